@@ -7,7 +7,7 @@ import numpy as np
 from scipy.optimize import least_squares, nnls
 
 from benchmarks.silicon import Series, figures
-from frontier.extras.predict.fit import Known, Prediction, calibrate
+from frontier.extras.predict.fit import Calibrated, Known, Prediction
 
 METRICS = ("tpot", "throughput", "ttft")
 Figures = Mapping[str, float]
@@ -18,7 +18,7 @@ def engine_model(series: Series) -> Fit:
     """Ours."""
 
     def fit(known: Sequence[Known]) -> Callable[[float], Prediction]:
-        model = calibrate(known, series.isl, series.osl, roofline=series.roofline())
+        model = Calibrated(known, series.isl, series.osl, roofline=series.roofline())
         return model.at
 
     return lambda known: _values(fit(known))

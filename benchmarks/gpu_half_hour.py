@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
-from frontier.extras.predict.fit import Known, calibrate
+from frontier.extras.predict.fit import Calibrated, Known
 from frontier.extras.predict.prediction import EFFICIENCY, OVERHEAD
 from frontier.hardware.gpus import hardware
 from frontier.hardware.models import card
@@ -266,7 +266,7 @@ def engine(asked: argparse.Namespace) -> None:
         roofline = None
         if asked.device == "cuda":
             roofline = ModelRoofline.of(card("llama-3.1-8b"), hardware(asked.gpu), 1, "bf16", "bf16")
-        model = calibrate([known[i] for i in sorted(fitted)], isl, osl, roofline=roofline)
+        model = Calibrated([known[i] for i in sorted(fitted)], isl, osl, roofline=roofline)
         for i, point in enumerate(known):
             said = model.at(point.concurrency)
             role = "fitted" if i in fitted else "left out"

@@ -22,7 +22,7 @@ import numpy as np
 from benchmarks.curves import METHODS, METRICS, Figures, Fit
 from benchmarks.silicon import SAMPLE, Series, figures, once, repeated, series_of, settings
 from frontier.core.shapes import Shape
-from frontier.extras.predict.fit import Known, Prediction, calibrate
+from frontier.extras.predict.fit import Calibrated, Known, Prediction
 from frontier.extras.predict.prediction import Assumption, assumed_engine, predict
 
 Choice = Callable[[int], list[list[int]]]
@@ -87,7 +87,7 @@ def banded(all_series: Iterable[Series], choose: Choice) -> dict[str, float]:
     """The share of left-out points inside our bands."""
     held = defaultdict(list)
     for series, known, unseen in tries(all_series, choose):
-        model = calibrate(known, series.isl, series.osl, roofline=series.roofline())
+        model = Calibrated(known, series.isl, series.osl, roofline=series.roofline())
         for point in unseen:
             _hold(held, model.at(point.concurrency), series.figures(point))
     return {name: float(np.mean(held[name])) for name in METRICS}
@@ -112,7 +112,7 @@ def across(all_series: Iterable[Series]) -> tuple[Errors, Errors]:
     """Our prediction of another shape, and the same curve taken over as it is."""
     ours, same = (Errors(defaultdict(list), defaultdict(list)) for _ in range(2))
     for here, there in shape_pairs(all_series):
-        model = calibrate(here.points, here.isl, here.osl, roofline=here.roofline())
+        model = Calibrated(here.points, here.isl, here.osl, roofline=here.roofline())
         for point in there.points:
             said, truth = model.elsewhere(there.isl, there.osl, point.concurrency), there.figures(point)
             at = model.at(point.concurrency)
@@ -134,7 +134,7 @@ def cross_checked(all_series: Sequence[Series], choose: Choice) -> dict[str, flo
     rows = []
     names = sorted({(s.deployment.model, s.deployment.system) for s in all_series})
     for series, known, unseen in tries(all_series, choose):
-        model = calibrate(known, series.isl, series.osl, roofline=series.roofline())
+        model = Calibrated(known, series.isl, series.osl, roofline=series.roofline())
         group = names.index((series.deployment.model, series.deployment.system))
         for point in unseen:
             said, truth = model.at(point.concurrency), series.figures(point)

@@ -24,16 +24,12 @@ COMPLEX = {
     "core/window.py: join": 21,
     "extras/compare/command.py: _gate": 23,
     "extras/compare/gate.py: gate": 27,
-    "extras/compare/multi_run.py: _panel": 31,
-    "extras/compare/regression.py: gate_deployments": 22,
-    "extras/compare/regression.py: gate_runs": 22,
-    "extras/compare/regression.py: measured": 23,
+    "extras/compare/multi_run.py: _panel": 27,
     "extras/diagnose/diagnosis.py: diagnose": 21,
     "extras/exporters/export.py: prometheus_text": 25,
     "extras/figures/contexts_figure.py: _bounds": 22,
     "extras/figures/contexts_figure.py: _context_notes": 24,
     "extras/figures/contexts_figure.py: contexts_figure": 30,
-    "extras/figures/request_figures.py: tails_figure": 46,
     "extras/figures/series_figures.py: _edge_notes": 22,
     "extras/figures/series_figures.py: inflation_figure": 25,
     "extras/quality/agreement.py: compared": 22,
@@ -87,7 +83,7 @@ def test_functions_of_many_arguments_only_become_fewer() -> None:
     assert sum(marks.values()) == MANY_ARGUMENTS, marks
 
 
-MOST_STATEMENTS = {"core": 3_967, "core and rings": 18_008, "all": 27_628}
+MOST_STATEMENTS = {"core": 3_967, "core and rings": 18_188, "all": 27_751}
 """Statements without imports and docstrings. A change that adds more raises them, and says so."""
 MOST_IMPORTED = {"frontier.core.solver": 3_550, "frontier.search.scan": 4_500}
 """Statements of a module and of all modules of the package that it imports."""

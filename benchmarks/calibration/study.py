@@ -18,8 +18,7 @@ from frontier.core.metrics import metric
 from frontier.core.points import Point
 from frontier.core.trials import Phase
 from frontier.core.window import WindowData
-from frontier.extras.compare import comparison
-from frontier.extras.compare.contest import Rules, Side
+from frontier.extras.compare.contest import Contest, Rules, Side, compare
 
 RULES: dict[str, Callable[[Server, int], rules.Answer]] = {
     "answer first": answer_first,
@@ -186,10 +185,10 @@ def _compared(a: _Side) -> dict[str, bool]:
     b = _Side.measured(Process(law, a.server.family, a.server.limits, a.server.seed + 1_000_000))
     if any(pareto.exclusion(p, [metric(o) for o in OBJECTIVES]) is not None for p in (*a.points, *b.points)):
         return {}
-    sides = [Side(name, side.points, samples=side.samples) for name, side in (("A", a), ("B", b))]
-    found = comparison.compare(*sides, Rules(OBJECTIVES))
+    sides = tuple(Side(name, side.points, samples=side.samples) for name, side in (("A", a), ("B", b)))
+    found = compare(Contest(sides, Rules(OBJECTIVES)))
     held = {}
-    for difference in found.outcome.differences:
+    for difference in found.differences:
         at = [rules.GRID.index(c) for c, _ in difference.settings]
         each = (b.gain / a.gain, b.price / a.price)[OBJECTIVES.index(difference.metric)][at]
         low, high = difference.ratio.low, difference.ratio.high

@@ -5,7 +5,7 @@ import math
 
 from frontier.core.points import Distance, Point
 from frontier.core.shapes import Lengths
-from frontier.hardware.roofline import Roofline
+from frontier.hardware.roofline import Roofline, limits_if_any
 
 UNEVEN = 0.85
 """A measured TPOT below this share of its floor is called impossible: the batch is uneven in time,
@@ -28,11 +28,8 @@ def distance(roofline: Roofline, point: Point) -> Distance | None:
     described memory.
     """
     rate = point.metrics.get("output_throughput")
-    if rate is None:
-        return None
-    try:
-        limits = roofline.limits(point.shape, point.concurrency)
-    except ValueError:
+    limits = limits_if_any(roofline, point.shape, point.concurrency)
+    if rate is None or limits is None:
         return None
     batch, tpot = decoding(point), point.metrics.get("p50_tpot")
     mbu = mfu = None
@@ -53,9 +50,8 @@ def bounds(roofline: Roofline, point: Point) -> dict[str, float]:
     The floor of TPOT is that of the batch that was really decoding. The floor of TTFT is given only
     where every prompt has the same length and none of it is shared.
     """
-    try:
-        limits = roofline.limits(point.shape, point.concurrency)
-    except ValueError:
+    limits = limits_if_any(roofline, point.shape, point.concurrency)
+    if limits is None:
         return {}
     values = {"output_throughput": limits.throughput}
     if (batch := decoding(point)) is not None:

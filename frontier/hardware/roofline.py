@@ -377,6 +377,14 @@ Roofline = ModelRoofline | GivenRoofline
 GPUs."""
 
 
+def limits_if_any(roofline: Roofline | None, shape: Shape, concurrency: int) -> Limits | None:
+    """The bounds of a setting; None without a roofline, or where not one request fits."""
+    try:
+        return None if roofline is None else roofline.limits(shape, concurrency)
+    except ValueError:
+        return None
+
+
 def context_of(shape: Shape) -> float:
     """Tokens a decoding request looks back on, on average: its prompt and half its output."""
     return shape.isl.mean + shape.osl.mean / 2

@@ -5,12 +5,12 @@ What is not known is an empty cell.
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from frontier.core.loads import Rate, load_facts
 from frontier.core.metrics import metric
-from frontier.core.points import Frontier, Point
+from frontier.core.points import Estimate, Frontier, Point
 from frontier.core.series import Series
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFra
 
     Where a power is known, its watts and whether it was measured or stated come before them. An
     infinite end of an interval is empty: there is no such bound. An infinite value stays infinite.
+    `attrs["units"]` has the unit of each metric's columns.
     """
     import pandas as pd
 
     names = sorted({name for point in points for name in point.metrics}, key=_order)
     members, axes = settings_on(frontiers), axes_of(frontiers)
-    powered = ("power_w", "power_source") if any(p.power for p in points) else ()
     rows = []
     for p in points:
         setting = (
@@ -55,16 +55,26 @@ def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFra
         row: dict[str, Any] = dict(zip(FIRST, setting, strict=True)) | load_columns(p.concurrency)
         if p.power:
             row |= {"power_w": p.power.watts, "power_source": p.power.source}
-        for name, e in p.metrics.items():
-            ends = {f"{name}_{end}": x for end, x in (("low", e.low), ("high", e.high)) if math.isfinite(x)}
-            row |= {name: e.value, **ends}
-        rows.append(row)
-    rated = ("rate",) if any("rate" in row for row in rows) else ()
-    columns = [*FIRST, *rated, *powered, *(name + end for name in names for end in ("", "_low", "_high"))]
+        rows.append(row | _figures(p.metrics))
+    some = [name for name in ("rate", "power_w", "power_source") if any(name in row for row in rows)]
+    units = {name + end: metric(name).unit.value for name in names for end in ("", "_low", "_high")}
+    columns = [*FIRST, *some, *units]
     frame = pd.DataFrame(rows, columns=columns)
     whole = {name: "Int64" for name in ("isl", "osl", "concurrency", "n") if all(_is_whole(row[name]) for row in rows)}
     floats = dict.fromkeys(set(columns) - {*FIRST, "power_source"}, "float64")
-    return frame.astype(floats | whole)
+    typed = frame.astype(floats | whole)
+    typed.attrs["units"] = units
+    return typed
+
+
+def _figures(metrics: Mapping[str, Estimate]) -> dict[str, float]:
+    """The columns of the metrics of a point: values, and the ends of intervals that exist."""
+    return {
+        name + end: x
+        for name, e in metrics.items()
+        for end, x in (("", e.value), ("_low", e.low), ("_high", e.high))
+        if not end or math.isfinite(x)
+    }
 
 
 def axes_of(frontiers: Sequence[Frontier]) -> dict[Series, str]:

@@ -7,12 +7,15 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import yaml
 
+from frontier.core.errors import UsageError
 from frontier.extras.compare.command import runs_in
+from frontier.extras.compare.regression import gate_deployments
 from frontier.read_run import load
 from tests.commands import Said, frontier
 from tests.golden import assert_golden_row
@@ -247,6 +250,23 @@ def test_two_runs_of_other_flags_are_judged_by_a_stated_spread(runs: Path, tmp_p
     said = frontier("compare", "--gate", runs / "main" / "night-0", "other", "--spread", "1%", cwd=tmp_path)
     assert 3 == said.code
     assert "flags per_decode=60us → per_decode=70us" in said.out
+
+
+@pytest.mark.parametrize("later", ["base", "new"])
+def test_deployments_measured_one_after_the_other_are_refused(runs: Path, later: str) -> None:
+    """Whichever was measured first, pairs would not have shared what a moment does to a server."""
+    run = load(runs / "both")
+    histories = {
+        series: [
+            (trial, replace(sample, starts=sample.starts + DAY) if series.deployment == later else sample)
+            for trial, sample in history
+        ]
+        for series, history in run.histories.items()
+    }
+    named, limits = ("base", "new"), run.limits()
+    assert gate_deployments(run, named, allow=0.05, limits=limits)
+    with pytest.raises(UsageError, match="one after the other"):
+        gate_deployments(replace(run, histories=histories), named, allow=0.05, limits=limits)
 
 
 def test_another_device_is_a_break(runs: Path, tmp_path: Path) -> None:

@@ -316,6 +316,19 @@ def test_a_server_whose_model_is_not_known_needs_its_sizes(cwd: Path) -> None:
     assert_golden_row("messages", said.err)
 
 
+def test_what_was_swept_beside_sessions_is_predicted_without_them(cwd: Path) -> None:
+    run = load(cwd / "runs" / "night")
+    sessions = load_config(
+        "endpoint: simulator\nshapes: [{name: agent, turns: 2, first: 128, per_turn: 32/16}]\n", "sweep.yaml"
+    ).shapes
+    beside = [dataclasses.replace(point, shape=sessions[0]) for point in run.points()]
+    (forecast,) = predict_points([*beside, *run.points()], run.light)
+    (alone,) = predict_points(run.points(), run.light)
+    assert forecast == alone
+    with pytest.raises(UsageError, match="is a session"):
+        predict_points(beside, run.light)
+
+
 def test_points_with_failures_or_flags_are_not_fitted_to(cwd: Path) -> None:
     run = load(cwd / "runs" / "night")
     (forecast,) = predict_points(run.points(), run.light)

@@ -14,7 +14,7 @@ from frontier.config import parse_sla
 from frontier.core.trials import ClientHealth, Measurement, Outcome, Record, Trial, Window
 from frontier.extras.find import finding
 from frontier.extras.users.command import TARGETS
-from frontier.extras.users.head_count import HeadCount, Users, rates_found
+from frontier.extras.users.head_count import HeadCount, Users, verified_rate
 from frontier.extras.users.people import users_text
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
@@ -139,10 +139,22 @@ def test_a_run_of_two_shapes_answers_for_each_and_emits_for_one(tmp_path: Path) 
     assert frontier("users", "run", "--emit", "vllm", "--shape", "128/32", cwd=tmp_path).code == 0
 
 
+def test_people_are_counted_of_a_shape_that_was_swept_beside_sessions(tmp_path: Path) -> None:
+    """Of which `verify` searches no rate."""
+    sessions = "{name: agent, turns: 2, first: 128, per_turn: 32/16, think: 10ms}"
+    text = TEXT.replace("[256/32]", f"[256/32, {sessions}]").replace("[1, 4, 16]", "[1, 8]")
+    sweep_in_virtual_time(tmp_path / "run", text)
+    said = frontier("users", "run", "--think", "45s", "--shape", "256/32", "--json", cwd=tmp_path)
+    assert said.code == 0, said.err
+    (shape,) = json.loads(said.out)["shapes"]
+    assert ("256/32", "closed_loop") == (shape["shape"], shape["basis"])
+
+
 def test_a_rate_that_verify_proved_is_what_people_are_counted_by(cwd: Path, tmp_path: Path) -> None:
     shutil.copytree(cwd / "runs" / "night", tmp_path / "run")
     run, limits = load(tmp_path / "run"), parse_sla(SLA)
-    assert rates_found(run, limits) == []
+    (decision,) = run.solve(limits)
+    assert verified_rate(run, decision) is None
 
     class Store(verify.Sender):
         """Open-loop trials whose requests always take 80 ms to their first token and 0.4 s in

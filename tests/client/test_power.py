@@ -19,7 +19,7 @@ from frontier.client.http.http_client import run
 from frontier.core import flags
 from frontier.core.points import Flag, Power
 from frontier.core.trials import SourceReadings
-from frontier.extras.devices.gpu_readers import GpuEnergy
+from frontier.extras.devices.gpu_readers import GpuClocks
 from frontier.hardware import device_power
 from frontier.show import costs
 from tests.golden import assert_golden_row
@@ -241,8 +241,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch, **functions: Callable[..., Any]) -> No
         "nvmlInit": lambda: None,
         "nvmlDeviceGetCount": lambda: 2,
         "nvmlDeviceGetHandleByIndex": lambda i: i,
-        "nvmlDeviceGetTotalEnergyConsumption": lambda i: 1000 + i,
-        "nvmlDeviceGetCurrentClocksThrottleReasons": nothing,
+        "nvmlDeviceGetCurrentClocksThrottleReasons": lambda i: 4 if i else nothing(i),
     }
     module = types.SimpleNamespace(NVMLError=NVMLError, **usual | functions)
     monkeypatch.setitem(sys.modules, "pynvml", module)  # type: ignore[arg-type]
@@ -253,10 +252,7 @@ HERE, ELSEWHERE = Target("http://127.0.0.1:1/v1"), Target("http://elsewhere:1/v1
 
 def test_nvml_is_read_and_what_it_does_not_tell_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     nvml(monkeypatch)
-    zero, one = (("index", "0"),), (("index", "1"),)
-    assert {("energy_mj", zero): 1000.0, ("energy_mj", one): 1001.0} == GpuEnergy(HERE).read()
-    nvml(monkeypatch, nvmlDeviceGetCurrentClocksThrottleReasons=lambda _: 4)
-    assert 4.0 == GpuEnergy(HERE).read()["clocks_reasons", one]
+    assert {("clocks_reasons", (("index", "1"),)): 4.0} == GpuClocks(HERE).read()
 
 
 def test_without_nvml_or_a_driver_or_a_gpu_here_there_is_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -264,10 +260,10 @@ def test_without_nvml_or_a_driver_or_a_gpu_here_there_is_nothing(monkeypatch: py
         raise NVMLError("no driver")
 
     nvml(monkeypatch)
-    others = [GpuEnergy(ELSEWHERE)]
+    others = [GpuClocks(ELSEWHERE)]
     nvml(monkeypatch, nvmlInit=fails)
-    others.append(GpuEnergy(HERE))
+    others.append(GpuClocks(HERE))
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    others.append(GpuEnergy(HERE))
-    for energy in others:
-        assert not energy.read()
+    others.append(GpuClocks(HERE))
+    for clocks in others:
+        assert not clocks.read()

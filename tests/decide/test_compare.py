@@ -12,9 +12,8 @@ from frontier.core import estimate
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import ExitCode, exit_code
 from frontier.core.points import Estimate, Flag, Point
-from frontier.extras.compare import comparison
 from frontier.extras.compare.comparison_tables import comparison_table, no_characters
-from frontier.extras.compare.contest import Rules, Side
+from frontier.extras.compare.contest import Contest, Rules, Side, compare, overall
 from frontier.extras.compare.rivals import comparison_notes
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE, Server, trial
@@ -53,11 +52,15 @@ def measured(speed, seed, n=1000, grid=GRID):
 
 
 def compared(a, b, objectives=OBJECTIVES, *, samples=({}, {}), gpus=(None, None), decisions=(None, None), **rules):
-    sides = [
+    sides = tuple(
         Side(name, points, decision, number, windows)
         for name, points, decision, number, windows in zip("AB", (a, b), decisions, gpus, samples, strict=True)
-    ]
-    return comparison.compare(*sides, Rules(objectives, **rules))
+    )
+    return compare(Contest(sides, Rules(objectives, **rules)))
+
+
+def characters(found):
+    return tuple(side.characters_per_token for side in found.contest.sides)
 
 
 def both(speed, n=1000, **more):
@@ -66,7 +69,7 @@ def both(speed, n=1000, **more):
 
 
 def ratios(found):
-    return {d.metric: d.ratio.value for d in found.outcome.differences}
+    return {d.metric: d.ratio.value for d in found.differences}
 
 
 # --- inside the SLA
@@ -75,9 +78,9 @@ def ratios(found):
 def test_the_throughput_of_both_operating_points_is_compared():
     a, b = ([point(c, x * c, 1.0, sd=0.01) for c in (8, 16, 32)] for x in (100, 110))
     found = compared(a, b, decisions=(decided(a, 8), decided(b, 32)))
-    inside = found.outcome.inside_sla
+    inside = found.inside_sla
     assert ("better", ((8, 32),)) == (found.verdict, inside.settings)
-    assert inside is found.outcome.deciding
+    assert inside is found.deciding
     assert (800, 3520, 4.4) == pytest.approx((inside.a, inside.b, inside.ratio.value))
     half = math.exp(1.96 * 0.01 * math.sqrt(2))
     assert (4.4 / half, 4.4 * half) == pytest.approx((inside.ratio.low, inside.ratio.high), rel=1e-4)
@@ -104,18 +107,18 @@ def test_what_the_steps_between_settings_leave_open_is_no_difference(last, fail,
     a, b = [point(8, 790, 1.0)], [point(c, x, 1.0) for c, x in ((4, 400), (6, 600), (8, 700))]
     sides = decided(a, 8), decided(b, 4, last=last, fail=fail)
     found, back = compared(a, b, decisions=sides), compared(b, a, decisions=sides[::-1])
-    assert inside == found.outcome.inside_sla.verdict
-    assert {"worse": "better"}.get(inside, inside) == back.outcome.inside_sla.verdict
+    assert inside == found.inside_sla.verdict
+    assert {"worse": "better"}.get(inside, inside) == back.inside_sla.verdict
     assert ("worse", "better") == (found.verdict, back.verdict)
     if inside == "not resolved":  # then the same concurrency decides: 790 against 700 tok/s
-        assert ((8, 8),) == found.outcome.deciding.settings
+        assert ((8, 8),) == found.deciding.settings
 
 
 def test_a_better_server_of_which_less_is_proven_is_not_resolved():
     """B is faster at each load, and nothing of it is proven above c=4."""
     a, b = ([point(c, x * c, 1.0) for c in (4, 16)] for x in (100, 130))
     found = compared(a, b, decisions=(decided(a, 16), decided(b, 4, fail=32)))
-    assert ["not resolved", "better", "not resolved"] == [d.verdict for d in found.outcome.differences]
+    assert ["not resolved", "better", "not resolved"] == [d.verdict for d in found.differences]
     assert "not resolved" == found.verdict
 
 
@@ -133,14 +136,14 @@ def test_of_which_nothing_keeps_the_sla_is_worse_than_one_that_is_proven(verdict
     none, some = None if verdict is None else decided(a, None, verdict), decided(b, 8)
     forth, back = compared(a, b, decisions=(none, some)), compared(b, a, decisions=(some, none))
     assert answers == (forth.verdict, back.verdict)
-    assert forth.outcome.inside_sla is None
+    assert forth.inside_sla is None
 
 
 def test_the_objective_that_is_better_high_is_compared_whichever_comes_first():
     a, b = ([point(8, x, 1.0)] for x in (1000, 2000))
     turned = ("p99_e2e", "output_throughput")
     found = compared(a, b, turned, decisions=(decided(a, 8), decided(b, 8)))
-    assert ("output_throughput", 2.0) == (found.outcome.inside_sla.metric, found.outcome.inside_sla.ratio.value)
+    assert ("output_throughput", 2.0) == (found.inside_sla.metric, found.inside_sla.ratio.value)
     assert "better" == found.verdict
 
 
@@ -151,7 +154,7 @@ def test_a_server_fifteen_percent_faster_is_better_and_the_other_way_round_worse
     better, worse = both(1.15), both(1 / 1.15)
     assert ("better", "worse") == (better.verdict, worse.verdict)
     assert {"output_throughput": 1.15, "p99_e2e": 1 / 1.15} == pytest.approx(ratios(better), rel=0.02)
-    for difference in better.outcome.differences:
+    for difference in better.differences:
         assert tuple((c, c) for c in GRID) == difference.settings
         assert difference.ratio.low < difference.ratio.value < difference.ratio.high
     assert (ExitCode.YES, ExitCode.NO) == (exit_code([better.verdict]), exit_code([worse.verdict, better.verdict]))
@@ -165,7 +168,7 @@ def test_the_same_server_twice_is_not_resolved():
 
 def test_more_throughput_for_a_longer_tail_is_not_resolved():
     a, b = [point(8, 100, 1.0)], [point(8, 200, 2.0)]
-    assert ["better", "worse"] == [d.verdict for d in compared(a, b).outcome.differences]
+    assert ["better", "worse"] == [d.verdict for d in compared(a, b).differences]
     assert "not resolved" == compared(a, b).verdict
 
 
@@ -182,14 +185,14 @@ def test_a_loss_within_the_margin_is_no_worse_and_beyond_it_still_worse():
 def test_without_intervals_nothing_is_resolved():
     found = compared([point(1, 100, 1.0, sd=None)], [point(1, 900, 0.1, sd=None)])
     assert "not resolved" == found.verdict
-    assert {(-math.inf, math.inf)} == {(d.ratio.low, d.ratio.high) for d in found.outcome.differences}
+    assert {(-math.inf, math.inf)} == {(d.ratio.low, d.ratio.high) for d in found.differences}
     assert any("No confidence interval" in note for note in comparison_notes(found))
 
 
 def test_settings_without_an_interval_are_left_to_those_that_have_one():
     a, b = ([point(1, x, 1.0), point(2, 2 * x, 2.0, sd=None)] for x in (100, 150))
     found = compared(a, b)
-    assert {((1, 1),)} == {d.settings for d in found.outcome.differences}
+    assert {((1, 1),)} == {d.settings for d in found.differences}
     assert "better" == found.verdict
 
 
@@ -199,19 +202,19 @@ def test_a_setting_that_only_one_side_spoils_does_not_make_it_better():
     answers = [compared(*sides).verdict for sides in ((a, b), (a, spoilt), (spoilt, a), (b, less))]
     assert ["better", "not resolved", "not resolved", "worse"] == answers
     found = compared(a, spoilt)
-    assert ((), (4,)) == found.outcome.lost
+    assert ((), (4,)) == found.lost
     assert any("c=4" in note for note in comparison_notes(found))
 
 
 def test_with_no_setting_in_common_nothing_is_resolved_and_without_a_usable_point_it_is_invalid():
     a, b = [point(1, 100, 1.0)], [point(2, 180, 2.0)]
     apart = compared(a, b)
-    assert ("not resolved", ()) == (apart.verdict, apart.outcome.differences)
+    assert ("not resolved", ()) == (apart.verdict, apart.differences)
     gone = compared(a, [point(1, 100, 1.0, flags=LOCKSTEP)])
     assert "invalid" == gone.verdict
     assert_golden_row("pages", comparison_table([apart, gone], width=100))
-    assert ("invalid", ExitCode.FAILED) == (comparison.overall([apart, gone]), exit_code([gone.verdict]))
-    assert "not resolved" == comparison.overall([both(1.15), apart])
+    assert ("invalid", ExitCode.FAILED) == (overall([apart.verdict, gone.verdict]), exit_code([gone.verdict]))
+    assert "not resolved" == overall([both(1.15).verdict, apart.verdict])
 
 
 # --- GPUs
@@ -235,16 +238,16 @@ def test_per_gpu_eight_replicas_are_what_one_is():
     one = measured(1.0, 1)[0]
     eight = replicas(8, one)
     found, whole = compared(one, eight, gpus=(1, 8)), compared(one, eight)
-    assert (True, False) == (found.per_gpu, whole.per_gpu)
+    assert (True, False) == (found.contest.per_gpu, whole.contest.per_gpu)
     assert {"output_throughput": 1.0, "p99_e2e": 1.0} == pytest.approx(ratios(found))
-    assert {tuple((c, 8 * c) for c in GRID)} == {d.settings for d in found.outcome.differences}
+    assert {tuple((c, 8 * c) for c in GRID)} == {d.settings for d in found.differences}
     assert ratios(whole)["output_throughput"] > 1.2
 
 
 def test_per_gpu_an_operating_point_counts_its_share():
     a, b = [point(8, 800, 1.0)], [point(64, 3200, 1.0)]
     found = compared(a, b, gpus=(1, 8), decisions=(decided(a, 8), decided(b, 64)))
-    inside = found.outcome.inside_sla
+    inside = found.inside_sla
     assert (800, 400) == pytest.approx((inside.a, inside.b))
     assert "worse" == found.verdict
 
@@ -253,13 +256,14 @@ def test_per_gpu_an_operating_point_counts_its_share():
 def test_rates_stay_whole_where_a_number_of_gpus_is_not_known_or_the_same(gpus):
     a, b = [point(1, 100, 1.0), point(2, 180, 2.0)], [point(1, 110, 0.9), point(2, 200, 2.1)]
     found = compared(a, b, gpus=gpus)
-    assert (False, gpus) == (found.per_gpu, found.gpus)
-    assert compared(a, b).outcome == found.outcome
+    whole = compared(a, b)
+    assert not found.contest.per_gpu
+    assert (whole.verdict, whole.differences) == (found.verdict, found.differences)
 
 
 def test_what_is_no_rate_is_not_divided():
     found = compared([point(1, 1, 1.0)], [point(1, 1, 1.0)], ("p99_e2e", "p99_e2e"), gpus=(1, 8))
-    assert not found.per_gpu
+    assert not found.contest.per_gpu
 
 
 # --- axes
@@ -288,11 +292,11 @@ def longer_tokens(samples, characters):
 def test_tokens_of_other_lengths_are_told_with_the_ratio_in_characters():
     points, samples = measured(1.0, 1, 300)
     same = compared(points, points, samples=(samples, samples))
-    assert (5.0, 5.0) == same.characters_per_token
+    assert (5.0, 5.0) == characters(same)
 
     pair = samples, longer_tokens(samples, 4)
     other = compared(points, points, samples=pair)
-    assert (5.0, 4.0) == other.characters_per_token
+    assert (5.0, 4.0) == characters(other)
     (told,) = set(comparison_notes(other)) - set(comparison_notes(same))
     assert_golden_row("answers", told)
     assert told in " ".join(comparison_table([other], width=100).split())
@@ -304,8 +308,8 @@ def test_tokens_of_other_lengths_are_told_with_the_ratio_in_characters():
 def test_without_requests_the_lengths_of_tokens_are_not_known():
     points, samples = measured(1.0, 1, 300)
     empty = longer_tokens(samples, 0)
-    assert (5.0, None) == compared(points, points, samples=(samples, {})).characters_per_token
-    assert (None, 5.0) == compared(points, points, samples=(empty, samples)).characters_per_token
+    assert (5.0, None) == characters(compared(points, points, samples=(samples, {})))
+    assert (None, 5.0) == characters(compared(points, points, samples=(empty, samples)))
 
 
 def test_of_other_models_it_is_told_that_nothing_shows_how_long_tokens_are():

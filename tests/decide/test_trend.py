@@ -36,7 +36,7 @@ def test_a_run_without_the_settings_is_left_out():
 def test_the_figure_has_the_values_and_their_mean(runs, theme):
     third = runs // 3
     made = judged(history([0] * (runs - third) + [0.1] * third, spread=0.004))
-    picture = trend_picture(made, "title", ("a note",))
+    picture = trend_picture(made)
     for panel in picture.panels:
         assert () == panel.rules
         assert 1 == len([line for line in panel.lines if line.kind == "fit"])
@@ -45,9 +45,7 @@ def test_the_figure_has_the_values_and_their_mean(runs, theme):
     assert render(picture, "png", theme=theme, width=700)[:4] == b"\x89PNG"
 
 
-def test_breaks_are_drawn_and_nothing_is_drawn_of_no_run():
+def test_breaks_are_drawn():
     runs = history([0] * 4, key={"engine": "1"}) + [measured(0.1, DAY * i, key={"engine": "2"}) for i in range(5, 9)]
-    (rule,) = trend_picture(judged(runs), "title", ()).panels[0].rules
+    (rule,) = trend_picture(judged(runs)).panels[0].rules
     assert (("break",), 4.0, True) == (rule.lines, rule.at, rule.dashed)
-    with pytest.raises(ValueError, match="without a run"):
-        trend_picture(judged([measured(0, 0, settings=(4,)), measured(0, DAY, settings=(8,))]), "title", ())

@@ -93,6 +93,18 @@ def test_a_trace_gives_the_estimates_of_its_own_records(tool: str) -> None:
         assert abs(a.n - b.n) <= 1, "a send at the window's very edge may be rounded to its other side"
 
 
+@pytest.mark.parametrize("ends", ["first", "last"])
+def test_an_event_without_a_token_is_no_gap(ends: str) -> None:
+    """That of the role comes right before the first token, the closing one right after the last."""
+    tree = vllm_detailed(requests(), N)
+    (plain,) = said(tree).results
+    gaps = [[4e-6, *one] if ends == "first" else [*one, 4e-6] for one in tree["itls"]]
+    (marked,) = said(tree | {"itls": gaps}).results
+    for ours, theirs in zip(plain.records, marked.records, strict=True):
+        assert ours.gaps == theirs.gaps
+        assert (ours.first, ours.last) == pytest.approx((theirs.first, theirs.last), abs=5e-6)
+
+
 def test_failed_requests_of_a_trace_are_infinite() -> None:
     records = [replace(r, outcome=Outcome.HTTP_ERROR) if i % 20 == 0 else r for i, r in enumerate(requests())]
     for found in (said(vllm_detailed(records, N)), importing.read_results("p.jsonl", aiperf_lines(records))):

@@ -2,26 +2,28 @@
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from frontier.extras.predict.ceilings import ROUNDS
-from frontier.extras.predict.fleet import HostCeilings, read_hosts, slower_hosts
+from frontier.extras.predict.ceilings import ROUNDS, Ceiling, Ceilings
+from frontier.extras.predict.fleet import read_hosts, slower_hosts
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 
 KEYS = ("memory_bandwidth", "matmul_bf16", "all_reduce_1048576")
 
 
-def host(name: str, slow: float = 1.0, seed: int = 0, noise: float = 0.01) -> HostCeilings:
+def host(name: str, slow: float = 1.0, seed: int = 0, noise: float = 0.01) -> Ceilings:
     """A host whose memory is slower by this factor; every round has its noise."""
     rng = random.Random(f"{name} {seed}")
-    lines = {}
+    lines = []
     for key in KEYS:
         level = 4e12 * (slow if key == "memory_bandwidth" else 1.0)
-        lines[key] = (key, "B/s", tuple(level * rng.uniform(1 - noise, 1) for _ in range(ROUNDS)))
-    return HostCeilings(name, "NVIDIA H200", lines)
+        rounds = tuple(level * rng.uniform(1 - noise, 1) for _ in range(ROUNDS))
+        lines.append(Ceiling(key, key, "B/s", rounds=rounds))
+    return Ceilings("NVIDIA H200", "", 1, 0.0, tuple(lines), host=name)
 
 
 def test_a_host_that_is_slower_beyond_its_noise_is_named_with_what_it_is_slower_in() -> None:
@@ -44,13 +46,13 @@ def test_noise_alone_and_what_is_too_little_name_nobody() -> None:
 
 def test_a_line_that_one_host_alone_has_is_not_compared() -> None:
     extra = host("b")
-    lines = dict(extra.lines) | {"matmul_fp8": ("matmul", "FLOP/s", (1.0,) * ROUNDS)}
-    assert not slower_hosts([host("a"), HostCeilings("b", "NVIDIA H200", lines)])
+    alone = Ceiling("matmul_fp8", "matmul", "FLOP/s", rounds=(1.0,) * ROUNDS)
+    assert not slower_hosts([host("a"), replace(extra, lines=(*extra.lines, alone))])
 
 
 def written(path: Path, name: str, slow: float = 1.0) -> Path:
     made = host(name, slow)
-    lines = [{"name": k, "what": w, "unit": u, "rounds": r} for k, (w, u, r) in made.lines.items()]
+    lines = [{"name": x.key, "what": x.what, "unit": x.unit, "rounds": x.rounds} for x in made.lines]
     path.write_text(
         json.dumps({"schema": "frontier.ceilings/1", "host": name, "name": "NVIDIA H200", "ceilings": lines})
     )

@@ -7,7 +7,7 @@ import pytest
 from benchmarks import curves, silicon
 from benchmarks import prediction as study
 from frontier.core.shapes import Shape
-from frontier.extras.predict.fit import Known, calibrate
+from frontier.extras.predict.fit import Calibrated, Known
 from frontier.extras.predict.prediction import Assumption, predict
 from frontier.hardware.gpus import hardware
 from frontier.hardware.models import card
@@ -139,7 +139,7 @@ def test_a_simulated_engine_is_predicted_between_and_beyond():
     spec = EngineSpec.from_mapping({"model": "llama-3.1-8b", "hardware": "h100", "noise": 0.02})
     shape = Shape.of(512, 128)
     truth = {p.concurrency: p for p in simulated(spec, shape, (4, 8, 16, 32, 64))}
-    model = calibrate([truth[c] for c in (4, 8, 32)], 512, 128, roofline=roofline_of(spec))
+    model = Calibrated([truth[c] for c in (4, 8, 32)], 512, 128, roofline=roofline_of(spec))
     assert model.at(16).tpot.value == pytest.approx(truth[16].tpot, rel=0.03)
     assert model.at(64).tpot.value == pytest.approx(truth[64].tpot, rel=0.15)
     assert ("between", "beyond", "other shape") == (
@@ -153,19 +153,19 @@ def test_a_full_memory_is_seen_in_the_queue_and_explains_it():
     spec = EngineSpec(kv_tokens=22_000, watermark=0.0)
     shape = Shape.of(512, 128)
     truth = {p.concurrency: p for p in simulated(spec, shape, (4, 8, 16, 32, 64, 128))}
-    model = calibrate([truth[c] for c in (4, 8, 16, 32, 128)], 512, 128, moe=False)
+    model = Calibrated([truth[c] for c in (4, 8, 16, 32, 128)], 512, 128)
     assert model.capacity == pytest.approx(22_000 / 600, rel=0.15)
     said = model.at(64)
     assert said.ttft.value == pytest.approx(truth[64].ttft, rel=0.35)
     assert said.tpot.value == pytest.approx(truth[64].tpot, rel=0.15)
     assert said.running == model.capacity
-    assert math.inf == calibrate([truth[c] for c in (4, 8, 16)], 512, 128, moe=False).capacity
+    assert math.inf == Calibrated([truth[c] for c in (4, 8, 16)], 512, 128).capacity
 
 
 def test_a_roofline_foretells_where_the_memory_is_full():
     engine = ModelRoofline.of(card("llama-3.1-70b"), hardware("h200"), 1, "fp8", "fp8")
     known = [Known(c, 0.2, 0.02 + 2e-4 * c) for c in (4, 8, 16)]
-    model = calibrate(known, 1024, 8192, roofline=engine)
+    model = Calibrated(known, 1024, 8192, roofline=engine)
     assert 30 < model.capacity < 60
     assert model.at(128).ttft.value > 10 * model.at(32).ttft.value
     assert model.at(128).throughput.value == pytest.approx(model.at(64).throughput.value, rel=0.05)
@@ -173,19 +173,9 @@ def test_a_roofline_foretells_where_the_memory_is_full():
 
 def test_measured_points_are_reproduced_and_bands_widen_with_the_distance():
     known = [Known(c, 0.1 * c**0.3, 0.01 * c**0.4) for c in (1, 4, 16, 64)]
-    model = calibrate(known, 1024, 256)
+    model = Calibrated(known, 1024, 256)
     for point in known:
         said = model.at(point.concurrency)
         assert (said.ttft.value, said.tpot.value) == pytest.approx((point.ttft, point.tpot), rel=1e-6)
     widths = [model.at(c).tpot.high / model.at(c).tpot.value for c in (32, 128, 512)]
     assert sorted(widths) == widths
-
-
-def test_a_calibration_needs_three_honest_points():
-    good = [Known(1, 0.1, 0.01), Known(2, 0.1, 0.01)]
-    with pytest.raises(ValueError, match="three points"):
-        calibrate(good, 1024, 256)
-    with pytest.raises(ValueError, match="different"):
-        calibrate([*good, Known(2, 0.2, 0.02), Known(4, 0.2, 0.02)], 1024, 256)
-    with pytest.raises(ValueError, match="positive"):
-        calibrate([*good, Known(4, math.inf, 0.01)], 1024, 256)

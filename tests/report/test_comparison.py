@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 import pytest
 
-from frontier.core.points import Estimate, Point
+from frontier.core.points import Estimate
+from frontier.core.series import Series
 from frontier.core.shapes import Shape
-from frontier.extras.compare.comparison import Comparison, compare
 from frontier.extras.compare.comparison_tables import comparison_table, comparisons_json, partners
-from frontier.extras.compare.contest import Rules, Side
+from frontier.extras.compare.contest import Comparison, Contest, Rules, Side, compare
 from frontier.extras.compare.multi_run import Group, together
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence
 from frontier.show.picture.data import Picture, Role, View
@@ -37,7 +37,7 @@ def found(
     sides = [
         Side(n, v.points, v.decision if decided else None, v.gpus) for n, v in zip(names, views(gpus), strict=True)
     ]
-    return compare(*(reversed(sides) if back else sides), Rules(AXES, limits=(LIMIT,)))
+    return compare(Contest(tuple(reversed(sides) if back else sides), Rules(AXES, limits=(LIMIT,))))
 
 
 def bare(one: Comparison) -> Comparison:
@@ -52,7 +52,7 @@ def bare(one: Comparison) -> Comparison:
         points = [dataclasses.replace(p, metrics=without(p.metrics)) for p in side.points]
         decision = dataclasses.replace(side.decision, metrics=without(side.decision.metrics))
         sides.append(dataclasses.replace(side, points=points, decision=decision))
-    return compare(sides[0], sides[1], one.contest.rules)
+    return compare(Contest(tuple(sides), one.contest.rules))
 
 
 def test_the_sentence_says_by_how_much_the_better_one_is_better() -> None:
@@ -77,14 +77,6 @@ def test_both_frontiers_share_the_axes_and_differ_in_colour_and_shape() -> None:
     assert [("bf16", Role.FRONTIER), ("fp8", Role.OTHER)] == [(s.name, s.role) for s in stairs(panel)]
     assert {Role.FRONTIER, Role.OTHER} == {mark.role for mark in panel.marks}
     assert panel.y.high > max(p.metrics["output_throughput"].value for p in b.points)
-
-
-def test_unlike_axes_are_refused() -> None:
-    a, _ = views()
-    points = toy_points()
-    other = View(points, toy_frontier(points, ("output_throughput", "p99_e2e")))
-    with pytest.raises(ValueError, match="p99_e2e"):
-        together([Group(("bf16", "fp8"), (a, other))])
 
 
 def test_the_table_says_the_values_their_ratio_and_its_interval() -> None:
@@ -145,16 +137,13 @@ def test_the_same_or_no_number_of_gpus_needs_no_note(gpus: Gpus) -> None:
     one = found(gpus)
     assert not comparison_notes(one)
     assert ("tok/s/GPU" in comparison_table([one])) == (gpus == (8, 8))
-    assert found().outcome.verdict == one.outcome.verdict
+    assert found().verdict == one.verdict
 
 
 def test_deployments_are_matched_by_name_or_when_there_is_one_each() -> None:
-    def points(*series: tuple[str, Shape]) -> list[Point]:
-        return [Point(name, shape, 1, {}, 9) for name, shape in series]
-
     long, other = Shape.of(8, 8), Shape.of(9, 9)
-    old, new = points(("old", SHAPE), ("old", long)), points(("new", SHAPE), ("new", other))
-    both = points(("old", SHAPE), ("new", SHAPE))
+    old, new = [Series("old", SHAPE), Series("old", long)], [Series("new", SHAPE), Series("new", other)]
+    both = [Series("old", SHAPE), Series("new", SHAPE)]
     matched = [partners(*sides) for sides in ((old, new), (both, new), (both, both[::-1]))]
     pairs = [[(a.deployment, b.deployment, a.shape) for a, b in found] for found in matched]
     same = [("old", "old", SHAPE), ("new", "new", SHAPE)]

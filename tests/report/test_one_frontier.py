@@ -168,6 +168,17 @@ def test_show_csv_json_plot_report_and_compare_of_a_recorded_run_say_one_truth(r
         assert inside == ([] if chosen is None else [[[chosen, chosen]]])
 
 
+def test_rates_are_requests_per_second_in_the_json_of_several_runs(recorded: Path) -> None:
+    swept_at = [5.0, 40.0, 320.0]
+    (trend,) = json.loads(frontier("trend", "open", "--json", cwd=recorded).out)["shapes"]
+    assert trend["settings"]
+    assert set(trend["settings"]) <= set(swept_at)
+    (pool,) = json.loads(frontier("show", "open", "open", "--json", cwd=recorded).out)["pooled"]
+    rates = [(member["concurrency"], member["rate"]) for member in pool["members"]]
+    assert rates
+    assert {(None, rate) for rate in swept_at} >= set(rates)
+
+
 def _truth(points: Sequence[dict[str, Any]], solved: Sequence[dict[str, Any]]) -> Truth:
     truth: Truth = {}
     for each in solved:

@@ -14,7 +14,7 @@ from frontier.core.units import parse_share
 from frontier.store.run_dir import RunDirectory, last_measured, runs_under
 
 if TYPE_CHECKING:
-    from frontier.extras.compare.comparison import Comparison
+    from frontier.extras.compare.contest import Comparison
     from frontier.run import Run
 
 

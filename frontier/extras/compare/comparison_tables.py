@@ -1,7 +1,7 @@
 """Comparisons of two frontiers: `compare_runs` makes them; their table and JSON (the answer of
 `frontier compare`)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from rich.console import RenderableType
@@ -16,8 +16,7 @@ from frontier.core.points import Point
 from frontier.core.series import Series, by_series
 from frontier.core.text import clean, clean_name, suggestion
 from frontier.core.window import WindowData
-from frontier.extras.compare.comparison import Comparison, compare, overall
-from frontier.extras.compare.contest import Rules, Side
+from frontier.extras.compare.contest import Comparison, Contest, Rules, Side, compare, overall
 from frontier.extras.compare.pooled import base_axes, unique_labels
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence, difference_rows
 from frontier.run import Run
@@ -77,14 +76,14 @@ def compare_runs(
     comparable(a, b, *points)
     decisions = _decisions(a, wanted), _decisions(b, wanted)
     comparisons = []
-    for pair in partners(*points):
+    for pair in partners(*map(by_series, points)):
         shown = _names(pair, names)
         sides = [
             _side(run, name, series, side, decided.get(series))
             for run, name, series, side, decided in zip((a, b), shown, pair, points, decisions, strict=True)
         ]
         up, across = axes[pair[0].shape][:2]
-        found = compare(sides[0], sides[1], Rules((up, across), limits=wanted, within=within))
+        found = compare(Contest(tuple(sides), Rules((up, across), limits=wanted, within=within)))
         changed = changed_settings(a.server_settings, pair[0].deployment, b.server_settings, pair[1].deployment)
         remarks = (*other_prompts(a, b, pair), *no_characters(found, a, b), *changed)
         comparisons.append(replace(found, remarks=remarks))
@@ -97,17 +96,13 @@ def compare_runs(
     return Comparisons(comparisons)
 
 
-def partners(a: Sequence[Point], b: Sequence[Point]) -> list[tuple[Series, Series]]:
+def partners(a: Collection[Series], b: Collection[Series]) -> list[tuple[Series, Series]]:
     """The series of both sides that are compared, of one shape each. Deployments are matched by
     name; when each side has only one, those two are matched whatever they are called.
     """
-    of_a, of_b = by_series(a), by_series(b)
-    single = all(len({series.deployment for series in side}) == 1 for side in (of_a, of_b))
+    single = all(len({series.deployment for series in side}) == 1 for side in (a, b))
     return [
-        (series, other)
-        for series in of_a
-        for other in of_b
-        if other.shape == series.shape and (single or other == series)
+        (series, other) for series in a for other in b if other.shape == series.shape and (single or other == series)
     ]
 
 
@@ -155,7 +150,8 @@ def _cached_and_drafted(*sides: Sequence[WindowData]) -> str:
 
 def no_characters(comparison: Comparison, a: Run, b: Run) -> list[str]:
     """That nothing tells whether two models cut text into tokens alike."""
-    sides, known = list(zip((a, b), comparison.deployments, strict=True)), comparison.characters_per_token
+    sides = list(zip((a, b), comparison.deployments, strict=True))
+    known = [side.characters_per_token for side in comparison.contest.sides]
     models = [d.model for run, name in sides for d in run.config.deployments if d.name == name]
     lacking = [str(run.path) for (run, _), characters in zip(sides, known, strict=True) if not characters]
     if not lacking or len(set(models)) < 2:
@@ -237,7 +233,7 @@ def comparison_table(
     several = len({comparison.deployments[0] for comparison in comparisons}) > 1
     for comparison in comparisons:
         a, b = comparison.contest.names
-        per = " per GPU" if comparison.per_gpu else ""
+        per = " per GPU" if comparison.contest.per_gpu else ""
         head = Text.assemble(
             (comparison.verdict, f"bold {STYLES[comparison.verdict]}"),
             "   ",
@@ -276,26 +272,27 @@ def comparisons_json(comparisons: Sequence[Comparison]) -> Tree:
     """The answer of `frontier compare --json`: the worst verdict, and one entry per shape."""
     return {
         "schema": COMPARE_SCHEMA,
-        "verdict": overall(comparisons),
+        "verdict": overall(one.verdict for one in comparisons),
         "shapes": [_tree(comparison) for comparison in comparisons],
     }
 
 
 def _tree(comparison: Comparison) -> Tree:
     """One comparison. `differences` is what the verdict stands on."""
-    a, b = comparison.contest.names
+    contest = comparison.contest
+    a, b = contest.names
     tree: Tree = {
         "shape": comparison.shape,
         "a": a,
         "b": b,
         "deployments": comparison.deployments,
         "verdict": comparison.verdict,
-        "differences": comparison.outcome.differences,
-        "proven": f"{contest_sentence([comparison.contest])}.",
-        "objectives": comparison.contest.rules.objectives,
-        "gpus": comparison.gpus,
-        "per_gpu": comparison.per_gpu,
-        "characters_per_token": comparison.characters_per_token,
+        "differences": comparison.differences,
+        "proven": f"{contest_sentence([contest])}.",
+        "objectives": contest.rules.objectives,
+        "gpus": [side.gpus for side in contest.sides],
+        "per_gpu": contest.per_gpu,
+        "characters_per_token": [side.characters_per_token for side in contest.sides],
         "notes": comparison_notes(comparison),
     }
     return {name: tree_of(value) for name, value in tree.items()}

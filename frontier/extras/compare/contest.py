@@ -10,16 +10,17 @@ interleaved, or ask the gate.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from frontier.core import difference, pareto
 from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.difference import ComparisonVerdict, is_comparable
+from frontier.core.difference import ORDER, ComparisonVerdict, is_comparable
 from frontier.core.metrics import RATES, Metric, metric, per_gpu
 from frontier.core.points import Estimate, Point
+from frontier.core.shapes import Shape
 from frontier.core.window import WindowData
 from frontier.planning.sla_result import Best, best_deployment
 
@@ -80,6 +81,16 @@ class Side:
         estimate = self.decision.metrics.get(name) or (point and point.metrics.get(name))
         return estimate if estimate and is_comparable(estimate) else None
 
+    @property
+    def characters_per_token(self) -> float | None:
+        """How long the tokens of its answers are, of those that were counted; None where the
+        requests, or their text, are not known.
+        """
+        counted = [(s, s.ok & ~np.isnan(s.completion_tokens)) for s in self.samples.values()]
+        characters = sum(int(s.text_chars[ok].sum()) for s, ok in counted)
+        tokens = sum(float(s.completion_tokens[ok].sum()) for s, ok in counted)
+        return characters / tokens if characters and tokens else None
+
 
 @dataclass(frozen=True, slots=True)
 class Contest:
@@ -97,6 +108,14 @@ class Contest:
     def is_judged(self) -> bool:
         """Whether there is an SLA to prove, and more of what is compared is better."""
         return metric(self.rules.gain).higher_is_better and any(side.decision is not None for side in self.sides)
+
+    @property
+    def per_gpu(self) -> bool:
+        """Rates of two sides are divided by each side's own GPUs: between equal numbers it would
+        change nothing, without a number it cannot.
+        """
+        a, b = (side.gpus for side in self.sides)
+        return None not in (a, b) and a != b and any(each.unit in RATES for each in self.rules.metrics)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,15 +138,30 @@ class MetricDifference:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a comparison shows: the difference inside the SLA, where both have an operating point,
-    and those of the same load. `lost` are the settings of A and of B that only the other side
-    measured validly.
+class Comparison:
+    """What B, the second of two, shows against A: the difference inside the SLA, where both have an
+    operating point, and those of the same load. `lost` are the settings of A and of B that only the
+    other side measured validly. `remarks` are of the runs, in words.
+
+    Where the sides have different numbers of GPUs, and both are known, all of it is per GPU.
     """
 
+    contest: Contest
     differences: tuple[MetricDifference, ...]
     verdict: ComparisonVerdict
     lost: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def shape(self) -> Shape:
+        """The workload of both."""
+        return self.contest.sides[0].points[0].shape
+
+    @property
+    def deployments(self) -> tuple[str, str]:
+        """The deployment of each side."""
+        a, b = (side.points[0].deployment for side in self.contest.sides)
+        return a, b
 
     @property
     def inside_sla(self) -> MetricDifference | None:
@@ -140,17 +174,10 @@ class Outcome:
         return next((d for d in self.differences if d.verdict == self.verdict), next(iter(self.differences), None))
 
 
-def divides(objectives: tuple[str, str], gpus: Gpus) -> bool:
-    """Whether rates are divided: between equal numbers of GPUs it would change nothing, without a
-    number it cannot.
-    """
-    return None not in gpus and gpus[0] != gpus[1] and any(metric(name).unit in RATES for name in objectives)
-
-
 # --- the verdict
 
 
-def judged(contest: Contest) -> Outcome:
+def compare(contest: Contest) -> Comparison:
     """What B, the second of two, shows against A, the first: at the operating points where both
     have one and their difference is resolved, else at the settings of the same load, unless these
     contradict what is proven.
@@ -160,9 +187,9 @@ def judged(contest: Contest) -> Outcome:
     "invalid" where a side has no usable point.
     """
     (a, b), rules = contest.sides, contest.rules
-    gpus = (a.gpus, b.gpus) if divides(rules.objectives, (a.gpus, b.gpus)) else (None, None)
+    gpus = (a.gpus, b.gpus) if contest.per_gpu else (None, None)
     first, second = a.at_chosen(rules.gain), b.at_chosen(rules.gain)
-    same = _of_same_load(a, b, rules, gpus)
+    same = _of_same_load(contest, gpus)
     if first is None or second is None:
         neither = first is None and second is None
         return same if neither or same.verdict == "invalid" else replace(same, verdict=_one_sided(a, b, gpus))
@@ -172,7 +199,7 @@ def judged(contest: Contest) -> Outcome:
     verdict = inside.verdict
     if verdict == "not resolved" and {proven.verdict, same.verdict} != {"better", "worse"}:
         verdict = same.verdict if same.differences else verdict
-    return Outcome((inside, *same.differences), verdict, same.lost)
+    return replace(same, differences=(inside, *same.differences), verdict=verdict)
 
 
 def _may_still_give(side: Side, chosen: Estimate, gain: str) -> float:
@@ -198,16 +225,17 @@ def _one_sided(a: Side, b: Side, gpus: Gpus) -> ComparisonVerdict:
     return "worse" if other == 1 else "better"
 
 
-def _of_same_load(a: Side, b: Side, rules: Rules, gpus: Gpus) -> Outcome:
+def _of_same_load(contest: Contest, gpus: Gpus) -> Comparison:
     """What the settings of the same load show: the same concurrency or rate, per GPU where rates
     are.
 
     A setting that only one side spoils must not make that side better by being left out.
     """
-    of_a, of_b = ({p.concurrency / (n or 1): p for p in side.points} for side, n in zip((a, b), gpus, strict=True))
+    rules, sides = contest.rules, zip(contest.sides, gpus, strict=True)
+    of_a, of_b = ({p.concurrency / (n or 1): p for p in side.points} for side, n in sides)
     usable = [{load for load, p in side.items() if pareto.exclusion(p, rules.metrics) is None} for side in (of_a, of_b)]
     if not all(usable):
-        return Outcome((), "invalid")
+        return Comparison(contest, (), "invalid")
     both = {(of_a[load].concurrency, of_b[load].concurrency): load for load in sorted(usable[0] & usable[1])}
     lost = (
         tuple(of_a[load].concurrency for load in sorted((usable[1] - usable[0]) & of_a.keys())),
@@ -219,10 +247,10 @@ def _of_same_load(a: Side, b: Side, rules: Rules, gpus: Gpus) -> Outcome:
         if pairs := {at: pair for at, pair in pairs.items() if all(map(is_comparable, pair))}:
             differences.append(_metric_difference(rules, name, pairs, gpus))
     if not differences:
-        return Outcome((), "not resolved", lost)
+        return Comparison(contest, (), "not resolved", lost)
     verdict = joint_verdict(differences[0].verdict, [d.verdict for d in differences[1:]])
     spoilt = lost[0] if verdict == "worse" else lost[1]
-    return Outcome(tuple(differences), "not resolved" if spoilt else verdict, lost)
+    return Comparison(contest, tuple(differences), "not resolved" if spoilt else verdict, lost)
 
 
 def joint_verdict(gain: ComparisonVerdict, others: Sequence[ComparisonVerdict]) -> ComparisonVerdict:
@@ -260,6 +288,11 @@ def _metric_difference(
 def _divided(name: str, pair: tuple[Estimate, Estimate], gpus: Gpus) -> tuple[Estimate, Estimate]:
     """Both estimates, per GPU of each side."""
     return pair[0].scaled(1, per_gpu(name, gpus[0])), pair[1].scaled(1, per_gpu(name, gpus[1]))
+
+
+def overall(verdicts: Iterable[ComparisonVerdict]) -> ComparisonVerdict:
+    """The worst of all; "invalid" when nothing could be compared."""
+    return max(verdicts, key=ORDER.index, default="invalid")
 
 
 # --- who gives the most

@@ -23,7 +23,7 @@ from typing import Literal
 import numpy as np
 
 from frontier.core.decisions import Limit
-from frontier.core.difference import ORDER, ComparisonVerdict, Difference, in_pairs, is_comparable, mean, variance
+from frontier.core.difference import ComparisonVerdict, Difference, in_pairs, is_comparable, mean, variance
 from frontier.core.estimate import estimate
 from frontier.core.laws import chi_square_quantile
 from frontier.core.loads import setting
@@ -31,6 +31,7 @@ from frontier.core.metrics import LATENCIES, metric
 from frontier.core.points import Estimate
 from frontier.core.shapes import Shape
 from frontier.core.window import WindowData
+from frontier.extras.compare.contest import overall
 
 ALARM = 0.01
 """The chance of any alarm when nothing changed, over all series, metrics and settings of one gate.
@@ -374,6 +375,6 @@ def gate(
     if lost := sorted({c for one in new for c in one.excluded} & set(common_settings(olds, rules.names))):
         verdicts.append("not resolved")
         notes.append(f"Excluded in {names[1]} and usable in {names[0]}: {', '.join(map(setting, lost))}.")
-    worst = max(verdicts, key=ORDER.index)
+    worst = overall(verdicts)
     spread = rules.spread if stated else None
     return replace(result, units=units, changes=made, at_proven=check, verdict=worst, notes=tuple(notes), spread=spread)

@@ -130,11 +130,7 @@ def other_limits(runs: Sequence[Run], limits: Sequence[Limit]) -> list[str]:
 def together(groups: Sequence[Group], *, footer: Provenance | None = None, more: Sequence[str] = ()) -> Picture:
     """Up to four frontiers in one panel per shape. Only what intervals separate is called the most.
     `more` are notes.
-
-    ValueError without a group, with more than four in one, or when objectives differ.
     """
-    if not groups:
-        raise ValueError("a picture needs at least one frontier")
     if _is_of_quality(groups[0].views[0]):
         groups = [Group(group.names, tuple(map(_taking_part, group.views))) for group in groups]
     notes = _undivided(groups)
@@ -230,11 +226,6 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
     """
     views = [_drawn(_per_gpu(view)) for view in group.views]
     first = views[0]
-    for view in views[1:]:
-        if view.axes != first.axes:
-            raise ValueError(f"the frontiers have different axes: {first.axes} and {view.axes}")
-    if len(views) > len(ROLES):
-        raise ValueError(f"{len(views)} frontiers in one panel cannot be told apart; at most {len(ROLES)} can")
     x, y = shared or axes_of(views, 505.0 if alone else 300.0)
     marks: list[Mark] = []
     lines: list[Line] = []

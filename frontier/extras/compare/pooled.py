@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from frontier.core.decisions import Limit, Verdict
-from frontier.core.loads import setting
+from frontier.core.loads import load_facts, setting
 from frontier.core.metrics import Metric, metric
 from frontier.core.pareto import costs, exclusion, nondominated_nd
 from frontier.core.points import Point
@@ -158,7 +158,7 @@ def _tree(pool: Pooled) -> Tree:
         "members": [
             {
                 "deployment": p.deployment,
-                "concurrency": p.concurrency,
+                **load_facts(p.concurrency),
                 "metrics": {name: tree_of(p.metrics[name]) for name in pool.objectives},
             }
             for p in pool.members

@@ -16,14 +16,14 @@ from frontier.core.errors import UsageError
 from frontier.core.estimate import estimate
 from frontier.core.loads import amount, setting
 from frontier.core.metrics import metric
-from frontier.core.series import Series
+from frontier.core.series import Series, by_series
 from frontier.core.text import clean, clean_name
 from frontier.core.trials import Phase
 from frontier.core.units import format_share
 from frontier.core.window import WindowData
 from frontier.extras.compare import gate as judging
-from frontier.extras.compare.comparison import overall
-from frontier.extras.compare.comparison_tables import STYLES, two_deployments
+from frontier.extras.compare.comparison_tables import STYLES, partners, two_deployments
+from frontier.extras.compare.contest import overall
 from frontier.extras.compare.gate import (
     CAUGHT,
     MISS,
@@ -59,8 +59,7 @@ def measured(runs: Iterable[Run], limits: Sequence[Limit]) -> dict[Series, list[
     for run in runs:
         points = run.points(limits)
         proven = {d.series: d.concurrency for d in run.solve(limits)} if limits and run.histories else {}
-        for series in dict.fromkeys(p.series for p in points):
-            mine = [p for p in points if p.series == series]
+        for series, mine in by_series(points).items():
             values = {p.concurrency: p.metrics for p in mine if p.valid}
             excluded = frozenset(p.concurrency for p in mine if not p.valid)
             name, begun = clean_name(run.path.name), _begun(run, run.samples(series).values())
@@ -131,8 +130,7 @@ def gate_runs(
     they are judged in pairs; else only the stated `spread` of runs tells how sure a difference is.
     """
     old, fresh = measured(base, limits), measured(new, limits)
-    single = all(len({series.deployment for series in side}) == 1 for side in (old, fresh))
-    matched = [(a, b) for b in fresh for a in old if a.shape == b.shape and (single or a.deployment == b.deployment)]
+    matched = partners(old, fresh)
     if not matched:
         raise UsageError(f"{names[1]} and {names[0]} measured nothing in common", "sweep the same shapes on both sides")
     rules = GateRules(judged_metrics(limits), allow, family_size(len(matched), limits), tuple(limits), spread)
@@ -156,20 +154,28 @@ def gate_deployments(run: Run, named: Sequence[str], *, allow: float, limits: Se
     rules = GateRules(judged_metrics(limits), allow, family_size(len(shapes), limits), tuple(limits))
     gates = []
     for shape in shapes:
-        a, b = (_repeats(run, Series(name, shape)) for name in names)
-        numbers = sorted(a.keys() & b.keys())
-        if not numbers:
-            what = f"{run.path} has no repeat of the grid that both deployments finished"
-            raise UsageError(what, "add  repeats: 10  to its config")
-        if max(a[n].at for n in numbers) < min(b[n].at for n in numbers):
-            what = f"{run.path} measured {names[0]} and {names[1]} one after the other, not in turn"
-            raise UsageError(what, "sweep each into runs of its own, in turn, and name two folders of runs")
-        left, right = ([side[n] for n in numbers] for side in (a, b))
-        samples = _joined([run], Series(names[1], shape))
-        at = proven.get(Series(names[0], shape))
-        made = judging.gate(left, right, rules, "repeats", shape, names, at, samples)
+        a, b = (Series(name, shape) for name in names)
+        left, right = _in_pairs(run, a, b)
+        made = judging.gate(left, right, rules, "repeats", shape, names, proven.get(a), _joined([run], b))
         gates.append(_elsewhere(made, run))
     return gates
+
+
+def _in_pairs(run: Run, a: Series, b: Series) -> tuple[list[Measured], list[Measured]]:
+    """The repeats of the grid that both series of a run finished. UsageError where there is none,
+    or where they were not measured in turn.
+    """
+    of_a, of_b = _repeats(run, a), _repeats(run, b)
+    numbers = sorted(of_a.keys() & of_b.keys())
+    if not numbers:
+        what = f"{run.path} has no repeat of the grid that both deployments finished"
+        raise UsageError(what, "add  repeats: 10  to its config")
+    left, right = ([side[n] for n in numbers] for side in (of_a, of_b))
+    began = [[one.at for one in side] for side in (left, right)]
+    if max(began[0]) < min(began[1]) or max(began[1]) < min(began[0]):
+        what = f"{run.path} measured {a.deployment} and {b.deployment} one after the other, not in turn"
+        raise UsageError(what, "sweep each into runs of its own, in turn, and name two folders of runs")
+    return left, right
 
 
 def _joined(runs: Sequence[Run], series: Series) -> dict[int, WindowData]:
@@ -302,7 +308,7 @@ def gate_json(gates: Sequence[Gate], allow: float) -> Tree:
     """The answer of `frontier compare --gate --json`."""
     return {
         "schema": "frontier.gate/1",
-        "verdict": overall(gates),
+        "verdict": overall(one.verdict for one in gates),
         "allow": allow,
         "alarm_error": judging.ALARM,
         "pass_error": MISS,
@@ -317,11 +323,6 @@ def trends_of(runs: Iterable[Run], limits: Sequence[Limit]) -> list[Trend]:
     """The trend of each series over dated runs."""
     histories, names = measured(runs, limits), judged_metrics(limits)
     return [trend(mine, names, series) for series, mine in histories.items()]
-
-
-def trend_title(one: Trend) -> str:
-    """'1024/256: 12 runs'."""
-    return f"{one.series.label()}: {count(len(one.runs), 'run')}"
 
 
 def trend_table(
@@ -396,7 +397,7 @@ def trends_json(trends: Sequence[Trend]) -> Tree:
             "shape": one.shape.label,
             "deployment": one.deployment,
             "runs": _rows(one),
-            "settings": list(one.settings),
+            "settings": tree_of(one.settings),
             "left_out": list(one.left_out),
             "breaks": [{"run": one.runs[at].name, "changed": text} for at, text in one.breaks],
         }

@@ -12,15 +12,7 @@ from frontier.core.loads import listed, setting
 from frontier.core.metrics import RATES, Unit, metric
 from frontier.core.points import Estimate, Point
 from frontier.core.units import format_number
-from frontier.extras.compare.comparison import Comparison
-from frontier.extras.compare.contest import (
-    Contest,
-    MetricDifference,
-    Side,
-    best_of,
-    divides,
-    judged,
-)
+from frontier.extras.compare.contest import Comparison, Contest, MetricDifference, Side, best_of, compare
 from frontier.extras.compare.pooled import pooled
 from frontier.show.sla_notes import best_note, joined_names
 from frontier.show.wording import MANY, count, limits_text, named_value, value_text
@@ -80,7 +72,7 @@ def _pair_sentence(contest: Contest) -> str:
     not both are proven, who is.
     """
     a, b = contest.names
-    outcome = judged(contest)
+    outcome = compare(contest)
     inside, deciding = outcome.inside_sla, outcome.deciding
     if inside is None and contest.is_judged:
         return _best_sentence(contest)
@@ -121,10 +113,10 @@ def _value(contest: Contest, found: MetricDifference, side: int) -> str:
 
 def _shown_per(contest: Contest) -> int | None:
     """By how many GPUs the values of a difference are still to be divided where they are shown."""
-    gpus = contest.sides[0].gpus, contest.sides[1].gpus
-    if divides(contest.rules.objectives, gpus):
+    a, b = (side.gpus for side in contest.sides)
+    if contest.per_gpu:
         return 1
-    return gpus[0] if gpus[0] == gpus[1] else None
+    return a if a == b else None
 
 
 def _load_words(found: MetricDifference) -> str:
@@ -148,7 +140,7 @@ def ratio_text(ratio: Estimate) -> str:
 def difference_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
     """Of each metric that was compared the ratio with its interval, and the values of A and B."""
     rows = []
-    for found in comparison.outcome.differences:
+    for found in comparison.differences:
         a, b = (value_text(found.metric, value, _shown_per(comparison.contest)) for value in (found.a, found.b))
         where = "inside the SLA" if found.inside_sla else "at the same load"
         rows.append((f"{metric(found.metric).label} {where}", ratio_text(found.ratio), f"{a} → {b}"))
@@ -157,27 +149,26 @@ def difference_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
 
 def comparison_notes(comparison: Comparison) -> list[str]:
     """How GPUs and tokens count, and why less is resolved than could be."""
-    outcome = comparison.outcome
     notes = [gpus_note(comparison), *_open_notes(comparison), _token_note(comparison), *comparison.remarks]
-    if outcome.verdict == "invalid":
+    if comparison.verdict == "invalid":
         notes.append("Each side needs a usable point.")
-    elif not outcome.differences:
+    elif not comparison.differences:
         notes.append("No setting is usable on both sides: sweep both at the same concurrencies.")
     return [note for note in notes if note]
 
 
 def _open_notes(comparison: Comparison) -> list[str]:
     """Why a difference is not resolved, or not compared."""
-    outcome, notes = comparison.outcome, []
-    surely = [d for d in outcome.differences if not d.ratio.low <= 1 <= d.ratio.high]
-    if any(not d.ratio.has_interval for d in outcome.differences):
+    notes = []
+    surely = [d for d in comparison.differences if not d.ratio.low <= 1 <= d.ratio.high]
+    if any(not d.ratio.has_interval for d in comparison.differences):
         notes.append("No confidence interval is known for one side, so nothing is resolved.")
     elif any(abs(d.ratio.value - 1) <= INDIFFERENCE for d in surely):
         notes.append(f"A difference within {INDIFFERENCE:.0%} is less than two runs of one server can differ by.")
-    if (inside := outcome.inside_sla) in surely and inside is not None and inside.verdict == "not resolved":
+    if (inside := comparison.inside_sla) in surely and inside is not None and inside.verdict == "not resolved":
         less = comparison.contest.sides[0 if (inside.ratio.value > 1) == metric(inside.metric).higher_is_better else 1]
         notes += _gap_note(less)
-    if lost := sorted({*outcome.lost[0], *outcome.lost[1]}):
+    if lost := sorted({*comparison.lost[0], *comparison.lost[1]}):
         notes.append(f"Usable on one side only, and not compared: {listed(lost)}.")
     return notes
 
@@ -197,10 +188,10 @@ def _gap_note(side: Side) -> list[str]:
 
 def _token_note(comparison: Comparison) -> str:
     """The warning that a token is not as much text on both sides; '' where it is."""
-    a, b = comparison.characters_per_token
+    a, b = (side.characters_per_token for side in comparison.contest.sides)
     if a is None or b is None or abs(b / a - 1) <= SAME_TOKENS:
         return ""
-    of_tokens = (d for d in comparison.outcome.differences if metric(d.metric).unit is Unit.TOKENS_PER_SECOND)
+    of_tokens = (d for d in comparison.differences if metric(d.metric).unit is Unit.TOKENS_PER_SECOND)
     ratio = next((d.ratio.value for d in of_tokens), None)
     counted = f" In characters per second the ratio of {ratio:.3g} is {ratio * b / a:.3g}." if ratio else ""
     lengths = f"A's have {a:.3g} characters on average, B's {b:.3g}"
@@ -213,9 +204,9 @@ def gpus_note(comparison: Comparison) -> str | None:
     Of rates divided by GPUs it also says what the whole deployments come to, as the ratio times
     their GPUs.
     """
-    (a, b), (of_a, of_b) = comparison.contest.names, comparison.gpus
-    if comparison.per_gpu:
-        rates = [d for d in comparison.outcome.differences if metric(d.metric).unit in RATES]
+    (a, b), (of_a, of_b) = comparison.contest.names, (side.gpus for side in comparison.contest.sides)
+    if comparison.contest.per_gpu:
+        rates = [d for d in comparison.differences if metric(d.metric).unit in RATES]
         times = rates[0].ratio.value * (of_b or 0) / (of_a or 1) if rates else None
         whole = "" if times is None else f" As whole deployments {b} is {format_number(times)}× {a}."
         return f"Per GPU: {a} has {count(of_a or 0, 'GPU')}, {b} {of_b}.{whole}"

@@ -42,9 +42,7 @@ def command(
     from frontier.extras.compare.command import runs_in
     from frontier.extras.compare.regression import (
         trend_frame,
-        trend_notes,
         trend_table,
-        trend_title,
         trends_json,
         trends_of,
     )
@@ -65,7 +63,7 @@ def command(
     for file in tables:
         common.write_file(file, csv_text(trend_frame(trends)).encode())
     if pictures:
-        figures = [trend_picture(one, trend_title(one), tuple(trend_notes(one))) for one in drawn]
+        figures = [trend_picture(one) for one in drawn]
         with beside_an_answer():
             save_pictures(figures, pictures, [one.series for one in drawn], pixels, "dark" if dark else "light")
     table = functools.partial(trend_table, detail=options.detail, **common.layout())

@@ -2,24 +2,25 @@
 
 from frontier.core.metrics import metric
 from frontier.core.text import clean
+from frontier.extras.compare.regression import trend_notes
 from frontier.extras.compare.trend import Trend
 from frontier.show.axis_units import display
 from frontier.show.picture.axes import bar_of, padded_axis
 from frontier.show.picture.data import Line, Panel, Picture, Role, Rule
 from frontier.show.rough import date_text
+from frontier.show.wording import count
 
 MANY = 60
 """More runs than this are drawn as dots without intervals: bars side by side would be a blot."""
 _DAY = 86_400.0
 
 
-def trend_picture(one: Trend, title: str, notes: tuple[str, ...]) -> Picture:
-    """The trend of one series with its intervals, the mean between breaks, and breaks; a panel per
-    metric over the same days. ValueError without a run.
+def trend_picture(one: Trend) -> Picture:
+    """The trend of one series that has a run, with its intervals, the mean between breaks, and
+    breaks; a panel per metric over the same days.
     """
-    if not one.runs:
-        raise ValueError("a trend without a run has no picture")
-    notes = ("Bars: 95% intervals within a run. Dashed: the mean between breaks.", *notes)
+    title = f"{one.series.label()}: {count(len(one.runs), 'run')}"
+    notes = ("Bars: 95% intervals within a run. Dashed: the mean between breaks.", *trend_notes(one))
     if len(one.runs) > MANY:
         notes = ("A dot is a run. Dashed: the mean between breaks.", *notes[1:])
     panels = tuple(_trend_panel(one, name) for name in one.metrics)

@@ -1,5 +1,5 @@
-"""GPUs of this machine, read beside a trial: by nvidia-smi, and by NVML for their energy counters
-and what holds their clocks down.
+"""GPUs of this machine, read beside a trial: by nvidia-smi, and by NVML for what holds their clocks
+down.
 """
 
 import asyncio
@@ -101,9 +101,9 @@ def is_here(url: str) -> bool:
         return False
 
 
-class GpuEnergy:
-    """The energy counters of this machine's NVIDIA GPUs and what holds their clocks down, by NVML,
-    which is only read; nothing without the package nvidia-ml-py or without a driver.
+class GpuClocks:
+    """What holds the clocks of this machine's NVIDIA GPUs down, by NVML, which is only read;
+    nothing without the package nvidia-ml-py or without a driver.
     """
 
     def __init__(self, target: Target) -> None:
@@ -121,12 +121,9 @@ class GpuEnergy:
         """What all devices say now. What a device does not tell is missing."""
         samples: dict[Key, float] = {}
         for index, device in enumerate(self._devices):
-            for name, ask in (
-                ("energy_mj", self._nvml.nvmlDeviceGetTotalEnergyConsumption),
-                ("clocks_reasons", self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons),
-            ):
-                with suppress(self._nvml.NVMLError):
-                    samples[name, (("index", str(index)),)] = float(ask(device))
+            with suppress(self._nvml.NVMLError):
+                reasons = self._nvml.nvmlDeviceGetCurrentClocksThrottleReasons(device)
+                samples["clocks_reasons", (("index", str(index)),)] = float(reasons)
         return samples
 
     async def watch(self, opened: asyncio.Event, closed: asyncio.Event) -> None:
@@ -144,6 +141,6 @@ class GpuEnergy:
             self.readings.add(samples, time.perf_counter(), last=last)
 
 
-def sources(target: Target) -> "tuple[Gpus, GpuEnergy]":
+def sources(target: Target) -> "tuple[Gpus, GpuClocks]":
     """What reads the GPUs of a target's machine, where that is this one."""
-    return Gpus(target), GpuEnergy(target)
+    return Gpus(target), GpuClocks(target)

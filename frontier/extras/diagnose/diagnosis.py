@@ -378,12 +378,12 @@ def _mhz(hertz: float) -> str:
 # --- the block that is shown
 
 
-def diagnosis_lines(diagnosis: Diagnosis | None) -> list[tuple[str, str]]:
+def diagnosis_lines(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     """Per setting what it is and what binds there: ('c=64, first violation', 'batch cap (95%): 32
     run ...'). A change is said once.
     """
     lines, said = [], set()
-    for found in diagnosis.settings if diagnosis is not None else ():
+    for found in diagnosis.settings:
         head = f"{setting(found.concurrency)}, {' and '.join(found.roles)}"
         if not found.suspects:
             lines.append((head, f"not known: {found.unknown}."))

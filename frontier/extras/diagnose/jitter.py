@@ -92,13 +92,12 @@ class _Gaps:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """The steps of a trial: the arrivals of each begin at `begins` and end at `ends`. It lasted
-    `took` since those of the step before, and brought so many `tokens` of each request in it.
+    """The steps of a trial: the arrivals of each end at `ends`. It lasted `took` since those of the
+    step before began, and brought so many `tokens` of each request in it.
     `prompt` tokens of first tokens that came with it, and `again` tokens that a preempted request
     computes anew before, were sent at `since` at the earliest.
     """
 
-    begins: Floats
     ends: Floats
     took: Floats
     tokens: Floats
@@ -160,7 +159,7 @@ def _in_steps(seen: Sequence[Record], lengths: Floats, apart: float) -> tuple[_G
     np.minimum.at(since, at_first, [r.sent for r in seen])
     gaps = _Gaps(later, lengths, owner, lasts, at_later, next_one < apart)
     took = np.diff(begins, prepend=-math.inf)
-    return gaps, _Steps(begins, ends, took, np.bincount(number) / streams, prompt, np.zeros(steps), since)
+    return gaps, _Steps(ends, took, np.bincount(number) / streams, prompt, np.zeros(steps), since)
 
 
 def _previous(counts: Ints, requests: int) -> Ints:

@@ -8,7 +8,7 @@ same tables. Nothing here is ever a measurement: it only decides which change is
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import astuple, dataclass
 from itertools import chain, zip_longest
 
 from frontier.client.engines import ENGINES
@@ -28,11 +28,6 @@ class ServerSettings:
     drafts: bool | None = None
     prefix_cache: bool | None = None
     cap: int | None = None
-
-    def or_else(self, other: "ServerSettings") -> "ServerSettings":
-        """These settings, and of `other` what they do not say."""
-        mine = {f.name: getattr(self, f.name) for f in fields(self)}
-        return ServerSettings(**{k: getattr(other, k) if v is None else v for k, v in mine.items()})
 
 
 _NAMES = [engine.setting_names for engine in ENGINES.values()]
@@ -117,7 +112,6 @@ def settings_of(deployment: DeploymentConfig, told: Mapping[str, str]) -> Server
     simulated = {name: str(value) for name, value in (deployment.simulator or {}).items()}
     published = {"precision": roofline.precision} if isinstance(roofline, ModelRoofline) else {}
     sources = (told, command_settings(deployment.start or ""), simulated, described, {"model": deployment.model or ""})
-    settings = ServerSettings()
-    for source in (*sources, published):
-        settings = settings.or_else(read_settings(source))
-    return settings
+    known = [astuple(read_settings(source)) for source in (*sources, published)]
+    # Of each setting what the first of them says that says anything.
+    return ServerSettings(*(next((x for x in told_of if x is not None), None) for told_of in zip(*known, strict=True)))

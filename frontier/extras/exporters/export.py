@@ -31,18 +31,11 @@ def parquet_bytes(frame: "pd.DataFrame") -> bytes:
     except ImportError as error:
         raise UsageError("this export needs pyarrow, which is not installed", install_command("pyarrow")) from error
     content = pa.Table.from_pandas(frame, preserve_index=False)
-    fields = [f.with_metadata({"unit": unit}) if (unit := _unit(f.name)) else f for f in content.schema]
+    units = frame.attrs["units"]
+    fields = [f.with_metadata({"unit": units[f.name]}) if f.name in units else f for f in content.schema]
     out = io.BytesIO()
     parquet.write_table(content.cast(pa.schema(fields, content.schema.metadata)), out)
     return out.getvalue()
-
-
-def _unit(name: str) -> str:
-    """The unit of a metric's column, '' of any other."""
-    try:
-        return metric(name.removesuffix("_low").removesuffix("_high")).unit.value
-    except ValueError:
-        return ""
 
 
 # --- Prometheus

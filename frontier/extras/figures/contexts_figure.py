@@ -6,10 +6,9 @@ from dataclasses import replace
 from frontier.core.decisions import Decision, Verdict
 from frontier.core.loads import setting
 from frontier.core.metrics import per_gpu
-from frontier.core.shapes import Shape
 from frontier.core.text import clean_name
 from frontier.core.units import format_share
-from frontier.hardware.roofline import Limits, Roofline
+from frontier.hardware.roofline import Roofline, limits_if_any
 from frontier.show.picture.axes import bar_of, padded_axis
 from frontier.show.picture.data import Axis, Bar, Line, Panel, Picture, Role, View
 from frontier.show.wording import limits_text, unit_text
@@ -122,7 +121,7 @@ def _bounds(
         ceiling, fitting = [], []
         for view in views:
             shape, share = view.frontier.shape, per_gpu("output_throughput", view.gpus)
-            at_top, most = _limits(light, shape, top), _limits(light, shape, COUNTLESS)
+            at_top, most = limits_if_any(light, shape, top), limits_if_any(light, shape, COUNTLESS)
             # Prompts that share a prefix share its memory too, which these bounds do not count.
             if at_top and (not shape.prefix or at_top.running == top):
                 ceiling.append((across(view), at_top.throughput / share))
@@ -131,14 +130,6 @@ def _bounds(
         roof += [Line(f"roofline at c={top}", tuple(ceiling), Role.ROOFLINE, "fit")] if len(ceiling) > 1 else []
         room += [Line("memory or batch cap allows", tuple(fitting), Role.QUIET, "fit")] if len(fitting) > 1 else []
     return roof, room
-
-
-def _limits(light: Roofline, shape: Shape, concurrency: int) -> Limits | None:
-    """The bounds of a setting; None where not one request fits."""
-    try:
-        return light.limits(shape, concurrency)
-    except ValueError:
-        return None
 
 
 def _context_notes(views: Sequence[View]) -> list[str]:

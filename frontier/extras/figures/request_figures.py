@@ -67,39 +67,49 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
     from.
     """
     shown = settings_shown(view, samples)
-    tails, lost = [], 0
-    empty: list[str] = []
-    for quantity in ("ttft", "tpot", "e2e"):
-        values = {c: np.sort(v[~np.isnan(v)]) for c in shown for v in [getattr(samples[c], quantity)]}
-        finite = [v for vs in values.values() for v in (vs[np.isfinite(vs) & (vs > 0)],) if len(v)]
-        empty += [f"{quantity.upper()} at {setting(c)}" for c in shown if not np.isfinite(values[c]).any()]
-        if not finite:
-            continue
-        low, high = min(float(v.min()) for v in finite), max(float(v.max()) for v in finite)
-        scale, unit = seconds_axis([low, high])
-        lost = max(lost, sum(int(np.isinf(vs).sum()) for vs in values.values()))
-        x = padded_axis(f"{unit}, log scale", [low * scale, high * scale], log=True)
-        limits = [limit for limit in limits_on(view, quantity) if x.holds(limit.promise * scale)]
-        if limits:
-            x = replace(x, label=f"{unit}, log scale (grey: {', '.join(map(str, limits))})")
-        rules = tuple(Rule("x", limit.promise * scale, role=Role.QUIET) for limit in limits)
-        floor = 0.5 / max(len(v) for v in values.values())
-        curves = {
-            c: tuple((max(v, x.low), max(floor, 1 - p) * 100) for v, p in _curve(values[c], scale))
-            for c in shown
-            if np.isfinite(values[c]).any()
-        }
-        slower = Axis("% of requests slower (log scale)", floor * 100, 120.0, log=True)
-        tails.append(Panel(LATENCIES[quantity], x, slower, _curves_of(view, shown, curves), rules=rules))
+    ordered = {
+        quantity: {c: np.sort(v[~np.isnan(v)]) for c in shown for v in [getattr(samples[c], quantity)]}
+        for quantity in ("ttft", "tpot", "e2e")
+    }
+    tails = [panel for q, values in ordered.items() if (panel := _tail_panel(view, q, values)) is not None]
     if not tails:
         return None
     notes = ["Every request of the windows counts. The last step of each curve is one request."]
-    if lost:
+    if any(np.isinf(v).any() for values in ordered.values() for v in values.values()):
         notes.append("A failed request never ends: its curve stays above the floor.")
-    if empty:
+    if empty := [
+        f"{q.upper()} at {setting(c)}"
+        for q, values in ordered.items()
+        for c, v in values.items()
+        if not np.isfinite(v).any()
+    ]:
         notes.append(f"No curve, as no request has one: {', '.join(empty)}.")
     notes += _left_out(view, samples, shown)
     return series_figure("tails", view, "the tail of each latency", tails, notes, columns=len(tails), tall=320)
+
+
+def _tail_panel(view: View, quantity: str, values: Mapping[int, Floats]) -> Panel | None:
+    """The tail of one latency, a curve for each setting, of whose requests these are the values in
+    order; None where no request has one.
+    """
+    finite = [v for vs in values.values() for v in (vs[np.isfinite(vs) & (vs > 0)],) if len(v)]
+    if not finite:
+        return None
+    low, high = min(float(v.min()) for v in finite), max(float(v.max()) for v in finite)
+    scale, unit = seconds_axis([low, high])
+    x = padded_axis(f"{unit}, log scale", [low * scale, high * scale], log=True)
+    limits = [limit for limit in limits_on(view, quantity) if x.holds(limit.promise * scale)]
+    if limits:
+        x = replace(x, label=f"{unit}, log scale (grey: {', '.join(map(str, limits))})")
+    rules = tuple(Rule("x", limit.promise * scale, role=Role.QUIET) for limit in limits)
+    floor = 0.5 / max(len(v) for v in values.values())
+    curves = {
+        c: tuple((max(v, x.low), max(floor, 1 - p) * 100) for v, p in _curve(of_setting, scale))
+        for c, of_setting in values.items()
+        if np.isfinite(of_setting).any()
+    }
+    slower = Axis("% of requests slower (log scale)", floor * 100, 120.0, log=True)
+    return Panel(LATENCIES[quantity], x, slower, _curves_of(view, list(values), curves), rules=rules)
 
 
 def _curves_of(

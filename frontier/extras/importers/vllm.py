@@ -176,19 +176,25 @@ def _record(
             prompt_tokens=prompt or None,
             error=error or "no output",
         )
-    last = sent + ttft + sum(itls)
-    if len(itls) == completion:  # the chat client also stamps the closing event, which brings no token
-        itls = itls[:-1]
+    first = sent + ttft
+    last = end = first + sum(itls)
+    if len(itls) == completion:
+        # The chat client also stamps an event without a token: that of the role, right before the
+        # first token, or the closing one, right after the last.
+        if itls[0] <= itls[-1]:
+            first, itls = first + itls[0], itls[1:]
+        else:
+            last, itls = last - itls[-1], itls[:-1]
     return Record(
         index,
         -1,
         sent,
         Outcome.OK,
-        last,
+        end,
         0,
         0,
-        first=sent + ttft,
-        last=last,
+        first=first,
+        last=max(first, last),
         prompt_tokens=prompt or None,
         completion_tokens=completion,
         events=len(itls) + 1,

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from markupsafe import escape
 
 from frontier.core.decisions import Decision, Limit
-from frontier.core.metrics import metric
 from frontier.core.points import Point
 from frontier.read_run import load as load_run
 from frontier.run import Run
@@ -127,10 +126,7 @@ class NotebookRun(Run):
         metric's columns is in `frame.attrs["units"]`.
         """
         points = self.points(limits)
-        made = table(points, self.frontiers(points, limits=limits))
-        known = {name: metric(name).unit.value for point in points for name in point.metrics}
-        made.attrs["units"] = {name + end: unit for name, unit in known.items() for end in ("", "_low", "_high")}
-        return made
+        return table(points, self.frontiers(points, limits=limits))
 
     def picture(
         self, limits: Sequence[Limit] | None = None, objectives: tuple[str, str] | None = None

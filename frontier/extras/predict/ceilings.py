@@ -13,7 +13,7 @@ import platform
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import repeat
 from pathlib import Path
@@ -56,29 +56,18 @@ class Work:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One thing to measure: its key in JSON, its words, its unit, the figure of a data sheet that
-    it stands beside (a field of `Hardware`, '' for none), and what makes the work.
-    """
-
-    key: str
-    what: str
-    unit: str
-    sheet: str
-    make: Callable[[], Work]
-
-
-@dataclass(frozen=True, slots=True)
 class Ceiling:
-    """What was measured of one line: its rate in each round. Of links `seconds` are those of one
-    operation at best, and `algorithm` its bytes over them, where the rate is that of the bus.
+    """One thing that is measured: its key in JSON, its words, its unit, the figure of a data sheet
+    that it stands beside (a field of `Hardware`, '' for none), and its rate in each round. Of links
+    `seconds` are those of one operation at best, and `algorithm` its bytes over them, where the
+    rate is that of the bus.
     """
 
     key: str
     what: str
     unit: str
-    sheet: str
-    rounds: tuple[float, ...]
+    sheet: str = ""
+    rounds: tuple[float, ...] = ()
     seconds: float | None = None
     algorithm: float | None = None
 
@@ -112,17 +101,15 @@ class Ceilings:
         wide = [rate for form in ("bf16", "fp16", "fp32") if (rate := self.value(f"matmul_{form}"))]
         bandwidth, eight = self.value("memory_bandwidth"), self.value("matmul_fp8")
         links = [line.value for line in self.lines if line.key.startswith("all_reduce_")]
-        block: dict[str, Any] = {
+        block = {
             "name": self.sheet.name if self.sheet else self.name,
             "memory_bandwidth": f"{(bandwidth or 0.0) / 1e9:.4g}GB/s",
             "memory": f"{self.memory / 1e9:.4g}GB",
             "tflops": _digits(max(wide) / 1e12),
+            "tflops_fp8": _digits(eight / 1e12) if eight else None,
+            "link": f"{max(links) / 1e9:.4g}GB/s" if links else None,
         }
-        if eight:
-            block["tflops_fp8"] = _digits(eight / 1e12)
-        if links:
-            block["link"] = f"{max(links) / 1e9:.4g}GB/s"
-        return block
+        return {key: value for key, value in block.items() if value is not None}
 
 
 def _digits(value: float) -> float:
@@ -143,13 +130,13 @@ def measure(
     rounds: list[list[float]] = [[] for _ in lines]
     try:
         for _ in range(ROUNDS):
-            for line, rates in zip(lines, rounds, strict=True):
-                work = line.make()
+            for (_, make), rates in zip(lines, rounds, strict=True):
+                work = make()
                 rates.append(work.amount / least_time(work, seconds / ROUNDS, clock))
     except machine.no_room as error:
         what = f"there is no room for the data of a measurement on {machine.name}"
         raise MeasurementError(what, "stop what runs there, as the engine") from error
-    measured = (Ceiling(x.key, x.what, x.unit, x.sheet, tuple(r)) for x, r in zip(lines, rounds, strict=True))
+    measured = (replace(line, rounds=tuple(rates)) for (line, _), rates in zip(lines, rounds, strict=True))
     return Ceilings(
         name=machine.name,
         backend=machine.backend,
@@ -162,23 +149,23 @@ def measure(
     )
 
 
-def lines_of(machine: "NumpyMachine | TorchMachine") -> Iterator[Line]:
-    """What is measured on a machine by itself."""
-    yield Line("memory_bandwidth", "memory, copying", "B/s", "bandwidth", machine.copy)
+def lines_of(machine: "NumpyMachine | TorchMachine") -> Iterator[tuple[Ceiling, Callable[[], Work]]]:
+    """What is measured on a machine by itself, each with what makes its work."""
+    yield Ceiling("memory_bandwidth", "memory, copying", "B/s", "bandwidth"), machine.copy
     for form in machine.formats():
         peak, n = _SHEETS.get(form, ""), machine.side
-        yield Line(f"matmul_{form}", f"matmul {n}³, {form}", "FLOP/s", peak, partial(machine.matmul, form, n))
+        yield Ceiling(f"matmul_{form}", f"matmul {n}³, {form}", "FLOP/s", peak), partial(machine.matmul, form, n)
         for rows in ROWS:
             key, what = f"matmul_{form}_{rows}", f"matmul {rows} x {n}², {form}, weights read"
-            yield Line(key, what, "B/s", "bandwidth", partial(machine.matmul, form, rows))
+            yield Ceiling(key, what, "B/s", "bandwidth"), partial(machine.matmul, form, rows)
     (batch, context), *_ = machine.decodes
     for b, c in machine.decodes:
         key = "attention" if (b, c) == (batch, context) else f"attention_{b}x{c}"
         what = f"attention decode {b} x {c:,}, KV read"
-        yield Line(key, what, "B/s", "bandwidth", partial(machine.decode, b, c))
+        yield Ceiling(key, what, "B/s", "bandwidth"), partial(machine.decode, b, c)
     for b, c in machine.prefills:
         what = f"attention prefill {b} x {c:,}"
-        yield Line(f"prefill_{b}x{c}", what, "FLOP/s", "bf16", partial(machine.prefill, b, c))
+        yield Ceiling(f"prefill_{b}x{c}", what, "FLOP/s", "bf16"), partial(machine.prefill, b, c)
 
 
 _SHEETS: Mapping[str, str] = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8"}

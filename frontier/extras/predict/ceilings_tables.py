@@ -9,7 +9,7 @@ from rich.text import Text
 from frontier.core.text import clean
 from frontier.core.units import format_bytes, format_number, format_seconds, format_share
 from frontier.extras.predict.ceilings import ROUNDS, Ceiling, Ceilings
-from frontier.extras.predict.fleet import HostCeilings, Slower
+from frontier.extras.predict.fleet import Slower
 from frontier.show.json_out import Tree, number
 from frontier.show.table import Table, to_text
 from frontier.show.verbosity import Detail
@@ -115,12 +115,10 @@ def ceilings_json(ceilings: Ceilings) -> Tree:
 # --- a fleet
 
 
-def fleet_table(
-    hosts: Sequence[HostCeilings], slower: Sequence[Slower], *, width: int = 100, colour: bool = False
-) -> str:
+def fleet_table(hosts: Sequence[Ceilings], slower: Sequence[Slower], *, width: int = 100, colour: bool = False) -> str:
     """The hosts that are slower than the middle one, or that none is."""
-    shared = len({key for host in hosts for key in host.lines})
-    devices = ", ".join(dict.fromkeys(host.device for host in hosts))
+    shared = len({line.key for host in hosts for line in host.lines})
+    devices = ", ".join(dict.fromkeys(host.name for host in hosts))
     parts: list[RenderableType] = [Text(f"{len(hosts)} hosts: {devices}", style="bold")]
     rows = [
         (slow.host, slow.what, *(per_second(v, slow.unit) for v in (slow.value, slow.middle)), format_share(slow.share))
@@ -134,7 +132,7 @@ def fleet_table(
     return to_text(*parts, width=width, colour=colour)
 
 
-def fleet_json(hosts: Sequence[HostCeilings], slower: Sequence[Slower]) -> Tree:
+def fleet_json(hosts: Sequence[Ceilings], slower: Sequence[Slower]) -> Tree:
     """The same for machines."""
     named = [
         {

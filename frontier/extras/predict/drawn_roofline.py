@@ -9,7 +9,7 @@ from frontier.core.metrics import metric
 from frontier.core.points import Frontier, Point
 from frontier.core.shapes import Shape
 from frontier.core.units import format_number, format_share
-from frontier.hardware.roofline import GivenRoofline, ModelRoofline
+from frontier.hardware.roofline import GivenRoofline, ModelRoofline, limits_if_any
 from frontier.show.picture.data import Roofline
 
 _Light = ModelRoofline | GivenRoofline
@@ -29,12 +29,9 @@ def rooflines(
     for f in frontiers:
         light = described.get(f.deployment)
         tokens = _tokens_of_each(f)
-        if light is None or not tokens:
-            continue
         highest = max((*f.members, *f.dominated, *f.excluded), default=1)
-        try:
-            bound = light.limits(f.shape, highest)
-        except ValueError:
+        bound = limits_if_any(light, f.shape, highest)
+        if light is None or bound is None or not tokens:
             continue
         stated = _stated(by_sheet[f.deployment], f, highest, tokens)
         reached = [
@@ -61,13 +58,10 @@ def _by_sheet(deployment: DeploymentConfig) -> _Light | None:
 
 def _stated(light: _Light | None, f: Frontier, highest: int, tokens: float) -> Roofline | None:
     """The roofline of the data sheet, where others are measured in its place."""
-    if light is None:
+    bound = limits_if_any(light, f.shape, highest)
+    if light is None or bound is None:
         return None
-    try:
-        ceiling = light.limits(f.shape, highest).throughput / tokens
-    except ValueError:
-        return None
-    return Roofline(ceiling, light.assumption, _curve(light, f, highest, tokens))
+    return Roofline(bound.throughput / tokens, light.assumption, _curve(light, f, highest, tokens))
 
 
 def _curve(light: _Light, f: Frontier, highest: int, tokens: float) -> tuple[tuple[float, float], ...]:

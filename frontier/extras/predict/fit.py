@@ -86,8 +86,8 @@ class Forecast:
     shape: Shape
     basis: str
     predictions: tuple[Prediction, ...]
-    measured: tuple[Known, ...] = ()
-    lights: tuple[Limits | None, ...] = ()
+    measured: tuple[Known, ...]
+    lights: tuple[Limits | None, ...]
     variant: str = ""
     sla: SlaBreak | None = None
 
@@ -107,17 +107,20 @@ class _Fit:
 
 
 class Calibrated:
-    """A deployment's curves at the shape they were measured at. Made by `calibrate`."""
+    """The engine model fitted to points of one shape, three at least, at different concurrencies.
 
-    def __init__(
-        self, known: Sequence[Known], isl: float, osl: float, roofline: ModelRoofline | None, moe: bool
-    ) -> None:
+    With the deployment's roofline the capacity of its memory is known too. A model of which nothing
+    says whether it has experts is taken to have some, the more careful assumption.
+    """
+
+    def __init__(self, known: Sequence[Known], isl: float, osl: float, roofline: ModelRoofline | None = None) -> None:
         points = sorted(known, key=lambda point: point.concurrency)
         self.isl, self.osl, self.roofline, self.n = isl, osl, roofline, len(points)
         self._c = np.array([p.concurrency for p in points], dtype=np.float64)
         self._ttft = np.array([p.ttft for p in points], dtype=np.float64)
         self._tpot = np.array([p.tpot for p in points], dtype=np.float64)
         given = self._room(isl, osl)
+        moe = roofline is None or roofline.model.experts > 0
         rich, simple = (_RICH, _SIMPLE) if moe else (_DENSE, _DENSE)
         self._inside = self._search(rich, given)
         capacity = given if self._inside.capacity == math.inf else self._inside.capacity
@@ -236,24 +239,6 @@ class Calibrated:
         residuals = (np.log(self._ttft / fitted[0]), np.log(self._tpot / fitted[1]))
         cost = float(np.abs(residuals[0]).sum() + 2 * np.abs(residuals[1]).sum())
         return _Fit(tpot, ttft, capacity, np.log2(self._c), residuals, cost)
-
-
-def calibrate(
-    known: Sequence[Known], isl: float, osl: float, *, roofline: ModelRoofline | None = None, moe: bool | None = None
-) -> Calibrated:
-    """Fit the engine model to measured points of one shape.
-
-    With the deployment's roofline the capacity of its memory is known too. `moe` says whether the
-    model has experts when no roofline does (default: yes, the more careful assumption). ValueError
-    for fewer than three points, or points that are not positive numbers.
-    """
-    if len({point.concurrency for point in known}) < 3 or len({p.concurrency for p in known}) != len(known):
-        raise ValueError("a calibration needs at least three points at different concurrencies")
-    if any(not (0 < x < math.inf) for p in known for x in (p.concurrency, p.ttft, p.tpot)):
-        raise ValueError("a calibration needs finite positive latencies")
-    if moe is None:
-        moe = roofline is None or roofline.model.experts > 0
-    return Calibrated(known, isl, osl, roofline, moe)
 
 
 _Form = tuple[Curve, ...]

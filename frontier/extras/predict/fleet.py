@@ -10,22 +10,12 @@ import orjson
 
 from frontier.core.errors import UsageError
 from frontier.core.text import clean_name
+from frontier.extras.predict.ceilings import Ceiling, Ceilings
 from frontier.store.files import CONFIG_BYTES, read_given
 
 LEAST_SLOWER = 0.02
 """Share by which a host must be slower to be named: less is within what clocks and temperature do
 between two runs."""
-
-
-@dataclass(frozen=True, slots=True)
-class HostCeilings:
-    """What `frontier ceilings --json` said on one host: by key its words, its unit and its rate in
-    each round.
-    """
-
-    host: str
-    device: str
-    lines: Mapping[str, tuple[str, str, tuple[float, ...]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +34,11 @@ class Slower:
         return self.value / self.middle
 
 
-def read_hosts(files: Sequence[Path]) -> list[HostCeilings]:
-    """The ceilings in some files, each host named once. UsageError where one is no such file."""
-    hosts: list[HostCeilings] = []
+def read_hosts(files: Sequence[Path]) -> list[Ceilings]:
+    """The ceilings in some files of `frontier ceilings --json`, each host named once. UsageError
+    where one is no such file.
+    """
+    hosts: list[Ceilings] = []
     for file in files:
         made = _host(file, _tree(file))
         taken = made.host in {host.host for host in hosts}
@@ -67,39 +59,41 @@ def _tree(file: Path) -> dict[str, Any]:
     return tree
 
 
-def _host(file: Path, tree: Mapping[str, Any]) -> HostCeilings:
+def _host(file: Path, tree: Mapping[str, Any]) -> Ceilings:
     try:
-        lines = {
-            str(line["name"]): (
+        lines = [
+            Ceiling(
+                str(line["name"]),
                 clean_name(str(line["what"])),
                 clean_name(str(line["unit"])),
-                tuple(float(rate) for rate in line["rounds"]),
+                rounds=tuple(float(rate) for rate in line["rounds"]),
             )
             for line in tree["ceilings"]
-        }
+        ]
     except (KeyError, TypeError, ValueError):
         raise UsageError(
             f"{clean_name(str(file))} lacks the rounds of a measurement", "measure that host anew"
         ) from None
-    name = clean_name(str(tree.get("host") or file.stem))
-    return HostCeilings(name, clean_name(str(tree.get("name", ""))), {k: v for k, v in lines.items() if v[2]})
+    device, host = clean_name(str(tree.get("name", ""))), clean_name(str(tree.get("host") or file.stem))
+    return Ceilings(device, "", 1, 0.0, tuple(line for line in lines if line.rounds), host=host)
 
 
-def slower_hosts(hosts: Sequence[HostCeilings]) -> list[Slower]:
+def slower_hosts(hosts: Sequence[Ceilings]) -> list[Slower]:
     """The hosts that are slower than the middle one, line by line: every round of theirs below
     every round of its, and by LEAST_SLOWER or more in the median. Of two equal hosts with six
     rounds each one does that once in 924.
     """
-    return [slow for key in dict.fromkeys(key for host in hosts for key in host.lines) for slow in _line(key, hosts)]
+    measured: dict[str, list[tuple[str, Ceiling]]] = {}
+    for host in hosts:
+        for line in host.lines:
+            measured.setdefault(line.key, []).append((host.host, line))
+    return [slow for known in measured.values() for slow in _slower(known)]
 
 
-def _line(key: str, hosts: Sequence[HostCeilings]) -> Iterator[Slower]:
-    known = [(host.host, host.lines[key]) for host in hosts if key in host.lines]
-    if len(known) < 2:
-        return
-    ranked = sorted(known, key=lambda pair: statistics.median(pair[1][2]))
-    middle = ranked[len(ranked) // 2][1][2]
-    for host, (what, unit, rounds) in ranked[: len(ranked) // 2]:
-        value, usual = statistics.median(rounds), statistics.median(middle)
-        if max(rounds) < min(middle) and value < (1 - LEAST_SLOWER) * usual:
-            yield Slower(host, what, unit, value, usual)
+def _slower(known: Sequence[tuple[str, Ceiling]]) -> Iterator[Slower]:
+    ranked = sorted(known, key=lambda pair: statistics.median(pair[1].rounds))
+    middle = ranked[len(ranked) // 2][1].rounds
+    for host, line in ranked[: len(ranked) // 2]:
+        value, usual = statistics.median(line.rounds), statistics.median(middle)
+        if max(line.rounds) < min(middle) and value < (1 - LEAST_SLOWER) * usual:
+            yield Slower(host, line.what, line.unit, value, usual)

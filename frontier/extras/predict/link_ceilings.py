@@ -66,7 +66,7 @@ class Links:
 
     def __init__(self, torch: Any, place: Place, store: Any, patience: float = PATIENCE) -> None:
         self._torch, self._dist, self.place, self._store = torch, torch.distributed, place, store
-        self._patience, self._at = patience, 0
+        self._at = 0
         self._gpu = place.device.startswith("cuda")
         if self._gpu:
             torch.cuda.set_device(place.device)
@@ -182,42 +182,29 @@ class Links:
         if self._gpu:
             self._torch.cuda.synchronize(self.place.device)
 
-    def _named(self, what: str) -> "_Step":
+    @contextlib.contextmanager
+    def _named(self, what: str) -> Iterator[None]:
+        """One operation that all ranks come to. MeasurementError that names those that do not."""
         self._at += 1
-        return _Step(self, self._at, what)
+        self._store.set(f"at/{self.place.rank}", str(self._at))
+        try:
+            yield
+        except RuntimeError as error:
+            try:
+                missing = self._missing()
+            except RuntimeError:
+                missing = [f"rank 0 at {self.place.address}"]
+            who = ", ".join(missing) or "every rank came, and the operation did not end"
+            raise MeasurementError(f"{what} did not end: {who}", "look at that host, or leave it out") from error
 
-    def reached(self, number: int) -> None:
-        """Tell the others that this rank is at this step."""
-        self._store.set(f"at/{self.place.rank}", str(number))
-
-    def missing(self, number: int) -> list[str]:
-        """The ranks that have not come to this step, each with its host."""
-        behind = [r for r in range(self.place.ranks) if int(self._told(f"at/{r}") or 0) < number]
+    def _missing(self) -> list[str]:
+        """The ranks that have not come to this operation, each with its host."""
+        behind = [r for r in range(self.place.ranks) if int(self._told(f"at/{r}") or 0) < self._at]
         return [f"rank {r} on {clean_name(self._told(f'host/{r}') or 'a host that never came')}" for r in behind]
 
     def _told(self, key: str) -> str:
         """What is in the store under a key; '' for nothing, for which it is not waited."""
         return self._store.get(key).decode() if self._store.check([key]) else ""
-
-
-class _Step:
-    """One operation that all ranks come to. MeasurementError that names those that do not."""
-
-    def __init__(self, links: Links, number: int, what: str) -> None:
-        self._links, self._number, self._what = links, number, what
-
-    def __enter__(self) -> None:
-        self._links.reached(self._number)
-
-    def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
-        if not isinstance(error, RuntimeError):
-            return
-        try:
-            missing = self._links.missing(self._number)
-        except RuntimeError:
-            missing = [f"rank 0 at {self._links.place.address}"]
-        who = ", ".join(missing) or "every rank came, and the operation did not end"
-        raise MeasurementError(f"{self._what} did not end: {who}", "look at that host, or leave it out") from error
 
 
 # --- the processes of one machine, and those of torchrun

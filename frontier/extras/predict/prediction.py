@@ -27,10 +27,10 @@ from frontier.core.series import Series, by_series
 from frontier.core.shapes import Shape
 from frontier.core.text import suggestion
 from frontier.core.units import whole_number
-from frontier.extras.predict.fit import Calibrated, Forecast, Known, Prediction, calibrate
+from frontier.extras.predict.fit import Calibrated, Forecast, Known, Prediction
 from frontier.extras.predict.model_file import sizes_in
 from frontier.extras.predict.sla_break import of_engine, of_points, sla_break
-from frontier.hardware.roofline import Limits, ModelRoofline, Roofline
+from frontier.hardware.roofline import Limits, ModelRoofline, Roofline, limits_if_any
 from frontier.simulator.spec import EngineSpec, Speculation, kv_blocks
 from frontier.simulator.spec import roofline_of as spec_roofline
 from frontier.simulator.virtual import closed_loop_arrays
@@ -212,17 +212,9 @@ def _unmeasured(
         predictions = tuple(predict(assumed, shape, c) for c in concurrencies)
     except ValueError as error:
         raise UsageError(f"{shape.label}: {error}", "use shorter shapes, more GPUs or another precision") from None
-    limits = tuple(_limits(roofline, shape, c) for c in concurrencies)
+    limits = tuple(limits_if_any(roofline, shape, c) for c in concurrencies)
     basis = f"{roofline.assumption}: {assumed.text}" if roofline and not assumed.known else assumed.text
     return Forecast(deployment, shape, basis, predictions, (), limits, variant)
-
-
-def _limits(roofline: Roofline | None, shape: Shape, concurrency: float) -> Limits | None:
-    """The roofline's limits; None without a roofline, or where a request does not fit."""
-    try:
-        return None if roofline is None else roofline.limits(shape, max(1, round(concurrency)))
-    except ValueError:
-        return None
 
 
 def what_if(assumed: Assumption, shape: Shape, change: str) -> tuple[Assumption, Roofline | None, Shape]:
@@ -280,10 +272,15 @@ def predict_points(
 
     `limits` are the SLA. `roofline_of` gives that of a deployment, None where its hardware is not
     described. Concurrencies default to half octaves up to twice the highest measured. UsageError
-    when nothing can be fitted.
+    when nothing can be fitted: of sessions and mixes nothing is, as N sessions are not N requests
+    in flight, and no model here knows how many they are, or requests of several shapes.
     """
-    points = tuple(points)
-    _refuse_classes(point.shape for point in points)
+    every = tuple(points)
+    points = tuple(point for point in every if point.shape.kind == "shape")
+    if every and not points:
+        shape = every[0].shape
+        what = f"{shape.label} is a {shape.kind}, and the model that is fitted to points knows one shape alone"
+        raise UsageError(what, "measure more settings, or predict without the points:  frontier predict CONFIG")
     if any(point.shape.arrivals is not None for point in points):
         raise UsageError("this run was measured at rates, and only a concurrency is predicted", "predict a config")
     fits = _fits(points)
@@ -316,15 +313,6 @@ def _mean(model: Calibrated, quantity: str, concurrency: int) -> float:
     return {"ttft": ttft, "tpot": tpot, "e2e": ttft + (model.osl - 1) * tpot}[quantity]
 
 
-def _refuse_classes(shapes: Iterable[Shape]) -> None:
-    """UsageError where a shape is a session or a mix: N sessions are not N requests in flight, and
-    no model here knows how many they are, or requests of several shapes.
-    """
-    if others := [shape for shape in shapes if shape.kind != "shape"]:
-        what = f"{others[0].label} is a {others[0].kind}, and the model that is fitted to points knows one shape alone"
-        raise UsageError(what, "measure more settings, or predict without the points:  frontier predict CONFIG")
-
-
 def _fits(points: Iterable[Point]) -> dict[Series, tuple[Known, ...]]:
     """The series that can be fitted, with their points: valid ones without a failed request, means
     in seconds.
@@ -346,7 +334,7 @@ def _known(point: Point) -> Known | None:
 
 def _calibrated(known: Sequence[Known], shape: Shape, roofline: Roofline | None) -> Calibrated:
     known_model = roofline if isinstance(roofline, ModelRoofline) else None
-    return calibrate(known, shape.isl.mean, shape.osl.mean, roofline=known_model)
+    return Calibrated(known, shape.isl.mean, shape.osl.mean, known_model)
 
 
 def _between_and_beyond(known: Sequence[Known]) -> list[int]:
@@ -388,7 +376,7 @@ def _held(
     """A forecast beside the roofline, none of it faster; `basis` names the concurrencies that had
     to be slowed.
     """
-    limits = tuple(_limits(roofline, series.shape, p.concurrency) for p in predictions)
+    limits = tuple(limits_if_any(roofline, series.shape, max(1, round(p.concurrency))) for p in predictions)
     held = tuple(not_faster(p, at, series.shape.osl.mean) for p, at in zip(predictions, limits, strict=True))
     slowed = [p.concurrency for p, q in zip(predictions, held, strict=True) if q.throughput.value < p.throughput.value]
     basis += f"; held at the roofline at c = {', '.join(f'{c:g}' for c in slowed)}" if slowed else ""

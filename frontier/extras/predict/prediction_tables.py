@@ -11,6 +11,7 @@ from frontier.core.series import Series
 from frontier.core.text import clean
 from frontier.core.units import format_number, format_seconds, format_share
 from frontier.extras.predict.fit import Forecast, Known, Prediction
+from frontier.extras.predict.sla_break import SlaBreak
 from frontier.hardware.roofline import Limits
 from frontier.show.json_out import Tree, estimate_tree, number, tree_of
 from frontier.show.table import Cell, Column, Table, to_text
@@ -36,8 +37,7 @@ def _block(forecast: Forecast, detail: Detail, width: int) -> list[RenderableTyp
     head = Series(forecast.deployment, forecast.shape).label()
     head = f"{head}   if {clean(forecast.variant, 80)}" if forecast.variant else head
     rows = [
-        (p.concurrency, _predicted(p, limits))
-        for p, limits in zip(forecast.predictions, _limits(forecast), strict=True)
+        (p.concurrency, _predicted(p, limits)) for p, limits in zip(forecast.predictions, forecast.lights, strict=True)
     ]
     rows += [(known.concurrency, _measured(known)) for known in forecast.measured]
     cells = zip(*(row for _, row in sorted(rows, key=lambda pair: pair[0])), strict=True)
@@ -50,7 +50,8 @@ def _block(forecast: Forecast, detail: Detail, width: int) -> list[RenderableTyp
     hidden = table.hidden_intervals(width)
     room = f"; no room for that of {' and '.join(hidden)}: see -v" if hidden else ""
     notes = [f"{clean(forecast.basis, 300)}; {BAND}{room}"]
-    if any(p.reach == "unmeasured" for p in forecast.predictions):
+    unmeasured = any(p.reach == "unmeasured" for p in forecast.predictions)
+    if unmeasured:
         notes.append("TTFT is a lower bound: queueing in waves and tokenizing are not modelled")
     if any(p.reach == "simulated" for p in forecast.predictions):
         notes = [clean(forecast.basis, 300)]
@@ -59,7 +60,7 @@ def _block(forecast: Forecast, detail: Detail, width: int) -> list[RenderableTyp
     if waiting:
         most = format_number(math.floor(waiting[0].running))
         notes.append(f"only about {most} requests run at once; from there on the others wait")
-    kept = [_sla_note(forecast)] if forecast.sla is not None else []
+    kept = [_sla_note(forecast.sla, " at best" if unmeasured else "")] if forecast.sla is not None else []
     rest = table.rest(width)
     return detail.of(
         [Text(head, style="bold"), table.drawn(width), *(Text(note, style="dim") for note in kept)],
@@ -68,16 +69,12 @@ def _block(forecast: Forecast, detail: Detail, width: int) -> list[RenderableTyp
     )
 
 
-def _sla_note(forecast: Forecast) -> str:
+def _sla_note(sla: SlaBreak, best: str) -> str:
     """Where the SLA is expected to break, and what is not looked at."""
-    sla = forecast.sla
-    assert sla is not None
-    best = " at best" if any(p.reach == "unmeasured" for p in forecast.predictions) else ""
     what = f"the SLA without {limits_text(sla.unjudged)}, which is not predicted," if sla.unjudged else "the SLA"
     kept = f"{what} is kept up to c={sla.inside}{best}" if sla.inside else f"{what} is kept nowhere"
-    broken = f", broken at c={sla.breaks_at} by {limits_text(sla.limits)}" if sla.breaks_at else ""
-    beyond = "" if sla.breaks_at else ", the highest predicted"
-    return f"{kept}{broken or beyond}: expected, not proven"
+    at = f"broken at c={sla.breaks_at} by {limits_text(sla.limits)}" if sla.breaks_at else "the highest predicted"
+    return f"{kept}, {at}: expected, not proven"
 
 
 _COLUMNS = (
@@ -93,11 +90,6 @@ _COLUMNS = (
 """Head of each column, its rank and that of its band: the highest is left out first where there is
 no room."""
 _LEFT = ("basis", "roofline bound by")
-
-
-def _limits(forecast: Forecast) -> list[Limits | None]:
-    """The roofline of each prediction, None where the hardware is not described."""
-    return list(forecast.lights) or [None] * len(forecast.predictions)
 
 
 def _predicted(prediction: Prediction, limits: Limits | None) -> list[Cell]:
@@ -160,7 +152,7 @@ def _tree(forecast: Forecast) -> Tree:
                 },
                 "light": limits and _light(limits, p),
             }
-            for p, limits in zip(forecast.predictions, _limits(forecast), strict=True)
+            for p, limits in zip(forecast.predictions, forecast.lights, strict=True)
         ],
     }
 

@@ -31,7 +31,6 @@ from frontier.extras.serve_sim.messages import Api, GenerationRequest, Head, Ref
 from frontier.extras.serve_sim.realtime import Engine, Job
 from frontier.simulator.spec import EngineSpec
 
-ENGINE: web.AppKey[Engine] = web.AppKey("engine", Engine)
 _LARGEST_BODY = 64 * 2**20
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -101,14 +100,10 @@ class _Server:
             ]
         )
 
-    async def engine_context(self, app: web.Application) -> Any:
-        app[ENGINE] = Engine(self.spec)
+    async def engine_context(self, _: web.Application) -> Any:
+        self.engine = Engine(self.spec)  # made inside the running event loop
         yield
-        app[ENGINE].close()
-
-    @property
-    def engine(self) -> Engine:
-        return self.app[ENGINE]
+        self.engine.close()
 
     @web.middleware
     async def guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -176,7 +176,6 @@ class Exporter:
         try:
             await web.TCPSite(self._runner, "127.0.0.1", port).start()
         except OSError as error:
-            await self.close()
             raise UsageError(
                 f"cannot serve metrics on 127.0.0.1:{port}: {error.strerror}",
                 "choose another port with  --prometheus,  or 0 for a free one",

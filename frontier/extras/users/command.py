@@ -11,7 +11,7 @@ from frontier.core.units import parse_duration
 
 if TYPE_CHECKING:
     from frontier.core.decisions import Decision
-    from frontier.extras.users.head_count import Users, Verified
+    from frontier.extras.users.head_count import Users
     from frontier.run import Run
 
 TARGETS = ("vllm", "sglang", "keda", "prometheus-rule")
@@ -90,7 +90,7 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
 def _answer(run: "Run", decision: "Decision", think: float, people: int | None, spare: int) -> "Users":
     """The answer for one operating point."""
     from frontier.extras.users.arrivals import replica_of
-    from frontier.extras.users.head_count import users
+    from frontier.extras.users.head_count import users, verified_rate
 
     points = [point for point in run.points(decision.limits) if point.series == decision.series]
     return users(
@@ -99,17 +99,6 @@ def _answer(run: "Run", decision: "Decision", think: float, people: int | None, 
         think,
         people=people,
         spare=spare,
-        verified=_verified(run, decision),
+        verified=verified_rate(run, decision),
         price=run.config.deployment(decision.deployment).price,
     )
-
-
-def _verified(run: "Run", decision: "Decision") -> "Verified | None":
-    """The rate that `verify --find` proved of this operating point; None where there is none."""
-    from frontier.extras.users.head_count import Verified, rates_found
-
-    for found in rates_found(run, decision.limits):
-        e2e = found.point.metrics.get("mean_e2e") if found.point is not None else None
-        if found.decision.series == decision.series and found.done.proven is not None and e2e is not None:
-            return Verified(found.done.proven, e2e.value)
-    return None

@@ -9,16 +9,15 @@ percentile forgives.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.core.decisions import Decision, Limit
+from frontier.core.decisions import Decision
 from frontier.core.window import Floats
 from frontier.extras.users.arrivals import BEYOND, RARE, WAITING, Replica, birth_death, forgives, highest
 from frontier.run import Run
-from frontier.search.highest_rate import FoundRate, found_rate, next_ask
+from frontier.search.highest_rate import found_rate, next_ask
 from frontier.search.load_trials import LoadDone
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.verify import restored, searches
@@ -154,13 +153,19 @@ def users(
     return Users(decision, think, one, verified, people, fleet, spare, price)
 
 
-def rates_found(run: Run, limits: Sequence[Limit]) -> list[FoundRate]:
-    """What finished searches of a run have found, read back; nothing is sent."""
+def verified_rate(run: Run, decision: Decision) -> Verified | None:
+    """The rate that a finished search of `verify --find` proved of this operating point, read back;
+    nothing is sent. None where there is none.
+    """
+    if run.is_imported or any(shape.kind != "shape" for shape in run.config.shapes):
+        return None  # of which verify searches no rate
     store = RunDirectory.read_checks(run.path)
-    answers = []
-    for search in [] if run.is_imported else searches(run, limits):
-        history = restored(run.config, search, store)
-        done = next_ask(search.policy, search.decision.limits, history)
-        if isinstance(done, LoadDone):
-            answers.append(found_rate(search.decision, search.policy, done, history))
-    return answers
+    for search in searches(run, decision.limits):
+        if search.decision.series == decision.series:
+            history = restored(run.config, search, store)
+            done = next_ask(search.policy, search.decision.limits, history)
+            if isinstance(done, LoadDone) and done.proven is not None:
+                point = found_rate(search.decision, search.policy, done, history).point
+                e2e = point and point.metrics.get("mean_e2e")
+                return Verified(done.proven, e2e.value) if e2e else None
+    return None
