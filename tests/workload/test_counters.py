@@ -20,7 +20,6 @@ from frontier.extras.workload.server_metrics import (
     MOST_LINES,
     WANTED,
     Increases,
-    Watched,
     in_flight,
     workload_of,
 )
@@ -59,7 +58,7 @@ def workload(*texts: bytes, context: int | None = None) -> Workload:
     increases = Increases()
     for reading in texts:
         increases.add(read(reading))
-    return workload_of(Watched("server", increases.grown, 60.0, None, None), context)
+    return workload_of("server", increases.grown, 60.0, context)
 
 
 NAMES = {
@@ -103,7 +102,7 @@ def test_a_counter_that_began_anew_counts_from_there() -> None:
     increases = Increases()
     for values in readings:
         increases.add(read(text(dict.fromkeys(NAMES["vllm"], buckets(values)))))
-    found = workload_of(Watched("server", increases.grown, 60.0, None, None), None)
+    found = workload_of("server", increases.grown, 60.0, None)
     assert increases.restarted
     assert found.requests == 10 + 5 + 20
     assert found.mean(0) == pytest.approx((10 * 100 + 25 * 400) / 35, rel=0.01)

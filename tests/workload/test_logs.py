@@ -14,15 +14,14 @@ import pytest
 from frontier.config import load_config
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.extras.workload.config_text import config_text
-from frontier.extras.workload.log_rows import LogRow, given_columns, log_rows
+from frontier.extras.workload.log_rows import BLOCK, LogRow, given_columns, log_rows
 from frontier.extras.workload.log_summary import ArrivalCounts, BlockReuse, Sample, summary
 from frontier.extras.workload.observed import Workload, capped, representative
-from frontier.extras.workload.session_files import BLOCK
 from tests.workload import logs
 
 
 def read(path: Path, columns: str | None = None, context: int | None = None) -> Workload:
-    return summary(path.name, log_rows(path, given_columns(columns)), context, BLOCK, lambda _: None)[0]
+    return summary(path.name, log_rows(path, given_columns(columns)), context)[0]
 
 
 def first(path: Path, columns: str | None = None) -> LogRow:
@@ -269,3 +268,9 @@ def test_what_came_from_a_cache_stays_with_its_request(tmp_path: Path) -> None:
     assert (pairs[:, 2] == 0).mean() == pytest.approx(0.5, abs=0.06)
     shape = load_config(config_text(workload), "sweep.yaml").shapes[0]
     assert shape.prefix == pytest.approx(workload.cached, abs=0.03)
+
+
+def test_a_column_of_a_nested_object_that_the_first_rows_lack_is_learned(tmp_path: Path) -> None:
+    usage = {"prompt_tokens": 100, "completion_tokens": 5}
+    rows = [{"usage": usage}, *({"usage": usage | {"prompt_tokens_details": {"cached_tokens": 50}}} for _ in range(9))]
+    assert read(logs.write(tmp_path / "log.jsonl", iter(rows))).cached == 0.5

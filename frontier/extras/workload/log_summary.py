@@ -19,7 +19,8 @@ from frontier.core.length_pairs import RequestLengths
 from frontier.core.metrics import CLASS_NAME, TURN_CLASSES
 from frontier.core.units import format_elapsed
 from frontier.extras.workload.arrival_files import EQUAL
-from frontier.extras.workload.log_rows import LogRow, name_hash
+from frontier.extras.workload.dispersion import dispersion_of
+from frontier.extras.workload.log_rows import BLOCK, LogRow, name_hash
 from frontier.extras.workload.observed import (
     ArrivalFacts,
     Figure,
@@ -41,8 +42,6 @@ _HASHES = 2**64
 _HOUR = 3_600
 _MOST_BLOCKS = 500_000
 """Names of blocks that are remembered to find them again: about 50 MB."""
-WINDOWS = (1, 10, 60)
-"""Seconds of the windows whose counts are looked at for bursts."""
 STEP_BACK = 60.0
 """Seconds that rows may be out of order without a word: a log is written when requests end."""
 
@@ -84,33 +83,25 @@ class ArrivalCounts:
         total, span = sum(self.hours.values()), self.last - self.first
         if total < 2 or span <= 0:
             return None
-        hour = max(self.hours, key=lambda each: self.hours[each])
-        begun, end, when = hour * _HOUR, (hour + 1) * _HOUR, f"the hour from {named_time(hour * _HOUR)}"
-        if span <= 1.5 * _HOUR:
-            begun, end, when = int(self.first), int(self.last) + 1, f"all {format_elapsed(span)} of it"
+        begun, end, busiest, when = (
+            int(self.first),
+            int(self.last) + 1,
+            total / span,
+            f"all {format_elapsed(span)} of it",
+        )
+        if span > 1.5 * _HOUR:
+            hour = max(self.hours, key=lambda each: self.hours[each])
+            begun, end, busiest = hour * _HOUR, (hour + 1) * _HOUR, self.hours[hour] / _HOUR
+            when = f"the hour from {named_time(begun)}"
         hours = range(begun // _HOUR, -(-end // _HOUR))
         counts = np.concatenate([self.seconds.get(each, np.zeros(_HOUR)) for each in hours])
         dispersion = self._seen_bursts(counts[begun - hours[0] * _HOUR : end - hours[0] * _HOUR])
-        busiest = total / span if span <= 1.5 * _HOUR else self.hours[hour] / _HOUR
         return ArrivalFacts(total / span, busiest, when, dispersion)
 
     def _seen_bursts(self, counts: np.ndarray) -> dict[int, float]:
         """The index of dispersion, without windows that a clock coarser than the arrivals made."""
         coarse = self._step if self._equal > EQUAL * sum(self.hours.values()) else 0.0
         return {window: index for window, index in dispersion_of(counts).items() if window >= 2 * coarse}
-
-
-def dispersion_of(counts: Sequence[float] | np.ndarray, step: int = 1) -> dict[int, float]:
-    """The index of dispersion of counts, which are of so many seconds each, in longer windows."""
-    found = {}
-    for window in WINDOWS:
-        each = window // step
-        whole = len(counts) // each * each if each else 0
-        if whole >= 10 * each > 0:
-            sums = np.asarray(counts[:whole], float).reshape(-1, each).sum(axis=1)
-            if sums.mean() > 0:
-                found[window] = float(sums.var(ddof=1) / sums.mean())
-    return found
 
 
 def named_time(seconds: float) -> str:
@@ -195,10 +186,10 @@ def rows_between(rows: Iterable[LogRow | None], begin: float, end: float) -> Ite
 
 
 def summary(
-    source: str, rows: Iterable[LogRow | None], context: int | None, block: int, keep: Callable[[LogRow], None]
+    source: str, rows: Iterable[LogRow | None], context: int | None, keep: Callable[[LogRow], None] = lambda _: None
 ) -> tuple[Workload, list[LogRow]]:
     """The workload in a log, and the sample of its requests. `keep` gets each of them."""
-    counts, sample, reuse = ArrivalCounts(), Sample(), BlockReuse(block)
+    counts, sample, reuse = ArrivalCounts(), Sample(), BlockReuse(BLOCK)
     kinds: Counter[str] = Counter()
     failed, cached, cached_of = 0, 0.0, 0
     for row in rows:

@@ -113,62 +113,54 @@ def in_flight(spent: Floats, seconds: Floats) -> Figure | None:
 # --- increases to a workload
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """What was read of servers: increases over so many seconds, how requests arrive, those in
-    flight, and what there is to say of the reading.
+def workload_of(
+    source: str,
+    grown: Mapping[Key, float],
+    seconds: float,
+    context: int | None,
+    *,
+    arrivals: ArrivalFacts | None = None,
+    running: Figure | None = None,
+    notes: Sequence[str] = (),
+) -> Workload:
+    """The workload in what servers' counters grew by in so many seconds. MeasurementError where no
+    request ended.
     """
-
-    source: str
-    grown: Mapping[Key, float]
-    seconds: float
-    arrivals: ArrivalFacts | None
-    running: Figure | None
-    notes: tuple[str, ...] = ()
-
-
-def workload_of(watched: Watched, context: int | None) -> Workload:
-    """The workload in the increases of servers' counters. MeasurementError where no request
-    ended.
-    """
-    notes: list[str] = list(watched.notes)
-    figures: dict[str, Figure] = {}
-    found = {what: _histogram(watched.grown, names) for what, names in HISTOGRAMS.items()}
-    for what in ("ttft", "tpot", "itl", "e2e"):
-        if (series := found[what]) and not (what == "itl" and found["tpot"]):
-            figures |= bucket_figures(what, joined(series)[0])
-    requests = max((sum(each.count for each in series) for series in found.values() if series), default=0.0)
-    requests = sum(each.count for each in found["input"]) or requests
+    found = {what: _histogram(grown, names) for what, names in HISTOGRAMS.items()}
+    requests = sum(each.count for each in found["input"]) or max(sum(each.count for each in h) for h in found.values())
     if requests < 1:
-        what = f"no request ended at {watched.source} in {format_elapsed(watched.seconds)}"
+        what = f"no request ended at {source} in {format_elapsed(seconds)}"
         raise MeasurementError(what, "look for longer, as  --over 1h  or  --range 7d,  or at  --match")
-    kinds = sorted({re.split("[:_]", name)[0] for (name, _), value in watched.grown.items() if value > 0})
+    kinds = sorted({re.split("[:_]", name)[0] for (name, _), value in grown.items() if value > 0})
     if len(kinds) > 1:
-        what = f"{watched.source} counts requests of several engines: {', '.join(kinds)}"
+        what = f"{source} counts requests of several engines: {', '.join(kinds)}"
         raise MeasurementError(what, "name the servers of one, as  --match 'job=\"vllm\"'")
-    inputs, outputs = (_lengths(watched, side, found[side], context, requests, notes) for side in ("input", "output"))
+    said = list(notes)
+    means = {side: _counter(grown, COUNTERS[side]) / requests for side in ("input", "output")}
+    inputs, outputs = (_lengths(source, side, found[side], context, mean, said) for side, mean in means.items())
     pairs, cut = capped(pairs_apart(inputs, outputs), context)
     if cut:
-        notes.append(
+        said.append(
             f"{format_share(cut / len(pairs))} of the pairs exceed the context of {context:,} tokens, and are cut."
         )
-    models = _models(watched.grown)
+    models = _models(grown)
     if len(models) > 1:
-        notes.append(f"Several models are counted together: {', '.join(models[:5])}.")
+        said.append(f"Several models are counted together: {', '.join(models[:5])}.")
+    latencies = [what for what in ("ttft", "tpot" if found["tpot"] else "itl", "e2e") if found[what]]
     return Workload(
-        watched.source,
+        source,
         round(requests),
-        watched.seconds,
+        seconds,
         (RequestClass("traffic", 1.0, pairs),),
         joint=False,
-        cached=_cached(watched.grown),
-        arrivals=watched.arrivals,
-        running=watched.running,
-        figures=figures,
+        cached=_cached(grown),
+        arrivals=arrivals,
+        running=running,
+        figures={name: f for what in latencies for name, f in bucket_figures(what, joined(found[what])[0]).items()},
         servers=max(1, *(len(series) for series in found.values())),
         model=models[0] if len(models) == 1 else None,
         context=context,
-        notes=tuple(notes),
+        notes=tuple(said),
     )
 
 
@@ -197,14 +189,13 @@ def _buckets(parts: Mapping[str, float]) -> Buckets | None:
 
 
 def _lengths(
-    watched: Watched, side: str, series: Sequence[Buckets], context: int | None, requests: float, notes: list[str]
+    source: str, side: str, series: Sequence[Buckets], context: int | None, mean: float, notes: list[str]
 ) -> list[float]:
     """Lengths of one side, ascending; the mean alone where no histogram is there."""
     if not series:
-        tokens = _counter(watched.grown, COUNTERS[side])
-        if not tokens:
-            raise MeasurementError(f"{watched.source} tells no {side} lengths", "read a log of its requests instead")
-        mean = max(1.0, tokens / requests)
+        if not mean:
+            raise MeasurementError(f"{source} tells no {side} lengths", "read a log of its requests instead")
+        mean = max(1.0, mean)
         notes.append(f"There is no histogram of {side} lengths: each is the mean, {mean:,.0f} tokens.")
         return [mean] * MOST_PAIRS
     whole, differ = joined(series)
