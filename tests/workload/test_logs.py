@@ -274,3 +274,19 @@ def test_a_column_of_a_nested_object_that_the_first_rows_lack_is_learned(tmp_pat
     usage = {"prompt_tokens": 100, "completion_tokens": 5}
     rows = [{"usage": usage}, *({"usage": usage | {"prompt_tokens_details": {"cached_tokens": 50}}} for _ in range(9))]
     assert read(logs.write(tmp_path / "log.jsonl", iter(rows))).cached == 0.5
+
+
+def test_blocks_of_bailian_are_of_sixteen_tokens(tmp_path: Path) -> None:
+    """Two prompts of 2,048 tokens, alike in the first 1,536; what is kept has Mooncake's blocks."""
+    hashes = [[*range(96), *range(1_000 * i, 1_000 * i + 32)] for i in (1, 2)]
+    row = {"chat_id": 1, "parent_chat_id": -1, "input_length": 2_048, "output_length": 9}
+    path = logs.write(tmp_path / "log", [row | {"timestamp": float(i), "hash_ids": h} for i, h in enumerate(hashes)])
+    assert read(path).cached == pytest.approx(1_536 / 4_096)
+    assert [len(found.blocks) for found in log_rows(path, given_columns(None)) if found is not None] == [4, 4]
+
+
+def test_the_clock_of_vllms_log_runs_on_at_the_end_of_a_month(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(
+        VLLM.replace("11-24 16:00:00", "11-30 23:59:59").replace("11-24", "12-01").replace("16:00:02", "00:00:01")
+    )
+    assert first(tmp_path / "log").e2e == 2.0

@@ -144,8 +144,8 @@ def _request(row: Mapping[str, Any], names: Mapping[str, str]) -> LogRow | None:
     e2e = _elapsed(values.get("latency"), names.get("latency", "")) or _between(begun, end)
     texts = (values.get(what) for what in ("session", "id", "class"))
     session, name, kind = (None if text is None else str(text)[:200] for text in texts)
-    blocks = values.get("blocks")
-    listed = blocks if isinstance(blocks, list) else []
+    blocks, step = values.get("blocks"), BLOCK // FINER_BLOCK if bailian else 1
+    listed = blocks[step - 1 :: step] if isinstance(blocks, list) else []
     named = (each if isinstance(each, int) else name_hash(str(each)) for each in listed)
     return LogRow(begun, isl, osl, cached, ttft, e2e, session, name, kind, tuple(named))
 
@@ -259,7 +259,7 @@ def _parquet(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Map
 
 _VLLM = re.compile(rb"(?:Received r|R)equest (\S{1,100})(?: details)?: .*prompt_token_ids: \[([\d, ]*)\]")
 _ANSWERED = re.compile(rb"Generated response (\S{1,100}) .*output_token_ids: \[([\d, ]*)\]")
-_STAMP = re.compile(rb"(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)")
+_STAMP = re.compile(rb"\d\d-\d\d \d\d:\d\d:\d\d")
 _OPEN = 100_000
 """Requests of vLLM's log that may wait for their answers; of more the oldest are given up."""
 
@@ -285,7 +285,5 @@ def _listed_tokens(text: bytes) -> int:
 
 def _stamp(line: bytes) -> float | None:
     """Seconds from the start of a year, a leap year, as the log names none."""
-    if (match := _STAMP.search(line)) is None:
-        return None
-    month, day, hour, minute, second = map(int, match.groups())
-    return (((month * 31 + day) * 24 + hour) * 60 + minute) * 60.0 + second
+    match = _STAMP.search(line)
+    return None if match is None else seconds_of(f"1972-{match[0].decode()}")
