@@ -290,3 +290,17 @@ def test_the_clock_of_vllms_log_runs_on_at_the_end_of_a_month(tmp_path: Path) ->
         VLLM.replace("11-24 16:00:00", "11-30 23:59:59").replace("11-24", "12-01").replace("16:00:02", "00:00:01")
     )
     assert first(tmp_path / "log").e2e == 2.0
+
+
+def test_a_session_that_most_requests_have_is_sampled_request_by_request() -> None:
+    """As a whole it would be all of the sample, or none of it: a column of users, or a default."""
+    for name in ("default", "anonymous", "u7"):
+        sample = Sample(1_000)
+        for i in range(20_000):
+            sample.add(LogRow(float(i), 10 if i % 2 else 500, 1, session=name if i % 2 else f"s{i // 8}", name=f"r{i}"))
+        assert 400 < len(sample.rows) <= 1_000
+        assert np.mean([row.isl == 10 for row in sample.rows]) == pytest.approx(0.5, abs=0.1)
+        sizes: dict[str | None, int] = {}
+        for row in sample.rows:
+            sizes[row.session] = sizes.get(row.session, 0) + 1
+        assert set(sizes.values()) - {sizes[None]} == {4}
