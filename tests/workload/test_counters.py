@@ -280,3 +280,23 @@ def test_in_flight_is_not_known_where_nothing_says_how_long_requests_take() -> N
 )
 def test_the_api_stands_beside_the_metrics(address: str, base: str) -> None:
     assert base_of(address) == base
+
+
+@pytest.mark.parametrize(
+    ("bounds", "isl"),
+    [((100.0, 200.0), [900] * 50), ((0.0, 1_000.0), [*[0] * 5, *[1_000] * 45]), ((-5.0, 0.0), [900] * 50)],
+    ids=["all above the last bucket", "a bound of 0", "no bound above 0"],
+)
+def test_buckets_that_hold_nothing_leave_the_mean_that_the_sum_says(bounds: tuple[float, ...], isl: list[int]) -> None:
+    series = dict.fromkeys((*NAMES["vllm"], "vllm:time_to_first_token_seconds"), buckets(isl, bounds))
+    found = workload(b"", text(series))
+    assert (found.mean(0), found.mean(1)) == (pytest.approx(900, rel=0.01), pytest.approx(900, rel=0.01))
+    load_config(config_text(found), "sweep.yaml")
+
+
+def test_odd_bounds_and_absurd_sums_make_a_config_that_loads() -> None:
+    odd = text(dict.fromkeys(NAMES["vllm"], buckets([100] * 50))).replace(b'le="2.0"', b'le="x"')
+    assert workload(b"", odd).mean(0) == pytest.approx(100, rel=0.01)
+    h = buckets([100] * 50, (10.0,))
+    absurd = workload(b"", text(dict.fromkeys(NAMES["vllm"], Buckets(h.bounds, h.at_most, h.count, 1e14))))
+    load_config(config_text(absurd), "sweep.yaml")

@@ -9,6 +9,7 @@ a run keeps them as such a column.
 
 import hashlib
 import io
+import math
 import random
 from collections.abc import Sequence
 from contextlib import suppress
@@ -129,7 +130,7 @@ def seconds_of(value: object, scale: float = 1.0) -> float | None:
 def number_of(value: object, largest: float = LARGEST) -> float | None:
     """A number of at most that size, or of a text that spells one; None for anything else."""
     with suppress(TypeError, ValueError, OverflowError):
-        number = float(value)  # type: ignore[arg-type]
+        number = math.nan if value is None else float(value)  # type: ignore[arg-type]
         return number if abs(number) <= largest and not isinstance(value, bool) else None
     return None
 

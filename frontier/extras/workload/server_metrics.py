@@ -11,8 +11,10 @@ from frontier.client.ask.evidence import series_of
 from frontier.client.ask.facts import Key, Samples
 from frontier.core.errors import MeasurementError
 from frontier.core.intervals import batch_means
+from frontier.core.shapes import MAX_TOKENS
 from frontier.core.text import clean
 from frontier.core.units import format_elapsed, format_share
+from frontier.extras.workload.arrival_files import number_of
 from frontier.extras.workload.bucket_counts import Buckets, Floats, bucket_figures, filled, joined, tail_between
 from frontier.extras.workload.observed import (
     MOST_PAIRS,
@@ -138,10 +140,11 @@ def workload_of(
     said = list(notes)
     means = {side: _counter(grown, COUNTERS[side]) / requests for side in ("input", "output")}
     inputs, outputs = (_lengths(source, side, found[side], context, mean, said) for side, mean in means.items())
-    pairs, cut = capped(pairs_apart(inputs, outputs), context)
+    room = context or MAX_TOKENS
+    pairs, cut = capped(pairs_apart(inputs, outputs), room)
     if cut:
         said.append(
-            f"{format_share(cut / len(pairs))} of the pairs exceed the context of {context:,} tokens, and are cut."
+            f"{format_share(cut / len(pairs))} of the pairs exceed the context of {room:,} tokens, and are cut."
         )
     models = _models(grown)
     if len(models) > 1:
@@ -183,7 +186,7 @@ def _buckets(parts: Mapping[str, float]) -> Buckets | None:
     count = parts.get("+Inf", parts.get("_count", 0.0))
     if count <= 0 or "_sum" not in parts:
         return None
-    finite = sorted((float(le), value) for le, value in parts.items() if le[:1] not in "_+")
+    finite = sorted((le, value) for text, value in parts.items() if (le := number_of(text) or 0.0) > 0)
     bounds, at_most = [le for le, _ in finite], [min(value, count) for _, value in finite]
     return Buckets(tuple(bounds), tuple(np.maximum.accumulate(at_most).tolist()), count, parts["_sum"])
 
