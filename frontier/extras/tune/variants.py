@@ -140,7 +140,7 @@ def _list(node: yaml.Node, complain: Complain) -> list[Combination]:
     for entry in entries[: MOST + 1]:
         values = {key.value: value for key, value in entry.value}
         name = values.pop("name", None)
-        if name is None or not values:
+        if not isinstance(name, yaml.ScalarNode) or not values:
             _refuse(complain, entry, "a variant has a name and values", "write  {name: a, seqs: 64}")
         if missing := set(found[0][1] if found else values) ^ set(values):
             what = f"the variants do not have the same values: {sorted(missing)[0]} is in some of them"
@@ -185,7 +185,7 @@ def _chosen(
     """All that are named, or those in `only`, in its order."""
     if only is None:
         return named.items()
-    names = [node.value for node in only.value] if isinstance(only, yaml.SequenceNode) else [only.value]
+    names = _words(only, complain)
     for name in names:
         if name not in named:
             _refuse(complain, only, f"there is no variant {name}", f"the variants are {', '.join(named)}")
