@@ -108,6 +108,16 @@ def test_a_counter_that_began_anew_counts_from_there() -> None:
     assert found.mean(0) == pytest.approx((10 * 100 + 25 * 400) / 35, rel=0.01)
 
 
+def test_a_sum_of_times_that_falls_is_no_restart() -> None:
+    name, increases = "vllm:e2e_request_latency_seconds", Increases()
+    steps = []
+    for total in (1_000.0, 999.998, 1_002.0):
+        h = buckets([2.0] * 500, (1.0, 5.0))
+        steps.append(increases.add(read(text({name: Buckets(h.bounds, h.at_most, h.count, total)}))))
+    assert not increases.restarted
+    assert [spent for _, spent in steps] == pytest.approx([0.0, -0.002, 2.002])
+
+
 def test_engines_with_other_buckets_count_where_their_bounds_are_one() -> None:
     isl = lengths(1)
     other = [100.0, 500.0, 1_000.0, 3_000.0, 10_000.0]

@@ -85,10 +85,12 @@ class Increases:
         """
         came, spent, before = 0.0, 0.0, samples if self._before is None else self._before
         self._before = samples
+        # A sum of times tells no restart: one time taken by two clocks may be negative.
+        fell = any(value < before.get(key, 0.0) for key, value in samples.items() if not key[0].endswith("_sum"))
+        self.restarted = self.restarted or fell
         for key, value in samples.items():
             step = value - before.get(key, 0.0)
-            if step < 0:
-                self.restarted, step = True, value
+            step = value if fell and step < 0 else step
             self.grown[key] = self.grown.get(key, 0.0) + step
             came += step if key[0] in _ARRIVALS else 0.0
             spent += step if key[0] in _SPENT else 0.0
