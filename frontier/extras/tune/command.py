@@ -165,11 +165,11 @@ def _plan_text(request: "SweepRequest", variants: "tuple[Variant, ...]") -> str:
 
 def _print_plan(request: "SweepRequest", variants: "tuple[Variant, ...]", as_json: bool) -> int:
     """Print the variants, with the command of each."""
+    from frontier.show.json_out import tree_of
+
     if as_json:
-        tree = [
-            {"name": v.name, "values": {k: list(w) for k, w in v.values.items()}, "start": v.start} for v in variants
-        ]
-        answer({"schema": "frontier.tune-plan/1", "variants": tree, "starts_at_least": len(variants) + 6})
+        plan = {"variants": tree_of(variants), "starts_at_least": len(variants) + 6}
+        answer({"schema": "frontier.tune-plan/1", **plan})
         return ExitCode.YES
     for variant in variants:
         answer(f"{variant.name}\n  {variant.start or variant.settings}")

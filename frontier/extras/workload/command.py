@@ -67,6 +67,7 @@ def command(shown: common.RunOptions, sources: tuple[str, ...], beside: Path | N
       frontier workload http://localhost:8000/metrics --beside runs/llama
     """
     from frontier.extras.workload.config_text import config_text
+    from frontier.show.json_out import tree_of
 
     workload = _read(sources, **options)
     for note in workload.notes:
@@ -74,10 +75,7 @@ def command(shown: common.RunOptions, sources: tuple[str, ...], beside: Path | N
     if beside is not None:
         return _beside(workload, beside, shown)
     if shown.as_json:
-        tree = dataclasses.asdict(workload)
-        if workload.arrivals is not None:
-            tree["arrivals"]["dispersion"] = {str(k): v for k, v in workload.arrivals.dispersion.items()}
-        common.answer({"schema": "frontier.workload/1", **tree, "config": config_text(workload)})
+        common.answer({"schema": "frontier.workload/1", **tree_of(workload), "config": config_text(workload)})
     else:
         common.answer(config_text(workload).rstrip("\n"))
     return ExitCode.YES
