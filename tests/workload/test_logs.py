@@ -227,6 +227,28 @@ def test_the_reuse_of_blocks_is_that_of_a_cache_that_forgets_nothing(monkeypatch
     assert sampled.share == pytest.approx(exact.share, rel=0.1)
 
 
+def test_a_list_of_json_is_refused_without_a_word_of_it(tmp_path: Path) -> None:
+    (tmp_path / "log.json").write_text(json.dumps([{"prompt": logs.PLANTED[0], "prompt_tokens": 9}]))
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path / "log.json")
+    assert "JSON list" in caught.value.what
+    assert logs.PLANTED[0][:12] not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "(EngineCore_DP0 pid=7) ERROR 11-24 15:00:00 [core.py:1] early\n",
+        "INFO:     Started\n",
+        "(APIServer pid=1) ",
+    ],
+)
+def test_a_log_of_vllm_may_begin_with_any_process(before: str, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(before + VLLM)
+    assert first(tmp_path / "log").isl == 812
+
+
 def test_hostile_rows_neither_end_the_reading_nor_count(tmp_path: Path) -> None:
     good = '{"prompt_tokens": 10, "completion_tokens": 5, "startTime": 1764000000}\n'
     odd = [

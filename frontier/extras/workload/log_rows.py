@@ -187,9 +187,11 @@ def _mappings(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Ma
             file = cast("IO[bytes]", opened)
             first = next((line.lstrip() for line in _lines(file) if line.strip()), b"")
             file.seek(0)
+            if first[:1] == b"[":
+                raise ForeignFileError(str(path), "it is one JSON list", "write a JSON object per line:  jq -c '.[]'")
             if first[:1] == b"{":
                 yield from _json_lines(path, file)
-            elif _VLLM.search(first) or first[:4] in (b"INFO", b"DEBU", b"WARN", b"(API"):
+            elif _LOGGED.match(first):
                 yield from _vllm_log(file)
             else:
                 yield from _table(path, file)
@@ -257,6 +259,7 @@ def _parquet(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Map
             yield from batch.to_pylist()
 
 
+_LOGGED = re.compile(rb"(?:\(\w+ pid=\d+\) )?(?:DEBUG|INFO|WARNING|ERROR)[: ]")
 _VLLM = re.compile(rb"(?:Received r|R)equest (\S{1,100})(?: details)?: .*prompt_token_ids: \[([\d, ]*)\]")
 _ANSWERED = re.compile(rb"Generated response (\S{1,100}) .*output_token_ids: \[([\d, ]*)\]")
 _STAMP = re.compile(rb"\d\d-\d\d \d\d:\d\d:\d\d")
