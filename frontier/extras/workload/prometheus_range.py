@@ -3,7 +3,7 @@ what was in flight then."""
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -20,7 +20,7 @@ from frontier.extras.workload.arrival_files import number_of
 from frontier.extras.workload.dispersion import dispersion_of
 from frontier.extras.workload.log_summary import named_time
 from frontier.extras.workload.observed import ArrivalFacts, Figure, Workload
-from frontier.extras.workload.server_metrics import HISTOGRAMS, SERIES, in_flight, workload_of
+from frontier.extras.workload.server_metrics import HISTOGRAMS, SERIES, first_grown, in_flight, workload_of
 
 _WITHIN = 60.0
 """Seconds that Prometheus has for a query over days."""
@@ -32,7 +32,7 @@ _PARTS = 20
 """Parts of the busiest hour whose requests in flight give the interval of their mean."""
 _LEAST_PART = 120.0
 """Seconds of a part: two readings at least, as Prometheus asks a server every 15 to 60 s."""
-_REQUESTS = (*HISTOGRAMS["ttft"], *HISTOGRAMS["input"], *HISTOGRAMS["e2e"])
+_REQUESTS = [f"{name}_count" for what in ("ttft", "input", "e2e") for name in HISTOGRAMS[what]]
 """Counters of requests: of first tokens, else of ended requests."""
 
 
@@ -115,18 +115,12 @@ async def watched_in(url: str, seconds: float, match: str, api_key: str | None, 
         grown: dict[Key, float] = {}
         for name in SERIES:
             grown |= await prometheus.increase(name)
-        counter, summed = _counting(grown, _REQUESTS, "count"), _counting(grown, HISTOGRAMS["e2e"], "sum")
+        counter, total = first_grown(grown, _REQUESTS)
+        summed, _ = first_grown(grown, [f"{name}_sum" for name in HISTOGRAMS["e2e"]])
         arrivals = running = None
-        if counter is not None:
-            total = sum(value for (name, _), value in grown.items() if name == counter)
+        if counter:
             arrivals, start, end = await prometheus.arrivals(counter, total)
             running = await prometheus.running(summed, start, end) if summed else None
         return workload_of(
             client.target.secrets.redact(url), grown, seconds, context, arrivals=arrivals, running=running
         )
-
-
-def _counting(grown: Mapping[Key, float], names: Sequence[str], part: str) -> str | None:
-    """The first series of these histograms that grew."""
-    there = {name for (name, _), value in grown.items() if value > 0}
-    return next((f"{name}_{part}" for name in names if f"{name}_{part}" in there), None)

@@ -140,7 +140,7 @@ def workload_of(
         what = f"{source} counts requests of several engines: {', '.join(kinds)}"
         raise MeasurementError(what, "name the servers of one, as  --match 'job=\"vllm\"'")
     said = list(notes)
-    means = {side: _counter(grown, COUNTERS[side]) / requests for side in ("input", "output")}
+    means = {side: first_grown(grown, COUNTERS[side])[1] / requests for side in ("input", "output")}
     inputs, outputs = (_lengths(source, side, found[side], context, mean, said) for side, mean in means.items())
     room = context or MAX_TOKENS
     pairs, cut = capped(pairs_apart(inputs, outputs), room)
@@ -228,10 +228,12 @@ def pairs_apart(inputs: Sequence[float], outputs: Sequence[float]) -> list[Pair]
     return [(max(1, round(isl)), max(1, round(outputs[k]))) for isl, k in zip(inputs, order, strict=True)]
 
 
-def _counter(grown: Mapping[Key, float], names: Iterable[str]) -> float:
-    """The increase of the first of these counters that grew, over all engines."""
-    sums = (sum(value for (series, _), value in grown.items() if series == name) for name in names)
-    return next((total for total in sums if total > 0), 0.0)
+def first_grown(grown: Mapping[Key, float], names: Iterable[str]) -> tuple[str, float]:
+    """The first of these counters that grew, and by how much over all engines; '' where none
+    did.
+    """
+    sums = ((name, sum(value for (series, _), value in grown.items() if series == name)) for name in names)
+    return next((each for each in sums if each[1] > 0), ("", 0.0))
 
 
 def _cached(grown: Mapping[Key, float]) -> float | None:
@@ -239,8 +241,9 @@ def _cached(grown: Mapping[Key, float]) -> float | None:
     names = {series for series, _ in grown}
     if names.isdisjoint(COUNTERS["hits"]):
         return None
-    asked = _counter(grown, COUNTERS["queries"]) or _counter(grown, COUNTERS["input"])
-    return min(1.0, _counter(grown, COUNTERS["hits"]) / asked) if asked else None
+    hits, queries, prompts = (first_grown(grown, COUNTERS[what])[1] for what in ("hits", "queries", "input"))
+    asked = queries or prompts
+    return min(1.0, hits / asked) if asked else None
 
 
 def _models(grown: Mapping[Key, float]) -> list[str]:
