@@ -15,7 +15,7 @@ from frontier.core.metrics import metric
 from frontier.core.points import Estimate
 from frontier.core.text import capital, clean
 from frontier.core.units import count
-from frontier.extras.tune.gain import value_of
+from frontier.core.window import join
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.runner import Runner
 from frontier.extras.tune.variants import Variant
@@ -154,7 +154,7 @@ def _expected(race: Race, runner: Runner) -> tuple[str, str]:
 def _proven(race: Race, runner: Runner) -> tuple[str, str]:
     """What is proven of a variant, and at which load."""
     side = runner.side() if runner.history and runner.gone is None else None
-    value = None if side is None else value_of(tuple(itertools.chain(*side.starts)), race.rules)
+    value = None if side is None else race.rules.value(join(tuple(itertools.chain(*side.starts))))
     if side is None or value is None:
         return NOTHING, ""
     return value_text(race.rules.objective, value.value), setting(side.concurrency)
