@@ -249,6 +249,20 @@ def test_a_log_of_vllm_may_begin_with_any_process(before: str, tmp_path: Path) -
     assert first(tmp_path / "log").isl == 812
 
 
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    whole = gzip.compress(random.Random(1).randbytes(3_000).hex().encode())
+    for damaged in (whole[:-30], b"PAR1", b"PAR1" + bytes(60) + b"PAR1"):
+        (tmp_path / "log").write_bytes(damaged)
+        with pytest.raises(UsageError):
+            read(tmp_path / "log")
+
+
+def test_lines_that_are_no_json_are_counted_as_left_out(tmp_path: Path) -> None:
+    path = logs.write(tmp_path / "log", logs.rows(30))
+    path.write_text(path.read_text() + '{"prompt_tokens": 5, "compl\n' * 2)
+    assert any("2 rows" in note for note in read(path).notes)
+
+
 def test_hostile_rows_neither_end_the_reading_nor_count(tmp_path: Path) -> None:
     good = '{"prompt_tokens": 10, "completion_tokens": 5, "startTime": 1764000000}\n'
     odd = [

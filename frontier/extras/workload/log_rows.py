@@ -11,6 +11,7 @@ import csv
 import gzip
 import hashlib
 import re
+import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
@@ -195,8 +196,8 @@ def _mappings(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Ma
                 yield from _vllm_log(file)
             else:
                 yield from _table(path, file)
-    except OSError as error:
-        raise ForeignFileError(str(path), f"it cannot be read: {error.strerror or error}") from None
+    except (OSError, EOFError, zlib.error, ValueError) as error:  # the last of damaged Parquet
+        raise ForeignFileError(str(path), f"it cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:
@@ -209,7 +210,7 @@ def _json_lines(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
         try:
             tree = orjson.loads(line) if line.strip() else None
         except orjson.JSONDecodeError:
-            tree, bad = None, bad + 1
+            tree, bad = {}, bad + 1  # left out, and counted
             if bad > number / 2 and number >= 10:
                 raise ForeignFileError(
                     str(path), f"line {number} is not JSON", "write a JSON object per line"
