@@ -4,6 +4,7 @@ to."""
 import asyncio
 import contextlib
 import math
+import re
 import time
 from collections.abc import Sequence
 
@@ -32,10 +33,7 @@ def base_of(address: str) -> str:
     UsageError where it is no address.
     """
     require_address(address)
-    base = address.rstrip("/")
-    for end in (*reversed(_ROUTES), "/v1"):
-        base = base.removesuffix(end)
-    return f"{base}/v1"
+    return re.sub(r"(/v1)?((/prometheus)?/metrics)?/*$", "", address, count=1) + "/v1"
 
 
 async def watch(addresses: Sequence[str], seconds: float, api_key: str | None, context: int | None) -> Workload:

@@ -225,6 +225,11 @@ def summary(
     kept = sample.rows
     if not kept:
         raise MeasurementError(f"{source} holds no request with two lengths", "name a log of another time")
+    paces = [
+        (row.e2e - row.ttft) / (row.osl - 1)
+        for row in kept
+        if row.ttft is not None and row.e2e is not None and row.osl > 1 and row.e2e >= row.ttft
+    ]
     classes, cut = _classes(kept, kinds, context, 0.0 if reuse.full else None)
     arrivals = counts.facts()
     return Workload(
@@ -237,7 +242,7 @@ def summary(
         arrivals=arrivals,
         running=_running(kept, arrivals),
         figures=percentile_figures("ttft", [row.ttft for row in kept if row.ttft is not None])
-        | percentile_figures("tpot", list(_paces(kept)))
+        | percentile_figures("tpot", paces)
         | percentile_figures("e2e", [row.e2e for row in kept if row.e2e is not None]),
         context=context,
         notes=tuple(_notes(sample, kept, failed, cut, counts)),
@@ -266,13 +271,6 @@ def _running(kept: Sequence[LogRow], arrivals: ArrivalFacts | None) -> Figure | 
         return None
     mean, error = (arrivals.busiest * float(x) for x in (times.mean(), 1.96 * times.std() / len(times) ** 0.5))
     return Figure(mean, mean - error, mean + error, len(times))
-
-
-def _paces(kept: Iterable[LogRow]) -> Iterator[float]:
-    """Seconds per token after the first, of the requests that tell."""
-    for row in kept:
-        if row.ttft is not None and row.e2e is not None and row.osl > 1 and row.e2e >= row.ttft:
-            yield (row.e2e - row.ttft) / (row.osl - 1)
 
 
 def _classes(
