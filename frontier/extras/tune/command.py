@@ -198,8 +198,8 @@ def _to_decide(request: "SweepRequest", race: "Race") -> str:
         return ""
     where = None if request.output is None else Path(f"{request.output}-2")
     options = given_options("output", "only")
-    named = replace(request, options=(*options, "--only", higher.chosen, "--only", higher.name))
-    return named.command(where)
+    only = [word for runner in reversed(higher) for word in ("--only", runner.series.deployment)]
+    return replace(request, options=(*options, *only)).command(where)
 
 
 def _draw(path: Path, race: "Race", as_json: bool) -> None:

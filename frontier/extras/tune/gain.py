@@ -46,6 +46,10 @@ class Rules:
         value = self.value(sample)
         return None if value is None else metric(self.objective).sign * math.log(value.value)
 
+    def given(self, worth: float) -> float:
+        """What a setting of this worth gives."""
+        return math.exp(metric(self.objective).sign * worth)
+
 
 @dataclass(frozen=True, slots=True)
 class Side:
