@@ -32,7 +32,6 @@ from frontier.extras.workload.log_rows import COLUMNS, log_rows
 from frontier.extras.workload.log_summary import summary
 from frontier.extras.workload.observed import MOST_PAIRS, Pair, Workload, capped
 from frontier.extras.workload.server_metrics import pairs_apart
-from frontier.extras.workload.session_files import BLOCK
 from frontier.extras.workload.trace_files import read_requests
 from frontier.simulator.request_times import BOUNDS
 from frontier.simulator.spec import EngineSpec
@@ -80,7 +79,7 @@ def drawn_rows(number: int) -> Iterator[dict[str, float]]:
 def service_of(path: Path, name: str) -> Service:
     """The service in a trace."""
     recorded = read_requests(str(path))
-    found, _ = summary(name, log_rows(path, COLUMNS), None, BLOCK, lambda _: None)
+    found, _ = summary(name, log_rows(path, COLUMNS), None)
     return Service(name, replace(recorded, name="recorded"), read_trace(str(path)), found)
 
 

@@ -33,7 +33,6 @@ COMPLEX = {
     "extras/figures/series_figures.py: _edge_notes": 22,
     "extras/figures/series_figures.py: inflation_figure": 25,
     "extras/quality/agreement.py: compared": 22,
-    "extras/workload/session_files.py: _aiperf": 21,
     "extras/users/command.py: command": 31,
     "planning/plan.py: _turn_in_order": 24,
     "search/highest_rate.py: _prove": 25,
@@ -83,7 +82,7 @@ def test_functions_of_many_arguments_only_become_fewer() -> None:
     assert sum(marks.values()) == MANY_ARGUMENTS, marks
 
 
-MOST_STATEMENTS = {"core": 3_967, "core and rings": 18_188, "all": 27_751}
+MOST_STATEMENTS = {"core": 3_967, "core and rings": 18_185, "all": 27_644}
 """Statements without imports and docstrings. A change that adds more raises them, and says so."""
 MOST_IMPORTED = {"frontier.core.solver": 3_550, "frontier.search.scan": 4_500}
 """Statements of a module and of all modules of the package that it imports."""

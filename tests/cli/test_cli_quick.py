@@ -17,6 +17,7 @@ from frontier.core.shapes import Shape
 from frontier.core.trials import Outcome, Record
 from frontier.extras.quick import command
 from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.show.json_out import tree_of
 from frontier.simulator.spec import EngineSpec
 from tests.commands import frontier
 from tests.golden import assert_golden_row
@@ -133,7 +134,7 @@ def test_what_cannot_be_relied_on_is_not_said_and_not_passed_over() -> None:
 def test_the_findings_are_json() -> None:
     told = command.findings_of([point(1, 0.1), point(4, 0.2, BUSY)])
     assert told is not None
-    tree = orjson.loads(orjson.dumps(told.tree()))
+    tree = orjson.loads(orjson.dumps(tree_of(told)))
     assert ({"1": 50, "4": 50}, {"4": ["client_bound"]}) == (tree["requests"], tree["invalid"])
     assert (1, None, 0.05) == (tree["fit"], tree["binding"], tree["ttft"])
 

@@ -106,6 +106,8 @@ MISTAKES = {
     "another deployment": ("- {name: v, start: 's {x}', vary: {x: [1, 2]}}\n- {name: w}\n", (6, 3)),
     "only one of them": ("- {name: v, start: 's {x}', vary: {x: [1, 2]}, only: [v-x1]}\n", (5, 54)),
     "only one that is none": ("- {name: v, start: 's {x}', vary: {x: [1, 2]}, only: [v-x1, v-x3]}\n", (5, 54)),
+    "only one that is no name": ("- {name: v, start: 's {x}', vary: {x: [1, 2]}, only: [{v-x1: 1}]}\n", (5, 54)),
+    "a name that is a list": ("- {name: v, start: 's {x}', variants: [{name: [a], x: 1}, {name: b, x: 2}]}\n", (5, 40)),
     "control characters": ('- {name: v, start: "s {x}", vary: {x: [1, "\\a"]}}\n', (5, 43)),
 }
 

@@ -20,7 +20,6 @@ from frontier.extras.workload.server_metrics import (
     MOST_LINES,
     WANTED,
     Increases,
-    Watched,
     in_flight,
     workload_of,
 )
@@ -59,7 +58,7 @@ def workload(*texts: bytes, context: int | None = None) -> Workload:
     increases = Increases()
     for reading in texts:
         increases.add(read(reading))
-    return workload_of(Watched("server", increases.grown, 60.0, None, None), context)
+    return workload_of("server", increases.grown, 60.0, context)
 
 
 NAMES = {
@@ -103,10 +102,20 @@ def test_a_counter_that_began_anew_counts_from_there() -> None:
     increases = Increases()
     for values in readings:
         increases.add(read(text(dict.fromkeys(NAMES["vllm"], buckets(values)))))
-    found = workload_of(Watched("server", increases.grown, 60.0, None, None), None)
+    found = workload_of("server", increases.grown, 60.0, None)
     assert increases.restarted
     assert found.requests == 10 + 5 + 20
     assert found.mean(0) == pytest.approx((10 * 100 + 25 * 400) / 35, rel=0.01)
+
+
+def test_a_sum_of_times_that_falls_is_no_restart() -> None:
+    name, increases = "vllm:e2e_request_latency_seconds", Increases()
+    steps = []
+    for total in (1_000.0, 999.998, 1_002.0):
+        h = buckets([2.0] * 500, (1.0, 5.0))
+        steps.append(increases.add(read(text({name: Buckets(h.bounds, h.at_most, h.count, total)}))))
+    assert not increases.restarted
+    assert [spent for _, spent in steps] == pytest.approx([0.0, -0.002, 2.002])
 
 
 def test_engines_with_other_buckets_count_where_their_bounds_are_one() -> None:
@@ -281,3 +290,23 @@ def test_in_flight_is_not_known_where_nothing_says_how_long_requests_take() -> N
 )
 def test_the_api_stands_beside_the_metrics(address: str, base: str) -> None:
     assert base_of(address) == base
+
+
+@pytest.mark.parametrize(
+    ("bounds", "isl"),
+    [((100.0, 200.0), [900] * 50), ((0.0, 1_000.0), [*[0] * 5, *[1_000] * 45]), ((-5.0, 0.0), [900] * 50)],
+    ids=["all above the last bucket", "a bound of 0", "no bound above 0"],
+)
+def test_buckets_that_hold_nothing_leave_the_mean_that_the_sum_says(bounds: tuple[float, ...], isl: list[int]) -> None:
+    series = dict.fromkeys((*NAMES["vllm"], "vllm:time_to_first_token_seconds"), buckets(isl, bounds))
+    found = workload(b"", text(series))
+    assert (found.mean(0), found.mean(1)) == (pytest.approx(900, rel=0.01), pytest.approx(900, rel=0.01))
+    load_config(config_text(found), "sweep.yaml")
+
+
+def test_odd_bounds_and_absurd_sums_make_a_config_that_loads() -> None:
+    odd = text(dict.fromkeys(NAMES["vllm"], buckets([100] * 50))).replace(b'le="2.0"', b'le="x"')
+    assert workload(b"", odd).mean(0) == pytest.approx(100, rel=0.01)
+    h = buckets([100] * 50, (10.0,))
+    absurd = workload(b"", text(dict.fromkeys(NAMES["vllm"], Buckets(h.bounds, h.at_most, h.count, 1e14))))
+    load_config(config_text(absurd), "sweep.yaml")

@@ -14,15 +14,14 @@ import pytest
 from frontier.config import load_config
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.extras.workload.config_text import config_text
-from frontier.extras.workload.log_rows import LogRow, given_columns, log_rows
+from frontier.extras.workload.log_rows import BLOCK, LogRow, given_columns, log_rows
 from frontier.extras.workload.log_summary import ArrivalCounts, BlockReuse, Sample, summary
 from frontier.extras.workload.observed import Workload, capped, representative
-from frontier.extras.workload.session_files import BLOCK
 from tests.workload import logs
 
 
 def read(path: Path, columns: str | None = None, context: int | None = None) -> Workload:
-    return summary(path.name, log_rows(path, given_columns(columns)), context, BLOCK, lambda _: None)[0]
+    return summary(path.name, log_rows(path, given_columns(columns)), context)[0]
 
 
 def first(path: Path, columns: str | None = None) -> LogRow:
@@ -228,6 +227,42 @@ def test_the_reuse_of_blocks_is_that_of_a_cache_that_forgets_nothing(monkeypatch
     assert sampled.share == pytest.approx(exact.share, rel=0.1)
 
 
+def test_a_list_of_json_is_refused_without_a_word_of_it(tmp_path: Path) -> None:
+    (tmp_path / "log.json").write_text(json.dumps([{"prompt": logs.PLANTED[0], "prompt_tokens": 9}]))
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path / "log.json")
+    assert "JSON list" in caught.value.what
+    assert logs.PLANTED[0][:12] not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "before",
+    [
+        "",
+        "(EngineCore_DP0 pid=7) ERROR 11-24 15:00:00 [core.py:1] early\n",
+        "INFO:     Started\n",
+        "(APIServer pid=1) ",
+    ],
+)
+def test_a_log_of_vllm_may_begin_with_any_process(before: str, tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(before + VLLM)
+    assert first(tmp_path / "log").isl == 812
+
+
+def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    whole = gzip.compress(random.Random(1).randbytes(3_000).hex().encode())
+    for damaged in (whole[:-30], b"PAR1", b"PAR1" + bytes(60) + b"PAR1"):
+        (tmp_path / "log").write_bytes(damaged)
+        with pytest.raises(UsageError):
+            read(tmp_path / "log")
+
+
+def test_lines_that_are_no_json_are_counted_as_left_out(tmp_path: Path) -> None:
+    path = logs.write(tmp_path / "log", logs.rows(30))
+    path.write_text(path.read_text() + '{"prompt_tokens": 5, "compl\n' * 2)
+    assert any("2 rows" in note for note in read(path).notes)
+
+
 def test_hostile_rows_neither_end_the_reading_nor_count(tmp_path: Path) -> None:
     good = '{"prompt_tokens": 10, "completion_tokens": 5, "startTime": 1764000000}\n'
     odd = [
@@ -269,3 +304,39 @@ def test_what_came_from_a_cache_stays_with_its_request(tmp_path: Path) -> None:
     assert (pairs[:, 2] == 0).mean() == pytest.approx(0.5, abs=0.06)
     shape = load_config(config_text(workload), "sweep.yaml").shapes[0]
     assert shape.prefix == pytest.approx(workload.cached, abs=0.03)
+
+
+def test_a_column_of_a_nested_object_that_the_first_rows_lack_is_learned(tmp_path: Path) -> None:
+    usage = {"prompt_tokens": 100, "completion_tokens": 5}
+    rows = [{"usage": usage}, *({"usage": usage | {"prompt_tokens_details": {"cached_tokens": 50}}} for _ in range(9))]
+    assert read(logs.write(tmp_path / "log.jsonl", iter(rows))).cached == 0.5
+
+
+def test_blocks_of_bailian_are_of_sixteen_tokens(tmp_path: Path) -> None:
+    """Two prompts of 2,048 tokens, alike in the first 1,536; what is kept has Mooncake's blocks."""
+    hashes = [[*range(96), *range(1_000 * i, 1_000 * i + 32)] for i in (1, 2)]
+    row = {"chat_id": 1, "parent_chat_id": -1, "input_length": 2_048, "output_length": 9}
+    path = logs.write(tmp_path / "log", [row | {"timestamp": float(i), "hash_ids": h} for i, h in enumerate(hashes)])
+    assert read(path).cached == pytest.approx(1_536 / 4_096)
+    assert [len(found.blocks) for found in log_rows(path, given_columns(None)) if found is not None] == [4, 4]
+
+
+def test_the_clock_of_vllms_log_runs_on_at_the_end_of_a_month(tmp_path: Path) -> None:
+    (tmp_path / "log").write_text(
+        VLLM.replace("11-24 16:00:00", "11-30 23:59:59").replace("11-24", "12-01").replace("16:00:02", "00:00:01")
+    )
+    assert first(tmp_path / "log").e2e == 2.0
+
+
+def test_a_session_that_most_requests_have_is_sampled_request_by_request() -> None:
+    """As a whole it would be all of the sample, or none of it: a column of users, or a default."""
+    for name in ("default", "anonymous", "u7"):
+        sample = Sample(1_000)
+        for i in range(20_000):
+            sample.add(LogRow(float(i), 10 if i % 2 else 500, 1, session=name if i % 2 else f"s{i // 8}", name=f"r{i}"))
+        assert 400 < len(sample.rows) <= 1_000
+        assert np.mean([row.isl == 10 for row in sample.rows]) == pytest.approx(0.5, abs=0.1)
+        sizes: dict[str | None, int] = {}
+        for row in sample.rows:
+            sizes[row.session] = sizes.get(row.session, 0) + 1
+        assert set(sizes.values()) - {sizes[None]} == {4}

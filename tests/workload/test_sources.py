@@ -404,7 +404,7 @@ import sys
 from pathlib import Path
 from frontier.extras.workload.log_rows import given_columns, log_rows
 from frontier.extras.workload.log_summary import summary
-found, _ = summary("log", log_rows(Path(sys.argv[1]), given_columns(None)), None, 512, lambda _: None)
+found, _ = summary("log", log_rows(Path(sys.argv[1]), given_columns(None)), None)
 peak = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmHWM"))
 print(found.requests, int(peak.split()[1]) // 1024)
 """

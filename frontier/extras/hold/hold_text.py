@@ -1,7 +1,8 @@
 """What a hold has shown, in words and as JSON (`frontier verify --for`)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any
 
 from rich.text import Text
@@ -105,7 +106,7 @@ def hold_json(held: Held) -> dict[str, Any]:
         "excluded": sum(bool(w.excluded) for w in held.windows),
         "requests": sum(w.n for w in held.windows if not w.excluded),
         "limits": [_share_json(share) for share in held.shares],
-        "growths": _growths_json(held.growths),
+        "growths": [{"of": what, **asdict(growth)} for what, growth in held.growths],
         "minutes_to_see_10_percent": None if math.isinf(held.minutes_to_see) else held.minutes_to_see,
     }
 
@@ -114,10 +115,6 @@ def _share_json(share: Share) -> dict[str, Any]:
     names = ("value", "lower", "upper", "worst", "worst_at")
     tree = {name: getattr(share, name) for name in names}
     return {"metric": share.limit.metric, "limit": share.limit.promise, "allowed": allowed(share.limit)} | tree
-
-
-def _growths_json(growths: Sequence[tuple[str, Growth]]) -> list[dict[str, Any]]:
-    return [{"of": what, "since": g.since, "seen": g.seen, "times": g.times} for what, g in growths]
 
 
 def window_text(held: Held) -> str:

@@ -33,36 +33,28 @@ def command(url: str, model: str | None, api_key_env: str | None, use: str | Non
       frontier init https://gate.example/v1 --api-key-env GATE_KEY > sweep.yaml
       frontier init simulator > sim.yaml
     """
+    from frontier.cli.dry_run import look_ahead, plan_lines
     from frontier.cli.given_server import read_key
     from frontier.client.ask.found_servers import ask_server
     from frontier.client.http.http_client import run
+    from frontier.config import load_config
     from frontier.config.connection import endpoint
     from frontier.extras.init.template import commented_config, needed
     from frontier.fields import Problem
+    from frontier.planning.plan import NO_PROOFS, make_plan
 
     try:
         address = endpoint(url)
     except Problem as problem:
         raise UsageError(problem.named("URL").what, problem.hint) from None
-    if address == "simulator":
-        text = commented_config(address, model, use=use)
-        _print(text if whole else needed(text))
-        return
-    server = run(ask_server(address, read_key(api_key_env)))
-    if server is None:
+    simulated = address == "simulator"
+    server = None if simulated else run(ask_server(address, read_key(api_key_env)))
+    if server is None and not simulated:
         say(f"note: no LLM server answered at {address}; the config is a template")
-    elif server.refused:
+    elif server is not None and server.refused:
         say(f"note: {address} wants a key: name its variable with  --api-key-env NAME")
-    text = commented_config(address, model, server, api_key_env, use)
-    _print(text if whole else needed(text))
-
-
-def _print(text: str) -> None:
-    """The config, and what a sweep of it would do."""
-    from frontier.cli.dry_run import look_ahead, plan_lines
-    from frontier.config import load_config
-    from frontier.planning.plan import NO_PROOFS, make_plan
-
+    text = commented_config(address, model, server, None if simulated else api_key_env, use)
+    text = text if whole else needed(text)
     answer(text.rstrip("\n"))
-    config = load_config(text, "sweep.yaml")
+    config = load_config(text, "sweep.yaml")  # and what a sweep of it would do
     say("\n".join(plan_lines(config, look_ahead(config, make_plan(config), None, NO_PROOFS), NO_PROOFS)))

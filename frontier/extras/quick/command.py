@@ -3,9 +3,9 @@
 import json
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -72,6 +72,7 @@ def command(options: RunOptions, url: str | None, model: str | None, api_key_env
       frontier quick http://localhost:8000/v1
     """
     from frontier.cli.given_server import find_server
+    from frontier.show.json_out import tree_of
     from frontier.show.tables import points_table
 
     address, each = url or find_server(), SECONDS
@@ -99,7 +100,7 @@ def command(options: RunOptions, url: str | None, model: str | None, api_key_env
             f"look closer with  frontier probe {address}",
         )
     if options.as_json:
-        answer({"schema": "frontier.quick/1", "url": address, **findings.tree()})
+        answer({"schema": "frontier.quick/1", "url": address, **tree_of(findings)})
     else:
         of_server = {t.concurrency: window.server[0] for history in run.histories.values() for t, window in history}
         answer_prose("\n".join(sentences(findings, address, of_server, options.detail)))
@@ -179,11 +180,6 @@ class Findings:
     best_at: int
     requests: Mapping[int, int]
     invalid: Mapping[int, tuple[str, ...]]
-
-    def tree(self) -> dict[str, Any]:
-        """For JSON."""
-        tree = asdict(self)
-        return tree | {name: {str(c): x for c, x in tree[name].items()} for name in ("requests", "invalid")}
 
 
 def findings_of(points: "Sequence[Point]") -> Findings | None:

@@ -165,11 +165,11 @@ def _plan_text(request: "SweepRequest", variants: "tuple[Variant, ...]") -> str:
 
 def _print_plan(request: "SweepRequest", variants: "tuple[Variant, ...]", as_json: bool) -> int:
     """Print the variants, with the command of each."""
+    from frontier.show.json_out import tree_of
+
     if as_json:
-        tree = [
-            {"name": v.name, "values": {k: list(w) for k, w in v.values.items()}, "start": v.start} for v in variants
-        ]
-        answer({"schema": "frontier.tune-plan/1", "variants": tree, "starts_at_least": len(variants) + 6})
+        plan = {"variants": tree_of(variants), "starts_at_least": len(variants) + 6}
+        answer({"schema": "frontier.tune-plan/1", **plan})
         return ExitCode.YES
     for variant in variants:
         answer(f"{variant.name}\n  {variant.start or variant.settings}")
@@ -198,8 +198,8 @@ def _to_decide(request: "SweepRequest", race: "Race") -> str:
         return ""
     where = None if request.output is None else Path(f"{request.output}-2")
     options = given_options("output", "only")
-    named = replace(request, options=(*options, "--only", higher.chosen, "--only", higher.name))
-    return named.command(where)
+    only = [word for runner in reversed(higher) for word in ("--only", runner.series.deployment)]
+    return replace(request, options=(*options, *only)).command(where)
 
 
 def _draw(path: Path, race: "Race", as_json: bool) -> None:

@@ -7,7 +7,6 @@ the error, and is wider by what either side may still give at a load that was no
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frontier.core.decisions import Limit
@@ -35,13 +34,21 @@ class Rules:
     top: int
     price: float | None = None
 
+    def value(self, sample: WindowData) -> Estimate | None:
+        """What the data of a setting give; None where that is not known."""
+        value = estimate(sample, self.objective, limits=self.limits, price=self.price)
+        return value if value is not None and 0 < value.value < math.inf else None
+
     def worth(self, sample: WindowData) -> float | None:
         """ln of what the data of a setting give: the higher, the better. None where that is not
         known.
         """
-        value = estimate(sample, self.objective, limits=self.limits, price=self.price)
-        known = value is not None and 0 < value.value < math.inf
-        return metric(self.objective).sign * math.log(value.value) if value is not None and known else None
+        value = self.value(sample)
+        return None if value is None else metric(self.objective).sign * math.log(value.value)
+
+    def given(self, worth: float) -> float:
+        """What a setting of this worth gives."""
+        return math.exp(metric(self.objective).sign * worth)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +84,7 @@ class Gain:
 def gain_of(baseline: Side, winner: Side, rules: Rules) -> Gain | None:
     """What the pairs of starts show; None while there is none."""
     pairs = list(zip(baseline.starts, winner.starts, strict=False))
-    values = [(value_of(a, rules), value_of(b, rules)) for a, b in pairs]
+    values = [(rules.value(join(a)), rules.value(join(b))) for a, b in pairs]
     known = [(a, b) for a, b in values if a is not None and b is not None]
     if not known:
         return None
@@ -94,12 +101,6 @@ def gain_of(baseline: Side, winner: Side, rules: Rules) -> Gain | None:
     means = [math.exp(sum(math.log(x.value) for x in side) / len(side)) for side in zip(*known, strict=True)]
     most = len(steps) >= max(SPENT) and math.isfinite(open_of(baseline, winner))
     return Gain(means[0], means[1], ratio, len(steps), enough or most)
-
-
-def value_of(windows: Sequence[WindowData], rules: Rules) -> Estimate | None:
-    """What a start gave at its setting."""
-    value = estimate(join(windows), rules.objective, limits=rules.limits, price=rules.price)
-    return value if value is not None and 0 < value.value < math.inf else None
 
 
 def _of_bests(difference: Difference, baseline: Side, winner: Side, pairs: int) -> Estimate:

@@ -7,7 +7,6 @@ turn, each time started anew, until both are proven and their difference is deci
 """
 
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -102,7 +101,7 @@ class Race:
         alone = self.baseline.gone is not None or len(self.runners) == 2
         today = -math.inf if alone else self.baseline.reach(0.0).value
         begun = [r for r in self.runners[1:] if r.final_starts]
-        last = max(begun, key=lambda r: len(r.history) and _last(r), default=None)
+        last = max(begun, key=lambda r: max(r.final_starts), default=None)
         if last is not None and (isinstance(last.proof(), Ask) or last.proven is not None) and last.gone is None:
             return last
         return next((r for r in self.challengers if r not in begun and r.reach(0.0).value > today), None)
@@ -186,8 +185,10 @@ class Race:
         for runner in sides:
             if self.running == runner.series and not _turn_is_over(runner):
                 return self._turn(runner)
-        over = min(len(r.final_starts) for r in sides) >= MOST_STARTS
-        return None if over or (self.gain is not None and self.gain.decided) else self._turn(_next_of(sides))
+        # The side that was started less often has the next turn, else the baseline.
+        following = min(sides, key=lambda r: len(r.final_starts))
+        over = len(following.final_starts) >= MOST_STARTS
+        return None if over or (self.gain is not None and self.gain.decided) else self._turn(following)
 
     def _alone(self, runner: Runner) -> Step | None:
         """The next trial of the proof of a variant that is compared with none."""
@@ -220,19 +221,10 @@ class Race:
         return None if near else _look_at(first, edge, "the load of the best other variant")
 
 
-def _next_of(sides: Iterable[Runner]) -> Runner:
-    """The side whose turn it is: the one that was started less often, else the baseline."""
-    return min(sides, key=lambda r: len(r.final_starts))
-
-
 def _failed(runner: Runner) -> bool:
     """Whether no setting of it could be proven."""
     step = runner.proof()
     return isinstance(step, Done) and step.proven is None
-
-
-def _last(runner: Runner) -> int:
-    return max(runner.final_starts)
 
 
 def _turn_is_over(runner: Runner) -> bool:

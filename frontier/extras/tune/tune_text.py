@@ -5,7 +5,6 @@ line to paste.
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from frontier.core.difference import in_pairs
@@ -15,7 +14,7 @@ from frontier.core.metrics import metric
 from frontier.core.points import Estimate
 from frontier.core.text import capital, clean
 from frontier.core.units import count
-from frontier.extras.tune.gain import value_of
+from frontier.core.window import join
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.runner import Runner
 from frontier.extras.tune.variants import Variant
@@ -85,26 +84,13 @@ def chosen_of(race: Race) -> Runner | None:
     return race.baseline if outcome == "undecided" or race.baseline.proven is not None else None
 
 
-@dataclass(frozen=True, slots=True)
-class Higher:
-    """A variant that may be better than the one chosen: what each is expected to give."""
-
-    name: str
-    expected: float
-    chosen: str
-    than: float
-
-
-def higher_of(race: Race) -> Higher | None:
+def higher_of(race: Race) -> tuple[Runner, Runner] | None:
     """The variant that may be better than the one that the race names, with which it was not
-    compared; None where there is none.
+    compared, and that one; None where there is none.
     """
     chosen = chosen_of(race) if outcome_of(race) in DECIDED else None
     higher = None if chosen is None else race.may_be_better(chosen)
-    if chosen is None or higher is None:
-        return None
-    more, than = (math.exp(metric(race.rules.objective).sign * r.expected) for r in (higher, chosen))
-    return Higher(higher.series.deployment, more, chosen.series.deployment, than)
+    return None if chosen is None or higher is None else (higher, chosen)
 
 
 # ---- for people
@@ -144,25 +130,20 @@ def _named(variant: Variant) -> str:
 
 
 def _expected(race: Race, runner: Runner) -> tuple[str, str]:
-    """What a variant is expected to give, and at which load."""
+    """What a variant is expected to give, as 'about 2,020 tok/s', and at which load."""
     edge = runner.reach(0.0).edge if runner.history and runner.gone is None else None
     if edge is None:
         return NOTHING, ""
-    return _value(race, runner.reach(0.0).value), setting(edge)
+    return f"about {value_text(race.rules.objective, race.rules.given(runner.reach(0.0).value))}", setting(edge)
 
 
 def _proven(race: Race, runner: Runner) -> tuple[str, str]:
     """What is proven of a variant, and at which load."""
     side = runner.side() if runner.history and runner.gone is None else None
-    value = None if side is None else value_of(tuple(itertools.chain(*side.starts)), race.rules)
+    value = None if side is None else race.rules.value(join(tuple(itertools.chain(*side.starts))))
     if side is None or value is None:
         return NOTHING, ""
     return value_text(race.rules.objective, value.value), setting(side.concurrency)
-
-
-def _value(race: Race, worth: float) -> str:
-    """'about 2,020 tok/s'."""
-    return "about " + value_text(race.rules.objective, math.exp(metric(race.rules.objective).sign * worth))
 
 
 def _standing(race: Race, runner: Runner) -> str:
@@ -217,8 +198,8 @@ def answer_text(race: Race) -> str:
     """What the race shows; on the first line also which variant may be better still."""
     claim, higher = claim_text(race), higher_of(race)
     if higher is not None:
-        label = _label(race.rules.objective)
-        claim += f" {higher.name} may be better: {higher.expected / higher.than - 1:+.0%} {label} in short trials."
+        name, more = higher[0].series.deployment, race.rules.given(higher[0].expected - higher[1].expected)
+        claim += f" {name} may be better: {more - 1:+.0%} {_label(race.rules.objective)} in short trials."
     if race.gain is None:
         return claim
     pairs = count(race.gain.pairs, "time")
@@ -227,11 +208,12 @@ def answer_text(race: Race) -> str:
 
 def _to_decide(race: Race, command: str) -> list[str]:
     """By what a variant may be better than the one chosen, and the command that would decide."""
-    higher, name = higher_of(race), race.rules.objective
+    higher, rules = higher_of(race), race.rules
     if higher is None:
         return []
-    more, than = (value_text(name, value) for value in (higher.expected, higher.than))
-    return [f"{higher.name} is expected to give {more}, {higher.chosen} {than}. To decide:", f"  {command}"]
+    name, chosen = (runner.series.deployment for runner in higher)
+    more, than = (value_text(rules.objective, rules.given(runner.expected)) for runner in higher)
+    return [f"{name} is expected to give {more}, {chosen} {than}. To decide:", f"  {command}"]
 
 
 def _label(name: str) -> str:
@@ -301,12 +283,11 @@ def _steps(known: Mapping[Values, float], key: str, first: tuple[str, ...], valu
 
 def race_json(race: Race, variants: Sequence[Variant], decide: str = "") -> dict[str, Any]:
     """The race as one object; `decide` as in `race_text`."""
-    gain, chosen, sign = race.gain, chosen_of(race), metric(race.rules.objective).sign
-    value, low, high = (None, None, None) if gain is None else _of_metric(gain.ratio, race.rules.objective)
-    higher = higher_of(race)
+    gain, chosen, higher, rules = race.gain, chosen_of(race), higher_of(race), race.rules
+    value, low, high = (None, None, None) if gain is None else _of_metric(gain.ratio, rules.objective)
     return {
         "schema": "frontier.tune/1",
-        "objective": race.rules.objective,
+        "objective": rules.objective,
         "outcome": outcome_of(race).replace(" ", "_"),
         "chosen": None if chosen is None else chosen.series.deployment,
         "gain": None
@@ -323,8 +304,11 @@ def race_json(race: Race, variants: Sequence[Variant], decide: str = "") -> dict
         "may_be_better": None
         if higher is None
         else {
-            **asdict(higher),
-            "more": higher.expected / higher.than,
+            "name": higher[0].series.deployment,
+            "expected": rules.given(higher[0].expected),
+            "chosen": higher[1].series.deployment,
+            "than": rules.given(higher[1].expected),
+            "more": rules.given(higher[0].expected - higher[1].expected),
             "command": decide or None,
         },
         "variants": [
@@ -333,7 +317,7 @@ def race_json(race: Race, variants: Sequence[Variant], decide: str = "") -> dict
                 "values": {key: list(words) for key, words in variant.values.items()},
                 "start": variant.start,
                 "concurrency": runner.proven if runner.history else None,
-                "expected": _finite(math.exp(sign * runner.reach(0.0).value)) if runner.history else None,
+                "expected": _finite(rules.given(runner.reach(0.0).value)) if runner.history else None,
                 "dropped": race.dropped(runner),
                 "reason": runner.gone or runner.unproven,
             }

@@ -59,17 +59,14 @@ class Variant:
 
 def expand(root: yaml.MappingNode, complain: Complain) -> bool:
     """Put the variants of a deployment in its place; whether there are any."""
-    listed = _entry(root, "deployments")
-    if not isinstance(listed, yaml.SequenceNode):
-        return False
-    varied = [node for node in listed.value if isinstance(node, yaml.MappingNode) and _given(node)]
+    listed, varied = _deployments(root)
     if not varied:
         return False
     try:
-        if len(listed.value) > 1:
-            other = next(node for node in listed.value if node is not varied[0])
+        if len(listed) > 1:
+            other = next(node for node in listed if node is not varied[0])
             _refuse(complain, other, "a race is between the variants of one deployment", "remove the others")
-        listed.value = [node for _, node in _made_of(varied[0], complain)]
+        listed[:] = [made for _, made in _made_of(varied[0], complain)]
     except _Mistake:
         for node in varied:  # what is wrong was said
             node.value = [(key, value) for key, value in node.value if key.value not in (*_KEYS, ONLY)]
@@ -80,35 +77,39 @@ def variants_of(text: str, file: str) -> tuple[Variant, ...]:
     """The variants in the text of a sound config, the baseline first; none where nothing is
     varied.
     """
-    root, _ = compose(text, file)
-    listed = _entry(root, "deployments")
-    varied = [node for node in listed.value if _given(node)] if isinstance(listed, yaml.SequenceNode) else []
+    _, varied = _deployments(compose(text, file)[0])
     return tuple(variant for node in varied for variant, _ in _made_of(node, lambda *_: None))
+
+
+def _deployments(root: yaml.Node) -> tuple[list[yaml.Node], list[yaml.MappingNode]]:
+    """The deployments of a config, and those that have variants."""
+    listed = _entries(root).get("deployments")
+    nodes = listed.value if isinstance(listed, yaml.SequenceNode) else []
+    return nodes, [node for node in nodes if not _entries(node).keys().isdisjoint(_KEYS)]
 
 
 def _made_of(node: yaml.MappingNode, complain: Complain) -> Iterator[tuple[Variant, yaml.MappingNode]]:
     """Each variant of a deployment, with its node."""
-    given = _given(node)
+    own = _entries(node)
+    given = [(key, own.pop(key)) for key in list(own) if key in _KEYS]
+    key, varied = given[-1]
     if len(given) == 2:
-        _refuse(complain, given[1], "vary and variants are two lists of the same", "keep one of the two")
-    own = {key.value: value for key, value in node.value if key.value not in _KEYS}
+        _refuse(complain, varied, "vary and variants are two lists of the same", "keep one of the two")
     only = own.pop(ONLY, None)
     of = str(own["name"].value) if "name" in own else "variant"
-    combinations = _grid(given[0], complain) if _key_of(node, given[0]) == "vary" else _list(given[0], complain)
+    combinations = _grid(varied, complain) if key == "vary" else _list(varied, complain)
     simulated = getattr(own.get("endpoint"), "value", None) == "simulator"
     if not simulated:
-        _check_names(own, given[0], combinations, complain)
+        _check_names(own, varied, combinations, complain)
     for name, values in _chosen(dict(_named(of, combinations)), only, complain):
         words = {key: _words(value) for key, value in values.items()}
         mine = {**own, "name": yaml.ScalarNode(_TEXT, name, node.start_mark, node.end_mark)}
         if simulated:
-            mine["simulator"] = _merged(own.get("simulator"), values, given[0])
+            mine["simulator"] = _merged(own.get("simulator"), values, varied)
         else:
             mine |= {key: _filled(own[key], words) for key in _COMMANDS if key in own}
         start = mine.get("start")
-        pairs = [(yaml.ScalarNode(_TEXT, key, node.start_mark, node.end_mark), value) for key, value in mine.items()]
-        made = yaml.MappingNode(_MAP, pairs, node.start_mark, node.end_mark)
-        yield Variant(name, words, start.value if isinstance(start, yaml.ScalarNode) else None), made
+        yield Variant(name, words, start.value if isinstance(start, yaml.ScalarNode) else None), _mapping(mine, node)
 
 
 # ---- the values
@@ -139,7 +140,7 @@ def _list(node: yaml.Node, complain: Complain) -> list[Combination]:
     for entry in entries[: MOST + 1]:
         values = {key.value: value for key, value in entry.value}
         name = values.pop("name", None)
-        if name is None or not values:
+        if not isinstance(name, yaml.ScalarNode) or not values:
             _refuse(complain, entry, "a variant has a name and values", "write  {name: a, seqs: 64}")
         if missing := set(found[0][1] if found else values) ^ set(values):
             what = f"the variants do not have the same values: {sorted(missing)[0]} is in some of them"
@@ -184,7 +185,7 @@ def _chosen(
     """All that are named, or those in `only`, in its order."""
     if only is None:
         return named.items()
-    names = [node.value for node in only.value] if isinstance(only, yaml.SequenceNode) else [only.value]
+    names = _words(only, complain)
     for name in names:
         if name not in named:
             _refuse(complain, only, f"there is no variant {name}", f"the variants are {', '.join(named)}")
@@ -245,30 +246,27 @@ def _filled(node: yaml.Node, words: Mapping[str, Words]) -> yaml.Node:
     return yaml.ScalarNode(node.tag, text, node.start_mark, node.end_mark, style='"')
 
 
-def _merged(simulator: yaml.Node | None, values: Mapping[str, yaml.Node], node: yaml.Node) -> yaml.MappingNode:
+def _merged(simulator: yaml.Node | None, values: Mapping[str, yaml.Node], at: yaml.Node) -> yaml.MappingNode:
     """The engine's parameters with the values among them; null leaves one out."""
+    merged = _mapping({key: value for key, value in values.items() if not is_null(value)}, at)
     before = simulator.value if isinstance(simulator, yaml.MappingNode) else []
-    kept = [(key, value) for key, value in before if key.value not in values]
-    new = [
-        (yaml.ScalarNode(_TEXT, key, node.start_mark, node.end_mark), v) for key, v in values.items() if not is_null(v)
-    ]
-    return yaml.MappingNode(_MAP, [*kept, *new], node.start_mark, node.end_mark)
+    merged.value = [*((key, value) for key, value in before if key.value not in values), *merged.value]
+    return merged
 
 
 # ---- nodes
 
 
-def _entry(node: yaml.Node, name: str) -> yaml.Node | None:
-    return next((value for key, value in node.value if key.value == name), None)
+def _entries(node: yaml.Node | None) -> dict[str, yaml.Node]:
+    """What a mapping holds by its keys; nothing of another node."""
+    pairs = node.value if isinstance(node, yaml.MappingNode) else []
+    return {key.value: value for key, value in pairs if isinstance(key, yaml.ScalarNode)}
 
 
-def _given(node: yaml.Node) -> list[yaml.Node]:
-    """The values of the keys that make variants."""
-    return [value for key, value in node.value if key.value in _KEYS] if isinstance(node, yaml.MappingNode) else []
-
-
-def _key_of(node: yaml.MappingNode, value: yaml.Node) -> str:
-    return str(next(key.value for key, other in node.value if other is value))
+def _mapping(entries: Mapping[str, yaml.Node], at: yaml.Node) -> yaml.MappingNode:
+    """A mapping of these entries, in the place of a node."""
+    pairs = [(yaml.ScalarNode(_TEXT, k, at.start_mark, at.end_mark), value) for k, value in entries.items()]
+    return yaml.MappingNode(_MAP, pairs, at.start_mark, at.end_mark)
 
 
 def _refuse(complain: Complain, node: yaml.Node, what: str, hint: str) -> NoReturn:

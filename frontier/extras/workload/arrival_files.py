@@ -12,6 +12,7 @@ import io
 import math
 import random
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
@@ -54,7 +55,7 @@ def given_rows(path: str) -> tuple[str, Document]:
     digest, lines = hashlib.sha256(data).hexdigest(), enumerate(map(bytes.strip, io.BytesIO(data)), 1)
     told = ((number, line.decode("utf-8", "replace")) for number, line in lines if line and line[:1] != b"#")
     first = next(told, (0, ""))
-    if _number(first[1]) is None:
+    if number_of(first[1]) is None:
         return digest, read_document(path, data)
     rows = [(number, {"timestamp": text}) for number, text in (first, *told)]
     if len(rows) > MOST_ROWS:
@@ -95,12 +96,10 @@ def stamps_of(document: Document) -> list[float]:
     key = next((key for key in first if key.lower() == "timestamp" or len(first) == 1), None)
     if key is None or document.kind == "json":
         raise ForeignFileError(file, "it has no column timestamp", _SOURCES)
-    scale = 1.0
-    if document.kind != "table" and "chat_id" not in first:
-        if "input_length" not in first:
-            raise ForeignFileError(file, "the unit of its timestamps is not known", _SOURCES)
-        scale = 1e-3
-    return [_stamp(row, key, scale) for row in document.objects]
+    in_seconds = document.kind == "table" or "chat_id" in first
+    if not in_seconds and "input_length" not in first:
+        raise ForeignFileError(file, "the unit of its timestamps is not known", _SOURCES)
+    return [_stamp(row, key, 1.0 if in_seconds else 1e-3) for row in document.objects]
 
 
 def _stamp(row: Node, key: str, scale: float) -> float:
@@ -115,7 +114,7 @@ def seconds_of(value: object, scale: float = 1.0) -> float | None:
     """The seconds of a number of a unit, or of a date; None for anything else. What is too large
     for seconds since 1970 is in milliseconds, microseconds or nanoseconds.
     """
-    number = _number(value, 1e20)
+    number = number_of(value, 1e20)
     if number is not None:
         number *= scale
         while number >= LATEST:
@@ -128,15 +127,12 @@ def seconds_of(value: object, scale: float = 1.0) -> float | None:
         return None
 
 
-def _number(value: object, largest: float = LARGEST) -> float | None:
-    """A finite number, or a text that spells one."""
-    if not isinstance(value, int | float | str) or isinstance(value, bool):
-        return None
-    try:
-        number = float(value)
-    except (ValueError, OverflowError):
-        return None
-    return number if math.isfinite(number) and abs(number) <= largest else None
+def number_of(value: object, largest: float = LARGEST) -> float | None:
+    """A number of at most that size, or of a text that spells one; None for anything else."""
+    with suppress(TypeError, ValueError, OverflowError):
+        number = math.nan if value is None else float(value)  # type: ignore[arg-type]
+        return number if abs(number) <= largest and not isinstance(value, bool) else None
+    return None
 
 
 def _coarse_step(times: Sequence[float]) -> float | None:

@@ -86,7 +86,7 @@ def _edges(h: Buckets) -> tuple[Floats, Floats]:
     bounds = np.asarray((0.0, *h.bounds))
     shares = np.maximum.accumulate(np.asarray((0.0, *h.at_most)) / h.count)
     first = max(0, int(np.searchsorted(shares, 0.0, side="right")) - 1)
-    last = int(np.searchsorted(shares, shares[-1] - 1e-12))
+    last = max(first, int(np.searchsorted(shares, shares[-1] - 1e-12)))
     return bounds[first : last + 1], shares[first : last + 1]
 
 

@@ -67,6 +67,7 @@ def command(shown: common.RunOptions, sources: tuple[str, ...], beside: Path | N
       frontier workload http://localhost:8000/metrics --beside runs/llama
     """
     from frontier.extras.workload.config_text import config_text
+    from frontier.show.json_out import tree_of
 
     workload = _read(sources, **options)
     for note in workload.notes:
@@ -74,10 +75,7 @@ def command(shown: common.RunOptions, sources: tuple[str, ...], beside: Path | N
     if beside is not None:
         return _beside(workload, beside, shown)
     if shown.as_json:
-        tree = dataclasses.asdict(workload)
-        if workload.arrivals is not None:
-            tree["arrivals"]["dispersion"] = {str(k): v for k, v in workload.arrivals.dispersion.items()}
-        common.answer({"schema": "frontier.workload/1", **tree, "config": config_text(workload)})
+        common.answer({"schema": "frontier.workload/1", **tree_of(workload), "config": config_text(workload)})
     else:
         common.answer(config_text(workload).rstrip("\n"))
     return ExitCode.YES
@@ -139,7 +137,6 @@ def _of_log(path: Path, *, columns: str | None, context: int | None, **options: 
     from frontier.extras.workload.kept_files import ReplayWriter, session_lines
     from frontier.extras.workload.log_rows import given_columns, log_rows
     from frontier.extras.workload.log_summary import rows_between, summary
-    from frontier.extras.workload.session_files import BLOCK
     from frontier.store.documents import foreign_text
     from frontier.store.files import write_output
 
@@ -149,20 +146,16 @@ def _of_log(path: Path, *, columns: str | None, context: int | None, **options: 
     if replay is not None and sessions is not None:
         raise UsageError("--replay and --sessions are two ways to play a log", "give one of them")
     part = 1.0 if share is None else common.parsed("--share", share, parse_share)
-    writer = None if replay is None else ReplayWriter(replay, part)
     rows: Iterable[LogRow | None] = log_rows(path, given_columns(columns))
     begin, end = _moment("--from", options["from_"], -math.inf), _moment("--to", options["to"], math.inf)
     if math.isfinite(begin) or math.isfinite(end):
         rows = rows_between(rows, begin, end)
-    workload, kept = summary(foreign_text(path.name), rows, context, BLOCK, writer.add if writer else lambda _: None)
-    if writer is not None:
-        facts, rate = workload.arrivals, writer.write()
-        assert facts is not None
-        dispersion = facts.dispersion if share is None else {}
-        kept_facts = dataclasses.replace(
-            facts, rate=rate, busiest=facts.busiest * rate / facts.rate, dispersion=dispersion
-        )
-        return dataclasses.replace(workload, replayed=str(replay), arrivals=kept_facts)
+    name = foreign_text(path.name)
+    if replay is not None:
+        writer = ReplayWriter(replay, part)
+        workload, _ = summary(name, rows, context, writer.add)
+        return writer.written(workload)
+    workload, kept = summary(name, rows, context)
     lines = session_lines(kept)
     if sessions is not None:
         if not lines:
@@ -192,10 +185,9 @@ def _of_prometheus(
     from frontier.cli.given_server import read_key
     from frontier.client.http.http_client import run
     from frontier.extras.workload.prometheus_range import watched_in
-    from frontier.extras.workload.server_metrics import workload_of
 
     seconds = common.parsed("--range", past, _span)
-    return workload_of(run(watched_in(prometheus, seconds, match, read_key(api_key_env))), context)
+    return run(watched_in(prometheus, seconds, match, read_key(api_key_env), context))
 
 
 def _of_counters(
@@ -205,13 +197,11 @@ def _of_counters(
     from frontier.client.ask.found_servers import ask_server
     from frontier.client.http.http_client import run
     from frontier.extras.workload.counter_watch import base_of, watch
-    from frontier.extras.workload.server_metrics import workload_of
 
     key, seconds = read_key(api_key_env), common.parsed("--over", over, _span)
     endpoint = base_of(addresses[0])
-    common.note(f"watching the counters of {', '.join(addresses)} for {format_elapsed(seconds)}")
-    watched = run(watch(addresses, seconds, key))
     server = run(ask_server(endpoint, key))
-    workload = workload_of(watched, context or (server.max_model_len if server else None))
+    common.note(f"watching the counters of {', '.join(addresses)} for {format_elapsed(seconds)}")
+    workload = run(watch(addresses, seconds, key, context or (server.max_model_len if server else None)))
     models = server.models if server is not None else ()
     return dataclasses.replace(workload, endpoint=endpoint, model=workload.model or (models[0] if models else None))

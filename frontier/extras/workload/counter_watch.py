@@ -4,6 +4,7 @@ to."""
 import asyncio
 import contextlib
 import math
+import re
 import time
 from collections.abc import Sequence
 
@@ -15,9 +16,9 @@ from frontier.client.ask.target import Target, require_address
 from frontier.client.http.http_client import Client
 from frontier.core.errors import MeasurementError
 from frontier.core.units import format_elapsed
-from frontier.extras.workload.log_summary import dispersion_of
-from frontier.extras.workload.observed import ArrivalFacts
-from frontier.extras.workload.server_metrics import ENGINES, MOST_LINES, WANTED, Increases, Watched, in_flight
+from frontier.extras.workload.dispersion import dispersion_of
+from frontier.extras.workload.observed import ArrivalFacts, Workload
+from frontier.extras.workload.server_metrics import ENGINES, MOST_LINES, WANTED, Increases, in_flight, workload_of
 
 _READINGS = 600
 """Readings of a watch at the most, none more often than once a second: so bursts are seen."""
@@ -32,15 +33,12 @@ def base_of(address: str) -> str:
     UsageError where it is no address.
     """
     require_address(address)
-    base = address.rstrip("/")
-    for end in (*reversed(_ROUTES), "/v1"):
-        base = base.removesuffix(end)
-    return f"{base}/v1"
+    return re.sub(r"(/v1)?((/prometheus)?/metrics)?/*$", "", address, count=1) + "/v1"
 
 
-async def watch(addresses: Sequence[str], seconds: float, api_key: str | None) -> Watched:
-    """What the counters of these servers grew by in a time. MeasurementError where one of them has
-    none.
+async def watch(addresses: Sequence[str], seconds: float, api_key: str | None, context: int | None) -> Workload:
+    """The workload in what the counters of these servers grow by in a time. MeasurementError where
+    one of them has none.
     """
     increases, readings = Increases(), list[tuple[float, float, float]]()
     step = max(1.0, math.ceil(seconds / _READINGS)) if seconds > 10 else seconds / 10
@@ -64,23 +62,23 @@ async def watch(addresses: Sequence[str], seconds: float, api_key: str | None) -
     arrivals = ArrivalFacts(rate, rate, f"in {format_elapsed(lasted)}", dispersion) if rate > 0 else None
     anew = "Counters began anew, as a server was restarted: what it counted just before is missing."
     notes = {anew: increases.restarted, f"{missed:,} of {planned:,} readings had no answer.": missed}
-    running, told = in_flight(spent[1:], np.diff(times)), tuple(note for note, true in notes.items() if true)
-    return Watched(", ".join(addresses), increases.grown, lasted, arrivals, running, told)
+    return workload_of(
+        ", ".join(addresses),
+        increases.grown,
+        lasted,
+        context,
+        arrivals=arrivals,
+        running=in_flight(spent[1:], np.diff(times)),
+        notes=[note for note, true in notes.items() if true],
+    )
 
 
 async def _all(clients: Sequence[Client], urls: Sequence[str]) -> Samples | None:
-    """The samples of all servers now, each with its address where there are several; None where one
-    does not answer.
-    """
-    every: dict[tuple[str, tuple[tuple[str, str], ...]], float] = {}
-    for client, url in zip(clients, urls, strict=True):
-        try:
-            samples = parse_metrics(await _text(client, url), wanted=WANTED, most=MOST_LINES)
-        except ValueError:
-            return None
-        for (name, labels), value in samples.items():
-            every[name, (*labels, ("server", url)) if len(urls) > 1 else labels] = value
-    return every
+    """The samples of all servers now; None where one does not answer."""
+    with contextlib.suppress(ValueError):
+        texts = [await _text(client, url) for client, url in zip(clients, urls, strict=True)]
+        return parse_metrics(*texts, wanted=WANTED, most=MOST_LINES)
+    return None
 
 
 async def _text(client: Client, url: str) -> bytes:

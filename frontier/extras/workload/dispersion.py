@@ -7,6 +7,16 @@ import numpy as np
 
 LEAST_WINDOWS = 10
 """Windows that an index of dispersion is computed of, at the least."""
+WINDOWS = (1, 10, 60)
+"""Seconds of the windows whose counts are looked at for bursts."""
+
+
+def _index(counts: np.ndarray) -> float | None:
+    """The variance of counts over their mean; None where there are fewer than LEAST_WINDOWS, or
+    nothing was counted.
+    """
+    known = len(counts) >= LEAST_WINDOWS and counts.any()
+    return float(counts.var(ddof=1) / counts.mean()) if known else None
 
 
 def index_of_dispersion(times: Sequence[float], length: float, window: float) -> float | None:
@@ -15,12 +25,20 @@ def index_of_dispersion(times: Sequence[float], length: float, window: float) ->
 
     `times` are ascending seconds in 0..length. None where fewer than LEAST_WINDOWS windows fit.
     """
-    windows = int(length / window)
-    if windows < LEAST_WINDOWS:
-        return None
-    counts = np.diff(np.searchsorted(np.asarray(times), np.arange(windows + 1) * window))
-    mean = float(counts.mean())
-    return float(counts.var(ddof=1)) / mean if mean > 0 else None
+    edges = np.arange(int(length / window) + 1) * window
+    return _index(np.diff(np.searchsorted(np.asarray(times), edges)))
+
+
+def dispersion_of(counts: Sequence[float] | np.ndarray, step: int = 1) -> dict[int, float]:
+    """The index by WINDOWS, of counts that are of so many seconds each; without those that are
+    shorter, or too few.
+    """
+    found = {}
+    for window in (window for window in WINDOWS if window >= step):
+        each = window // step
+        whole = np.asarray(counts[: len(counts) // each * each], float)
+        found[window] = _index(whole.reshape(-1, each).sum(axis=1))
+    return {window: index for window, index in found.items() if index is not None}
 
 
 def dispersion_by_count(times: Sequence[float], length: float) -> tuple[float, ...]:

@@ -2,7 +2,8 @@
 `trace: FILE` and `sessions: FILE` of a config."""
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -11,7 +12,8 @@ from frontier.core.errors import UsageError
 from frontier.core.units import format_bytes
 from frontier.extras.workload.arrival_files import LEAST
 from frontier.extras.workload.log_rows import LogRow, name_hash
-from frontier.extras.workload.session_files import grown_sessions
+from frontier.extras.workload.observed import ArrivalFacts, Workload
+from frontier.extras.workload.session_files import sessions_in
 from frontier.store.documents import MOST_ROWS
 from frontier.store.files import write_output
 
@@ -46,18 +48,22 @@ class ReplayWriter:
         self._bytes += len(line) + _BESIDE
         self._rows.append((row.time, line))
 
-    def write(self) -> float:
+    def written(self, workload: Workload) -> Workload:
         """Write the requests, ordered by their times, which count from the first in milliseconds.
-        Returns how many there are in a second.
+        Returns the workload of the log as these requests have it.
         """
         self._rows.sort(key=lambda each: each[0])
-        if len(self._rows) < LEAST or self._rows[-1][0] == self._rows[0][0]:
+        facts = workload.arrivals
+        if len(self._rows) < LEAST or facts is None or self._rows[-1][0] == self._rows[0][0]:
             what = f"--replay keeps {len(self._rows):,} requests, and {LEAST} at different times are needed"
             raise UsageError(what, "name their times, as  --columns time=started,  or take a larger part or share")
         first, last = self._rows[0][0], self._rows[-1][0]
         stamped = (line.replace(b":0,", f":{1000 * (time - first):.3f},".encode(), 1) for time, line in self._rows)
         write_output(self._path, b"\n".join(stamped) + b"\n")
-        return len(self._rows) / (last - first)
+        rate = len(self._rows) / (last - first)
+        dispersion = facts.dispersion if self._below >= 2**64 else {}  # a share comes less in bursts
+        kept = ArrivalFacts(rate, facts.busiest * rate / facts.rate, facts.when, dispersion)
+        return replace(workload, replayed=str(self._path), arrivals=kept)
 
 
 def session_lines(rows: Sequence[LogRow]) -> list[bytes]:
@@ -68,18 +74,9 @@ def session_lines(rows: Sequence[LogRow]) -> list[bytes]:
     for row in rows:
         if row.session is not None and row.time is not None:
             by_session[row.session].append(row)
-    lines: list[bytes] = []
-    several = False
-    for listed in by_session.values():
-        for turns in _turns(sorted(listed, key=lambda row: row.time or 0.0)):
-            several = several or len(turns) > 1
-            lines.append(orjson.dumps({"turns": turns}))
-    return lines if several else []
-
-
-def _turns(rows: Sequence[LogRow]) -> Iterator[list[dict[str, float]]]:
-    ends = [(row.time or 0.0) + (row.e2e or 0.0) for row in rows]
-    pauses = [0.0, *(max(0.0, (row.time or 0.0) - end) for row, end in zip(rows[1:], ends, strict=False))]
-    requests = [(row.isl, row.osl, pause) for row, pause in zip(rows, pauses, strict=True)]
-    for session in grown_sessions(requests):
-        yield [{"new": turn.new, "out": turn.out, "pause": round(turn.pause, 3)} for turn in session]
+    in_order = (sorted(listed, key=lambda row: row.time or 0.0) for listed in by_session.values())
+    sessions = [turns for listed in in_order for turns in sessions_in(listed)]
+    if not any(len(turns) > 1 for turns in sessions):
+        return []
+    named = ([{"new": new, "out": out, "pause": round(pause, 3)} for new, out, pause in turns] for turns in sessions)
+    return [orjson.dumps({"turns": turns}) for turns in named]

@@ -11,8 +11,8 @@ import csv
 import gzip
 import hashlib
 import re
+import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -21,7 +21,7 @@ import orjson
 from frontier.core.errors import UsageError, install_command
 from frontier.core.shapes import MAX_TOKENS
 from frontier.core.text import did_you_mean
-from frontier.extras.workload.arrival_files import seconds_of
+from frontier.extras.workload.arrival_files import number_of, seconds_of
 from frontier.store.documents import ForeignFileError, foreign_text
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -52,6 +52,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "blocks": ("hash_ids",),
 }
 """What is taken of a row, and the names of its column, the first that a row has."""
+BLOCK = 512
+"""Tokens of a block that a hash of a Mooncake trace stands for."""
+FINER_BLOCK = 16
+"""Tokens of a block that a hash of a Bailian trace stands for."""
 _LOOK = 1_000
 """Rows within which one has to have both lengths: a log may begin with other lines."""
 _BATCH = 8_192
@@ -63,7 +67,8 @@ _HINT = "name its columns, as  --columns input=tokens_in,output=tokens_out,time=
 
 class LogRow(NamedTuple):
     """A request of a log: when it arrived (seconds), its tokens, those from a cache, the seconds to
-    its first token and to its end, and what it is of.
+    its first token and to its end, what it is of, the blocks that its prompt begins with, and the
+    seconds before it where a trace of sessions states them.
     """
 
     time: float | None
@@ -76,6 +81,7 @@ class LogRow(NamedTuple):
     name: str | None = None
     kind: str | None = None
     blocks: tuple[int, ...] = ()
+    pause: float | None = None
 
 
 def given_columns(text: str | None) -> dict[str, tuple[str, ...]]:
@@ -94,29 +100,26 @@ def log_rows(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Log
     """The requests of a log in the order of its rows; None for a row without both lengths, which
     failed or is none. ForeignFileError where it is no log of requests.
     """
-    names: dict[str, str] | None = None
+    names: dict[str, str] = {}
     keys: dict[str, None] = {}
     for number, row in enumerate(_mappings(path, columns)):
-        if names is None:
-            found = {what: next((n for n in known if _at(row, n) is not None), "") for what, known in columns.items()}
+        if number < _LOOK:
             keys |= dict.fromkeys(list(row)[:30])
-            if found["input"] and found["output"]:
-                names = found
-            elif number >= _LOOK:
-                break
-        elif number < _LOOK:
-            _learn(names, row, columns)
-        yield None if names is None else _request(row, names)
-    if names is None:
+            found = _names_in(row, columns)
+            if names or {"input", "output"} <= found.keys():
+                names = found | names  # a later row tells a column in which those before had no value
+        elif not names:
+            break
+        yield _request(row, names) if names else None
+    if not names:
         held = ", ".join(repr(foreign_text(str(key), 30)) for key in list(keys)[:12])
         raise ForeignFileError(str(path), f"no row has two lengths in tokens; columns: {held or 'none'}", _HINT)
 
 
-def _learn(names: dict[str, str], row: Mapping[str, Any], columns: Mapping[str, tuple[str, ...]]) -> None:
-    """Find columns that the rows before had no value in, as that of a first token."""
-    for what, name in names.items():
-        if not name and (later := next((n for n in columns[what] if n in row and row[n] is not None), "")):
-            names[what] = later
+def _names_in(row: Mapping[str, Any], columns: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
+    """The columns in which a row has a value, by what is taken of them."""
+    found = {what: next((n for n in known if _at(row, n) is not None), "") for what, known in columns.items()}
+    return {what: name for what, name in found.items() if name}
 
 
 def _at(row: Mapping[str, Any], name: str) -> Any:
@@ -130,22 +133,22 @@ def _at(row: Mapping[str, Any], name: str) -> Any:
 
 
 def _request(row: Mapping[str, Any], names: Mapping[str, str]) -> LogRow | None:
-    values = {what: _at(row, name) for what, name in names.items() if name}
+    values = {what: _at(row, name) for what, name in names.items()}
     isl, osl, cached = (_count(values.get(what)) for what in ("input", "output", "cached"))
     if not isl or not osl:
         return None
+    bailian = "chat_id" in row
     # Mooncake's stamps are milliseconds.
-    scale = 1e-3 if names["input"] == "input_length" and "chat_id" not in row else 1.0
+    scale = 1e-3 if names["input"] == "input_length" and not bailian else 1.0
     begun, end, first = (seconds_of(values.get(what), scale) for what in ("time", "end", "first"))
-    ttft = _elapsed(values.get("ttft"), names["ttft"]) or _between(begun, first)
-    e2e = _elapsed(values.get("latency"), names["latency"]) or _between(begun, end)
+    ttft = _elapsed(values.get("ttft"), names.get("ttft", "")) or _between(begun, first)
+    e2e = _elapsed(values.get("latency"), names.get("latency", "")) or _between(begun, end)
     texts = (values.get(what) for what in ("session", "id", "class"))
     session, name, kind = (None if text is None else str(text)[:200] for text in texts)
-    blocks = values.get("blocks")
-    named = (each if isinstance(each, int) else name_hash(str(each)) for each in blocks or ())
-    return LogRow(
-        begun, isl, osl, cached, ttft, e2e, session, name, kind, tuple(named) if isinstance(blocks, list) else ()
-    )
+    blocks, step = values.get("blocks"), BLOCK // FINER_BLOCK if bailian else 1
+    listed = blocks[step - 1 :: step] if isinstance(blocks, list) else []
+    named = (each if isinstance(each, int) else name_hash(str(each)) for each in listed)
+    return LogRow(begun, isl, osl, cached, ttft, e2e, session, name, kind, tuple(named))
 
 
 def name_hash(name: str) -> int:
@@ -160,19 +163,14 @@ def _between(begun: float | None, end: float | None) -> float | None:
 
 def _count(value: Any) -> int | None:
     """Tokens; None for what is no number of them."""
-    with suppress(TypeError, ValueError, OverflowError):
-        number = float(value)
-        if 0 <= number <= MAX_TOKENS and not isinstance(value, bool):
-            return int(number)
-    return None
+    number = number_of(value, MAX_TOKENS)
+    return None if number is None or number < 0 else int(number)
 
 
 def _elapsed(value: Any, name: str) -> float | None:
     """Seconds that something took; a column that ends with _ms has milliseconds."""
-    with suppress(TypeError, ValueError):
-        number = float(value) * (1e-3 if name.endswith("_ms") else 1.0)
-        return number if 0 < number < 1e6 else None
-    return None
+    seconds = (number_of(value) or 0.0) * (1e-3 if name.endswith("_ms") else 1.0)
+    return seconds if 0 < seconds < 1e6 else None
 
 
 # --- files to mappings
@@ -188,25 +186,22 @@ def _mappings(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Ma
             return
         with gzip.open(path) if head[:2] == b"\x1f\x8b" else path.open("rb") as opened:
             file = cast("IO[bytes]", opened)
-            first = _first_line(file)
+            first = next((line.lstrip() for line in _lines(file) if line.strip()), b"")
             file.seek(0)
+            if first[:1] == b"[":
+                raise ForeignFileError(str(path), "it is one JSON list", "write a JSON object per line:  jq -c '.[]'")
             if first[:1] == b"{":
                 yield from _json_lines(path, file)
-            elif _VLLM.search(first) or first[:4] in (b"INFO", b"DEBU", b"WARN", b"(API"):
+            elif _LOGGED.match(first):
                 yield from _vllm_log(file)
             else:
                 yield from _table(path, file)
-    except OSError as error:
-        raise ForeignFileError(str(path), f"it cannot be read: {error.strerror or error}") from None
+    except (OSError, EOFError, zlib.error, ValueError) as error:  # the last of damaged Parquet
+        raise ForeignFileError(str(path), f"it cannot be read: {getattr(error, 'strerror', None) or error}") from None
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:
-    while line := file.readline(_LONGEST_LINE):
-        yield line
-
-
-def _first_line(file: IO[bytes]) -> bytes:
-    return next((line.lstrip() for line in _lines(file) if line.strip()), b"")
+    return iter(lambda: file.readline(_LONGEST_LINE), b"")
 
 
 def _json_lines(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
@@ -215,7 +210,7 @@ def _json_lines(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
         try:
             tree = orjson.loads(line) if line.strip() else None
         except orjson.JSONDecodeError:
-            tree, bad = None, bad + 1
+            tree, bad = {}, bad + 1  # left out, and counted
             if bad > number / 2 and number >= 10:
                 raise ForeignFileError(
                     str(path), f"line {number} is not JSON", "write a JSON object per line"
@@ -265,9 +260,10 @@ def _parquet(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Map
             yield from batch.to_pylist()
 
 
+_LOGGED = re.compile(rb"(?:\(\w+ pid=\d+\) )?(?:DEBUG|INFO|WARNING|ERROR)[: ]")
 _VLLM = re.compile(rb"(?:Received r|R)equest (\S{1,100})(?: details)?: .*prompt_token_ids: \[([\d, ]*)\]")
 _ANSWERED = re.compile(rb"Generated response (\S{1,100}) .*output_token_ids: \[([\d, ]*)\]")
-_STAMP = re.compile(rb"(\d\d)-(\d\d) (\d\d):(\d\d):(\d\d)")
+_STAMP = re.compile(rb"\d\d-\d\d \d\d:\d\d:\d\d")
 _OPEN = 100_000
 """Requests of vLLM's log that may wait for their answers; of more the oldest are given up."""
 
@@ -292,8 +288,6 @@ def _listed_tokens(text: bytes) -> int:
 
 
 def _stamp(line: bytes) -> float | None:
-    """Seconds from the start of the year: the log names none."""
-    if (match := _STAMP.search(line)) is None:
-        return None
-    month, day, hour, minute, second = map(int, match.groups())
-    return (((month * 31 + day) * 24 + hour) * 60 + minute) * 60.0 + second
+    """Seconds from the start of a year, a leap year, as the log names none."""
+    match = _STAMP.search(line)
+    return None if match is None else seconds_of(f"1972-{match[0].decode()}")

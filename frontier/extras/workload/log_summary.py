@@ -19,7 +19,8 @@ from frontier.core.length_pairs import RequestLengths
 from frontier.core.metrics import CLASS_NAME, TURN_CLASSES
 from frontier.core.units import format_elapsed
 from frontier.extras.workload.arrival_files import EQUAL
-from frontier.extras.workload.log_rows import LogRow, name_hash
+from frontier.extras.workload.dispersion import dispersion_of
+from frontier.extras.workload.log_rows import BLOCK, LogRow, name_hash
 from frontier.extras.workload.observed import (
     ArrivalFacts,
     Figure,
@@ -33,6 +34,8 @@ from frontier.extras.workload.observed import (
 
 MOST_KEPT = 100_000
 """Requests of the sample: their p99 is then known within 1 % of the rank, in 40 MB."""
+_LONGEST = 100
+"""A session with more than one in so many requests of a full sample is taken for none."""
 MOST_CLASSES = 8
 """Classes of a mix at the most; the rarest are one, 'other'."""
 MOST_HOURS = 1_000
@@ -41,8 +44,6 @@ _HASHES = 2**64
 _HOUR = 3_600
 _MOST_BLOCKS = 500_000
 """Names of blocks that are remembered to find them again: about 50 MB."""
-WINDOWS = (1, 10, 60)
-"""Seconds of the windows whose counts are looked at for bursts."""
 STEP_BACK = 60.0
 """Seconds that rows may be out of order without a word: a log is written when requests end."""
 
@@ -84,33 +85,25 @@ class ArrivalCounts:
         total, span = sum(self.hours.values()), self.last - self.first
         if total < 2 or span <= 0:
             return None
-        hour = max(self.hours, key=lambda each: self.hours[each])
-        begun, end, when = hour * _HOUR, (hour + 1) * _HOUR, f"the hour from {named_time(hour * _HOUR)}"
-        if span <= 1.5 * _HOUR:
-            begun, end, when = int(self.first), int(self.last) + 1, f"all {format_elapsed(span)} of it"
+        begun, end, busiest, when = (
+            int(self.first),
+            int(self.last) + 1,
+            total / span,
+            f"all {format_elapsed(span)} of it",
+        )
+        if span > 1.5 * _HOUR:
+            hour = max(self.hours, key=lambda each: self.hours[each])
+            begun, end, busiest = hour * _HOUR, (hour + 1) * _HOUR, self.hours[hour] / _HOUR
+            when = f"the hour from {named_time(begun)}"
         hours = range(begun // _HOUR, -(-end // _HOUR))
         counts = np.concatenate([self.seconds.get(each, np.zeros(_HOUR)) for each in hours])
         dispersion = self._seen_bursts(counts[begun - hours[0] * _HOUR : end - hours[0] * _HOUR])
-        busiest = total / span if span <= 1.5 * _HOUR else self.hours[hour] / _HOUR
         return ArrivalFacts(total / span, busiest, when, dispersion)
 
     def _seen_bursts(self, counts: np.ndarray) -> dict[int, float]:
         """The index of dispersion, without windows that a clock coarser than the arrivals made."""
         coarse = self._step if self._equal > EQUAL * sum(self.hours.values()) else 0.0
         return {window: index for window, index in dispersion_of(counts).items() if window >= 2 * coarse}
-
-
-def dispersion_of(counts: Sequence[float] | np.ndarray, step: int = 1) -> dict[int, float]:
-    """The index of dispersion of counts, which are of so many seconds each, in longer windows."""
-    found = {}
-    for window in WINDOWS:
-        each = window // step
-        whole = len(counts) // each * each if each else 0
-        if whole >= 10 * each > 0:
-            sums = np.asarray(counts[:whole], float).reshape(-1, each).sum(axis=1)
-            if sums.mean() > 0:
-                found[window] = float(sums.var(ddof=1) / sums.mean())
-    return found
 
 
 def named_time(seconds: float) -> str:
@@ -126,17 +119,33 @@ class Sample:
     def __init__(self, most: int = MOST_KEPT) -> None:
         self._most, self._below = most, _HASHES
         self._kept: list[tuple[int, LogRow]] = []
+        self._endless: set[str | None] = set()
         self.seen = 0
 
     def add(self, row: LogRow) -> None:
         """A request: kept where its hash is below what there is room for."""
         self.seen += 1
-        place = name_hash(row.session or row.name or str(self.seen))
+        session = None if row.session in self._endless else row.session
+        place = name_hash(session or row.name or str(self.seen))
         if place < self._below:
-            self._kept.append((place, row._replace(blocks=(), name=None)))
+            self._kept.append((place, row._replace(blocks=(), name=None, session=session)))
             while len(self._kept) > self._most:
-                self._below //= 2
-                self._kept = [each for each in self._kept if each[0] < self._below]
+                self._thin()
+
+    def _thin(self) -> None:
+        """Keep half of the hashes. A session with a large part of what is kept is none: as a whole
+        it would become all of the sample, or none of it.
+        """
+        turns = Counter(row.session for _, row in self._kept if row.session is not None)
+        endless = {session for session, number in turns.items() if number > max(100, self._most // _LONGEST)}
+        self._endless |= endless
+        self._below //= 2
+        rows = enumerate(self._kept)
+        placed = (
+            (name_hash(str(i)), row._replace(session=None)) if row.session in endless else (place, row)
+            for i, (place, row) in rows
+        )
+        self._kept = [each for each in placed if each[0] < self._below]
 
     @property
     def rows(self) -> list[LogRow]:
@@ -195,10 +204,10 @@ def rows_between(rows: Iterable[LogRow | None], begin: float, end: float) -> Ite
 
 
 def summary(
-    source: str, rows: Iterable[LogRow | None], context: int | None, block: int, keep: Callable[[LogRow], None]
+    source: str, rows: Iterable[LogRow | None], context: int | None, keep: Callable[[LogRow], None] = lambda _: None
 ) -> tuple[Workload, list[LogRow]]:
     """The workload in a log, and the sample of its requests. `keep` gets each of them."""
-    counts, sample, reuse = ArrivalCounts(), Sample(), BlockReuse(block)
+    counts, sample, reuse = ArrivalCounts(), Sample(), BlockReuse(BLOCK)
     kinds: Counter[str] = Counter()
     failed, cached, cached_of = 0, 0.0, 0
     for row in rows:
@@ -216,6 +225,11 @@ def summary(
     kept = sample.rows
     if not kept:
         raise MeasurementError(f"{source} holds no request with two lengths", "name a log of another time")
+    paces = [
+        (row.e2e - row.ttft) / (row.osl - 1)
+        for row in kept
+        if row.ttft is not None and row.e2e is not None and row.osl > 1 and row.e2e >= row.ttft
+    ]
     classes, cut = _classes(kept, kinds, context, 0.0 if reuse.full else None)
     arrivals = counts.facts()
     return Workload(
@@ -228,7 +242,7 @@ def summary(
         arrivals=arrivals,
         running=_running(kept, arrivals),
         figures=percentile_figures("ttft", [row.ttft for row in kept if row.ttft is not None])
-        | percentile_figures("tpot", list(_paces(kept)))
+        | percentile_figures("tpot", paces)
         | percentile_figures("e2e", [row.e2e for row in kept if row.e2e is not None]),
         context=context,
         notes=tuple(_notes(sample, kept, failed, cut, counts)),
@@ -257,13 +271,6 @@ def _running(kept: Sequence[LogRow], arrivals: ArrivalFacts | None) -> Figure | 
         return None
     mean, error = (arrivals.busiest * float(x) for x in (times.mean(), 1.96 * times.std() / len(times) ** 0.5))
     return Figure(mean, mean - error, mean + error, len(times))
-
-
-def _paces(kept: Iterable[LogRow]) -> Iterator[float]:
-    """Seconds per token after the first, of the requests that tell."""
-    for row in kept:
-        if row.ttft is not None and row.e2e is not None and row.osl > 1 and row.e2e >= row.ttft:
-            yield (row.e2e - row.ttft) / (row.osl - 1)
 
 
 def _classes(

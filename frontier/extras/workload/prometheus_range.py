@@ -3,7 +3,7 @@ what was in flight then."""
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
@@ -16,9 +16,11 @@ from frontier.client.http.http_client import Client
 from frontier.core.errors import MeasurementError
 from frontier.core.text import clean
 from frontier.core.units import format_elapsed
-from frontier.extras.workload.log_summary import dispersion_of, named_time
-from frontier.extras.workload.observed import ArrivalFacts, Figure
-from frontier.extras.workload.server_metrics import HISTOGRAMS, SERIES, Watched, in_flight
+from frontier.extras.workload.arrival_files import number_of
+from frontier.extras.workload.dispersion import dispersion_of
+from frontier.extras.workload.log_summary import named_time
+from frontier.extras.workload.observed import ArrivalFacts, Figure, Workload
+from frontier.extras.workload.server_metrics import HISTOGRAMS, SERIES, first_grown, in_flight, workload_of
 
 _WITHIN = 60.0
 """Seconds that Prometheus has for a query over days."""
@@ -30,7 +32,7 @@ _PARTS = 20
 """Parts of the busiest hour whose requests in flight give the interval of their mean."""
 _LEAST_PART = 120.0
 """Seconds of a part: two readings at least, as Prometheus asks a server every 15 to 60 s."""
-_REQUESTS = (*HISTOGRAMS["ttft"], *HISTOGRAMS["input"], *HISTOGRAMS["e2e"])
+_REQUESTS = [f"{name}_count" for what in ("ttft", "input", "e2e") for name in HISTOGRAMS[what]]
 """Counters of requests: of first tokens, else of ended requests."""
 
 
@@ -62,8 +64,13 @@ class Prometheus:
                 found[name, tuple(sorted(labels.items()))] = value
         return found
 
-    async def over_time(self, query: str, start: float, end: float, step: float) -> list[tuple[float, float]]:
-        """The values of a query of one series, with their times."""
+    async def grew(
+        self, counter: str, window: float, start: float, end: float, step: float
+    ) -> list[tuple[float, float]]:
+        """What all series of a counter grew by in the `window` seconds before each of these
+        moments.
+        """
+        query = f"sum(increase({counter}{{{self._match}}}[{round(window)}s]))"
         listed = await self.query("query_range", query=query, start=start, end=end, step=step)
         values = listed[0].get("values") if listed else []
         return [(float(pair[0]), value) for pair in values or [] if (value := _number(pair)) is not None]
@@ -73,58 +80,47 @@ class Prometheus:
         all of a shorter range.
         """
         window, now = min(_HOUR, self._seconds), self._now
-
-        def counted(seconds: float) -> str:
-            return f"sum(increase({counter}{{{self._match}}}[{round(seconds)}s]))"
-
         step = max(window / 12, self._seconds / _MOST_POINTS)
-        hours = await self.over_time(counted(window), now - self._seconds + window, now, step)
+        hours = await self.grew(counter, window, now - self._seconds + window, now, step)
         end, most = max(hours, key=lambda each: each[1], default=(now, total))
         begun = end - window + _MINUTE  # each count is of the minute before
-        minutes = await self.over_time(counted(_MINUTE), begun, end, _MINUTE) if begun < end else []
-        counts = [value for _, value in minutes]
+        minutes = await self.grew(counter, _MINUTE, begun, end, _MINUTE) if begun < end else []
         rate = total / self._seconds
         when = f"{named_time(end - window)}, for {format_elapsed(window)}"
-        return ArrivalFacts(rate, max(rate, most / window), when, dispersion_of(counts, _MINUTE)), end - window, end
+        dispersion = dispersion_of([value for _, value in minutes], _MINUTE)
+        return ArrivalFacts(rate, max(rate, most / window), when, dispersion), end - window, end
 
     async def running(self, summed: str, start: float, end: float) -> Figure | None:
         """The requests in flight between two times, by a sum of the seconds that requests were in
         the server.
         """
         step = min(end - start, max(_LEAST_PART, (end - start) / _PARTS))
-        query = f"sum(increase({summed}{{{self._match}}}[{round(step)}s]))"
-        spent = [value for _, value in await self.over_time(query, start + step, end, step)]
+        spent = [value for _, value in await self.grew(summed, step, start + step, end, step)]
         return in_flight(np.asarray(spent), np.full(len(spent), step))
 
 
 def _number(pair: object) -> float | None:
     """The value of a pair of a time and a text; None for NaN, or what is no such pair."""
-    try:
-        value = float(pair[1])  # type: ignore[index]
-    except (TypeError, ValueError, IndexError, KeyError):
-        return None
-    return value if math.isfinite(value) and value >= 0 else None
+    value = number_of(pair[1]) if isinstance(pair, list) and len(pair) > 1 else None
+    return value if value is not None and value >= 0 else None
 
 
-async def watched_in(url: str, seconds: float, match: str, api_key: str | None) -> Watched:
-    """What servers counted in the time before now, by the Prometheus at an address."""
+async def watched_in(url: str, seconds: float, match: str, api_key: str | None, context: int | None) -> Workload:
+    """The workload in what servers counted in the time before now, by the Prometheus at an
+    address.
+    """
     require_address(url)
     async with Client(Target(url, api_key=api_key)) as client:
         prometheus = Prometheus(client, match, seconds)
         grown: dict[Key, float] = {}
         for name in SERIES:
             grown |= await prometheus.increase(name)
-        counter, summed = _counting(grown, _REQUESTS, "count"), _counting(grown, HISTOGRAMS["e2e"], "sum")
-        source = client.target.secrets.redact(url)
-        if counter is None:
-            return Watched(source, grown, seconds, None, None)
-        total = sum(value for (name, _), value in grown.items() if name == counter)
-        arrivals, start, end = await prometheus.arrivals(counter, total)
-        running = await prometheus.running(summed, start, end) if summed else None
-        return Watched(source, grown, seconds, arrivals, running)
-
-
-def _counting(grown: Mapping[Key, float], names: Sequence[str], part: str) -> str | None:
-    """The first series of these histograms that grew."""
-    there = {name for (name, _), value in grown.items() if value > 0}
-    return next((f"{name}_{part}" for name in names if f"{name}_{part}" in there), None)
+        counter, total = first_grown(grown, _REQUESTS)
+        summed, _ = first_grown(grown, [f"{name}_sum" for name in HISTOGRAMS["e2e"]])
+        arrivals = running = None
+        if counter:
+            arrivals, start, end = await prometheus.arrivals(counter, total)
+            running = await prometheus.running(summed, start, end) if summed else None
+        return workload_of(
+            client.target.secrets.redact(url), grown, seconds, context, arrivals=arrivals, running=running
+        )

@@ -7,7 +7,7 @@ from frontier.config import Config
 from frontier.core.loads import Trace
 from frontier.core.text import clean
 from frontier.core.units import format_elapsed, format_number
-from frontier.extras.workload.dispersion import gap_cv, index_of_dispersion
+from frontier.extras.workload.dispersion import WINDOWS, gap_cv, index_of_dispersion
 
 
 def recorded_lines(config: Config) -> list[str]:
@@ -17,7 +17,7 @@ def recorded_lines(config: Config) -> list[str]:
 
 def trace_facts(trace: Trace) -> dict[str, Any]:
     """What is known of the arrivals of a trace, as they were recorded, for JSON."""
-    index = {str(s): index_of_dispersion(trace.times, trace.seconds, s) for s in (1, 10, 60)}
+    index = {str(s): index_of_dispersion(trace.times, trace.seconds, s) for s in WINDOWS}
     facts = {"name": trace.name, "digest": trace.digest, "arrivals": trace.count, "seconds": trace.seconds}
     return facts | {"gap_cv": gap_cv(trace.times), "index_of_dispersion": index, "placed_within": trace.grid}
 

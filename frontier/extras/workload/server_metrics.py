@@ -11,8 +11,10 @@ from frontier.client.ask.evidence import series_of
 from frontier.client.ask.facts import Key, Samples
 from frontier.core.errors import MeasurementError
 from frontier.core.intervals import batch_means
+from frontier.core.shapes import MAX_TOKENS
 from frontier.core.text import clean
 from frontier.core.units import format_elapsed, format_share
+from frontier.extras.workload.arrival_files import number_of
 from frontier.extras.workload.bucket_counts import Buckets, Floats, bucket_figures, filled, joined, tail_between
 from frontier.extras.workload.observed import (
     MOST_PAIRS,
@@ -83,10 +85,12 @@ class Increases:
         """
         came, spent, before = 0.0, 0.0, samples if self._before is None else self._before
         self._before = samples
+        # A sum of times tells no restart: one time taken by two clocks may be negative.
+        fell = any(value < before.get(key, 0.0) for key, value in samples.items() if not key[0].endswith("_sum"))
+        self.restarted = self.restarted or fell
         for key, value in samples.items():
             step = value - before.get(key, 0.0)
-            if step < 0:
-                self.restarted, step = True, value
+            step = value if fell and step < 0 else step
             self.grown[key] = self.grown.get(key, 0.0) + step
             came += step if key[0] in _ARRIVALS else 0.0
             spent += step if key[0] in _SPENT else 0.0
@@ -113,62 +117,55 @@ def in_flight(spent: Floats, seconds: Floats) -> Figure | None:
 # --- increases to a workload
 
 
-@dataclass(frozen=True, slots=True)
-class Watched:
-    """What was read of servers: increases over so many seconds, how requests arrive, those in
-    flight, and what there is to say of the reading.
+def workload_of(
+    source: str,
+    grown: Mapping[Key, float],
+    seconds: float,
+    context: int | None,
+    *,
+    arrivals: ArrivalFacts | None = None,
+    running: Figure | None = None,
+    notes: Sequence[str] = (),
+) -> Workload:
+    """The workload in what servers' counters grew by in so many seconds. MeasurementError where no
+    request ended.
     """
-
-    source: str
-    grown: Mapping[Key, float]
-    seconds: float
-    arrivals: ArrivalFacts | None
-    running: Figure | None
-    notes: tuple[str, ...] = ()
-
-
-def workload_of(watched: Watched, context: int | None) -> Workload:
-    """The workload in the increases of servers' counters. MeasurementError where no request
-    ended.
-    """
-    notes: list[str] = list(watched.notes)
-    figures: dict[str, Figure] = {}
-    found = {what: _histogram(watched.grown, names) for what, names in HISTOGRAMS.items()}
-    for what in ("ttft", "tpot", "itl", "e2e"):
-        if (series := found[what]) and not (what == "itl" and found["tpot"]):
-            figures |= bucket_figures(what, joined(series)[0])
-    requests = max((sum(each.count for each in series) for series in found.values() if series), default=0.0)
-    requests = sum(each.count for each in found["input"]) or requests
+    found = {what: _histogram(grown, names) for what, names in HISTOGRAMS.items()}
+    requests = sum(each.count for each in found["input"]) or max(sum(each.count for each in h) for h in found.values())
     if requests < 1:
-        what = f"no request ended at {watched.source} in {format_elapsed(watched.seconds)}"
+        what = f"no request ended at {source} in {format_elapsed(seconds)}"
         raise MeasurementError(what, "look for longer, as  --over 1h  or  --range 7d,  or at  --match")
-    kinds = sorted({re.split("[:_]", name)[0] for (name, _), value in watched.grown.items() if value > 0})
+    kinds = sorted({re.split("[:_]", name)[0] for (name, _), value in grown.items() if value > 0})
     if len(kinds) > 1:
-        what = f"{watched.source} counts requests of several engines: {', '.join(kinds)}"
+        what = f"{source} counts requests of several engines: {', '.join(kinds)}"
         raise MeasurementError(what, "name the servers of one, as  --match 'job=\"vllm\"'")
-    inputs, outputs = (_lengths(watched, side, found[side], context, requests, notes) for side in ("input", "output"))
-    pairs, cut = capped(pairs_apart(inputs, outputs), context)
+    said = list(notes)
+    means = {side: first_grown(grown, COUNTERS[side])[1] / requests for side in ("input", "output")}
+    inputs, outputs = (_lengths(source, side, found[side], context, mean, said) for side, mean in means.items())
+    room = context or MAX_TOKENS
+    pairs, cut = capped(pairs_apart(inputs, outputs), room)
     if cut:
-        notes.append(
-            f"{format_share(cut / len(pairs))} of the pairs exceed the context of {context:,} tokens, and are cut."
+        said.append(
+            f"{format_share(cut / len(pairs))} of the pairs exceed the context of {room:,} tokens, and are cut."
         )
-    models = _models(watched.grown)
+    models = _models(grown)
     if len(models) > 1:
-        notes.append(f"Several models are counted together: {', '.join(models[:5])}.")
+        said.append(f"Several models are counted together: {', '.join(models[:5])}.")
+    latencies = [what for what in ("ttft", "tpot" if found["tpot"] else "itl", "e2e") if found[what]]
     return Workload(
-        watched.source,
+        source,
         round(requests),
-        watched.seconds,
+        seconds,
         (RequestClass("traffic", 1.0, pairs),),
         joint=False,
-        cached=_cached(watched.grown),
-        arrivals=watched.arrivals,
-        running=watched.running,
-        figures=figures,
+        cached=_cached(grown),
+        arrivals=arrivals,
+        running=running,
+        figures={name: f for what in latencies for name, f in bucket_figures(what, joined(found[what])[0]).items()},
         servers=max(1, *(len(series) for series in found.values())),
         model=models[0] if len(models) == 1 else None,
         context=context,
-        notes=tuple(notes),
+        notes=tuple(said),
     )
 
 
@@ -191,20 +188,19 @@ def _buckets(parts: Mapping[str, float]) -> Buckets | None:
     count = parts.get("+Inf", parts.get("_count", 0.0))
     if count <= 0 or "_sum" not in parts:
         return None
-    finite = sorted((float(le), value) for le, value in parts.items() if le[:1] not in "_+")
+    finite = sorted((le, value) for text, value in parts.items() if (le := number_of(text) or 0.0) > 0)
     bounds, at_most = [le for le, _ in finite], [min(value, count) for _, value in finite]
     return Buckets(tuple(bounds), tuple(np.maximum.accumulate(at_most).tolist()), count, parts["_sum"])
 
 
 def _lengths(
-    watched: Watched, side: str, series: Sequence[Buckets], context: int | None, requests: float, notes: list[str]
+    source: str, side: str, series: Sequence[Buckets], context: int | None, mean: float, notes: list[str]
 ) -> list[float]:
     """Lengths of one side, ascending; the mean alone where no histogram is there."""
     if not series:
-        tokens = _counter(watched.grown, COUNTERS[side])
-        if not tokens:
-            raise MeasurementError(f"{watched.source} tells no {side} lengths", "read a log of its requests instead")
-        mean = max(1.0, tokens / requests)
+        if not mean:
+            raise MeasurementError(f"{source} tells no {side} lengths", "read a log of its requests instead")
+        mean = max(1.0, mean)
         notes.append(f"There is no histogram of {side} lengths: each is the mean, {mean:,.0f} tokens.")
         return [mean] * MOST_PAIRS
     whole, differ = joined(series)
@@ -232,10 +228,12 @@ def pairs_apart(inputs: Sequence[float], outputs: Sequence[float]) -> list[Pair]
     return [(max(1, round(isl)), max(1, round(outputs[k]))) for isl, k in zip(inputs, order, strict=True)]
 
 
-def _counter(grown: Mapping[Key, float], names: Iterable[str]) -> float:
-    """The increase of the first of these counters that grew, over all engines."""
-    sums = (sum(value for (series, _), value in grown.items() if series == name) for name in names)
-    return next((total for total in sums if total > 0), 0.0)
+def first_grown(grown: Mapping[Key, float], names: Iterable[str]) -> tuple[str, float]:
+    """The first of these counters that grew, and by how much over all engines; '' where none
+    did.
+    """
+    sums = ((name, sum(value for (series, _), value in grown.items() if series == name)) for name in names)
+    return next((each for each in sums if each[1] > 0), ("", 0.0))
 
 
 def _cached(grown: Mapping[Key, float]) -> float | None:
@@ -243,8 +241,9 @@ def _cached(grown: Mapping[Key, float]) -> float | None:
     names = {series for series, _ in grown}
     if names.isdisjoint(COUNTERS["hits"]):
         return None
-    asked = _counter(grown, COUNTERS["queries"]) or _counter(grown, COUNTERS["input"])
-    return min(1.0, _counter(grown, COUNTERS["hits"]) / asked) if asked else None
+    hits, queries, prompts = (first_grown(grown, COUNTERS[what])[1] for what in ("hits", "queries", "input"))
+    asked = queries or prompts
+    return min(1.0, hits / asked) if asked else None
 
 
 def _models(grown: Mapping[Key, float]) -> list[str]:

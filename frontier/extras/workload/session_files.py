@@ -20,11 +20,8 @@ which no trace holds.
 
 import functools
 import itertools
-import operator
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -32,37 +29,17 @@ from frontier.core.length_pairs import Table
 from frontier.core.session_table import SessionFile, SessionTurn
 from frontier.core.shapes import Lengths, Session, Shape
 from frontier.extras.workload.arrival_files import given_rows
+from frontier.extras.workload.log_rows import BLOCK, LogRow
 from frontier.fields import Problem, duration
 from frontier.store.documents import INCOMPLETE, ForeignFileError, Node
 
-BLOCK = 512
-"""Tokens of a block that a hash of a Mooncake trace stands for."""
 NEARLY_ALL = 0.977
 """The share of sessions that are over within SessionFile.long_turns and long_pauses."""
 _EXAMPLE = 'write a line per session: {"turns": [{"new": 8192, "out": 300}, {"new": 400, "out": 300, "pause": 12.5}]}'
 _WHOLE = "message_array_with_responses"
 
-
-@dataclass(slots=True)
-class _Found:
-    """The sessions of a file, with what was not as it should be."""
-
-    sessions: list[list[SessionTurn]]
-    cut: int = 0
-    begun: int = 0
-    left_out: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A request of a trace: its whole prompt, its answer, when it arrived, in seconds, and the
-    seconds before it.
-    """
-
-    prompt: int
-    out: int
-    at: float | None = None
-    pause: float | None = None
+Chain = Sequence[LogRow]
+"""Requests that follow each other, each with its whole prompt."""
 
 
 def read_sessions(path: str) -> Shape:
@@ -76,10 +53,8 @@ def state_of(path: str) -> tuple[int, int] | None:
     """The time and the size of a file, by which what was read of it is kept until it changes; None
     where there is none.
     """
-    with suppress(OSError):
-        about = Path(path).stat()
-        return about.st_mtime_ns, about.st_size
-    return None
+    about = Path(path).stat() if Path(path).is_file() else None
+    return about and (about.st_mtime_ns, about.st_size)
 
 
 @functools.lru_cache(maxsize=4)
@@ -87,24 +62,27 @@ def _read(path: str, _state: tuple[int, int] | None) -> Shape:
     """As read_sessions. Kept, as a config is read several times for a sweep."""
     digest, document = given_rows(path)
     rows = document.objects
-    tool, reader = _format_of(path, rows[0])
-    found = reader(rows)
-    sessions = [turns for turns in found.sessions if turns]
+    tool = next((tool for tool, (keys, _) in _FORMATS.items() if keys.issubset(rows[0].tree)), None)
+    if tool is None:
+        what = f"{rows[0].where or 'the file'} names no session: no turns, session_id, chat_id or hash_ids"
+        raise ForeignFileError(path, what, _EXAMPLE)
+    chains = _FORMATS[tool][1](rows)
+    sessions = [turns for chain in chains for turns in sessions_in(chain)]
     if not any(len(turns) > 1 for turns in sessions):
         raise ForeignFileError(path, "no session has a second turn", "write single requests as a shape, as 1024/256")
-    pauses = [sum(turn.pause for turn in turns[1:]) for turns in sessions]
+    requests = sum(map(len, sessions))
     file = SessionFile(
         path,
         tool,
         digest[:16],
         len(sessions),
-        sum(map(len, sessions)),
+        requests,
         int(_high([len(turns) for turns in sessions])),
-        _high(pauses),
-        found.cut,
-        found.begun,
-        found.left_out,
-        Table(map(tuple, sessions)),
+        _high([sum(turn.pause for turn in turns[1:]) for turns in sessions]),
+        cut=len(sessions) - len(chains),
+        begun=sum(chain[0].session not in (None, "-1") for chain in chains),
+        left_out=0 if tool == "ours" else len(rows) - requests,
+        table=Table(map(tuple, sessions)),
     )
     return shape_of(file, "sessions")
 
@@ -117,16 +95,17 @@ def shape_of(file: SessionFile, name: str) -> Shape:
     think = sum(turn.pause for turn in later) / max(1, len(later))
     first, added = [turns[0].new for turns in sessions], [turn.new for turn in later]
     osl = [turn.out for turns in sessions for turn in turns]
-    isl = [prompt for turns in sessions for prompt in _prompts(turns)]
+    isl = [prompt for turns in sessions for prompt in _prompts([(turn.new, turn.out) for turn in turns])]
     turns = Lengths.observed([len(each) for each in sessions])
     session = Session(turns, Lengths.observed(first), Lengths.observed(added), think, file=file)
     return Shape(Lengths.observed(isl), Lengths.observed(osl), name, session=session)
 
 
-def _prompts(turns: Sequence[SessionTurn]) -> list[int]:
-    """The prompt tokens of each turn of a session, with all that was said before it."""
-    said = [0, *itertools.accumulate(turn.new + turn.out for turn in turns)]
-    return [before + turn.new for before, turn in zip(said, turns, strict=False)]
+def _prompts(turns: Iterable[tuple[int, int]]) -> list[int]:
+    """The prompt tokens of each turn of a session, with all that was said before it, by what each
+    adds and its answer.
+    """
+    return [said - out for said, (_, out) in zip(itertools.accumulate(map(sum, turns)), turns, strict=True)]
 
 
 def _high(values: Iterable[float]) -> float:
@@ -135,19 +114,32 @@ def _high(values: Iterable[float]) -> float:
     return ordered[min(len(ordered) - 1, int(NEARLY_ALL * len(ordered)))]
 
 
-def _format_of(path: str, row: Node) -> tuple[str, Callable[[Sequence[Node]], _Found]]:
-    """Whose format it is by the keys of its first row, and what reads it."""
-    keys = set(row.tree)
-    if "turns" in keys:
-        return "ours", _ours
-    if {"chat_id", "parent_chat_id"} <= keys:
-        return "Bailian", _bailian
-    if "session_id" in keys:
-        return "AIPerf", _aiperf
-    if {"timestamp", "hash_ids"} <= keys:
-        return "Mooncake", _mooncake
-    what = f"{row.where or 'the file'} names no session: no turns, session_id, chat_id or hash_ids"
-    raise ForeignFileError(path, what, _EXAMPLE)
+def sessions_in(requests: Chain) -> list[list[SessionTurn]]:
+    """The sessions in requests that follow each other. Where a prompt is not longer than all that
+    was said before, its history was cut: the session ends there, and another begins.
+    """
+    sessions: list[list[SessionTurn]] = []
+    for before, request in zip((None, *requests), requests, strict=False):
+        new = request.isl - (before.isl + before.osl if before else 0)
+        if before is None or new < 1:
+            sessions.append([SessionTurn(request.isl, request.osl, 0.0)])
+        else:
+            sessions[-1].append(SessionTurn(new, request.osl, _pause(before, request)))
+    return sessions
+
+
+def _pause(before: LogRow, request: LogRow) -> float:
+    """The seconds before a later turn: as stated, or from the end of the answer before it, from its
+    arrival where that end is not known.
+    """
+    if request.pause is not None:
+        return request.pause
+    if request.time is None or before.time is None:
+        return 0.0
+    return max(0.0, request.time - before.time - (before.e2e or 0.0))
+
+
+# --- formats: the requests of a file in their sessions
 
 
 def _tokens(row: Node, key: str, least: int = 0) -> int:
@@ -159,149 +151,114 @@ def _tokens(row: Node, key: str, least: int = 0) -> int:
     return value
 
 
-def _timed(found: _Found, rows: Sequence[Node], unit: float) -> Iterator[tuple[Node, _Row]]:
-    """The requests of a trace in the order of their times; those without lengths, which failed, are
-    counted.
+def _request(row: Node, unit: float) -> LogRow | None:
+    """A request of a trace, whose times are in so many seconds; None where it failed, and has no
+    lengths.
     """
-    times = []
+    isl, osl = _tokens(row, "input_length"), _tokens(row, "output_length")
+    at, delay = (None if (value := row.number(key)) is None else value * unit for key in ("timestamp", "delay"))
+    return LogRow(at, isl, osl, pause=delay) if min(isl, osl) >= 1 else None
+
+
+def _timed(rows: Sequence[Node], unit: float) -> list[tuple[Node, LogRow]]:
+    """The requests of a trace in the order of their times."""
     for row in rows:
-        if (time := row.number("timestamp")) is None:
+        if row.number("timestamp") is None:
             raise row.error(f"{row.place('timestamp')} is missing", INCOMPLETE)
-        times.append(time * unit)
-    for time, row in sorted(zip(times, rows, strict=True), key=operator.itemgetter(0)):
-        if (lengths := _lengths(found, row)) is not None:
-            yield row, _Row(*lengths, time)
+    requests = [(row, request) for row in rows if (request := _request(row, unit)) is not None]
+    return sorted(requests, key=lambda each: each[1].time or 0.0)
 
 
-def _lengths(found: _Found, row: Node) -> tuple[int, int] | None:
-    """Input and output tokens of a row of a trace; None, and counted, where it has none as it
-    failed.
+def _named(row: Node, key: str, hint: str) -> str:
+    """A name that has to be there."""
+    name = row.text(key)
+    if name is None:
+        raise row.error(f"{row.place(key)} is missing", hint)
+    return name
+
+
+def _with_history(turns: Chain) -> Chain:
+    """Requests whose prompts are what each adds, with their whole prompts."""
+    prompts = _prompts([(turn.isl, turn.osl) for turn in turns])
+    return [turn._replace(isl=isl) for turn, isl in zip(turns, prompts, strict=True)]
+
+
+def _chains(links: Iterable[tuple[LogRow, Iterable[Hashable], Hashable]], *, longer: bool = False) -> list[Chain]:
+    """Requests that follow each other: each comes with the names of those that it may go on with,
+    and with its own. One goes on with the newest of a name; with `longer` only where its prompt has
+    more tokens than were said there.
     """
-    lengths = _tokens(row, "input_length"), _tokens(row, "output_length")
-    if min(lengths) >= 1:
-        return lengths
-    found.left_out += 1
-    return None
-
-
-# --- formats
-
-
-def _ours(rows: Sequence[Node]) -> _Found:
-    sessions = []
-    for row in rows:
-        turns = []
-        for i, turn in enumerate(row.items("turns")):
-            try:
-                pause = duration(turn.tree.get("pause", 0), bare=True)
-            except Problem:
-                hint = "write seconds, or a time with its unit as 300ms"
-                raise turn.error(f"{turn.place('pause')} is not a time", hint) from None
-            turns.append(SessionTurn(_tokens(turn, "new", 1), _tokens(turn, "out", 1), pause if i else 0.0))
-        if not turns:
-            raise row.error(f"{row.place('turns')} is not a list of turns", _EXAMPLE)
-        sessions.append(turns)
-    return _Found(sessions)
-
-
-def _aiperf(rows: Sequence[Node]) -> _Found:
-    found = _Found([])
-    by_session: dict[str, list[tuple[Node, _Row]]] = defaultdict(list)
-    for row in rows:
-        if (lengths := _lengths(found, row)) is None:
-            continue
-        at, delay = row.number("timestamp"), row.number("delay")
-        session = row.text("session_id")
-        if session is None:
-            raise row.error(f"{row.place('session_id')} is missing", "give every row its session")
-        times = (None if value is None else value / 1000 for value in (at, delay))
-        by_session[session].append((row, _Row(*lengths, *times)))
-    for listed in by_session.values():
-        requests = [request for _, request in listed]
-        if {row.tree.get("context_mode") for row, _ in listed} == {_WHOLE}:
-            _grown(found, requests)
-        else:
-            pauses = [0.0, *map(_pause, requests, requests[1:])]
-            turns = [SessionTurn(r.prompt, r.out, pause) for r, pause in zip(requests, pauses, strict=True)]
-            found.sessions.append(turns)
-    return found
-
-
-def _bailian(rows: Sequence[Node]) -> _Found:
-    found = _Found([])
-    ends: dict[str, list[_Row]] = {}
-    chains: list[list[_Row]] = []
-    for row, request in _timed(found, rows, 1.0):
-        chat, parent = row.text("chat_id"), row.text("parent_chat_id")
-        if chat is None:
-            raise row.error(f"{row.place('chat_id')} is missing", INCOMPLETE)
-        chain = [] if parent is None else ends.pop(parent, [])
-        if not chain:  # also where another request went on with the same parent
-            found.begun += parent not in (None, "-1")
+    ends: dict[Hashable, list[LogRow]] = {}
+    chains: list[Chain] = []
+    for request, earlier, own in links:
+        open_ = ((name, ends[name][-1]) for name in earlier if name in ends)
+        name = next((name for name, last in open_ if not longer or request.isl > last.isl + last.osl), None)
+        chain = [] if name is None else ends.pop(name)
+        if not chain:  # also where another request went on with the same one
             chains.append(chain)
         chain.append(request)
-        ends[chat] = chain
-    for chain in chains:
-        _grown(found, chain)
-    return found
+        if own is not None:
+            ends[own] = chain
+    return chains
 
 
-def _mooncake(rows: Sequence[Node]) -> _Found:
+def _ours(rows: Sequence[Node]) -> list[Chain]:
+    chains = []
+    for row in rows:
+        turns = [_turn(turn) for turn in row.items("turns")]
+        if not turns:
+            raise row.error(f"{row.place('turns')} is not a list of turns", _EXAMPLE)
+        chains.append(_with_history(turns))
+    return chains
+
+
+def _turn(turn: Node) -> LogRow:
+    try:
+        pause = duration(turn.tree.get("pause", 0), bare=True)
+    except Problem:
+        hint = "write seconds, or a time with its unit as 300ms"
+        raise turn.error(f"{turn.place('pause')} is not a time", hint) from None
+    return LogRow(None, _tokens(turn, "new", 1), _tokens(turn, "out", 1), pause=pause)
+
+
+def _aiperf(rows: Sequence[Node]) -> list[Chain]:
+    links = []
+    for row in rows:
+        if (request := _request(row, 0.001)) is not None:
+            session = _named(row, "session_id", "give every row its session")
+            links.append((request._replace(kind=row.text("context_mode")), [session], session))
+    chains = _chains(links)
+    return [chain if {row.kind for row in chain} == {_WHOLE} else _with_history(chain) for chain in chains]
+
+
+def _bailian(rows: Sequence[Node]) -> list[Chain]:
+    """The session of a request is here the one that it goes on with."""
+    links = []
+    for row, request in _timed(rows, 1.0):
+        chat, parent = _named(row, "chat_id", INCOMPLETE), row.text("parent_chat_id")
+        links.append((request._replace(session=parent), [parent], chat))
+    return _chains(links)
+
+
+def _mooncake(rows: Sequence[Node]) -> list[Chain]:
     """A hash stands for its block with all before it, so the hash of a request's last full block
     tells its prompt. One after which requests go on with different full blocks is a common
     beginning, and tells nothing.
     """
-    found = _Found([])
-    requests: list[tuple[_Row, list[float]]] = []
+    requests = [(request, row.numbers("hash_ids")[: request.isl // BLOCK]) for row, request in _timed(rows, 0.001)]
     following: dict[float, set[float]] = defaultdict(set)
-    for row, request in _timed(found, rows, 0.001):
-        full = row.numbers("hash_ids")[: request.prompt // BLOCK]
-        for before, after in pairwise(full):
-            following[before].add(after)
-        requests.append((request, full))
-    ends: dict[float, list[_Row]] = {}
-    chains: list[list[_Row]] = []
-    for request, full in requests:
-        of_earlier = (block for block in reversed(full) if block in ends)
-        block = next((b for b in of_earlier if request.prompt > ends[b][-1].prompt + ends[b][-1].out), None)
-        chain = [] if block is None else ends.pop(block)
-        if not chain:
-            chains.append(chain)
-        chain.append(request)
-        if full and len(following[full[-1]]) < 2:
-            ends[full[-1]] = chain
-    for chain in chains:
-        _grown(found, chain)
-    return found
+    for before, after in (pair for _, full in requests for pair in pairwise(full)):
+        following[before].add(after)
+    own = (full[-1] if full and len(following[full[-1]]) < 2 else None for _, full in requests)
+    return _chains(
+        ((request, full[::-1], name) for (request, full), name in zip(requests, own, strict=True)), longer=True
+    )
 
 
-def _grown(found: _Found, requests: Sequence[_Row]) -> None:
-    """Add a session of requests with their whole prompts. Where a prompt is not longer than all
-    that was said before, its history was cut: the session ends there, and another begins.
-    """
-    turns: list[SessionTurn] = []
-    for i, request in enumerate(requests):
-        before = requests[i - 1] if i else None
-        new = request.prompt - (before.prompt + before.out if before else 0)
-        if before is None or new < 1:
-            found.cut += before is not None
-            turns = [SessionTurn(request.prompt, request.out, 0.0)]
-            found.sessions.append(turns)
-        else:
-            turns.append(SessionTurn(new, request.out, _pause(before, request)))
-
-
-def grown_sessions(requests: Sequence[tuple[int, int, float]]) -> list[list[SessionTurn]]:
-    """The sessions in requests that follow each other, each with its whole prompt, its answer and
-    the pause before it.
-    """
-    found = _Found([])
-    _grown(found, [_Row(prompt, out, pause=pause) for prompt, out, pause in requests])
-    return found.sessions
-
-
-def _pause(before: _Row, request: _Row) -> float:
-    """The seconds before a later turn: as stated, or between the two arrivals."""
-    if request.pause is not None:
-        return request.pause
-    return 0.0 if request.at is None or before.at is None else max(0.0, request.at - before.at)
+_FORMATS: Mapping[str, tuple[set[str], Callable[[Sequence[Node]], list[Chain]]]] = {
+    "ours": ({"turns"}, _ours),
+    "Bailian": ({"chat_id", "parent_chat_id"}, _bailian),
+    "AIPerf": ({"session_id"}, _aiperf),
+    "Mooncake": ({"timestamp", "hash_ids"}, _mooncake),
+}
+"""Formats by their tools: the keys by which a first row is told to be one, and what reads it."""

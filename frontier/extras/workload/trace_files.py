@@ -13,12 +13,11 @@ from collections.abc import Sequence
 from frontier.core.length_pairs import LengthPairs, RequestLengths
 from frontier.core.shapes import Shape
 from frontier.extras.workload.arrival_files import arrivals_of, given_rows, stamps_of
+from frontier.extras.workload.log_rows import BLOCK, FINER_BLOCK
 from frontier.extras.workload.log_summary import BlockReuse
-from frontier.extras.workload.session_files import BLOCK, state_of
+from frontier.extras.workload.session_files import state_of
 from frontier.store.documents import ForeignFileError, Node
 
-FINER_BLOCK = 16
-"""Tokens of a block that a hash of a Bailian trace stands for."""
 LENGTHS = (
     ("input_length", "output_length"),
     ("ContextTokens", "GeneratedTokens"),
