@@ -13,8 +13,9 @@ import yaml
 from frontier.config import parse_sla
 from frontier.core.trials import ClientHealth, Measurement, Outcome, Record, Trial, Window
 from frontier.extras.find import finding
+from frontier.extras.find.found_rates import rates_found
 from frontier.extras.users.command import TARGETS
-from frontier.extras.users.head_count import HeadCount, Users, rates_found
+from frontier.extras.users.head_count import HeadCount, Users
 from frontier.extras.users.people import users_text
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory

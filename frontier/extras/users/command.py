@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from frontier import registry
 from frontier.cli import common
 from frontier.core.errors import ExitCode, UsageError
 from frontier.core.units import parse_duration
@@ -106,9 +107,10 @@ def _answer(run: "Run", decision: "Decision", think: float, people: int | None, 
 
 def _verified(run: "Run", decision: "Decision") -> "Verified | None":
     """The rate that `verify --find` proved of this operating point; None where there is none."""
-    from frontier.extras.users.head_count import Verified, rates_found
+    from frontier.extras.users.head_count import Verified
 
-    for found in rates_found(run, decision.limits):
+    rates_found = registry.optional(registry.FOUND_RATES)
+    for found in rates_found(run, decision.limits) if rates_found is not None else ():
         e2e = found.point.metrics.get("mean_e2e") if found.point is not None else None
         if found.decision.series == decision.series and found.done.proven is not None and e2e is not None:
             return Verified(found.done.proven, e2e.value)

@@ -9,19 +9,13 @@ percentile forgives.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.core.decisions import Decision, Limit
+from frontier.core.decisions import Decision
 from frontier.core.window import Floats
 from frontier.extras.users.arrivals import BEYOND, RARE, WAITING, Replica, birth_death, forgives, highest
-from frontier.run import Run
-from frontier.search.highest_rate import FoundRate, found_rate, next_ask
-from frontier.search.load_trials import LoadDone
-from frontier.store.run_dir import RunDirectory
-from frontier.sweep.verify import restored, searches
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,15 +146,3 @@ def users(
     else:
         fleet = head_count(replica, think, replicas_for(replica, think, people))
     return Users(decision, think, one, verified, people, fleet, spare, price)
-
-
-def rates_found(run: Run, limits: Sequence[Limit]) -> list[FoundRate]:
-    """What finished searches of a run have found, read back; nothing is sent."""
-    store = RunDirectory.read_checks(run.path)
-    answers = []
-    for search in [] if run.is_imported else searches(run, limits):
-        history = restored(run.config, search, store)
-        done = next_ask(search.policy, search.decision.limits, history)
-        if isinstance(done, LoadDone):
-            answers.append(found_rate(search.decision, search.policy, done, history))
-    return answers
