@@ -136,6 +136,9 @@ TABLES = {"devices": "devices.device_names"}
 EXPORTED, READ and MADE."""
 POWER = "devices.power"
 """Power by such readings: a module with `measured` and `power_flag`."""
+FOUND_RATES = "find.found_rates:rates_found"
+"""What finished searches for the highest rate of a run have found: (run, limits) -> answers, each
+with its `decision`, `done` and `point`."""
 ARRIVAL_RATE = "users.arrivals:arrival_rate"
 """The rate of independent arrivals of an operating point: (decision, its points, its samples) ->
 `planning.sla_result.ArrivalRate`."""

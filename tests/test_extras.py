@@ -96,7 +96,7 @@ def test_each_row_of_the_table_leads_to_an_extra() -> None:
         registry.POWER,
     ]
     places += [registry.ARRIVAL_RATE, registry.POOLED, registry.RECORDED, *registry.SHAPE_KINDS.values()]
-    places += [registry.ROOFLINES, registry.MODEL_FILE, registry.ON_RAY, registry.ADVICE]
+    places += [registry.ROOFLINES, registry.MODEL_FILE, registry.ON_RAY, registry.ADVICE, registry.FOUND_RATES]
     for place in places:
         assert registry.load(place) is not None
     assert sorted({place.partition(".")[0] for place in places}) == EXTRAS

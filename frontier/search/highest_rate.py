@@ -20,8 +20,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.metrics import DEFAULT_METRICS, metric
+from frontier.core.decisions import Limit, Verdict
+from frontier.core.metrics import metric
 from frontier.core.points import Point
 from frontier.core.proof import (
     ASCENTS,
@@ -29,7 +29,6 @@ from frontier.core.proof import (
     Candidate,
     attempts_over,
     candidates,
-    claim_point,
     join,
     pilot_point,
     violation,
@@ -77,35 +76,6 @@ FAR = 1.0
 """An excess (in ln) beyond this says no more than this."""
 
 
-@dataclass(frozen=True, slots=True)
-class FoundRate:
-    """The answer for one operating point: what was found below its closed loop's rate
-    (`policy.top`), with the trials it stands on. `point` is that of the proven rate, its limited
-    metrics with the bounds that the proof needed.
-    """
-
-    decision: Decision
-    policy: LoadPolicy
-    done: LoadDone
-    point: Point | None
-    history: tuple[LoadTrial, ...]
-
-    @property
-    def loss(self) -> float | None:
-        """The share of the closed loop's rate that is lost; None where no rate is proven."""
-        return None if self.done.proven is None else 1 - self.done.proven / self.policy.top
-
-
-def found_rate(decision: Decision, policy: LoadPolicy, done: LoadDone, history: History) -> FoundRate:
-    """The answer, with the point of the rate that was proven."""
-    candidate = _candidates(history, decision.limits).get(done.proven or 0.0)
-    point = None
-    if candidate is not None:
-        data = [trial.data for trial in history if trial.phase is Phase.PROVE and trial.load == done.proven]
-        point = claim_point(join(tuple(data)), decision.limits, candidate.alpha, names=DEFAULT_METRICS)
-    return FoundRate(decision, policy, done, point, tuple(history))
-
-
 def next_ask(policy: LoadPolicy, limits: Sequence[Limit], history: History) -> LoadAsk | LoadDone:
     """The next trial, given all that were finished, in the order they were; or the answer.
 
@@ -150,7 +120,7 @@ class _State:
             else:
                 (looks if _excess([trial], limits) is not None else invalid).append(trial)
         trend = _trend(((trial.load, [trial]) for trial in looks), limits)
-        return cls(policy, limits, looks, invalid, trend, proofs, _candidates(history, limits))
+        return cls(policy, limits, looks, invalid, trend, proofs, candidates_at(history, limits))
 
     @property
     def low(self) -> float | None:
@@ -240,7 +210,7 @@ def _no_load(state: _State, lowest: float) -> LoadDone:
 # --- prove
 
 
-def _candidates(history: History, limits: tuple[Limit, ...]) -> dict[float, Candidate]:
+def candidates_at(history: History, limits: tuple[Limit, ...]) -> dict[float, Candidate]:
     """The candidates by load. The rules of a proof count settings: each load is one, numbered as it
     was begun.
     """

@@ -31,7 +31,7 @@ from frontier.core.verdict import judge
 from frontier.core.window import WindowData
 from frontier.planning.sla_result import Check, Checked
 from frontier.run import Run
-from frontier.search.load_trials import LoadAsk, LoadPolicy, LoadTrial, invalid_because, proof_size
+from frontier.search.load_trials import LoadAsk, LoadPolicy, proof_size
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import HttpBackend, OnTick
 from frontier.sweep.servers import require_same_server
@@ -201,10 +201,10 @@ def open_trial(config: Config, check: Check, repeat: int) -> Trial:
     assert decision.concurrency is not None
     mark = f"{config.seed} {decision.deployment} {decision.shape} {check.rate!r} {check.requests} {repeat}"
     ask = LoadAsk(check.rate, Phase.PROVE, check.requests, max(check.warmup, config.warmup))
-    return _trial(config, decision, decision.concurrency, ask, repeat, mark)
+    return open_loop_trial(config, decision, decision.concurrency, ask, repeat, mark)
 
 
-def _trial(config: Config, decision: Decision, cap: int, ask: LoadAsk, repeat: int, mark: str) -> Trial:
+def open_loop_trial(config: Config, decision: Decision, cap: int, ask: LoadAsk, repeat: int, mark: str) -> Trial:
     """An open-loop trial; `mark` holds all that decides its numbers."""
     digest = hashlib.sha256(mark.encode()).hexdigest()
     return Trial(
@@ -221,43 +221,6 @@ def _trial(config: Config, decision: Decision, cap: int, ask: LoadAsk, repeat: i
         fingerprint=digest[:16],
         rate=ask.load,
     )
-
-
-# --- the trials of a search for the highest rate
-
-
-def rate_trial(config: Config, search: Search, ask: LoadAsk, repeat: int) -> Trial:
-    """The trial that a search asks for. Its fingerprint is of the SLA too: another one has trials
-    of its own.
-    """
-    decision, cap = search.decision, search.policy.in_flight
-    shape, sla = decision.shape, " ".join(map(str, decision.limits))
-    load = f"{ask.load!r} {ask.phase} {ask.requests} {ask.warmup:.3g}"
-    where = f"{decision.deployment} {shape.isl}/{shape.osl} {shape.prefix} {cap}"
-    return _trial(config, decision, cap, ask, repeat, f"find {config.seed} {where} {sla} {load} {repeat}")
-
-
-def restored(config: Config, search: Search, store: RunDirectory) -> list[LoadTrial]:
-    """The finished trials of a search, oldest first; those that were not valid are measured
-    again.
-    """
-    history = []
-    for measurement in store.finished().values():
-        trial = measurement.trial
-        if trial.rate is None:
-            continue
-        ask = LoadAsk(trial.rate, trial.phase, trial.requests, trial.warmup)
-        if trial.fingerprint == rate_trial(config, search, ask, trial.repeat).fingerprint:
-            history.append(load_trial(measurement, store))
-    return [trial for trial in history if not invalid_because(trial, search.decision.limits)]
-
-
-def load_trial(measurement: Measurement, store: RunDirectory) -> LoadTrial:
-    """A finished trial as the search wants it."""
-    trial = measurement.trial
-    assert trial.rate is not None
-    data = window_data(measurement, store.records(trial.key), open_loop=True)
-    return LoadTrial(trial.rate, trial.phase, trial.requests, data, overloaded=measurement.ended == "interrupted")
 
 
 # --- judging a check

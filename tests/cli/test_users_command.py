@@ -13,8 +13,9 @@ import yaml
 from frontier.config import parse_sla
 from frontier.core.trials import ClientHealth, Measurement, Outcome, Record, Trial, Window
 from frontier.extras.find import finding
+from frontier.extras.find.found_rates import rates_found
 from frontier.extras.users.command import TARGETS
-from frontier.extras.users.head_count import HeadCount, Users, verified_rate
+from frontier.extras.users.head_count import HeadCount, Users
 from frontier.extras.users.people import users_text
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
@@ -154,7 +155,7 @@ def test_a_rate_that_verify_proved_is_what_people_are_counted_by(cwd: Path, tmp_
     shutil.copytree(cwd / "runs" / "night", tmp_path / "run")
     run, limits = load(tmp_path / "run"), parse_sla(SLA)
     (decision,) = run.solve(limits)
-    assert verified_rate(run, decision) is None
+    assert rates_found(run, limits) == []
 
     class Store(verify.Sender):
         """Open-loop trials whose requests always take 80 ms to their first token and 0.4 s in

@@ -19,7 +19,8 @@ from frontier.core.shapes import Shape
 from frontier.core.trials import ClientHealth, Phase
 from frontier.core.window import BLOCKS, WindowData
 from frontier.extras.find.finding import expected_seconds
-from frontier.search.highest_rate import INVALID, found_rate, next_ask
+from frontier.extras.find.found_rates import found_rate
+from frontier.search.highest_rate import INVALID, next_ask
 from frontier.search.load_trials import MOST, LoadAsk, LoadDone, LoadPolicy, LoadTrial, rounded
 from tests.golden import assert_golden_row
 

@@ -283,8 +283,8 @@ def test_no_duration_is_taken_from_the_wall_clock() -> None:
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "time.time"
     ]
-    # conductor: the hour of a deadline; shard, trial: a trial's epoch.
-    assert sorted(calls) == ["conductor", "shard", "trial"]
+    # sweep_state: the hour of a deadline; shard, trial: a trial's epoch.
+    assert sorted(calls) == ["shard", "sweep_state", "trial"]
 
 
 @pytest.mark.fault("wall clock set back by an hour, again and again")

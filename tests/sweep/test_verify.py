@@ -23,10 +23,10 @@ from frontier.core.errors import AnotherServerError, ExitCode, exit_code
 from frontier.core.shapes import Shape
 from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.extras.find import finding
+from frontier.extras.find.found_rates import FoundRate
 from frontier.extras.find.found_text import found_json, found_text, load_trial_text
 from frontier.planning.sla_result import Checked
 from frontier.run import Run
-from frontier.search.highest_rate import FoundRate
 from frontier.show.answer import verified_json, verified_text
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory

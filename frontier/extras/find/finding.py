@@ -9,9 +9,10 @@ from frontier.client.load.loop import TrialProgress
 from frontier.core.decisions import Limit
 from frontier.core.from_records import BY_CLIENT
 from frontier.core.trials import Outcome, Phase, Record, Trial
-from frontier.search.highest_rate import FoundRate, found_rate, next_ask
+from frontier.extras.find.found_rates import FoundRate, found_rate, load_trial, rate_trial, restored
+from frontier.search.highest_rate import next_ask
 from frontier.search.load_trials import History, LoadAsk, LoadDone, LoadPolicy, LoadTrial, least_window
-from frontier.sweep.verify import Search, Sender, load_trial, rate_trial, restored
+from frontier.sweep.verify import Search, Sender
 
 BEYOND = 2.0
 """A trial of a search ends early when this many times the requests that may be over a limit are

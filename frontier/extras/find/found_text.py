@@ -12,7 +12,7 @@ from frontier.core.metrics import metric
 from frontier.core.trials import Phase
 from frontier.core.units import format_number
 from frontier.core.verdict import judge
-from frontier.search.highest_rate import FoundRate
+from frontier.extras.find.found_rates import FoundRate
 from frontier.search.load_trials import LoadTrial, invalid_because
 from frontier.show.answer import VERIFY_SCHEMA, open_json, open_row
 from frontier.show.json_out import tree_of

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from frontier import registry
 from frontier.cli import common
 from frontier.core.errors import ExitCode, UsageError
 from frontier.core.units import parse_duration
@@ -90,7 +91,7 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
 def _answer(run: "Run", decision: "Decision", think: float, people: int | None, spare: int) -> "Users":
     """The answer for one operating point."""
     from frontier.extras.users.arrivals import replica_of
-    from frontier.extras.users.head_count import users, verified_rate
+    from frontier.extras.users.head_count import users
 
     points = [point for point in run.points(decision.limits) if point.series == decision.series]
     return users(
@@ -99,6 +100,18 @@ def _answer(run: "Run", decision: "Decision", think: float, people: int | None, 
         think,
         people=people,
         spare=spare,
-        verified=verified_rate(run, decision),
+        verified=_verified(run, decision),
         price=run.config.deployment(decision.deployment).price,
     )
+
+
+def _verified(run: "Run", decision: "Decision") -> "Verified | None":
+    """The rate that `verify --find` proved of this operating point; None where there is none."""
+    from frontier.extras.users.head_count import Verified
+
+    rates_found = registry.optional(registry.FOUND_RATES)
+    for found in rates_found(run, decision.limits) if rates_found is not None else ():
+        e2e = found.point.metrics.get("mean_e2e") if found.point is not None else None
+        if found.decision.series == decision.series and found.done.proven is not None and e2e is not None:
+            return Verified(found.done.proven, e2e.value)
+    return None

@@ -16,11 +16,6 @@ import numpy as np
 from frontier.core.decisions import Decision
 from frontier.core.window import Floats
 from frontier.extras.users.arrivals import BEYOND, RARE, WAITING, Replica, birth_death, forgives, highest
-from frontier.run import Run
-from frontier.search.highest_rate import found_rate, next_ask
-from frontier.search.load_trials import LoadDone
-from frontier.store.run_dir import RunDirectory
-from frontier.sweep.verify import restored, searches
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,21 +146,3 @@ def users(
     else:
         fleet = head_count(replica, think, replicas_for(replica, think, people))
     return Users(decision, think, one, verified, people, fleet, spare, price)
-
-
-def verified_rate(run: Run, decision: Decision) -> Verified | None:
-    """The rate that a finished search of `verify --find` proved of this operating point, read back;
-    nothing is sent. None where there is none.
-    """
-    if run.is_imported or any(shape.kind != "shape" for shape in run.config.shapes):
-        return None  # of which verify searches no rate
-    store = RunDirectory.read_checks(run.path)
-    for search in searches(run, decision.limits):
-        if search.decision.series == decision.series:
-            history = restored(run.config, search, store)
-            done = next_ask(search.policy, search.decision.limits, history)
-            if isinstance(done, LoadDone) and done.proven is not None:
-                point = found_rate(search.decision, search.policy, done, history).point
-                e2e = point and point.metrics.get("mean_e2e")
-                return Verified(done.proven, e2e.value) if e2e else None
-    return None
