@@ -14,7 +14,6 @@ import select
 import sys
 import unicodedata
 from contextlib import suppress
-from typing import Any
 
 from frontier.core.errors import ExitCode
 
@@ -50,53 +49,67 @@ def _plainly(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("frontier.plainly", _plainly)
 
 
-class SafeFile(io.FileIO):
-    """A descriptor that is written to at once, by what never sees an OSError.
+class SafeStream(io.TextIOBase):
+    """A standard stream that writes at once and never raises an OSError.
 
     `lost` is why it can no longer be written to, None as long as it can; what is written then goes
-    to `instead`, if there is one, unless it is that its reader closed the pipe.
+    to `instead`, if there is one. `unread`: the reader closed its end of the pipe.
     """
 
-    def __init__(self, descriptor: int, instead: "SafeFile | None" = None) -> None:
-        super().__init__(descriptor, "w", closefd=False)
-        self._instead = instead
+    def __init__(self, descriptor: int, encoding: str, instead: "SafeStream | None" = None) -> None:
+        self._descriptor, self._encoding, self._instead = descriptor, encoding, instead
+        self._encoder = codecs.getincrementalencoder(encoding)("frontier.plainly")
         self.lost: OSError | None = None
+        self.unread = False
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """As any text stream's."""
+        return self._encoding
+
+    @property
+    def errors(self) -> str:  # type: ignore[override]
+        """As any text stream's."""
+        return "frontier.plainly"
+
+    def fileno(self) -> int:
+        """As any stream's."""
+        return self._descriptor
 
     def isatty(self) -> bool:
         """Whether it is a terminal that can still be written to."""
-        return self.lost is None and super().isatty()
+        return self.lost is None and os.isatty(self._descriptor)
 
-    def write(self, data: Any) -> int:
-        """As any file's, and all of it; never an OSError."""
-        try:
-            if self.lost is None:
+    def writable(self) -> bool:
+        """As any stream's."""
+        return True
+
+    def write(self, text: str) -> int:
+        """As any text stream's; never an OSError."""
+        # click writes a shell's completions as bytes where a text stream has no binary one below
+        # it.
+        data = bytes(text) if isinstance(text, bytes) and text else self._encoder.encode(text)
+        if not self.unread and self.lost is None:
+            try:
                 self._put(data)
-        except OSError as error:
-            self.lost = error
-        if self._instead is not None and self.failed:
-            self._instead.write(data)
-        return len(data)
+            except BrokenPipeError:
+                self.unread = True
+            except OSError as error:
+                self.lost = error
+        if self.lost is not None and self._instead is not None:
+            self._instead.write(text)
+        return len(text)
 
     def _put(self, data: bytes) -> None:
         while data:
-            written: int | None = super().write(data)
-            if written is None:  # another process that shares it made it non-blocking
-                select.select([], [self.fileno()], [])
-            data = data[written or 0 :]
-
-    @property
-    def failed(self) -> bool:
-        """Whether what was written to it did not come where it was wanted."""
-        return self.lost is not None and not isinstance(self.lost, BrokenPipeError)
+            try:
+                data = data[os.write(self._descriptor, data) :]
+            except BlockingIOError:  # another process that shares it made it non-blocking
+                select.select([], [self._descriptor], [])
 
 
-def safe_stream(file: SafeFile, encoding: str) -> io.TextIOWrapper:
-    """A text stream that writes to a safe file at once."""
-    return io.TextIOWrapper(file, encoding, "frontier.plainly", write_through=True)
-
-
-def install_streams() -> SafeFile:
-    """Put safe streams in place of sys.stdin, stdout and stderr; the file of stdout.
+def install_streams() -> SafeStream:
+    """Put safe streams in place of sys.stdin, stdout and stderr; the one of stdout.
 
     A descriptor that was closed is opened on /dev/null: else the next socket would get its number,
     and what a library writes to "standard error" would go to the server.
@@ -111,11 +124,11 @@ def install_streams() -> SafeFile:
                 stream.flush()
     if sys.stdin is None:
         sys.stdin = open(0, encoding="utf-8", closefd=False)  # noqa: SIM115  # for as long as the process lives
-    err = SafeFile(2)
-    out = SafeFile(1, err)
+    err = SafeStream(2, encodings[1])
+    out = SafeStream(1, encodings[0], err)
     if 1 in closed:
         out.lost = OSError(errno.EBADF, os.strerror(errno.EBADF))
-    sys.stdout, sys.stderr = safe_stream(out, encodings[0]), safe_stream(err, encodings[1])
+    sys.stdout, sys.stderr = out, err
     return out
 
 
@@ -127,14 +140,14 @@ def _is_open(descriptor: int) -> bool:
     return True
 
 
-def final_exit_code(out: SafeFile, code: int) -> int:
+def final_exit_code(out: SafeStream, code: int) -> int:
     """The exit code of a command that ended with `code`: 5 instead of 0 when its answer could not
     be written.
 
     A stdout that was closed from the start was not wanted: that the answer went to stderr loses
     nothing.
     """
-    if out.lost is None or not out.failed or out.lost.errno == errno.EBADF:
+    if out.lost is None or out.lost.errno == errno.EBADF:
         return code
     sys.stderr.write(f"error: cannot write to standard output: {out.lost.strerror}\n  its text stands above\n")
     return code or ExitCode.FAILED

@@ -12,7 +12,7 @@ import pytest
 
 from frontier.cli.common import layout
 from frontier.cli.main import _mend_environment
-from frontier.cli.streams import SafeFile, safe_stream
+from frontier.cli.streams import SafeStream
 from frontier.read_run import load
 from tests import servers
 from tests.commands import frontier
@@ -158,7 +158,7 @@ def test_an_output_that_does_not_block_gets_every_byte() -> None:
     text = "x" * 300_000
     reader = subprocess.Popen(["wc", "-c"], stdin=reading, stdout=subprocess.PIPE)
     os.close(reading)
-    safe_stream(SafeFile(writing), "utf-8").write(text)
+    SafeStream(writing, "utf-8").write(text)
     os.close(writing)
     assert reader.communicate(timeout=10)[0].strip() == b"300000"
 
@@ -183,7 +183,7 @@ def test_characters_that_an_encoding_lacks_are_written_in_ascii(encoding: str, t
 
 def test_signs_keep_their_meaning_in_ascii() -> None:
     reading, writing = os.pipe()
-    safe_stream(SafeFile(writing), "ascii").write("p99 ≤ 5 µs, ≥ 1, [2, ∞], –, ü, ★, 漢\udcff")
+    SafeStream(writing, "ascii").write("p99 ≤ 5 µs, ≥ 1, [2, ∞], –, ü, ★, 漢\udcff")
     os.close(writing)
     assert os.read(reading, 100) == b"p99 <= 5 us, >= 1, [2, inf], -, u, *, ??"
     os.close(reading)
