@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from frontier.core.errors import UsageError
+from frontier.extras.compare import regression
 from frontier.extras.compare.command import runs_in
 from frontier.extras.compare.regression import gate_deployments
 from frontier.read_run import load
@@ -250,6 +251,24 @@ def test_two_runs_of_other_flags_are_judged_by_a_stated_spread(runs: Path, tmp_p
     said = frontier("compare", "--gate", runs / "main" / "night-0", "other", "--spread", "1%", cwd=tmp_path)
     assert 3 == said.code
     assert "flags per_decode=60us → per_decode=70us" in said.out
+
+
+def test_the_sla_is_judged_also_where_a_night_proved_nothing(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = regression.measured
+
+    def cut_short(given, limits):
+        """The third of several nights ended before its proof."""
+        return {
+            series: [replace(one, proven=None) if i == 2 else one for i, one in enumerate(nights)]
+            for series, nights in whole(given, limits).items()
+        }
+
+    base, new = [load(path) for path in sorted((runs / "main").iterdir())], [load(runs / "same")]
+    more = {"allow": 0.25, "limits": new[0].limits(), "names": ("main", "same"), "spread": 0.02}
+    monkeypatch.setattr(regression, "measured", cut_short)
+    (gate,) = regression.gate_runs(base, new, **more)
+    assert gate.at_proven is not None
+    assert (8, "no worse") == (gate.at_proven.proven, gate.at_proven.verdict)
 
 
 @pytest.mark.parametrize("later", ["base", "new"])

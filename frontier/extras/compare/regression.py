@@ -138,8 +138,9 @@ def gate_runs(
     for a, b in matched:
         pairs = judging.in_turn(old[a], fresh[b])
         left, right = (old[a], fresh[b]) if pairs is None else ([p[i] for p in pairs] for i in (0, 1))
-        # The least that BASE proved on any day: the best of several would be a lucky pick.
-        proven = min((one.proven or 0 for one in left), default=0) or None
+        # The least that BASE proved on any day: the best of several would be a lucky pick. A day on
+        # which nothing was proven, as one cut short, is no reason not to judge the SLA.
+        proven = min((one.proven for one in left if one.proven), default=None)
         design: judging.Design = "history" if pairs is None else "in turn"
         made = judging.gate(left, right, rules, design, b.shape, names, proven, _joined(new, b))
         gates.append(_elsewhere(made, new[-1]))
