@@ -154,7 +154,6 @@ def test_people_are_counted_of_a_shape_that_was_swept_beside_sessions(tmp_path: 
 def test_a_rate_that_verify_proved_is_what_people_are_counted_by(cwd: Path, tmp_path: Path) -> None:
     shutil.copytree(cwd / "runs" / "night", tmp_path / "run")
     run, limits = load(tmp_path / "run"), parse_sla(SLA)
-    (decision,) = run.solve(limits)
     assert rates_found(run, limits) == []
 
     class Store(verify.Sender):

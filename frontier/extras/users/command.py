@@ -12,7 +12,7 @@ from frontier.core.units import parse_duration
 
 if TYPE_CHECKING:
     from frontier.core.decisions import Decision
-    from frontier.extras.users.head_count import Users
+    from frontier.extras.users.head_count import Users, Verified
     from frontier.run import Run
 
 TARGETS = ("vllm", "sglang", "keda", "prometheus-rule")
