@@ -23,6 +23,7 @@ from frontier.show.numbers import figure_row, figures
 from frontier.show.rough import roughly
 from frontier.show.sentences import (
     answer_parts,
+    binding_parts,
     claim_sentence,
     half_undecided,
     headline,
@@ -109,9 +110,10 @@ def summary(decisions: Sequence[Decision], gpus: DeploymentGpus = None) -> Table
     series, rows = [decision.series for decision in decisions], []
     for decision in decisions:
         name = decision.series.label(series, longest=40, keep_shape=True)
-        parts = answer_parts(decision, gpus=(gpus or {}).get(decision.deployment))
+        of = (gpus or {}).get(decision.deployment)
+        parts = answer_parts(decision, gpus=of)
         if decision.concurrency is None:  # why is in its own lines
-            parts = (_NOTHING.get(decision.verdict, "none proven"),)
+            parts = (_NOTHING.get(decision.verdict, "none proven"), "", *binding_parts(decision, of))
         rows.append((name, *(part.removesuffix(" (95%)") for part in parts)))
     return Table.of((), rows, right=(2,))
 

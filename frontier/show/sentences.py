@@ -59,13 +59,18 @@ def answer_parts(decision: Decision, throughput: str = "output_throughput", gpus
     """
     if decision.concurrency is None:
         return (no_answer_words(decision),)
-    speed, figure = decision.metrics.get(throughput), tightest_figure(decision)
+    speed = decision.metrics.get(throughput)
     rate = "–" if speed is None else named_value(throughput, speed.value, gpus)
-    cells = (f"run at {setting(decision.concurrency)}", rate)
+    return (f"run at {setting(decision.concurrency)}", rate, *binding_parts(decision, gpus))
+
+
+def binding_parts(decision: Decision, gpus: int | None = None) -> tuple[str, ...]:
+    """The metric that binds, its bound and its limit; nothing where none is known."""
+    figure = tightest_figure(decision)
     if figure is None or figure.limit is None:
-        return cells
+        return ()
     label, value, _, limit, _ = figure_row(figure, gpus)
-    return (*cells, f"{label} {value}", bound_words(figure.estimate, figure.limit), limit)
+    return (f"{label} {value}", bound_words(figure.estimate, figure.limit), limit)
 
 
 def no_answer_words(decision: Decision) -> str:

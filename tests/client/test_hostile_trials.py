@@ -49,7 +49,8 @@ class Ended:
 
 
 async def one(server: Hostile, name: str) -> Ended:
-    trial = Trial("d", SHAPE, 2, 0, Phase.GRID, 12, 3, 0.0, 0.0, 2.0, fingerprint="f")
+    longest = 8.0 if name in GOOD else 2.0
+    trial = Trial("d", SHAPE, 2, 0, Phase.GRID, 12, 3, 0.0, 0.0, longest, fingerprint="f")
     target = Target(server.url(name), "m", "chat", dialect="vllm", timeouts=PATIENT if name in GOOD else LIMITS)
     records: list[Record] = []
     before = server.asked(name)
