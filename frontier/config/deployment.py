@@ -67,11 +67,12 @@ class ReadyConfig(Strict):
     within: Wait = 900.0
 
 
-class StopConfig(ReadyConfig):
+class StopConfig(Strict):
     """How a started server is stopped: by `command` first, if any; `within` seconds before it is
     killed.
     """
 
+    command: Command | None = None
     within: Annotated[float, duration_in(0.1, 600.0)] = 30.0
 
 

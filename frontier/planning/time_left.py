@@ -243,6 +243,7 @@ def _windows_to(judgements: Sequence[int], history: History, ask: Ask) -> float:
 
 
 def trial_of(config: Config, series: Series, ask: Ask) -> Trial:
+    """The trial that a search asks for, in its first repeat."""
     deployment = config.deployment(series.deployment)
     size = ask.requests, ask.seconds, ask.warmup
     return make_trial(config, deployment, series.shape, ask.concurrency, ask.phase, 1, *size)

@@ -89,7 +89,7 @@ class LiveProgress(SweepProgress):
         """Redraw the live lines, below these lines that stay."""
         erasing = f"\x1b[{self._on_screen}A\x1b[J" if self._on_screen else ""
         lines = [
-            self._styled(fitted(parts, self._console.width), DIM * bool(i)) for i, parts in enumerate(self._parts())
+            self._styled(fitted(parts, self._console.width), DIM if i else "") for i, parts in enumerate(self._parts())
         ]
         self._console.file.write(erasing + "".join(f"{line}\n" for line in (*above, *lines)))
         self._console.file.flush()

@@ -107,7 +107,7 @@ def _metrics_of(
     """The metrics that a table must show, and all of its columns."""
     axes = frontier.objectives if frontier else ()
     of_sessions = any(isinstance(point.concurrency, SessionRate) for point in points)
-    rates = ["request_throughput"] * of_sessions + [_USUAL[0]]
+    rates = ["request_throughput", _USUAL[0]] if of_sessions else [_USUAL[0]]
     asked = [*rates, *([limit.metric for limit in limits] or axes)]
     if not whole:
         return asked, sorted(dict.fromkeys(asked), key=lambda name: name == "error_rate")

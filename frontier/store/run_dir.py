@@ -18,7 +18,7 @@ import re
 import stat
 import time
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Self, TypeVar
@@ -53,7 +53,7 @@ _LEFTOVERS = {
 user."""
 
 
-class RunDirectory(TrialFiles, AbstractContextManager["RunDirectory"]):
+class RunDirectory(TrialFiles):
     """One run on disk. `open_for_sweep` and `open_to_verify` hold its lock until `close`; `read`
     takes none.
     """
@@ -182,6 +182,9 @@ class RunDirectory(TrialFiles, AbstractContextManager["RunDirectory"]):
         if self._lock is not None:
             self._lock.close()
             self._lock = None
+
+    def __enter__(self) -> Self:
+        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -49,7 +49,7 @@ class _Interrupted(Exception):  # noqa: N818
     """The user stops the sweep."""
 
 
-@dataclass(slots=True)
+@dataclass
 class Conductor(SweepState):
     """One sweep of one config into one run directory. `course` measures in an order of its own."""
 
@@ -63,7 +63,7 @@ class Conductor(SweepState):
     _completing: dict[Series, float] = field(default_factory=lambda: defaultdict(float))
 
     def __post_init__(self) -> None:
-        SweepState.__post_init__(self)  # a class with slots has no super() of its own
+        super().__post_init__()
         self._servers = Servers(self)
         self._runner = TrialRunner(self, self._servers)
         self._proposals = Proposals(self)

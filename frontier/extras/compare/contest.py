@@ -83,7 +83,7 @@ class Side:
 
     @property
     def characters_per_token(self) -> float | None:
-        """How long the tokens of its answers are, of those that were counted; None where the
+        """Characters per output token, of the answers whose tokens were counted; None where the
         requests, or their text, are not known.
         """
         counted = [(s, s.ok & ~np.isnan(s.completion_tokens)) for s in self.samples.values()]

@@ -76,7 +76,7 @@ def rate_trial(config: Config, search: Search, ask: LoadAsk, repeat: int) -> Tri
 
 
 def restored(config: Config, search: Search, store: RunDirectory) -> list[LoadTrial]:
-    """The finished trials of a search, oldest first; those that were not valid are measured
+    """The finished trials of a search, oldest first. Invalid ones are left out, to be measured
     again.
     """
     history = []

@@ -184,7 +184,7 @@ class Links:
 
     @contextlib.contextmanager
     def _named(self, what: str) -> Iterator[None]:
-        """One operation that all ranks come to. MeasurementError that names those that do not."""
+        """One operation of all ranks together. MeasurementError with the names of missing ranks."""
         self._at += 1
         self._store.set(f"at/{self.place.rank}", str(self._at))
         try:

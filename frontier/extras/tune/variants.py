@@ -82,7 +82,7 @@ def variants_of(text: str, file: str) -> tuple[Variant, ...]:
 
 
 def _deployments(root: yaml.Node) -> tuple[list[yaml.Node], list[yaml.MappingNode]]:
-    """The deployments of a config, and those that have variants."""
+    """All deployments of a config, and its deployments with variants."""
     listed = _entries(root).get("deployments")
     nodes = listed.value if isinstance(listed, yaml.SequenceNode) else []
     return nodes, [node for node in nodes if not _entries(node).keys().isdisjoint(_KEYS)]

@@ -30,8 +30,8 @@ def index_of_dispersion(times: Sequence[float], length: float, window: float) ->
 
 
 def dispersion_of(counts: Sequence[float] | np.ndarray, step: int = 1) -> dict[int, float]:
-    """The index by WINDOWS, of counts that are of so many seconds each; without those that are
-    shorter, or too few.
+    """The index of dispersion by window in seconds, from counts of `step` seconds each. Windows
+    shorter than a step, or too few for an index, are left out.
     """
     found = {}
     for window in (window for window in WINDOWS if window >= step):

@@ -184,9 +184,9 @@ def _with_history(turns: Chain) -> Chain:
 
 
 def _chains(links: Iterable[tuple[LogRow, Iterable[Hashable], Hashable]], *, longer: bool = False) -> list[Chain]:
-    """Requests that follow each other: each comes with the names of those that it may go on with,
-    and with its own. One goes on with the newest of a name; with `longer` only where its prompt has
-    more tokens than were said there.
+    """Requests joined to conversations. Each link is a request, the names of requests that it may
+    follow, and its own name. It follows the newest request of the first name found; with `longer`
+    only where its prompt has more tokens than that conversation so far.
     """
     ends: dict[Hashable, list[LogRow]] = {}
     chains: list[Chain] = []
@@ -261,4 +261,4 @@ _FORMATS: Mapping[str, tuple[set[str], Callable[[Sequence[Node]], list[Chain]]]]
     "AIPerf": ({"session_id"}, _aiperf),
     "Mooncake": ({"timestamp", "hash_ids"}, _mooncake),
 }
-"""Formats by their tools: the keys by which a first row is told to be one, and what reads it."""
+"""Formats by tool: the keys in the first row of its files, and the function that reads its rows."""

@@ -14,6 +14,8 @@ from frontier.fields import Name, Problem, Text, shown, text_of, whole
 
 MOST_WRITTEN = 10_000
 """Pairs of a shape at the most: a config is of one page."""
+_PAIR = re.compile(r"([0-9]{1,9})/([0-9]{1,9})(?:/([0-9]{1,9}))?")
+_PAIRS = "write input/output tokens of requests with spaces between them, as 812/133 90/12"
 
 
 def _pairs(value: object) -> LengthPairs:
@@ -35,10 +37,6 @@ def _pair(word: str) -> RequestLengths:
     return RequestLengths(isl, osl, None if match[3] is None else int(match[3]))
 
 
-_PAIR = re.compile(r"([0-9]{1,9})/([0-9]{1,9})(?:/([0-9]{1,9}))?")
-_PAIRS = "write input/output tokens of requests with spaces between them, as 812/133 90/12"
-
-
 class PairsOfLengths(CommonKeys):
     """Requests whose two lengths are drawn together: {name: chat, pairs: 812/133 90/12}."""
 
@@ -57,6 +55,7 @@ def _of_file(read_sessions: ReadSessions | None, key: str, path: str, unit: str)
     """The shape of the file that a key names; `unit` is what it holds."""
     try:
         assert read_sessions is not None, "who validates a config says what reads its files"
+        # A reader given to load_config for sessions alone takes the path alone.
         shape = read_sessions(path) if key == SESSIONS else read_sessions(path, key)
     except UsageError as error:
         raise Problem(error.what, error.hint, key) from None

@@ -260,8 +260,9 @@ class PanelLayout:
         """
         right, up = self.panel.x.rising_is_better, self.panel.y.rising_is_better
         word = f"better {'↗' if up else '↘'}" if right else f"{'↖' if up else '↙'} better"
-        y, ends = self.height - 12 if up else 12.0, (12.0, self.width - 12)
-        self._write(word, Role.QUIET, (ends[right], y), (ends[not right], y))
+        y, left_end, right_end = self.height - 12 if up else 12.0, 12.0, self.width - 12
+        begin, end = (right_end, left_end) if right else (left_end, right_end)
+        self._write(word, Role.QUIET, (begin, y), (end, y))
 
 
 def _radius(mark: Mark) -> float:
