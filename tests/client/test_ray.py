@@ -6,6 +6,7 @@ What needs Ray runs where it is installed (`pip install -e '.[ray,test]'`) and i
 
 import asyncio
 import contextlib
+import importlib
 import importlib.util
 import os
 import shlex
@@ -123,6 +124,33 @@ def test_a_cluster_that_is_not_there_is_said_at_once(scheme: str, monkeypatch: p
         run(RayWorkers(address, NO_SECRETS).connect())
     assert address in str(caught.value)
     assert_golden_row("messages", neutral(str(caught.value)))
+
+
+@pytest.mark.parametrize(("lost", "reached"), [(0, True), (2, True), (3, False)])
+def test_a_connection_that_the_head_loses_at_its_fork_is_made_anew(
+    lost: int, reached: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray's own double, as gRPC loses some forks of a busy head, and none on demand."""
+    failed = "Initialization failure from server:\nTraceback (most recent call last):\n  File\nRuntimeError: died"
+    calls: list[str] = []
+
+    def init(address: str, **_: object) -> None:
+        calls.append(address)
+        if len(calls) <= lost:
+            raise ConnectionAbortedError(failed)
+
+    node = {"Alive": True, "Resources": {"CPU": 1}, "NodeManagerHostname": "a", "NodeID": "1"}
+    strategy = SimpleNamespace(NodeAffinitySchedulingStrategy=None)
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init, nodes=lambda: [node]))
+    monkeypatch.setitem(sys.modules, "ray.exceptions", SimpleNamespace(RayError=OSError))
+    monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategy)
+    monkeypatch.delitem(sys.modules, "frontier.extras.ray.bridge", raising=False)
+    bridge = importlib.import_module("frontier.extras.ray.bridge")
+    del sys.modules["frontier.extras.ray.bridge"]
+    problem, hosts = bridge.Cluster().open("ray://head:10001", None)
+    assert ["ray://head:10001"] * min(lost + 1, 3) == calls
+    assert reached is (problem is None)
+    assert ["a"] == hosts if reached else "RuntimeError: died" in problem and "Traceback" not in problem
 
 
 def go(

@@ -25,6 +25,9 @@ from frontier.core.text import one_line, shortened
 
 _STORE = 100 * 2**20
 """Bytes of Ray's shared memory. Records pass through it by the 100 kB."""
+_TRIES = 3
+"""Connections to a cluster by `ray://` before it counts as out of reach. Its head forks a process
+for each, and on a busy head gRPC ended 3 in 108 of them at the fork (Ray 2.60)."""
 Answer = tuple[str | None, Any]
 
 
@@ -46,7 +49,7 @@ class Cluster:
         quiet: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         try:
             if address is not None:
-                ray.init(address, **quiet)
+                reach(address, quiet)
             else:
                 # Ray opens its folder to all users: it lies in one that only this user may enter.
                 ray.init(
@@ -60,7 +63,7 @@ class Cluster:
                 )
         except Exception as error:  # noqa: BLE001 - as Ray raises, for one, where a node takes too long to start
             what = "did not start" if address is None else "cannot be used"
-            return f"{what}: {shortened(one_line(str(error)), 300)}", None
+            return f"{what}: {shortened(one_line(without_traceback(str(error))), 300)}", None
         # A node without processors, as many a head, is not meant to run anything.
         alive = [node for node in ray.nodes() if node["Alive"] and node["Resources"].get("CPU", 0) >= 1]
         self._nodes = sorted(alive, key=lambda node: (node["NodeManagerHostname"], node["NodeID"]))
@@ -91,6 +94,24 @@ class Cluster:
         ray.shutdown()
         if self._folder is not None:
             shutil.rmtree(self._folder, ignore_errors=True)
+
+
+def reach(address: str, quiet: dict[str, Any]) -> None:
+    """Connect to a cluster, anew where the process that its head starts for us ends at once."""
+    for left in reversed(range(_TRIES)):
+        try:
+            ray.init(address, **quiet)
+        except ConnectionAbortedError:
+            if not left:
+                raise
+        else:
+            return
+
+
+def without_traceback(text: str) -> str:
+    """A message that quotes a traceback of the cluster's says its last line: the error itself."""
+    before, traceback, rest = text.partition("Traceback (most recent call last):")
+    return before + rest.strip().rpartition("\n")[2].strip() if traceback else text
 
 
 def cause(error: RayError) -> str:

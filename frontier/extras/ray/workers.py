@@ -36,7 +36,7 @@ _OWN_RAY: Mapping[str, str] = {
     "RAY_AUTH_MODE": "token",  # else any user of this machine could have it run what he likes
 }
 _REACH_LIMIT = 10.0
-_CONNECT_LIMIT = 120.0
+_CONNECT_LIMIT = 180.0  # three connections that fail take 40 s each
 _STOP_LIMIT = 15.0
 _GONE = "was lost: the process that speaks with Ray has ended"
 
