@@ -194,15 +194,18 @@ def plan_lines(config: "Config", found: Outlook, prove: "ToProve", *, settings: 
         lines.append(f"The load is sent from Ray ({config.ray.ray}); client processes: {count}.")
     elif config.workers is not None and config.workers > 1:
         lines.append(f"The load is sent by {config.workers} client processes.")
-    return [*lines, *_session_rates(config), _time_line(found)]
+    sooner = [extra.SOONER for extra in registry.options_of("dry-run") if settings and not prove]
+    return [*lines, *_session_rates(config), _time_line(found, sooner)]
 
 
-def _time_line(found: Outlook) -> str:
-    """'20 to 58 min left.'; when the budget ends it at the latest."""
+def _time_line(found: Outlook, sooner: Sequence[str]) -> str:
+    """'20 to 58 min left.'; when the budget ends it at the latest. Before anything is measured, how
+    it is known `sooner` than by the sweep itself.
+    """
     limit = found.ledger.seconds_left()
     latest = "" if math.isinf(limit) else format_elapsed(max(0.0, limit))
     if found.left is None:
-        known = "How long it takes is known after the first trial"
+        known = ", ".join(["How long it takes is known after the first trial", *sooner])
         return f"{known}; it ends after {latest} at the latest." if latest else f"{known}."
     low, high = found.left.range
     whole = format_range(low, high)

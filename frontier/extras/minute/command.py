@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 MINUTE = 60.0
 """Seconds of the scan, beside the starts of servers."""
+SOONER = "or after a minute with  --dry-run --measure"
+"""How the time of a sweep is known sooner than by it, for its plan."""
 
 
 def option(command: Callable[..., Any]) -> Callable[..., Any]:
