@@ -105,6 +105,12 @@ def test_links_lead_somewhere(document: Path) -> None:
             assert (document.parent / target).exists(), f"{document.name} links to {target}"
 
 
+@pytest.mark.parametrize("document", [d for d in DOCUMENTS if d.name != "CHANGELOG.md"], ids=lambda p: p.name)
+def test_modules_named_by_their_path_are_there(document: Path) -> None:
+    named = re.findall(r"`((?:frontier/|[a-z_]+/)[a-z_/]+\.py)`", document.read_text())
+    assert [path for path in named if not ((ROOT / path).exists() or (ROOT / "frontier" / path).exists())] == []
+
+
 def test_the_index_has_each_page() -> None:
     pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "validation").glob("*.md")]
     names = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in pages} - {"index"}
