@@ -266,7 +266,7 @@ def candidate(
         # A scan cannot say "no": that, too, is claimed from fresh data.
         lowest = min(state.points, default=None)
         return lowest if not state.candidates and lowest is not None and lowest not in state.judged_by_grid else None
-    most = _most(state, top if bracket[1] is None else bracket[1] - 1, proven)
+    most = _most(state, top if bracket[1] is None else min(top, bracket[1] - 1), proven)
     options = [*_below(state, proven), *range(max(proven, default=0) + 1, most + 1)]
     if among is not None:
         options = [c for c in options if c in among]

@@ -42,7 +42,7 @@ from frontier.core.trials import Phase
 from frontier.search import auto, rates
 from frontier.search.auto import LOOKS_AT_MOST
 from frontier.search.load_trials import LoadAsk
-from frontier.search.place import State, candidate
+from frontier.search.place import LOWER, State, candidate
 from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import in_flight, longer, requests_per_stream, window_size
 
@@ -258,7 +258,7 @@ def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add:
         return None
     middle = between(low, high)
     inner = min((c for c in unseen if low < c < high), key=lambda c: abs(math.log(c / middle)), default=None)
-    if inner is None and (not may_add or state.looks.get(middle, 0) >= LOOKS_AT_MOST):
+    if inner is None and (not may_add or state.looks.get(middle, 0) >= LOOKS_AT_MOST or middle >= policy.lost):
         return None
     return look(inner or middle, f"c={low} is inside the SLA and c={high} is not; looking between them")
 
@@ -313,13 +313,15 @@ def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: floa
     those listed and looked at are candidates.
     """
     by_verdict = {v: [k for k in state.candidates if k.verdict is v] for v in Verdict}
-    if begun := by_verdict[Verdict.UNPROVEN]:
+    if begun := [k for k in by_verdict[Verdict.UNPROVEN] if k.concurrency < policy.lost]:
         return _window(state, begun[0].concurrency)
     given_up, fresh = by_verdict[Verdict.VIOLATES], [k.concurrency for k in by_verdict[Verdict.MEETS]]
     known = fresh if state.by_grid is None else [*fresh, state.by_grid]
     proven, best = max(fresh, default=None), max(known, default=None)
     if attempts_over(state.candidates) < ASCENTS and policy.refine != 0:
-        top = max(state.points, default=1) if policy.auto else policy.top
+        top = policy.top
+        if policy.auto:  # well below a setting under which the server was lost
+            top = int(min(max(state.points, default=1), LOWER * policy.lost))
         among = None if may_add else {*policy.grid, *state.looks}
         c = candidate(state, top, known, window_worth, among)
         if c is not None and _worth_more_windows(state, c, known):
