@@ -244,7 +244,9 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
 def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
     """The next look towards the edge, at one of the grid's `unseen` settings or between them."""
     look = partial(look_at, policy, state.points)
-    edge = state.bracket()
+    edge, here, there = state.bracket(), "is inside the SLA", "is not"
+    if edge is None:
+        edge, here, there = state.too_few(), "only lacks throughput", "breaks another limit"
     if edge is None:
         return _below_all(policy, state, unseen, may_add)
     low, high = edge
@@ -253,14 +255,14 @@ def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add:
         if high is None and low >= SINGLE_FROM:
             unseen = [c for c in unseen if c <= 2 * low]
     if (step := _higher(state, unseen, low, high)) is not None:
-        return look(step, f"c={low} is inside the SLA; looking higher")
+        return look(step, f"c={low} {here}; looking higher")
     if high is None or high - low <= 1 or high / low <= CLOSE:
         return None
     middle = between(low, high)
     inner = min((c for c in unseen if low < c < high), key=lambda c: abs(math.log(c / middle)), default=None)
     if inner is None and (not may_add or state.looks.get(middle, 0) >= LOOKS_AT_MOST or middle >= policy.lost):
         return None
-    return look(inner or middle, f"c={low} is inside the SLA and c={high} is not; looking between them")
+    return look(inner or middle, f"c={low} {here} and c={high} {there}; looking between them")
 
 
 def _higher(state: State, unseen: Sequence[int], low: int, high: int | None) -> int | None:

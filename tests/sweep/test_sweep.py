@@ -500,3 +500,12 @@ def test_a_list_that_begins_near_the_edge_is_proven_there_and_not_at_one_stream(
     proofs = [trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE]
     assert proofs
     assert min(proofs) > 30
+
+
+@pytest.mark.parametrize("limits", ["output_throughput: 2000", "output_throughput: 2000, p90_tpot: 40ms"])
+def test_a_least_throughput_that_takes_many_streams_is_found_without_a_list(limits: str, tmp_path: Path) -> None:
+    text = f"endpoint: simulator\nsimulator: {{per_decode: 200us}}\nshapes: [256/32]\nsla: {{{limits}}}\n"
+    run, _, _ = sweep_in_virtual_time(tmp_path / "run", text)
+    (decision,) = run.solve()
+    assert Verdict.MEETS is decision.verdict
+    assert decision.metrics["output_throughput"].value > 2000
