@@ -65,7 +65,8 @@ def solve(
     below it were only scanned); UNPROVEN or MARGINAL with the best undecided setting; INVALID when
     no valid point could have answered. UsageError without limits; ValueError as `by_concurrency`.
     """
-    by_c, kept = by_concurrency(points), unchanged(history, limits)
+    by_c = {} if scanned and not points else by_concurrency(points)
+    kept = unchanged(history, limits)
     growing = {} if point_estimates else _outgrown(kept, by_c, limits)
     judged = _judged(by_c, limits, growing, point_estimates)
     unconfirmed = _unconfirmed(judged, by_c)
@@ -76,13 +77,13 @@ def solve(
     rate = _rate_name(feasible)
     chosen = _choose(feasible, limits, rate, marginal_gain, point_estimates)
     decision = replace(
-        _decision(chosen, feasible, by_c, judged, limits),
+        _decision(chosen, feasible, by_c, judged, limits, of=next(iter((*points, *scanned))).series),
         first_fail=min(violating, default=None),
         holes=tuple(c for c in violating if c < max(meeting, default=0)),
         unconfirmed=unconfirmed,
         rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if marginal_gain else None,
     )
-    if decision.verdict is Verdict.VIOLATES:
+    if decision.verdict is Verdict.VIOLATES or not points:
         decision = _or_scanned(decision, [p for p in scanned if p.concurrency < lowest])
     decision, corrected = _with_claim(decision, history, kept, point_estimates)
     by_c = {p.concurrency: p for p in scanned} | by_c
@@ -99,14 +100,19 @@ def solve(
 
 
 def _or_scanned(decision: Decision, scanned: Sequence[Point]) -> Decision:
-    """The decision that settings violate, where settings below them were `scanned`: these may keep
-    the limits, and the best that was inside is the nearest to an answer.
+    """The decision that settings violate, or that nothing is judged, where settings below them were
+    `scanned`: these may keep the limits, and the best that was inside is the nearest to an answer.
     """
-    inside = {p.concurrency: p for p in scanned if p.valid and _inside(p, decision.limits)}
-    best = _best_at([*inside.values()], _rate_name([*inside.values()]))
+    valid = {p.concurrency: p for p in scanned if p.valid}
+    inside = [p for p in valid.values() if _inside(p, decision.limits)]
+    best = _best_at(inside, _rate_name(inside))
+    if decision.verdict is Verdict.INVALID:  # nothing is judged
+        if not valid:
+            return decision
+        best = min(valid) if best is None else best
     if best is not None:
-        binding = judge(inside[best], decision.limits).binding
-        decision = replace(decision, candidate=best, metrics=inside[best].metrics, binding=binding)
+        binding = judge(valid[best], decision.limits).binding
+        decision = replace(decision, candidate=best, metrics=valid[best].metrics, binding=binding)
     return replace(decision, verdict=Verdict.UNPROVEN) if scanned else decision
 
 
@@ -181,6 +187,7 @@ def _decision(
     points: Mapping[int, Point],
     judged: Mapping[int, Judgement],
     limits: Sequence[Limit],
+    of: Series,
 ) -> Decision:
     """The decision to run `chosen`, or that nothing is feasible, with what it stands on: values and
     judgements.
@@ -190,10 +197,9 @@ def _decision(
     else:
         verdict, candidate = _nearest(points, judged, limits)
     shown = chosen or (points[candidate] if candidate is not None else None)
-    some = next(iter(points.values()))
     return Decision(
-        deployment=some.deployment,
-        shape=some.shape,
+        deployment=of.deployment,
+        shape=of.shape,
         limits=tuple(limits),
         verdict=verdict,
         concurrency=chosen.concurrency if chosen else None,
@@ -395,13 +401,14 @@ def solve_all(
     end: str = "",
     **options: bool,
 ) -> tuple[Decision, ...]:
-    """`solve` for each (deployment, shape), in the order they first appear; `options` are its
-    own.
+    """`solve` for each (deployment, shape), in the order they first appear, also where all of it
+    was only `scanned`; `options` are its own.
     """
-    looks, known = by_series(scanned), histories or {}
+    groups, looks, known = by_series(points), by_series(scanned), histories or {}
     return tuple(
-        solve(group, limits, scanned=looks.get(series, ()), history=known.get(series, ()), end=end, **options)
-        for series, group in by_series(points).items()
+        solve(groups.get(s, ()), limits, scanned=looks.get(s, ()), history=known.get(s, ()), end=end, **options)
+        for s in dict.fromkeys([*known, *groups, *looks])
+        if s in groups or s in looks
     )
 
 

@@ -270,14 +270,16 @@ def trials_left(
     without proofs of better candidates. `point` is the operating point; before there is one, the
     setting that it is expected to be.
     """
+    if not policy.grid:
+        return []  # the server was lost under the lowest setting
     known = _first_tier(tiers, history)
     limits, kept = known.limits, known.kept
     policy = _settings_of(policy, tiers, known)
     points = dict(known.points)
     trials = [(_setting_ask(policy, c, known), 1) for c in _settings_left(policy, kept) if c != point]
     gaps = _gaps_allowed(policy, kept)
-    if not limits and len(policy.grid) < 2:
-        gaps = 0  # nothing is scanned, and one setting leaves no gap
+    if len(policy.grid) < 2 and (not limits or policy.top == 1):
+        gaps = 0  # nothing is scanned, or nothing below: one setting leaves no gap
     if gaps and len(points) < 3:  # before the scan each of them is expected to be needed
         middle = len(policy.grid) // 2
         trials.append((_gap_ask(policy, (policy.grid[max(0, middle - 1)], policy.grid[middle]), points), gaps))

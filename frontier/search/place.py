@@ -38,6 +38,7 @@ from frontier.core.proof import (
     violation,
 )
 from frontier.core.trials import Phase
+from frontier.core.verdict import RISING
 from frontier.core.window import Floats, WindowData
 from frontier.search.curves import EXACT, FAR, RUN_TO_RUN, Curve, Part, interpolated, logs_over
 from frontier.search.series_history import SeriesHistory, nearest, scans
@@ -178,13 +179,28 @@ class State:
 
     def bracket(self) -> tuple[int, int | None] | None:
         """The highest setting proven or seen inside the SLA and the lowest above it that is not;
-        None when none is.
+        None when none is. Settings below all of these that only lack throughput say "too few".
         """
         proven = {k.concurrency for k in self.candidates if k.verdict is Verdict.MEETS}
         inside = [c for c in self.points if c in proven or self.value(c) <= 0]
-        high = min((c for c in self.points if c not in inside), default=None)
+        lowest = min(inside, default=math.inf)
+        outside = (c for c in self.points if c not in inside and not (c < lowest and self.lacks_throughput(c)))
+        high = min(outside, default=None)
         below = [c for c in inside if high is None or c < high]
         return (max(below), high) if below else None
+
+    def lacks_throughput(self, c: int) -> bool:
+        """Whether a setting breaks only limits that more load helps to keep."""
+        broken = [curve for curve in self.curves if curve.at(c, 1.0) > 0]
+        return bool(broken) and all(curve.limit.metric in RISING for curve in broken)
+
+    def too_few(self) -> tuple[int, int | None] | None:
+        """The highest setting that only lacks throughput, and the lowest above it that breaks
+        another limit; None when there is none.
+        """
+        high = min((c for c in self.points if not self.lacks_throughput(c)), default=None)
+        low = max((c for c in self.points if high is None or c < high), default=None)
+        return None if low is None else (low, high)
 
     def edge(self) -> int | None:
         """The likely limit: the highest setting seen inside the SLA."""
@@ -266,7 +282,7 @@ def candidate(
         # A scan cannot say "no": that, too, is claimed from fresh data.
         lowest = min(state.points, default=None)
         return lowest if not state.candidates and lowest is not None and lowest not in state.judged_by_grid else None
-    most = _most(state, top if bracket[1] is None else bracket[1] - 1, proven)
+    most = _most(state, top if bracket[1] is None else min(top, bracket[1] - 1), proven)
     options = [*_below(state, proven), *range(max(proven, default=0) + 1, most + 1)]
     if among is not None:
         options = [c for c in options if c in among]

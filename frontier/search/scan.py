@@ -42,7 +42,7 @@ from frontier.core.trials import Phase
 from frontier.search import auto, rates
 from frontier.search.auto import LOOKS_AT_MOST
 from frontier.search.load_trials import LoadAsk
-from frontier.search.place import State, candidate
+from frontier.search.place import LOWER, State, candidate
 from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import in_flight, longer, requests_per_stream, window_size
 
@@ -244,7 +244,9 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
 def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
     """The next look towards the edge, at one of the grid's `unseen` settings or between them."""
     look = partial(look_at, policy, state.points)
-    edge = state.bracket()
+    edge, here, there = state.bracket(), "is inside the SLA", "is not"
+    if edge is None:
+        edge, here, there = state.too_few(), "only lacks throughput", "breaks another limit"
     if edge is None:
         return _below_all(policy, state, unseen, may_add)
     low, high = edge
@@ -253,14 +255,14 @@ def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add:
         if high is None and low >= SINGLE_FROM:
             unseen = [c for c in unseen if c <= 2 * low]
     if (step := _higher(state, unseen, low, high)) is not None:
-        return look(step, f"c={low} is inside the SLA; looking higher")
+        return look(step, f"c={low} {here}; looking higher")
     if high is None or high - low <= 1 or high / low <= CLOSE:
         return None
     middle = between(low, high)
     inner = min((c for c in unseen if low < c < high), key=lambda c: abs(math.log(c / middle)), default=None)
-    if inner is None and (not may_add or state.looks.get(middle, 0) >= LOOKS_AT_MOST):
+    if inner is None and (not may_add or state.looks.get(middle, 0) >= LOOKS_AT_MOST or middle >= policy.lost):
         return None
-    return look(inner or middle, f"c={low} is inside the SLA and c={high} is not; looking between them")
+    return look(inner or middle, f"c={low} {here} and c={high} {there}; looking between them")
 
 
 def _higher(state: State, unseen: Sequence[int], low: int, high: int | None) -> int | None:
@@ -313,13 +315,15 @@ def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: floa
     those listed and looked at are candidates.
     """
     by_verdict = {v: [k for k in state.candidates if k.verdict is v] for v in Verdict}
-    if begun := by_verdict[Verdict.UNPROVEN]:
+    if begun := [k for k in by_verdict[Verdict.UNPROVEN] if k.concurrency < policy.lost]:
         return _window(state, begun[0].concurrency)
     given_up, fresh = by_verdict[Verdict.VIOLATES], [k.concurrency for k in by_verdict[Verdict.MEETS]]
     known = fresh if state.by_grid is None else [*fresh, state.by_grid]
     proven, best = max(fresh, default=None), max(known, default=None)
     if attempts_over(state.candidates) < ASCENTS and policy.refine != 0:
-        top = max(state.points, default=1) if policy.auto else policy.top
+        top = policy.top
+        if policy.auto:  # well below a setting under which the server was lost
+            top = int(min(max(state.points, default=1), LOWER * policy.lost))
         among = None if may_add else {*policy.grid, *state.looks}
         c = candidate(state, top, known, window_worth, among)
         if c is not None and _worth_more_windows(state, c, known):

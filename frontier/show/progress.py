@@ -222,8 +222,8 @@ class PlainProgress(SweepProgress):
         self._stream.flush()
 
     def expect(self, left: TimeLeft) -> None:
-        """A line as soon as the time left is known."""
-        if self._time_left is None:
+        """A line as soon as the time left is known, where anything is left."""
+        if self._time_left is None and left.range[1] > 0:
             self._line(f"{format_range(*left.range)} left")
         super().expect(left)
 

@@ -252,6 +252,8 @@ class Conductor(SweepState):
             step = await self.run_ask(series, ask)
             if step == "dropped" or series.deployment in self.failures.given_up:
                 return
+            if step == "lost" and self._proposals.to_search(series) == ask:
+                return  # it would be asked for again without end
             if ask.phase in (*PROOFS, Phase.VISIT):
                 self._announcer.operating_point(series)
         self._announcer.operating_point(series)

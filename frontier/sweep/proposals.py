@@ -1,6 +1,7 @@
 """Proposals: which trial finds, proves or completes next, and how long the rest takes, by what was
 measured so far."""
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -103,9 +104,11 @@ class Proposals:
         return trial.phase is Phase.GRID and self.sweep.plan.sized and trial.repeat == 1
 
     def trial(self, series: Series, ask: Ask) -> Trial:
-        """The trial that is asked for."""
+        """The trial that is asked for, under the lowest free number."""
         history, deployment = self.sweep.history(series), self.sweep.config.deployment(series.deployment)
-        repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
+        taken = {t.repeat for t, _ in history if (t.concurrency, t.phase) == (ask.concurrency, ask.phase)}
+        # A removed trial leaves its number free: counted on, the next would replace a finished one.
+        repeat = next(number for number in itertools.count(1) if number not in taken)
         size = ask.requests, ask.seconds
         if ask.phase is Phase.GRID and self.sweep.plan.sized:
             size = grid_size(self.sweep.config, ask.concurrency)

@@ -851,3 +851,16 @@ def test_the_nearest_to_an_answer_is_a_scanned_setting_inside_the_limits_before_
     d = solver.solve([point(32, 0.9)], [TTFT], scanned=scanned)
     assert (Verdict.UNPROVEN, None, 23, 32) == (d.verdict, d.concurrency, d.candidate, d.first_fail)
     assert d.metrics == scanned[1].metrics
+
+
+def test_a_series_of_which_all_was_only_scanned_is_decided_too():
+    """A sweep that its budget ended so early has proven nothing: that is no yes, and no silence."""
+    inside, outside = point(8, 0.1), point(16, 0.9)
+    (d,) = solver.solve_all([], [TTFT], scanned=[inside, outside])
+    assert (Verdict.UNPROVEN, None, 8, inside.metrics) == (d.verdict, d.concurrency, d.candidate, d.metrics)
+    both = solver.solve_all([point(8, 0.1, deployment="other")], [TTFT], scanned=[inside])
+    assert ([8, None], ExitCode.NOT_PROVEN) == ([d.concurrency for d in both], solver.exit_code(both))
+    d = solver.solve([], [TTFT], scanned=[outside])
+    assert (Verdict.UNPROVEN, 16) == (d.verdict, d.candidate)
+    d = solver.solve([], [TTFT], scanned=[point(8, 0.1, flags=BROKEN)])
+    assert (Verdict.INVALID, None) == (d.verdict, d.candidate)

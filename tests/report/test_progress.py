@@ -112,6 +112,12 @@ def test_a_log_says_what_is_expected_at_the_start_and_with_each_trial() -> None:
     assert_golden_row("progress", out.getvalue())
 
 
+def test_a_log_of_a_finished_sweep_has_no_time_left() -> None:
+    out = io.StringIO()
+    PlainProgress(out, Clock(), lambda: "t").expect(TimeLeft())
+    assert not out.getvalue()
+
+
 TPOT = Limit("p99_tpot", 0.030)
 
 

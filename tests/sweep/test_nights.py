@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from frontier.config import DeploymentConfig
+from frontier.core.decisions import Verdict
 from frontier.core.errors import MeasurementError
-from frontier.core.trials import Measurement, Trial
+from frontier.core.trials import Measurement, Phase, Trial
+from frontier.extras.notebook.notebook_run import load
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import servers
 from frontier.sweep.backend import Facts
@@ -129,3 +131,46 @@ def test_a_lost_server_is_asked_less_and_less_often_and_left_alone_as_long_as_it
     told, ended = conduct_by_the_clock(tmp_path / "run", TEXT, backend, ready_wait=100.0)
     assert (end, pauses) == (ended, slept)
     assert (4 in {t.concurrency for t in told.finished}) == (end == "finished")
+
+
+# --- a server that a trial ends
+
+SHORT = "endpoint: simulator\nsimulator: {step_base: 5ms, per_decode: 200us}\nsla: {p90_ttft: 50ms, p90_tpot: 12ms}\n"
+
+
+class Ends(Clock):
+    """Its server is lost under every proof of the shape 64/16 at `under` or more."""
+
+    under = 0
+
+    async def run(self, trial: Trial, **how: Any) -> Measurement:
+        measurement = await super().run(trial, **how)
+        ends = trial.phase is Phase.PROVE and trial.shape.isl.mean == 64 and trial.concurrency >= self.under
+        return replace(measurement, ended="server_lost") if ends else measurement
+
+
+@pytest.mark.parametrize("listed", ["", "concurrency: [2, 64]\n"])
+def test_a_setting_under_which_the_server_is_lost_again_and_again_is_left_and_a_lower_one_is_proven(
+    listed: str, tmp_path: Path
+) -> None:
+    backend = clocked(text := f"{SHORT}shapes: [64/16]\n{listed}", Ends)
+    assert isinstance(backend, Ends)
+    backend.under = 20
+    _, end = conduct_by_the_clock(tmp_path / "run", text, backend)
+    (decision,) = load(tmp_path / "run").solve()
+    assert ("finished", Verdict.MEETS) == (end, decision.verdict)
+    assert decision.concurrency is not None
+    assert 0 < decision.concurrency < 20
+
+
+def test_a_shape_whose_lowest_setting_ends_the_server_does_not_end_the_others(tmp_path: Path) -> None:
+    text = f"{SHORT}shapes: [64/16, 128/16]\nconcurrency: [2, 64]\n"
+    _, end = conduct_by_the_clock(tmp_path / "run", text, clocked(text, Ends))
+    verdicts = {d.shape.label: d.verdict for d in load(tmp_path / "run").solve()}
+    assert ("finished", {"64/16": Verdict.UNPROVEN, "128/16": Verdict.MEETS}) == (end, verdicts)
+
+
+def test_one_stream_with_an_sla_is_proven(tmp_path: Path) -> None:
+    text = f"{SHORT}shapes: [64/16]\nconcurrency: [1]\n"
+    conduct_by_the_clock(tmp_path / "run", text, clocked(text))
+    assert [1] == [decision.concurrency for decision in load(tmp_path / "run").solve()]

@@ -16,16 +16,21 @@ import pytest
 from frontier.config import DeploymentConfig, load_config
 from frontier.core.decisions import Decision, Verdict
 from frontier.core.errors import MeasurementError
+from frontier.core.series import Series
+from frontier.core.shapes import Shape
 from frontier.core.trials import ClientHealth, Measurement, Phase, Trial
 from frontier.extras.notebook.notebook_run import load
 from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.extras.report.report import page_of, report_of
 from frontier.planning.plan import make_plan
 from frontier.planning.sweep_progress import Better
+from frontier.search.scan import Ask
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Facts
 from frontier.sweep.conductor import Conductor
+from frontier.sweep.proposals import Proposals
 from tests.commands import frontier
+from tests.decide.test_claim import window
 from tests.golden import assert_golden_row
 from tests.neutral import without_numbers
 from tests.sweeps import (
@@ -171,6 +176,21 @@ def test_a_lost_trial_is_measured_again_and_the_answer_is_the_uninterrupted_one(
             for run in (one, other)
         )
         assert values == others
+
+
+def test_the_next_trial_takes_the_number_of_a_removed_one_and_replaces_none(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"])
+    config, series = load_config(text, "sweep.yaml"), Series("default", Shape.of(256, 32))
+    with open_run(tmp_path / "run", config, text) as run:
+        sweep = Conductor(config, make_plan(config), run, VirtualBackend({}), Told(), asyncio.Event())
+        ask, proposals = Ask(8, Phase.PROVE, 100, "proving"), Proposals(sweep)
+        kept: list[Trial] = []
+        for number in (1, 2, 3):
+            kept.append(proposals.trial(series, ask))
+            sweep.history(series).append((kept[-1], window(5)))
+            assert number == kept[-1].repeat
+        del sweep.history(series)[0]
+        assert proposals.trial(series, ask) == kept[0]
 
 
 def test_derived_files_can_be_deleted_or_damaged_without_changing_the_answer(tmp_path: Path) -> None:
@@ -480,3 +500,12 @@ def test_a_list_that_begins_near_the_edge_is_proven_there_and_not_at_one_stream(
     proofs = [trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE]
     assert proofs
     assert min(proofs) > 30
+
+
+@pytest.mark.parametrize("limits", ["output_throughput: 2000", "output_throughput: 2000, p90_tpot: 40ms"])
+def test_a_least_throughput_that_takes_many_streams_is_found_without_a_list(limits: str, tmp_path: Path) -> None:
+    text = f"endpoint: simulator\nsimulator: {{per_decode: 200us}}\nshapes: [256/32]\nsla: {{{limits}}}\n"
+    run, _, _ = sweep_in_virtual_time(tmp_path / "run", text)
+    (decision,) = run.solve()
+    assert Verdict.MEETS is decision.verdict
+    assert decision.metrics["output_throughput"].value > 2000
