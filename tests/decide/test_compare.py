@@ -189,6 +189,13 @@ def test_without_intervals_nothing_is_resolved():
     assert any("No confidence interval" in note for note in comparison_notes(found))
 
 
+def test_a_metric_without_an_interval_does_not_take_back_a_verdict_of_the_others():
+    a, b = ([Point("a", SHAPE, 1, {"output_throughput": about(x), "p99_e2e": about(1.0, None)}, 1000)] for x in (1, 2))
+    found = compared(a, b)
+    assert ("better", [True, False]) == (found.verdict, [d.ratio.has_interval for d in found.differences])
+    assert not any("resolved" in note for note in comparison_notes(found))
+
+
 def test_settings_without_an_interval_are_left_to_those_that_have_one():
     a, b = ([point(1, x, 1.0), point(2, 2 * x, 2.0, sd=None)] for x in (100, 150))
     found = compared(a, b)
