@@ -208,7 +208,8 @@ def test_a_limit_on_throughput_has_its_row_though_the_headline_has_the_throughpu
     limits = (Limit("output_throughput", 100), *LIMITS)
     (decision,) = solved(limits).decisions
     assert decision.concurrency is not None
-    assert re.search(r"^  output throughput .*limit 100 tok/s", decision_table([decision], width=100), re.MULTILINE)
+    (row,) = re.findall(r"^  output throughput .*", decision_table([decision], gpus={"default": 8}, width=100), re.M)
+    assert ("limit 100 tok/s" in row, "/GPU" in row) == (True, False)  # the limit is of the whole deployment
 
 
 def test_an_answer_without_an_operating_point() -> None:
