@@ -342,7 +342,7 @@ def from_blocks(totals: Floats, weights: Floats, windows: int, n: int, requests:
     means = intervals.batch_means(totals, weights, max(1, windows))
     low, high = means.bounds(SIDE)
     if requests < MEAN_FLOOR:
-        return Estimate(means.value, max(0.0, low), high, n, need=MEAN_FLOOR)
+        return Estimate(means.value, max(0.0, low), high, n, need=math.ceil(MEAN_FLOOR * n / max(1, requests)))
     lower, upper = means.bounds(confidence)
     return Estimate(means.value, max(0.0, low), high, n, max(0.0, lower), upper)
 

@@ -80,10 +80,13 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
 
 
 def _needed_in_all(point: Point, limit: Limit, sides: "_Sides") -> int | None:
-    """Requests in all that would decide; of a class so many as bring those of the class."""
+    """Requests in all that would decide; of a class so many as bring those of the class, of a rate
+    or a cost, whose n counts blocks of time, so many as fill these.
+    """
     need = sides.requests_needed()
     n = sides.estimate.n
-    return need if need is None or limit.of.group is None or not n else math.ceil(need * point.n / n)
+    apart = limit.of.group is not None or limit.metric in RISING
+    return need if need is None or not apart or not n else math.ceil(need * point.n / n)
 
 
 @dataclass(frozen=True, slots=True)

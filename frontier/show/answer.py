@@ -148,10 +148,10 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
     words, command = next_step_lines(decision)
     lines += [Text(words)] if words else []
     lines += [Text(f"  {command}", no_wrap=True, overflow="ignore")] if command else []
-    # The throughput of an operating point stands in the headline.
+    # The throughput of an operating point stands in the headline, but a limit on it does not.
     stated = ("output_throughput",) if decision.concurrency is not None else ()
     rows: list[tuple[str, ...]] = [
-        figure_row(figure, gpus) for figure in figures(decision) if figure.metric not in stated
+        figure_row(figure, gpus) for figure in figures(decision) if figure.limit or figure.metric not in stated
     ]
     if rows and sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) > width:
         rows = [(label, value, ", ".join(filter(None, more))) for label, value, *more in rows]

@@ -88,7 +88,7 @@ def words_of(reason: Reason) -> dict[str, str]:
     }
 
 
-_MOST = {"goodput": "The most goodput", "cost": "The lowest cost inside the SLA"}
+_MOST = {"goodput": "The most goodput inside the SLA, by its lower bound,", "cost": "The lowest cost inside the SLA"}
 
 
 def _figure_words(reason: Reason) -> dict[str, str]:

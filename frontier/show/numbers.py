@@ -61,9 +61,12 @@ def tightest_figure(decision: Decision) -> Figure | None:
 
 
 def figure_row(figure: Figure, gpus: int | None) -> tuple[str, str, str, str, str]:
-    """Name, value, bound (a CI where nothing is limited), limit and margin of a figure."""
+    """Name, value, bound (a CI where nothing is limited), limit and margin of a figure. A limit is
+    of the whole deployment, and so are value and bound beside it.
+    """
     name, limit = figure.metric, figure.limit
-    label, value = metric(name).label.partition(" (")[0], value_text(name, figure.estimate.value, gpus)
+    label = metric(name).label.partition(" (")[0]
+    value = value_text(name, figure.estimate.value, None if limit else gpus)
     if limit is None:
         return label, value, ci_text(name, figure.estimate, gpus), "", ""
     promise = f"limit {limit_value_text(name, limit.promise)}"

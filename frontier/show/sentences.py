@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from frontier.core.decisions import Cause, Decision, Limit, NextStep, Reason, Verdict
-from frontier.core.loads import Rate, in_words, setting
+from frontier.core.loads import Rate, bare, in_words, setting
 from frontier.core.metrics import fewest_to_bound, metric
 from frontier.core.points import Frontier, Point
 from frontier.core.text import clean
@@ -291,7 +291,7 @@ def _rate_in_production(decision: Decision, rate: Rate, arrivals: ArrivalRate | 
     """As `production_lines`, of a rate: it was measured without a limit on requests in flight but
     the engine's own, so a limit must leave room for as many as there were.
     """
-    most = f"{trimmed(format_number(rate.per_second))} {rate.arrivals}"
+    most = f"{bare(rate)} {rate.arrivals}"
     if decision.shape.has_sessions:
         most += f" ({trimmed(format_number(rate.per_second * decision.shape.requests))} requests/s)"
     needs = []

@@ -345,3 +345,12 @@ def test_points_with_failures_or_flags_are_not_fitted_to(cwd: Path) -> None:
 def test_a_forecast_of_a_config_is_reproducible() -> None:
     config = load_config(SERVER, "server.yaml")
     assert predict_config(config) == predict_config(config)
+
+
+def test_what_is_proposed_for_a_config_at_rates_predicts() -> None:
+    """No value of --set takes a rate away."""
+    at_rates = load_config(SERVER.replace("concurrency: [1, 16]", "rate: [1, 4]"), "server.yaml")
+    with pytest.raises(UsageError) as refused:
+        predict_config(at_rates)
+    (key,) = re.findall(r"  (concurrency: \S+)  ", refused.value.hint or "")
+    assert predict_config(load_config(SERVER.replace("concurrency: [1, 16]", key), "server.yaml"))

@@ -15,6 +15,7 @@ from frontier.core.points import Estimate, Flag, Point
 from frontier.extras.compare.comparison_tables import comparison_table, no_characters
 from frontier.extras.compare.contest import Contest, Rules, Side, compare, overall
 from frontier.extras.compare.rivals import comparison_notes
+from frontier.show.verbosity import Detail
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE, Server, trial
 
@@ -187,6 +188,21 @@ def test_without_intervals_nothing_is_resolved():
     assert "not resolved" == found.verdict
     assert {(-math.inf, math.inf)} == {(d.ratio.low, d.ratio.high) for d in found.differences}
     assert any("No confidence interval" in note for note in comparison_notes(found))
+
+
+@pytest.mark.parametrize("gpus", [(2, 2), (2, 4)])
+def test_all_rates_of_a_comparison_are_per_gpu_or_none_is(gpus):
+    a, b = ([point(c, x * c, 1.0, sd=0.01) for c in (8, 16)] for x in (100, 150))
+    found = compared(a, b, gpus=gpus, decisions=(decided(a, 8), decided(b, 16)))
+    text = comparison_table([found], detail=Detail.ALL, width=200)
+    assert text.count("tok/s") == text.count("tok/s/GPU") > 4
+
+
+def test_a_metric_without_an_interval_does_not_take_back_a_verdict_of_the_others():
+    a, b = ([Point("a", SHAPE, 1, {"output_throughput": about(x), "p99_e2e": about(1.0, None)}, 1000)] for x in (1, 2))
+    found = compared(a, b)
+    assert ("better", [True, False]) == (found.verdict, [d.ratio.has_interval for d in found.differences])
+    assert not any("resolved" in note for note in comparison_notes(found))
 
 
 def test_settings_without_an_interval_are_left_to_those_that_have_one():

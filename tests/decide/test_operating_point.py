@@ -147,6 +147,15 @@ def test_the_requests_needed_grow_with_the_square_of_the_bound_over_the_gap():
     assert [("marginal", 6750)] * 3 == [(j.verdict, j.need) for j in (slow, few, over)]
 
 
+@pytest.mark.parametrize(
+    ("limit", "wanted"),
+    [(Limit("output_throughput", 10), 3000 * (3 / 2) ** 2), (Limit("cost", 15), 3000 * (4 / 3) ** 2)],
+)
+def test_a_rate_whose_n_counts_blocks_of_time_needs_requests_all_the_same(limit, wanted):
+    judged = judge(point(8, 0.1, **{limit.metric: estimate(12, 9, 16, n=20)}), [limit])
+    assert ("marginal", pytest.approx(wanted, rel=0.02)) == (judged.verdict, judged.need)
+
+
 @pytest.mark.parametrize(("rate", "expected"), [(12, "meets"), (10, "meets"), (9, "violates")])
 def test_a_rate_alone_decides_on_its_value_when_asked(rate, expected):
     few = point(8, 0.1, Estimate.without_interval(rate, 50))

@@ -3,11 +3,14 @@
 from dataclasses import replace
 
 import pytest
+from matplotlib.text import Text
 
 from frontier.core.decisions import Limit
+from frontier.core.loads import SessionRate
 from frontier.core.points import Point
 from frontier.show.picture.bounds_panel import MOST, bounds_panel
 from frontier.show.picture.data import Panel, Role, View
+from frontier.show.picture.draw import defaults, draw
 from tests.plot.toy import LIMIT, estimate, picture, toy_decision, toy_frontier, toy_point
 
 MS = 1e-3
@@ -73,3 +76,16 @@ def test_the_picture_draws_it_below_the_frontier() -> None:
     drawn = picture(measured, toy_frontier(measured), toy_decision(measured))
 
     assert drawn.strip == panel(measured)
+
+
+def test_the_names_of_its_rows_are_not_cut_at_the_edge() -> None:
+    measured = [replace(p, concurrency=SessionRate.of(p.concurrency + 0.387)) for p in points()]
+    drawn = picture(measured, toy_frontier(measured), toy_decision(measured))
+    assert drawn.strip is not None
+    with defaults():
+        figure = draw(drawn)
+        figure.canvas.draw()
+    names = [text for text in figure.findobj(Text) if text.get_text() in drawn.strip.y.names]
+
+    assert len(names) >= 4
+    assert all(name.get_window_extent().x0 >= 0 for name in names)

@@ -17,6 +17,7 @@ from frontier.core.loads import Rate
 from frontier.core.points import Distance, Estimate, Flag
 from frontier.core.shapes import Shape
 from frontier.core.solver import solve_all
+from frontier.extras.report.evidence_tables import evidence_tables, time_tables
 from frontier.extras.report.page import LONGEST_MARKDOWN, escape_markdown, report_html, report_markdown
 from frontier.extras.report.report import LIMIT_AT, NOT_SAID, Report, bar_ends, neighbours_table, page_of
 from frontier.show.numbers import Figure
@@ -307,6 +308,17 @@ def test_what_client_and_server_showed_is_on_the_page() -> None:
         assert "400 µs" in text
         assert "preemptions" in text
         assert "cache in use" not in text  # nobody measured it
+
+
+def test_counts_on_the_page_have_no_decimals() -> None:
+    few = [
+        dataclasses.replace(p, time=dataclasses.replace(p.time, requests=19))
+        for p in with_times([toy_point(8)])
+        if p.time
+    ]
+    (times,) = time_tables(few)
+    _, server = evidence_tables({8: dataclasses.replace(SAMPLES[8], server=({"num_preemptions_total": 3.0},))})
+    assert ["19", "3"] == [times.as_json()[0]["requests"], server.as_json()[0]["preemptions"]]
 
 
 def test_companions_beyond_the_room_of_a_page_are_named_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:

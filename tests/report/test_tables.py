@@ -204,6 +204,14 @@ def test_an_answer_names_the_better_setting_first_and_says_what_it_covers(width:
     assert_golden(f"answer-better-{width}.txt", text)
 
 
+def test_a_limit_on_throughput_has_its_row_though_the_headline_has_the_throughput() -> None:
+    limits = (Limit("output_throughput", 100), *LIMITS)
+    (decision,) = solved(limits).decisions
+    assert decision.concurrency is not None
+    (row,) = re.findall(r"^  output throughput .*", decision_table([decision], gpus={"default": 8}, width=100), re.M)
+    assert ("limit 100 tok/s" in row, "/GPU" in row) == (True, False)  # the limit is of the whole deployment
+
+
 def test_an_answer_without_an_operating_point() -> None:
     assert_golden("answer-none.txt", answers_text([solved((Limit("p99_ttft", 0.02),))], width=100))
 

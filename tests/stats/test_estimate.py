@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontier.core import intervals
-from frontier.core.bounds import requests_needed
+from frontier.core.bounds import MEAN_FLOOR, from_blocks, requests_needed
 from frontier.core.decisions import Limit
 from frontier.core.estimate import estimate, point
 from frontier.core.histogram import ALPHA, LogHistogram
@@ -261,6 +261,12 @@ def test_throughputs_are_tokens_of_the_blocks_over_their_seconds() -> None:
     assert output + prompt == pytest.approx(known(sample, "total_throughput").value)
     assert 1200 / seconds == pytest.approx(known(sample, "request_throughput").value)
     assert 20 == known(sample, "output_throughput").n
+
+
+def test_a_rate_of_too_few_requests_needs_as_many_times_its_blocks_as_those_are_short() -> None:
+    short = from_blocks(np.ones(20), np.ones(20), 1, 20, 10, 0.95)
+    assert short.need is not None
+    assert MEAN_FLOOR / 10 == short.need / short.n
 
 
 def test_tokens_the_server_does_not_count_are_not_guessed() -> None:

@@ -4,6 +4,7 @@ know rates."""
 import json
 import re
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from frontier.search.complete import skip_reason
 from frontier.show import point_rows
 from frontier.show.answer import answers_json
 from frontier.show.json_out import decisions_json, points_json
+from frontier.show.notes import notes_of
 from frontier.show.picture.selection import provenance_of
 from frontier.show.sentences import production_lines
 from frontier.show.tables import plan_table, points_table
@@ -61,6 +63,19 @@ def test_the_answer_is_a_rate_that_keeps_the_limit_in_truth(run: Run) -> None:
     assert f" {rate.per_second:g} " in holds
     assert_golden_row("answers", "\n".join(production_lines(decision, None)))
     assert not any(answer.common for answer in run.answers())
+
+
+def test_no_rate_is_called_the_knee_of_a_throughput_that_follows_from_what_is_sent(run: Run) -> None:
+    (diagnosis,) = notes_of(run, run.points(), run.solve())["diagnosis"].trees
+    roles = [setting.roles for setting in diagnosis.settings]
+    assert ("operating point",) in roles
+    assert not any("knee" in named for named in roles)
+
+
+def test_a_proven_rate_is_not_rounded_up_where_it_is_set(run: Run) -> None:
+    (decision,) = run.solve()
+    holds, *_ = production_lines(replace(decision, concurrency=Rate.of(13.387)), None)
+    assert " 13.387 " in holds
 
 
 def test_its_trials_keep_their_rules(run: Run) -> None:

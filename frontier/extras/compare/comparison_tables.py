@@ -257,9 +257,15 @@ def comparison_table(
 
 def _alone(comparison: Comparison) -> list[str]:
     """The axes of the comparison, and what each side alone comes to."""
-    axes = " against ".join(metric(name).label for name in comparison.contest.rules.objectives)
-    decided = [(side.name, side.decision) for side in comparison.contest.sides if side.decision is not None]
-    return [f"Frontiers of {axes}.", *(f"{name}: {decision_sentence(decision)}." for name, decision in decided)]
+    contest = comparison.contest
+    axes = " against ".join(metric(name).label for name in contest.rules.objectives)
+    divided = contest.per_gpu or len({side.gpus for side in contest.sides}) == 1
+    decided = [
+        f"{side.name}: {decision_sentence(side.decision, gpus=side.gpus if divided else None)}."
+        for side in contest.sides
+        if side.decision is not None
+    ]
+    return [f"Frontiers of {axes}.", *decided]
 
 
 def _workload(comparison: Comparison, several: bool) -> str:

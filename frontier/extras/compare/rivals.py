@@ -161,8 +161,10 @@ def _open_notes(comparison: Comparison) -> list[str]:
     """Why a difference is not resolved, or not compared."""
     notes = []
     surely = [d for d in comparison.differences if not d.ratio.low <= 1 <= d.ratio.high]
-    if any(not d.ratio.has_interval for d in comparison.differences):
-        notes.append("No confidence interval is known for one side, so nothing is resolved.")
+    if without := [metric(d.metric).label for d in comparison.differences if not d.ratio.has_interval]:
+        of = "" if len(without) == len(comparison.differences) else f" of {joined_names(list(dict.fromkeys(without)))}"
+        nothing = "" if of or comparison.verdict != "not resolved" else ", so nothing is resolved"
+        notes.append(f"No confidence interval{of} is known for one side{nothing}.")
     elif any(abs(d.ratio.value - 1) <= INDIFFERENCE for d in surely):
         notes.append(f"A difference within {INDIFFERENCE:.0%} is less than two runs of one server can differ by.")
     if (inside := comparison.inside_sla) in surely and inside is not None and inside.verdict == "not resolved":

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from frontier.client.engines import engine_of
 from frontier.core.decisions import Decision
 from frontier.core.load_flags import ERRORS
-from frontier.core.loads import setting
+from frontier.core.loads import Rate, setting
 from frontier.core.metrics import metric
 from frontier.core.pareto import knee
 from frontier.core.points import Point
@@ -104,6 +104,11 @@ class Diagnosis(HasSeries):
     settings: tuple[SettingDiagnosis, ...]
 
 
+def _knee(points: Sequence[Point]) -> int | None:
+    """The knee of the throughput; none at rates, where it follows from what is sent."""
+    return None if isinstance(points[0].concurrency, Rate) else knee(points)
+
+
 def diagnose(
     points: Sequence[Point],
     samples: Mapping[int, WindowData],
@@ -118,7 +123,7 @@ def diagnose(
         return None
     signs = [signs_of(point, samples[point.concurrency], settings) for point in mine]
     spoilt = (s.concurrency for s, p in zip(signs, mine, strict=True) if not p.valid and _outside(s, signs))
-    roles: dict[str, tuple[int | None, str | None]] = {"knee": (knee(mine), None)}
+    roles: dict[str, tuple[int | None, str | None]] = {"knee": (_knee(mine), None)}
     if decision is not None:
         failed = decision.judgement(decision.first_fail)
         roles["operating point"] = decision.concurrency, decision.binding

@@ -45,6 +45,7 @@ BATCHED_TOKENS = 8192
 """Token budget of a step, where none is known."""
 RUNNING = 1024
 """Requests that run at once, where no cap is known."""
+WITHOUT_RATE = "predict a copy of its config that has  concurrency: 1..128  in place of the rate"
 WHAT_IFS = ("hardware", "tp", "pp", "ep", "model", "precision", "kv_precision", "max_num_seqs", "isl", "osl")
 DENSE_LESS = 0.15
 """Share of the throughput predicted beyond the points that a model without experts lacks, where no
@@ -179,7 +180,7 @@ def require_closed_loop(config: Config) -> None:
     flight.
     """
     if config.open_loop:
-        raise UsageError("a rate is not predicted, only a concurrency", "predict with  --set rate=null")
+        raise UsageError("a rate is not predicted, only a concurrency", WITHOUT_RATE)
 
 
 def predict_config(config: Config, changes: Sequence[str] = (), efficiency: float = EFFICIENCY) -> list[Forecast]:
@@ -284,9 +285,9 @@ def predict_points(
     if every and not points:
         shape = every[0].shape
         what = f"{shape.label} is a {shape.kind}, and the model that is fitted to points knows one shape alone"
-        raise UsageError(what, "measure more settings, or predict without the points:  frontier predict CONFIG")
+        raise UsageError(what, "predict without the points:  frontier predict CONFIG")
     if any(point.shape.arrivals is not None for point in points):
-        raise UsageError("this run was measured at rates, and only a concurrency is predicted", "predict a config")
+        raise UsageError("this run was measured at rates, and only a concurrency is predicted", WITHOUT_RATE)
     fits = _fits(points)
     if not fits:
         raise UsageError(

@@ -58,7 +58,7 @@ def _block(forecast: Forecast, detail: Detail, width: int) -> list[RenderableTyp
     notes.append("TTFT and TPOT are means")
     waiting = [p for p in forecast.predictions if p.running < p.concurrency]
     if waiting:
-        most = format_number(math.floor(waiting[0].running))
+        most = f"{math.floor(waiting[0].running):,}"
         notes.append(f"only about {most} requests run at once; from there on the others wait")
     kept = [_sla_note(forecast.sla, " at best" if unmeasured else "")] if forecast.sla is not None else []
     rest = table.rest(width)

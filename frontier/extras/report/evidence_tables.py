@@ -71,7 +71,7 @@ def time_tables(points: Sequence[Point]) -> list[Table]:
             format_seconds(time.e2e),
             *(format_seconds(time.parts[name]) if name in time.parts else "–" for name in PART_WORDS),
             "–" if time.refused else unexplained_text(time),
-            format_number(time.requests),
+            _whole(time.requests),
             *([time.refused] if remarks else []),
         )
         for c, time in known
@@ -103,6 +103,11 @@ def _server(name: str, join: Callable[[Sequence[float]], float]) -> Callable[[Wi
     return read
 
 
+def _whole(value: float) -> str:
+    """A count: '1,024', not '3.00'."""
+    return f"{value:,.0f}"
+
+
 def _in_flight(sample: WindowData) -> float | None:
     """Mean number of requests in flight."""
     values = [float(v) for v in sample.in_flight if math.isfinite(v)]
@@ -115,8 +120,8 @@ CLIENT: tuple[Watched, ...] = (
     ("sends late, p99", _worst("send_late_p99"), format_seconds),
     ("client CPU, share of a core", _worst("cpu_share"), format_share),
     ("longest garbage collection", _worst("gc_pause_max"), format_seconds),
-    ("requests retried", _worst("resent"), format_number),
-    ("client processes", _worst("processes"), lambda v: f"{v:.0f}"),
+    ("requests retried", _worst("resent"), _whole),
+    ("client processes", _worst("processes"), _whole),
     ("their clocks known within", _worst("clock_bound"), format_seconds),
 )
 SERVER: tuple[Watched, ...] = (
@@ -124,12 +129,12 @@ SERVER: tuple[Watched, ...] = (
     ("waiting, mean", _server("num_requests_waiting", fmean), format_number),
     ("KV cache in use, mean", _server("kv_cache_usage_perc", fmean), format_share),
     ("KV cache in use, most", _server("kv_cache_usage_perc_max", max), format_share),
-    ("preemptions", _server("num_preemptions_total", sum), format_number),
+    ("preemptions", _server("num_preemptions_total", sum), _whole),
     FOUND_CACHED,
     SPECULATED,
 )
 GPUS: tuple[Watched, ...] = (
-    ("GPUs", _server("gpu_count", max), format_number),
+    ("GPUs", _server("gpu_count", max), _whole),
     ("power of all, mean", _server("gpu_power", fmean), lambda v: f"{format_number(v)} W"),
     ("clocks held down", _server("gpu_clocks_held", max), format_share),
     ("busy, mean", _server("gpu_utilization", fmean), format_share),

@@ -64,7 +64,7 @@ def _rows(users: Users) -> list[tuple[str, str]]:
         rows.append(("headroom", f"{more}: up to {_people(fleet.people)} on {fleet.replicas:,}"))
     load = f"{trimmed(format_number(shown.in_flight))} in flight on average, {_rate(shown.rate)}"
     waits = "" if shown.waiting is None else f"; {_share(shown.waiting)} wait for a slot"
-    rows.append(("each replica", load + waits))
+    rows.append(("a full replica", load + waits))  # with all the people that it serves at most
     if users.cost is not None:
         person = users.cost / (users.people or users.one.people)
         total = f"${users.cost:,.2f}/h for {count(users.replicas, 'replica')}"

@@ -7,7 +7,7 @@ limit.
 
 from dataclasses import replace
 
-from frontier.core.loads import setting
+from frontier.core.loads import SessionRate, bare, setting
 from frontier.core.points import Point
 from frontier.show.numbers import tightest_figure
 from frontier.show.picture.axes import metric_axis
@@ -40,9 +40,7 @@ def bounds_panel(view: View) -> Panel | None:
     values = [p.metrics[limit.metric].value for p in near]
     ends = [limit.promise * (1 - NEAR), limit.promise * (1 + NEAR)]
     x = metric_axis(limit.metric, [*values, *ends], [b for b in bounds if b is not None], (limit.promise,), view.gpus)
-    rows = Axis(
-        "", len(near) - 0.5, -0.5, ticks=tuple(range(len(near))), names=tuple(setting(p.concurrency) for p in near)
-    )
+    rows = Axis("", len(near) - 0.5, -0.5, ticks=tuple(range(len(near))), names=tuple(_row_name(p) for p in near))
     marks = [
         Mark(
             point.concurrency,
@@ -63,6 +61,12 @@ def bounds_panel(view: View) -> Panel | None:
     inside = (at, x.high) if x.rising_is_better else (x.low, at)
     region = (*inside, rows.high, rows.low)
     return Panel(title, x, rows, marks=tuple(marks), rules=(Rule("x", at),), region=region)
+
+
+def _row_name(point: Point) -> str:
+    """The load of a row; there is no room for 'sessions'."""
+    load = point.concurrency
+    return f"{bare(load)}/s" if isinstance(load, SessionRate) else setting(load)
 
 
 def _to_bound(value: float, bound: float | None, axis: Axis, *, inside: bool) -> Bar:
