@@ -67,21 +67,23 @@ class Machine(Restarting):
         return replace(measured, health=replace(measured.health, suspended=30.0)) if busy else measured
 
 
-def raced(text: str, path: Path, **machine: Any) -> tuple[Race, tuple[Variant, ...], float]:
+def raced(
+    text: str, path: Path, objective: str = "output_throughput", **machine: Any
+) -> tuple[Race, tuple[Variant, ...], float]:
     """A race in virtual time, with what a start of each server takes and differs by as in a
     family; on such a `Machine`.
     """
     config, variants = load_config(text, "s.yaml"), variants_of(text, "s.yaml")
-    rules = rules_of(config, "output_throughput")
+    rules = rules_of(config, objective)
     family = replace(draw(0), text=text)
     seconds = conducted(config, family, path, RaceCourse(variants, rules), Machine(config, **machine))
-    return read(text, path), variants, seconds
+    return read(text, path, objective), variants, seconds
 
 
-def read(text: str, path: Path) -> Race:
+def read(text: str, path: Path, objective: str = "output_throughput") -> Race:
     config, variants = load_config(text, "s.yaml"), variants_of(text, "s.yaml")
     lines = RunDirectory.read(path).journal_lines()
-    return race_of(config, variants, rules_of(config, "output_throughput"), load(path).histories, lines)
+    return race_of(config, variants, rules_of(config, objective), load(path).histories, lines)
 
 
 def words(race: Race, variants: tuple[Variant, ...]) -> str:
@@ -294,6 +296,12 @@ def test_the_interval_of_pairs_is_students() -> None:
 # ---- on servers
 
 
+def test_an_energy_that_nothing_tells_ends_the_race_after_two_looks_at_each(tmp_path: Path) -> None:
+    race, _, _ = raced(TWO, tmp_path / "run", objective="energy")
+    assert (outcome_of(race), exit_code(race)) == ("not measured", ExitCode.FAILED)
+    assert [len(runner.history) for runner in race.runners] == [2, 2]
+
+
 @pytest.mark.process
 def test_a_sweep_names_the_race_and_a_race_what_it_needs(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
@@ -309,6 +317,9 @@ def test_a_sweep_names_the_race_and_a_race_what_it_needs(tmp_path: Path) -> None
         path.write_text(text)
         refused = frontier("tune", path, cwd=tmp_path)
         assert (refused.code, word in refused.err) == (2, True)
+    path.write_text(f"{HEAD}{ENGINE}{{max_num_seqs: [12, 40]}}}}\n")
+    refused = frontier("tune", path, "--objective", "cost", cwd=tmp_path)
+    assert (refused.code, "price" in refused.err) == (2, True)
 
 
 def started(tmp_path: Path, budget: str = "") -> Path:

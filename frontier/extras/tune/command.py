@@ -22,6 +22,7 @@ from frontier.cli.common import (
 )
 from frontier.cli.consent import consent_to_sweep
 from frontier.core.errors import ExitCode, UsageError
+from frontier.core.metrics import metric
 from frontier.core.units import count
 from frontier.show.verbosity import Detail
 
@@ -92,11 +93,11 @@ def command(
     some = [Setting(said, f"deployments.0.{ONLY}", json.dumps(only))] if only else []
     request = read_request(config_file, output, settings, None, NO_PROOFS, some)
     variants = variants_of(request.text, str(config_file))
-    _require_race(request, variants)
+    objective = objective or OBJECTIVES[0]
+    _require_race(request, variants, objective)
     if dry_run:
         return _print_plan(request, variants, options.as_json)
     consent_to_sweep(config_file, request.config)
-    objective = objective or OBJECTIVES[0]
     path, rules = request.directory(), rules_of(request.config, objective)
     with open_run(path, request.config, request.text, {"config_file": str(config_file)}) as run:
         note(f"run  {run.path}")
@@ -129,7 +130,8 @@ def _conclude(
             say(f"{runner.series.deployment}: {runner.gone}")
     if end == "budget":
         say(f"the budget ended the race; with a larger one it goes on:\n  {request.again} --set budget.time=TIME")
-    if (outcome := outcome_of(race)) in ("not proven", "not measured"):
+    outcome = outcome_of(race)
+    if outcome in ("not proven", "not measured") and any(runner.gone is None for runner in race.runners):
         again = request.command(Path(f"{path}-2"))
         say(f"to race anew, where this machine and the server have nothing else to do:\n  {again}")
     if outcome != "not measured":
@@ -137,8 +139,8 @@ def _conclude(
     return exit_code(race)
 
 
-def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]") -> None:
-    """UsageError where the config has no race in it."""
+def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", objective: str) -> None:
+    """UsageError where the config has no race for the objective in it."""
     config = request.config
     if not variants:
         raise UsageError(f"{request.file} varies nothing", _LIKE_THIS)
@@ -149,6 +151,8 @@ def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]") -> N
         raise UsageError(what, "keep one of them, or mix them with  traffic:")
     if config.open_loop:
         raise UsageError("a race is about requests in flight, and the config has rates", "leave out  rate:")
+    if metric(objective).needs == "price" and config.deployments[0].price is None:
+        raise UsageError(f"the objective {objective} needs a price", "write  price: $12/h  for the whole deployment")
 
 
 def _plan_text(request: "SweepRequest", variants: "tuple[Variant, ...]") -> str:

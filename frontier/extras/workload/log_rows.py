@@ -7,6 +7,7 @@ of OpenTelemetry, Azure, BurstGPT, Mooncake, Bailian and OpenAI's usage object g
 named.
 """
 
+import codecs
 import csv
 import gzip
 import hashlib
@@ -201,7 +202,7 @@ def _mappings(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Ma
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:
-    return iter(lambda: file.readline(_LONGEST_LINE), b"")
+    return iter(lambda: file.readline(_LONGEST_LINE).removeprefix(codecs.BOM_UTF8), b"")
 
 
 def _json_lines(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
@@ -241,7 +242,7 @@ def _table(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
     csv.field_size_limit(_LONGEST_LINE)
     try:
         reader = csv.reader(lines)
-        heads = [head.strip().removeprefix("\ufeff") for head in next(reader, [])]
+        heads = [head.strip() for head in next(reader, [])]
         for cells in reader:
             yield dict(zip(heads, cells, strict=False))
     except csv.Error as error:

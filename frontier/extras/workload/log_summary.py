@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
+import yaml
 
 from frontier.client.secrets import looks_like_a_key, looks_random
 from frontier.core.errors import MeasurementError, UsageError
@@ -220,7 +221,7 @@ def summary(
         if row.kind is not None and (row.kind in kinds or len(kinds) < 1_000):
             kinds[row.kind] += 1
         if row.cached is not None:
-            cached, cached_of = cached + row.cached, cached_of + row.isl
+            cached, cached_of = cached + min(row.cached, row.isl), cached_of + row.isl
         sample.add(row._replace(cached=reuse.add(row)) if row.blocks else row)
     kept = sample.rows
     if not kept:
@@ -270,7 +271,7 @@ def _running(kept: Sequence[LogRow], arrivals: ArrivalFacts | None) -> Figure | 
     if arrivals is None or len(times) < 2:
         return None
     mean, error = (arrivals.busiest * float(x) for x in (times.mean(), 1.96 * times.std() / len(times) ** 0.5))
-    return Figure(mean, mean - error, mean + error, len(times))
+    return Figure(mean, max(0.0, mean - error), mean + error, len(times))
 
 
 def _classes(
@@ -305,5 +306,6 @@ def _class_names(kinds: Mapping[str, int]) -> dict[str, str]:
     for i, kind in enumerate(common, 1):
         name = kind.strip().replace(" ", "_")
         sound = CLASS_NAME.fullmatch(name) and name not in (*TURN_CLASSES, "other", *names.values())
+        sound = sound and yaml.safe_load(name) == name  # on and null are no texts
         names[kind] = name if sound and not looks_like_a_key(kind) and not looks_random(kind) else f"class_{i}"
     return names
