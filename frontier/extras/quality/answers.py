@@ -29,7 +29,7 @@ from frontier.config.schema import Config
 from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.shapes import Shape
-from frontier.core.units import format_elapsed
+from frontier.core.units import format_bytes, format_elapsed
 from frontier.extras.quality.replies import GreedyReplies, GreedyReply
 from frontier.run import Run
 from frontier.sweep.given_files import read_prompts
@@ -89,9 +89,13 @@ class Scorer:
         if done.returncode != 0:
             words = self.secrets.last_said(done.stderr.decode(errors="replace")) or "it said nothing"
             what = f"the scorer ended with status {done.returncode}: {words}"
-            raise MeasurementError(what, f'try it by itself:  echo \'{{"answer": "yes"}}\' | {self.command}')
+            row = '{"id": "1.1", "prompt": "", "answer": "yes", "reference": null}'
+            raise MeasurementError(what, f"try it by itself:  echo '{row}' | {self.command}")
         lines = done.stdout.decode(errors="replace").removesuffix("\n").split("\n") if done.stdout else []
-        if len(lines) != len(answers) or len(done.stdout) >= most:
+        if len(done.stdout) >= most:  # of which the last are here
+            what = f"the scorer printed {format_bytes(most)} or more for {len(answers):,} answers"
+            raise MeasurementError(what, _HINT)
+        if len(lines) != len(answers):
             raise MeasurementError(f"the scorer printed {len(lines):,} lines for {len(answers):,} answers", _HINT)
         return [self._score(line, number) for number, line in enumerate(lines, 1)]
 
