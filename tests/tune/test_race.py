@@ -23,7 +23,7 @@ from frontier.extras.tune.course import RaceCourse, _starts, race_of, rules_of
 from frontier.extras.tune.gain import SPENT, reach_of
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.runner import AT_MOST
-from frontier.extras.tune.tune_text import answer_text, effects, exit_code, outcome_of, race_json, race_text
+from frontier.extras.tune.tune_text import answer_text, claim_text, effects, exit_code, outcome_of, race_json, race_text
 from frontier.extras.tune.variants import Variant, variants_of
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
@@ -294,6 +294,33 @@ def test_the_interval_of_pairs_is_students() -> None:
 
 
 # ---- on servers
+
+
+def not_started(variant: Variant) -> dict[str, str]:
+    """The line of a journal for a server that did not start."""
+    reason = f"{variant.name} ended with status 3 after 1 s; its last lines:\n  no memory"
+    return {"event": "given_up", "deployment": variant.name, "cause": "never_came_up", "reason": reason}
+
+
+def test_a_race_of_which_no_server_starts_is_not_measured() -> None:
+    config, variants = load_config(TWO, "s.yaml"), variants_of(TWO, "s.yaml")
+    rules = rules_of(config, "output_throughput")
+    race = race_of(config, variants, rules, {}, [not_started(variant) for variant in variants])
+    assert (outcome_of(race), exit_code(race)) == ("not measured", ExitCode.FAILED)
+    assert [v["reason"].count("no memory") for v in race_json(race, variants)["variants"]] == [1, 1]
+    assert_golden_row("answers", words(race, variants))
+
+
+def test_a_baseline_that_does_not_start_is_said_to_and_not_to_keep_no_load(
+    capped: tuple[Race, tuple[Variant, ...], str, Path],
+) -> None:
+    _, variants, text, path = capped
+    config, lines = load_config(text, "s.yaml"), RunDirectory.read(path).journal_lines()
+    others = {s: h for s, h in load(path).histories.items() if s.deployment != variants[0].name}
+    rules = rules_of(config, "output_throughput")
+    race = race_of(config, variants, rules, others, [*lines, not_started(variants[0])])
+    assert (outcome_of(race), exit_code(race)) == ("only", ExitCode.YES)
+    assert f"{variants[0].name}, the baseline, did not start: " in claim_text(race)
 
 
 def test_an_energy_that_nothing_tells_ends_the_race_after_two_looks_at_each(tmp_path: Path) -> None:

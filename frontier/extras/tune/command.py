@@ -118,7 +118,7 @@ def _conclude(
     """Print what the race shows, however it ended; the exit code."""
     from frontier.extras.tune.tune_text import exit_code, outcome_of, race_json, race_text
 
-    if any(runner.history for runner in race.runners):
+    if end != "interrupted" or any(runner.history for runner in race.runners):
         decide = _to_decide(request, race)
         text = functools.partial(race_text, detail=options.detail, **layout())
         answer(race_json(race, variants, decide) if options.as_json else text(race, variants, decide))
@@ -130,10 +130,13 @@ def _conclude(
             say(f"{runner.series.deployment}: {runner.gone}")
     if end == "budget":
         say(f"the budget ended the race; with a larger one it goes on:\n  {request.again} --set budget.time=TIME")
-    outcome = outcome_of(race)
-    if outcome in ("not proven", "not measured") and any(runner.gone is None for runner in race.runners):
+    if (outcome := outcome_of(race)) in ("not proven", "not measured"):
         again = request.command(Path(f"{path}-2"))
-        say(f"to race anew, where this machine and the server have nothing else to do:\n  {again}")
+        none_left = all(runner.gone is not None for runner in race.runners)
+        where = (
+            "once they can be measured" if none_left else "where this machine and the server have nothing else to do"
+        )
+        say(f"to race anew, {where}:\n  {again}")
     if outcome != "not measured":
         _draw(path, race, options.as_json)
     return exit_code(race)

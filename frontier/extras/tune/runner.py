@@ -120,6 +120,8 @@ class Runner:
 
     def proof(self) -> Ask | Done:
         """The next trial of its search for a setting that is proven, or how that ended."""
+        if not self.history:
+            return Done("it was not measured")
         stands = [k.concurrency for k in self.known.candidates if k.verdict is Verdict.MEETS]
         proven = max((c for c in stands if self.known.stands(c) is Verdict.MEETS), default=None)
         if proven is not None:
