@@ -254,6 +254,7 @@ def test_a_server_without_requests_and_one_without_metrics(server: str, tmp_path
         ["http://h/metrics", "--replay", "kept.jsonl"],
         ["--prometheus", "http://h", "--to", "2026-11-24"],
         ["http://h/metrics?key=1"],
+        ["http://h/metrics", "--match", 'model_name="llama"'],
         ["http://h/metrics", "--over", "0s"],
         ["--prometheus", "http://h", "--range", "0d"],
         ["--prometheus", "http://h", "--range", "soon"],
@@ -304,6 +305,19 @@ def test_a_replay_of_too_few_requests_is_refused_before_it_is_written(words: lis
     said = frontier("workload", "access.jsonl", "--replay", "kept.jsonl", *words, cwd=tmp_path)
     assert said.code == 2, said.err
     assert not (tmp_path / "kept.jsonl").exists()
+
+
+def test_what_is_kept_of_a_log_has_room_in_the_context(tmp_path: Path) -> None:
+    rows = [row | {"session_id": f"s{i % 50}"} for i, row in enumerate(logs.rows(400))]
+    logs.write(tmp_path / "access.jsonl", rows)
+    for option in ("--replay", "--sessions"):
+        said = frontier("workload", "access.jsonl", option, "kept.jsonl", "--context", "1000", cwd=tmp_path)
+        assert said.code == 0, said.err
+        assert "cut to it" in said.err
+        kept = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
+        lengths = [[(t["new"], t["out"]) for t in k["turns"]] for k in kept if "turns" in k]
+        lengths += [[(k["input_length"], k["output_length"])] for k in kept if "turns" not in k]
+        assert max(sum(map(sum, turns)) for turns in lengths) == 1_000
 
 
 def test_a_replay_plays_each_arrival_with_its_own_lengths(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from frontier.client.secrets import looks_like_a_key, looks_random
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.length_pairs import RequestLengths
 from frontier.core.metrics import CLASS_NAME, TURN_CLASSES
-from frontier.core.units import format_elapsed
+from frontier.core.units import format_elapsed, format_share
 from frontier.extras.workload.arrival_files import EQUAL
 from frontier.extras.workload.dispersion import dispersion_of
 from frontier.extras.workload.log_rows import BLOCK, LogRow, name_hash
@@ -262,7 +262,7 @@ def _notes(sample: Sample, kept: Sequence[LogRow], failed: int, cut: float, coun
             "an hour that it ran through twice has the requests of both."
         )
     if cut:
-        yield f"{cut * 100:.2g} % of the requests are longer than the context, and are cut to it."
+        yield f"{format_share(cut)} of the requests are longer than the context, and are cut to it."
 
 
 def _running(kept: Sequence[LogRow], arrivals: ArrivalFacts | None) -> Figure | None:
