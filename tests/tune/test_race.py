@@ -19,6 +19,7 @@ from frontier.core.decisions import Verdict
 from frontier.core.difference import in_pairs
 from frontier.core.errors import ExitCode
 from frontier.core.trials import Measurement, Phase, Trial
+from frontier.extras.tune.command import raised as raised_by
 from frontier.extras.tune.course import RaceCourse, _starts, race_of, rules_of
 from frontier.extras.tune.gain import SPENT, reach_of
 from frontier.extras.tune.race import Race
@@ -294,6 +295,12 @@ def test_the_interval_of_pairs_is_students() -> None:
 
 
 # ---- on servers
+
+
+@pytest.mark.parametrize("budget", [{"time": "1h"}, {"requests": 900}, {"tokens": 5_000, "until": "07:00"}])
+def test_a_race_that_the_budget_ended_names_each_part_of_it(budget: dict[str, Any]) -> None:
+    config = load_config(f"budget: {json.dumps(budget)}\n{TWO}", "s.yaml")
+    assert re.findall(r"--set budget[.](\w+)=", raised_by(config)) == list(budget)
 
 
 def not_started(variant: Variant) -> dict[str, str]:

@@ -28,6 +28,7 @@ from frontier.show.verbosity import Detail
 
 if TYPE_CHECKING:
     from frontier.cli.sweep_request import SweepRequest
+    from frontier.config import Config
     from frontier.extras.tune.race import Race
     from frontier.extras.tune.variants import Variant
     from frontier.sweep.conductor import SweepEnd
@@ -129,7 +130,7 @@ def _conclude(
         if runner.gone is not None and "\n" in runner.gone:
             say(f"{runner.series.deployment}: {runner.gone}")
     if end == "budget":
-        say(f"the budget ended the race; with a larger one it goes on:\n  {request.again} --set budget.time=TIME")
+        say(f"the budget ended the race; with a larger one it goes on:\n  {request.again}{raised(request.config)}")
     if (outcome := outcome_of(race)) in ("not proven", "not measured"):
         again = request.command(Path(f"{path}-2"))
         none_left = all(runner.gone is not None for runner in race.runners)
@@ -140,6 +141,12 @@ def _conclude(
     if outcome != "not measured":
         _draw(path, race, options.as_json)
     return exit_code(race)
+
+
+def raised(config: "Config") -> str:
+    """The options that raise each part of a budget: ' --set budget.requests=REQUESTS'."""
+    parts = (part for part, value in config.budget.model_dump().items() if value is not None)
+    return "".join(f" --set budget.{part}={part.upper()}" for part in parts)
 
 
 def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", objective: str) -> None:
