@@ -194,6 +194,21 @@ def test_rows_that_failed_are_counted(tmp_path: Path) -> None:
     assert any("10 rows" in note for note in workload.notes)
 
 
+@pytest.mark.parametrize(("every", "note"), [(1, "None of its requests"), (4, "25 of its requests")])
+def test_times_that_cannot_be_read_are_said(every: int, note: str, tmp_path: Path) -> None:
+    rows = [
+        row | ({"startTime": "24/Nov/2025:16:00"} if i % every == 0 else {}) for i, row in enumerate(logs.rows(100))
+    ]
+    workload = read(logs.write(tmp_path / "log.jsonl", rows))
+    assert [note in said for said in workload.notes] == [True]
+
+
+def test_a_first_token_after_the_end_is_in_another_unit(tmp_path: Path) -> None:
+    rows = [{"prompt_tokens": 9, "completion_tokens": 5, "latency": 2.0, "ttft": ttft} for ttft in (250, 0.25, 2.1)]
+    path = logs.write(tmp_path / "log.jsonl", rows)
+    assert [row and row.ttft for row in log_rows(path, given_columns(None))] == [None, 0.25, 2.1]
+
+
 def test_a_sample_is_of_names_and_not_of_places() -> None:
     one, other = Sample(500), Sample(500)
     rows = [LogRow(None, i + 1, 1, name=f"r{i}") for i in range(10_000)]
@@ -272,7 +287,7 @@ def test_lines_that_are_no_json_are_counted_as_left_out(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("head", ["", "timestamp,prompt_tokens,completion_tokens\n"])
 def test_a_byte_order_mark_begins_no_other_format(head: str, tmp_path: Path) -> None:
-    row = "0,50,7\n" if head else '{"prompt_tokens": 50, "completion_tokens": 7}\n'
+    row = "0,50,7\n" if head else '{"time": 0, "prompt_tokens": 50, "completion_tokens": 7}\n'
     (tmp_path / "log").write_text(head + row * 3, encoding="utf-8-sig")
     found = read(tmp_path / "log")
     assert (found.requests, found.mean(0), found.notes) == (3, 50, ())

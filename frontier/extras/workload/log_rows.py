@@ -57,6 +57,8 @@ BLOCK = 512
 """Tokens of a block that a hash of a Mooncake trace stands for."""
 FINER_BLOCK = 16
 """Tokens of a block that a hash of a Bailian trace stands for."""
+_CLOCKS = 1.1
+"""How much longer than a request the time to its first token may be, by two clocks."""
 _LOOK = 1_000
 """Rows within which one has to have both lengths: a log may begin with other lines."""
 _BATCH = 8_192
@@ -144,6 +146,8 @@ def _request(row: Mapping[str, Any], names: Mapping[str, str]) -> LogRow | None:
     begun, end, first = (seconds_of(values.get(what), scale) for what in ("time", "end", "first"))
     ttft = _elapsed(values.get("ttft"), names.get("ttft", "")) or _between(begun, first)
     e2e = _elapsed(values.get("latency"), names.get("latency", "")) or _between(begun, end)
+    if ttft is not None and e2e is not None and ttft > _CLOCKS * e2e:
+        ttft = None  # in another unit, which nothing tells
     texts = (values.get(what) for what in ("session", "id", "class"))
     session, name, kind = (None if text is None else str(text)[:200] for text in texts)
     blocks, step = values.get("blocks"), BLOCK // FINER_BLOCK if bailian else 1

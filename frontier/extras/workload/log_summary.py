@@ -255,6 +255,11 @@ def _notes(sample: Sample, kept: Sequence[LogRow], failed: int, cut: float, coun
         yield f"Lengths and latencies are of {len(kept):,} of its requests, taken by a hash of their names."
     if failed:
         yield f"{failed:,} rows without two lengths are left out: they failed, or are no requests."
+    timeless = sample.seen - sum(counts.hours.values())
+    if timeless == sample.seen:
+        yield "None of its requests has a time that can be read, so their rate is not known."
+    elif timeless:
+        yield f"{timeless:,} of its requests have no time that can be read: the rate is without them."
     if counts.backwards:
         times = "once" if counts.backwards == 1 else f"{counts.backwards:,} times"
         yield (
