@@ -128,8 +128,11 @@ def quality_checks(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, in
     points = [d for d in run.solve([limit for limit in limits if limit.metric != "quality"]) if d.deployment in asked]
     if missing := [d.series.label(keep_shape=True) for d in points if d.concurrency is None]:
         raise UsageError(f"{missing[0]} has no operating point to check it at", "see why with  frontier solve")
-    # The same number for all, also where they are asked one after another.
-    number = max(ROUNDS * max(run.config.concurrency) // PASSES, *(each.prompts for each in wanted))
+    # The same number for all, also where they are asked one after another: of settings that no list
+    # names, as the scan found them, the next power of two.
+    found = (2 ** (d.concurrency - 1).bit_length() for d in points if d.concurrency is not None)
+    most = max(found, default=1) if run.config.auto else max(run.config.concurrency)
+    number = max(ROUNDS * most // PASSES, *(each.prompts for each in wanted))
     return [(decision, number) for decision in points]
 
 
