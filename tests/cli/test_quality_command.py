@@ -87,6 +87,12 @@ def test_it_is_then_an_axis_a_column_and_a_limit(asked: tuple[Path, Said]) -> No
     assert_golden_row("messages", again.error)
 
 
+def test_a_check_of_quality_is_no_hold(tmp_path: Path) -> None:
+    made(tmp_path, STATED)
+    said = frontier("verify", "run", "--quality", "--for", "1h", cwd=tmp_path, here=True)
+    assert (2, True) == (said.code, "--for" in said.error)
+
+
 @pytest.mark.process
 def test_a_picture_has_all_deployments_and_the_frontier_over_them(asked: tuple[Path, Said]) -> None:
     cwd, _ = asked

@@ -136,6 +136,7 @@ KEYS = [
     ("stop: ./down.sh", 1),
     ("start: [vllm, serve]", 8),
     ("on_finish: {within: 5s}", 12),
+    ("on_finish: [./notify.sh]", 12),
     ("on_finish: https://hooks.slack.com/services/T0/B0/a1B2c3D4e5F6g7H8i9J0k1L2", 12),
     ("backend: sim", 1),
     ("isl: 5", 1),

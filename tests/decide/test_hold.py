@@ -80,13 +80,13 @@ def run(swept: Path, tmp_path: Path) -> Run:
     return load(tmp_path / "run")
 
 
-def held(run, backend, duration):
+def held(run, backend, duration, limits=None):
     (decision,) = run.solve()
     assert decision.concurrency == 2
 
     async def go():
         with RunDirectory.open_to_verify(run.path) as store:
-            plan = begun(store, decision, run.config.limits, duration)
+            plan = begun(store, decision, limits or run.config.limits, duration)
             return await hold(Sender(run, backend, store, lambda _: None, asyncio.Event()), plan, lambda _: None)
 
     return asyncio.run(go())
@@ -123,6 +123,24 @@ def test_a_hold_that_was_stopped_goes_on_and_one_that_is_over_begins_anew(run):
     again = held(run, Slows(run, 1.0, math.inf, 1_790_002_000.0), 120.0)
     assert again.plan.hold != whole.plan.hold
     assert again.windows[0].begun == pytest.approx(1_790_002_000.0, abs=60)
+
+
+def test_windows_that_were_counted_by_other_limits_are_no_part_of_a_hold(run):
+    first = Slows(run, 1.0, math.inf)
+    first.stops = 3
+    held(run, first, 120.0)
+    tight = [dataclasses.replace(limit, promise=limit.promise / 1000) for limit in run.config.limits]
+    whole = held(run, Slows(run, 1.0, math.inf, 1_790_001_000.0), 120.0, tight)
+    assert whole.windows[0].begun >= 1_790_001_000.0
+    assert {1.0} == {share.value for share in whole.shares if share.limit.of.p is not None}
+
+
+def test_a_hold_that_was_cut_off_names_the_command_that_goes_on(run, monkeypatch):
+    (decision,) = run.solve()
+    cut = judge(Plan(decision, run.config.limits, 60.0, "hold #1"), [])
+    monkeypatch.setattr("frontier.cli.verify.send", lambda *_: cut)
+    done = command("verify", str(run.path), "--for", "1min", cwd=run.path.parent, here=True)
+    assert "--for 1min" in done.out
 
 
 def test_a_limit_of_a_class_is_a_share_of_the_requests_of_that_class():

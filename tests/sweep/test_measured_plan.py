@@ -123,3 +123,11 @@ def test_it_is_a_part_of_the_dry_run(tmp_path: Path) -> None:
     for more in ((), ("--dry-run", "--prove", "8")):
         refused = frontier("sweep", "sweep.yaml", "--measure", *more, cwd=tmp_path, here=True)
         assert (2, "") == (refused.code, refused.out)
+
+
+def test_where_no_trial_is_finished_the_config_is_probed(tmp_path: Path) -> None:
+    (tmp_path / "dead.yaml").write_text(
+        "endpoint: http://127.0.0.1:1/v1\nmodel: m\nshapes: [8/8]\nsla: {p90_ttft: 1s}\n"
+    )
+    said = frontier("sweep", "dead.yaml", "--dry-run", "--measure", cwd=tmp_path)
+    assert (said.code, "frontier probe dead.yaml" in said.err) == (5, True)

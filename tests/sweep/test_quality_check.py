@@ -14,6 +14,7 @@ from aiohttp import web
 
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
+from frontier.config import load_config
 from frontier.core.decisions import Decision, Verdict
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.shapes import Shape
@@ -212,6 +213,14 @@ deployments:
 - {name: a, simulator: {step_base: 4ms}}
 - {name: b, quality: {reference: a}, simulator: {step_base: 4ms}}
 """
+
+
+@pytest.mark.parametrize(("listed", "prompts"), [("auto", 2 * 256), ("[1, 300]", 2 * 300)])
+def test_each_request_in_flight_has_four_rounds(listed: str, prompts: int) -> None:
+    text = CONFIG.replace("[1, 4]", listed).replace("refine: 0\n", "")
+    points = [dataclasses.replace(DECISION, deployment=name, concurrency=c) for name, c in (("a", 130), ("b", 200))]
+    run: Any = SimpleNamespace(config=load_config(text, "s.yaml"), solve=lambda _: points)
+    assert {prompts} == {number for _, number in answers.quality_checks(run, ())}
 
 
 def test_what_is_not_ready_for_it_is_refused(tmp_path: Path) -> None:

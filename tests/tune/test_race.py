@@ -19,11 +19,12 @@ from frontier.core.decisions import Verdict
 from frontier.core.difference import in_pairs
 from frontier.core.errors import ExitCode
 from frontier.core.trials import Measurement, Phase, Trial
+from frontier.extras.tune.command import raised as raised_by
 from frontier.extras.tune.course import RaceCourse, _starts, race_of, rules_of
 from frontier.extras.tune.gain import SPENT, reach_of
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.runner import AT_MOST
-from frontier.extras.tune.tune_text import answer_text, effects, exit_code, outcome_of, race_json, race_text
+from frontier.extras.tune.tune_text import answer_text, claim_text, effects, exit_code, outcome_of, race_json, race_text
 from frontier.extras.tune.variants import Variant, variants_of
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
@@ -67,21 +68,23 @@ class Machine(Restarting):
         return replace(measured, health=replace(measured.health, suspended=30.0)) if busy else measured
 
 
-def raced(text: str, path: Path, **machine: Any) -> tuple[Race, tuple[Variant, ...], float]:
+def raced(
+    text: str, path: Path, objective: str = "output_throughput", **machine: Any
+) -> tuple[Race, tuple[Variant, ...], float]:
     """A race in virtual time, with what a start of each server takes and differs by as in a
     family; on such a `Machine`.
     """
     config, variants = load_config(text, "s.yaml"), variants_of(text, "s.yaml")
-    rules = rules_of(config, "output_throughput")
+    rules = rules_of(config, objective)
     family = replace(draw(0), text=text)
     seconds = conducted(config, family, path, RaceCourse(variants, rules), Machine(config, **machine))
-    return read(text, path), variants, seconds
+    return read(text, path, objective), variants, seconds
 
 
-def read(text: str, path: Path) -> Race:
+def read(text: str, path: Path, objective: str = "output_throughput") -> Race:
     config, variants = load_config(text, "s.yaml"), variants_of(text, "s.yaml")
     lines = RunDirectory.read(path).journal_lines()
-    return race_of(config, variants, rules_of(config, "output_throughput"), load(path).histories, lines)
+    return race_of(config, variants, rules_of(config, objective), load(path).histories, lines)
 
 
 def words(race: Race, variants: tuple[Variant, ...]) -> str:
@@ -294,6 +297,45 @@ def test_the_interval_of_pairs_is_students() -> None:
 # ---- on servers
 
 
+@pytest.mark.parametrize("budget", [{"time": "1h"}, {"requests": 900}, {"tokens": 5_000, "until": "07:00"}])
+def test_a_race_that_the_budget_ended_names_each_part_of_it(budget: dict[str, Any]) -> None:
+    config = load_config(f"budget: {json.dumps(budget)}\n{TWO}", "s.yaml")
+    assert re.findall(r"--set budget[.](\w+)=", raised_by(config)) == list(budget)
+
+
+def not_started(variant: Variant) -> dict[str, str]:
+    """The line of a journal for a server that did not start."""
+    reason = f"{variant.name} ended with status 3 after 1 s; its last lines:\n  no memory"
+    return {"event": "given_up", "deployment": variant.name, "cause": "never_came_up", "reason": reason}
+
+
+def test_a_race_of_which_no_server_starts_is_not_measured() -> None:
+    config, variants = load_config(TWO, "s.yaml"), variants_of(TWO, "s.yaml")
+    rules = rules_of(config, "output_throughput")
+    race = race_of(config, variants, rules, {}, [not_started(variant) for variant in variants])
+    assert (outcome_of(race), exit_code(race)) == ("not measured", ExitCode.FAILED)
+    assert [v["reason"].count("no memory") for v in race_json(race, variants)["variants"]] == [1, 1]
+    assert_golden_row("answers", words(race, variants))
+
+
+def test_a_baseline_that_does_not_start_is_said_to_and_not_to_keep_no_load(
+    capped: tuple[Race, tuple[Variant, ...], str, Path],
+) -> None:
+    _, variants, text, path = capped
+    config, lines = load_config(text, "s.yaml"), RunDirectory.read(path).journal_lines()
+    others = {s: h for s, h in load(path).histories.items() if s.deployment != variants[0].name}
+    rules = rules_of(config, "output_throughput")
+    race = race_of(config, variants, rules, others, [*lines, not_started(variants[0])])
+    assert (outcome_of(race), exit_code(race)) == ("only", ExitCode.YES)
+    assert f"{variants[0].name}, the baseline, did not start: " in claim_text(race)
+
+
+def test_an_energy_that_nothing_tells_ends_the_race_after_two_looks_at_each(tmp_path: Path) -> None:
+    race, _, _ = raced(TWO, tmp_path / "run", objective="energy")
+    assert (outcome_of(race), exit_code(race)) == ("not measured", ExitCode.FAILED)
+    assert [len(runner.history) for runner in race.runners] == [2, 2]
+
+
 @pytest.mark.process
 def test_a_sweep_names_the_race_and_a_race_what_it_needs(tmp_path: Path) -> None:
     path = tmp_path / "t.yaml"
@@ -309,6 +351,9 @@ def test_a_sweep_names_the_race_and_a_race_what_it_needs(tmp_path: Path) -> None
         path.write_text(text)
         refused = frontier("tune", path, cwd=tmp_path)
         assert (refused.code, word in refused.err) == (2, True)
+    path.write_text(f"{HEAD}{ENGINE}{{max_num_seqs: [12, 40]}}}}\n")
+    refused = frontier("tune", path, "--objective", "cost", cwd=tmp_path)
+    assert (refused.code, "price" in refused.err) == (2, True)
 
 
 def started(tmp_path: Path, budget: str = "") -> Path:

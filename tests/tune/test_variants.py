@@ -108,6 +108,18 @@ MISTAKES = {
     "only one that is none": ("- {name: v, start: 's {x}', vary: {x: [1, 2]}, only: [v-x1, v-x3]}\n", (5, 54)),
     "only one that is no name": ("- {name: v, start: 's {x}', vary: {x: [1, 2]}, only: [{v-x1: 1}]}\n", (5, 54)),
     "a name that is a list": ("- {name: v, start: 's {x}', variants: [{name: [a], x: 1}, {name: b, x: 2}]}\n", (5, 40)),
+    "two of one name": ("- {name: v, start: 's {x}', variants: [{name: a, x: 1}, {name: a, x: 2}]}\n", (5, 64)),
+    "a name that is nothing": (
+        "- {name: v, start: 's {x}', variants: [{name: null, x: 1}, {name: b, x: 2}]}\n",
+        (5, 40),
+    ),
+    "a name twice in vary": ("- {name: v, start: 's {x}', vary: {x: [1, 2], x: [3, 4]}}\n", (5, 47)),
+    "a name twice in a variant": (
+        "- {name: v, start: 's {x}', variants: [{name: a, x: 1, x: 2}, {name: b, x: 2}]}\n",
+        (5, 56),
+    ),
+    "vary twice": ("- {name: v, start: 's {x}', vary: {x: [1, 2]}, vary: {x: [3, 4]}}\n", (5, 48)),
+    "start twice": ("- {name: v, start: 's {x}', vary: {x: [1, 2]}, start: 'r {x}'}\n", (5, 48)),
     "control characters": ('- {name: v, start: "s {x}", vary: {x: [1, "\\a"]}}\n', (5, 43)),
 }
 

@@ -108,6 +108,15 @@ def test_a_counter_that_began_anew_counts_from_there() -> None:
     assert found.mean(0) == pytest.approx((10 * 100 + 25 * 400) / 35, rel=0.01)
 
 
+def test_a_page_without_counters_is_no_restart() -> None:
+    increases = Increases()
+    for reading in ([100] * 40, None, [100] * 50):
+        series = {} if reading is None else dict.fromkeys(NAMES["vllm"], buckets(reading))
+        increases.add(read(text(series)))
+    assert workload_of("server", increases.grown, 60.0, None).requests == 10
+    assert not increases.restarted
+
+
 def test_a_sum_of_times_that_falls_is_no_restart() -> None:
     name, increases = "vllm:e2e_request_latency_seconds", Increases()
     steps = []

@@ -155,6 +155,13 @@ def test_classes_are_a_mix_and_a_name_that_is_none_becomes_a_number(tmp_path: Pa
     assert config.shapes[0].classes == ("chat", "class_2")
 
 
+@pytest.mark.parametrize("kind", ["null", "on", "No", "true", True])
+def test_a_class_that_yaml_reads_as_no_text_becomes_a_number(kind: object, tmp_path: Path) -> None:
+    rows = [row | {"class": kind if i % 3 else "chat"} for i, row in enumerate(logs.rows(90))]
+    config = load_config(config_text(read(logs.write(tmp_path / "log.jsonl", rows))), "sweep.yaml")
+    assert config.shapes[0].classes == ("class_1", "chat")
+
+
 def test_the_busiest_hour_and_its_bursts() -> None:
     counts, rng = ArrivalCounts(), random.Random(1)
     for hour, rate in enumerate((1.0, 4.0, 1.0)):
@@ -185,6 +192,21 @@ def test_rows_that_failed_are_counted(tmp_path: Path) -> None:
     workload = read(logs.write(tmp_path / "log.jsonl", rows))
     assert workload.requests == 90
     assert any("10 rows" in note for note in workload.notes)
+
+
+@pytest.mark.parametrize(("every", "note"), [(1, "None of its requests"), (4, "25 of its requests")])
+def test_times_that_cannot_be_read_are_said(every: int, note: str, tmp_path: Path) -> None:
+    rows = [
+        row | ({"startTime": "24/Nov/2025:16:00"} if i % every == 0 else {}) for i, row in enumerate(logs.rows(100))
+    ]
+    workload = read(logs.write(tmp_path / "log.jsonl", rows))
+    assert [note in said for said in workload.notes] == [True]
+
+
+def test_a_first_token_after_the_end_is_in_another_unit(tmp_path: Path) -> None:
+    rows = [{"prompt_tokens": 9, "completion_tokens": 5, "latency": 2.0, "ttft": ttft} for ttft in (250, 0.25, 2.1)]
+    path = logs.write(tmp_path / "log.jsonl", rows)
+    assert [row and row.ttft for row in log_rows(path, given_columns(None))] == [None, 0.25, 2.1]
 
 
 def test_a_sample_is_of_names_and_not_of_places() -> None:
@@ -261,6 +283,26 @@ def test_lines_that_are_no_json_are_counted_as_left_out(tmp_path: Path) -> None:
     path = logs.write(tmp_path / "log", logs.rows(30))
     path.write_text(path.read_text() + '{"prompt_tokens": 5, "compl\n' * 2)
     assert any("2 rows" in note for note in read(path).notes)
+
+
+@pytest.mark.parametrize("head", ["", "timestamp,prompt_tokens,completion_tokens\n"])
+def test_a_byte_order_mark_begins_no_other_format(head: str, tmp_path: Path) -> None:
+    row = "0,50,7\n" if head else '{"time": 0, "prompt_tokens": 50, "completion_tokens": 7}\n'
+    (tmp_path / "log").write_text(head + row * 3, encoding="utf-8-sig")
+    found = read(tmp_path / "log")
+    assert (found.requests, found.mean(0), found.notes) == (3, 50, ())
+
+
+def test_more_cached_tokens_than_a_prompt_has_are_the_prompt(tmp_path: Path) -> None:
+    rows = [row | {"cached_tokens": 3 * row["prompt_tokens"]} for row in logs.rows(50)]
+    assert read(logs.write(tmp_path / "log", rows)).cached == 1.0
+
+
+def test_what_is_in_flight_is_not_below_zero(tmp_path: Path) -> None:
+    rows = [row | {"latency": seconds} for row, seconds in zip(logs.rows(2), (1, 100), strict=True)]
+    running = read(logs.write(tmp_path / "log", rows)).running
+    assert running is not None
+    assert running.low == 0
 
 
 def test_hostile_rows_neither_end_the_reading_nor_count(tmp_path: Path) -> None:

@@ -143,12 +143,12 @@ def test_a_restart_of_several_readings_is_watched_through(tmp_path: Path) -> Non
 
 
 class Kept(http.server.BaseHTTPRequestHandler):
-    """A Prometheus of two days in which a server gets a request a second, and three a second in the
-    one hour before the last: it knows the queries that are asked, and how much a counter grew. All
-    values of a histogram are in the bucket up to twice their mean.
+    """A Prometheus of the last `days` in which a server gets a request a second, and three a second
+    in the one hour before the last: it knows the queries that are asked, and how much a counter
+    grew. All values of a histogram are in the bucket up to twice their mean.
     """
 
-    now = 0.0
+    now, days = 0.0, 2.0
 
     def do_GET(self) -> None:
         where, _, words = self.path.partition("?")
@@ -159,11 +159,20 @@ class Kept(http.server.BaseHTTPRequestHandler):
             if where.endswith("query_range"):
                 start, end, step = (float(asked[key]) for key in ("start", "end", "step"))
                 times = np.arange(start, end + 1e-6, step)
+                times = times[times > self.now - 86_400 * self.days]
                 result = [{"values": [[at, str(self.grown(at, match, mean))] for at in times]}]
+            elif asked["query"].startswith("count("):
+                result = [{"metric": {}, "value": [0, "1"]}]
             else:
                 labels = [{"le": str(2 * mean)}, {"le": "+Inf"}] if match[2] == "_bucket" else [{}]
                 value = str(self.grown(float(asked["time"]), match, mean))
-                result = [{"metric": {"model_name": "llama", **each}, "value": [0, value]} for each in labels]
+                pods = ("a", "b") if float(match[3]) > 86_400 else ("b",)  # of which the second followed the first
+                each_value = str(float(value) / len(pods))
+                result = [
+                    {"metric": {"model_name": "llama", "pod": pod, **each}, "value": [0, each_value]}
+                    for each in labels
+                    for pod in pods
+                ]
         body = json.dumps({"status": "success", "data": {"result": result}}).encode()
         self.send_response(200)
         self.end_headers()
@@ -171,7 +180,7 @@ class Kept(http.server.BaseHTTPRequestHandler):
 
     def grown(self, at: float, match: re.Match[str], mean: float) -> float:
         """What a counter grew by in the time before."""
-        begun = at - float(match[3])
+        begun = max(at - float(match[3]), self.now - 86_400 * self.days)
         busy = min(at, self.now - 3_600) - max(begun, self.now - 7_200)
         requests = at - begun + 2 * max(0.0, busy)
         return requests * (mean if match[2] == "_sum" else 1.0)
@@ -200,7 +209,25 @@ def test_the_busiest_hour_of_a_prometheus_has_the_rate_and_what_was_in_flight(
     assert tree["arrivals"]["busiest"] == pytest.approx(3, rel=0.05)
     assert tree["running"]["value"] == pytest.approx(7.5, rel=0.05)
     assert tree["running"]["low"] <= 7.5 <= tree["running"]["high"]
+    assert tree["servers"] == 1, "a pod that took the place of another is no second server"
     assert json.loads(without.out)["running"] is None
+
+
+def test_of_a_range_beyond_what_a_prometheus_keeps_the_mean_rate_is_that_of_what_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Kept.now = time.time()
+    monkeypatch.setattr(Kept, "days", 1.0)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Kept) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        try:
+            said = frontier("workload", "--prometheus", url, "--range", "7d", "--json", cwd=tmp_path)
+        finally:
+            server.shutdown()
+    tree = json.loads(said.out)
+    assert tree["seconds"] == pytest.approx(86_400, rel=0.01)
+    assert tree["arrivals"]["rate"] == pytest.approx(1.083, rel=0.02)
 
 
 def test_a_server_without_requests_and_one_without_metrics(server: str, tmp_path: Path) -> None:
@@ -227,6 +254,7 @@ def test_a_server_without_requests_and_one_without_metrics(server: str, tmp_path
         ["http://h/metrics", "--replay", "kept.jsonl"],
         ["--prometheus", "http://h", "--to", "2026-11-24"],
         ["http://h/metrics?key=1"],
+        ["http://h/metrics", "--match", 'model_name="llama"'],
         ["http://h/metrics", "--over", "0s"],
         ["--prometheus", "http://h", "--range", "0d"],
         ["--prometheus", "http://h", "--range", "soon"],
@@ -277,6 +305,19 @@ def test_a_replay_of_too_few_requests_is_refused_before_it_is_written(words: lis
     said = frontier("workload", "access.jsonl", "--replay", "kept.jsonl", *words, cwd=tmp_path)
     assert said.code == 2, said.err
     assert not (tmp_path / "kept.jsonl").exists()
+
+
+def test_what_is_kept_of_a_log_has_room_in_the_context(tmp_path: Path) -> None:
+    rows = [row | {"session_id": f"s{i % 50}"} for i, row in enumerate(logs.rows(400))]
+    logs.write(tmp_path / "access.jsonl", rows)
+    for option in ("--replay", "--sessions"):
+        said = frontier("workload", "access.jsonl", option, "kept.jsonl", "--context", "1000", cwd=tmp_path)
+        assert said.code == 0, said.err
+        assert "cut to it" in said.err
+        kept = [json.loads(line) for line in (tmp_path / "kept.jsonl").read_text().splitlines()]
+        lengths = [[(t["new"], t["out"]) for t in k["turns"]] for k in kept if "turns" in k]
+        lengths += [[(k["input_length"], k["output_length"])] for k in kept if "turns" not in k]
+        assert max(sum(map(sum, turns)) for turns in lengths) == 1_000
 
 
 def test_a_replay_plays_each_arrival_with_its_own_lengths(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def models_of(listed: Mapping[str, Any]) -> tuple[tuple[str, ...], int | None]:
     so.
     """
     rows = _rows(listed, _MODELS)
-    lengths = [row["max_model_len"] for row in rows if isinstance(row.get("max_model_len"), int)]
+    lengths = [n for row in rows if type(n := row.get("max_model_len")) is int and n > 0]
     return tuple(row["id"] for row in rows), min(lengths, default=None)
 
 

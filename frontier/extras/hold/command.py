@@ -77,7 +77,7 @@ def _hold(run: Run, limits: Sequence[Limit], decision: Decision, duration: float
         what = f"--for {format_elapsed(duration)} is beyond the budget of {format_elapsed(budget.time)}"
         raise UsageError(what, f"hold it for less, or raise it:  --set budget.time={duration:.0f}s")
     consent(run)
-    again = shlex.join(["frontier", "verify", str(run.path), *given_options("duration")])
+    again = shlex.join(["frontier", "verify", str(run.path), *given_options()])
     with RunDirectory.open_to_verify(run.path) as store:
         plan = begun(store, decision, limits, duration)
     note(

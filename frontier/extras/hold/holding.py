@@ -89,10 +89,11 @@ class Held:
 
 
 def begun(store: RunDirectory, decision: Decision, limits: Sequence[Limit], duration: float) -> Plan:
-    """The hold to go on with: the last of this setting and duration, if it is not over; else a new
-    one.
+    """The hold to go on with: the last of this setting, SLA and duration, if it is not over; else a
+    new one. A window keeps how many requests were over its own limits.
     """
-    mine = f"{decision.series.label(keep_shape=True)} {decision.concurrency} {duration:g}"
+    sla = " ".join(map(str, limits))
+    mine = f"{decision.series.label(keep_shape=True)} {decision.concurrency} {sla} {duration:g}"
     numbers = [int(str(line["hold"]).rpartition("#")[2]) for line in store.journal_lines() if _is_of(line, mine)]
     plan = Plan(decision, tuple(judged_limits(limits)), duration, f"{mine} #{max(numbers, default=1)}")
     if judge(plan, read(store.journal_lines(), plan.hold)).over:

@@ -4,6 +4,7 @@ Nothing of it stays: the trials are made in a folder that is removed. Where the 
 trials the time is known by them, and nothing is sent.
 """
 
+import shlex
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -83,7 +84,8 @@ def _measured(
         path = Path(here) / "run"
         seconds = _scan(detail, request, plan, facts, path)
         if not (histories := load(path).histories):
-            raise MeasurementError("no trial was finished in this minute", "look closer with  frontier probe")
+            hint = f"look closer with  frontier probe {shlex.quote(str(request.file))}"
+            raise MeasurementError("no trial was finished in this minute", hint)
         ledger.times = remaining(request.config, plan, path)[0].times
         return measured_plan(request.config, plan, ledger, histories, request.again, seconds)
 

@@ -11,6 +11,8 @@ from frontier.config.deployment import Command
 from frontier.config.uses import POST, VARIABLE
 from frontier.fields import Problem, Strict, duration_in, read, text_of
 
+_ONE_OF = "on_finish is a command or the url of a webhook", "write one of them"
+
 
 def _webhook(value: Any) -> str:
     """An http(s) address, or '${VARIABLE}' that holds it: most are secrets."""
@@ -39,7 +41,7 @@ class FinishConfig(Strict):
     @model_validator(mode="after")
     def _one(self) -> Self:
         if (self.command is None) == (self.url is None):
-            raise Problem("on_finish is a command or the url of a webhook", "write one of them")
+            raise Problem(*_ONE_OF)
         return self
 
     def variables(self) -> set[str]:
@@ -59,4 +61,6 @@ def read_finish(value: Any) -> FinishConfig:
     """`on_finish: TEXT` is short for a mapping: an address is its `url`, all else its `command`."""
     if isinstance(value, str):
         value = {"url" if value.strip().startswith(("http://", "https://", "${")) else "command": value}
+    if not isinstance(value, dict | FinishConfig):
+        raise Problem(*_ONE_OF)
     return cast("FinishConfig", read(FinishConfig, value))

@@ -29,7 +29,7 @@ from frontier.config.schema import Config
 from frontier.core.decisions import Decision, Limit
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.shapes import Shape
-from frontier.core.units import format_elapsed
+from frontier.core.units import format_bytes, format_elapsed
 from frontier.extras.quality.replies import GreedyReplies, GreedyReply
 from frontier.run import Run
 from frontier.sweep.given_files import read_prompts
@@ -89,9 +89,13 @@ class Scorer:
         if done.returncode != 0:
             words = self.secrets.last_said(done.stderr.decode(errors="replace")) or "it said nothing"
             what = f"the scorer ended with status {done.returncode}: {words}"
-            raise MeasurementError(what, f'try it by itself:  echo \'{{"answer": "yes"}}\' | {self.command}')
+            row = '{"id": "1.1", "prompt": "", "answer": "yes", "reference": null}'
+            raise MeasurementError(what, f"try it by itself:  echo '{row}' | {self.command}")
         lines = done.stdout.decode(errors="replace").removesuffix("\n").split("\n") if done.stdout else []
-        if len(lines) != len(answers) or len(done.stdout) >= most:
+        if len(done.stdout) >= most:  # of which the last are here
+            what = f"the scorer printed {format_bytes(most)} or more for {len(answers):,} answers"
+            raise MeasurementError(what, _HINT)
+        if len(lines) != len(answers):
             raise MeasurementError(f"the scorer printed {len(lines):,} lines for {len(answers):,} answers", _HINT)
         return [self._score(line, number) for number, line in enumerate(lines, 1)]
 
@@ -124,8 +128,11 @@ def quality_checks(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, in
     points = [d for d in run.solve([limit for limit in limits if limit.metric != "quality"]) if d.deployment in asked]
     if missing := [d.series.label(keep_shape=True) for d in points if d.concurrency is None]:
         raise UsageError(f"{missing[0]} has no operating point to check it at", "see why with  frontier solve")
-    # The same number for all, also where they are asked one after another.
-    number = max(ROUNDS * max(run.config.concurrency) // PASSES, *(each.prompts for each in wanted))
+    # The same number for all, also where they are asked one after another: of settings that no list
+    # names, as the scan found them, the next power of two.
+    found = (2 ** (d.concurrency - 1).bit_length() for d in points if d.concurrency is not None)
+    most = max(found, default=1) if run.config.auto else max(run.config.concurrency)
+    number = max(ROUNDS * most // PASSES, *(each.prompts for each in wanted))
     return [(decision, number) for decision in points]
 
 

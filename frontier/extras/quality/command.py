@@ -45,8 +45,9 @@ def run(options: RunOptions, given: Mapping[str, Any], *, sized: bool) -> int | 
     scorer = given["scorer"]
     if given["quality"] and sized:
         raise UsageError("--quality sends its own requests", "leave out --load and --requests")
-    if given.get("find") and given["quality"]:
-        raise UsageError("--find and --quality are two questions", "ask one of them")
+    other = next((flag for name, flag in (("find", "--find"), ("duration", "--for")) if given.get(name)), None)
+    if given["quality"] and other is not None:
+        raise UsageError(f"{other} and --quality are two questions", "ask one of them")
     if scorer is not None and not (given["quality"] and scorer.strip()):
         what = "--scorer is a command that scores the answers of --quality"
         raise UsageError(what, "write  --quality --scorer 'python3 score.py'")

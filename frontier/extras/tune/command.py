@@ -22,11 +22,13 @@ from frontier.cli.common import (
 )
 from frontier.cli.consent import consent_to_sweep
 from frontier.core.errors import ExitCode, UsageError
+from frontier.core.metrics import metric
 from frontier.core.units import count
 from frontier.show.verbosity import Detail
 
 if TYPE_CHECKING:
     from frontier.cli.sweep_request import SweepRequest
+    from frontier.config import Config
     from frontier.extras.tune.race import Race
     from frontier.extras.tune.variants import Variant
     from frontier.sweep.conductor import SweepEnd
@@ -92,11 +94,11 @@ def command(
     some = [Setting(said, f"deployments.0.{ONLY}", json.dumps(only))] if only else []
     request = read_request(config_file, output, settings, None, NO_PROOFS, some)
     variants = variants_of(request.text, str(config_file))
-    _require_race(request, variants)
+    objective = objective or OBJECTIVES[0]
+    _require_race(request, variants, objective)
     if dry_run:
         return _print_plan(request, variants, options.as_json)
     consent_to_sweep(config_file, request.config)
-    objective = objective or OBJECTIVES[0]
     path, rules = request.directory(), rules_of(request.config, objective)
     with open_run(path, request.config, request.text, {"config_file": str(config_file)}) as run:
         note(f"run  {run.path}")
@@ -117,7 +119,7 @@ def _conclude(
     """Print what the race shows, however it ended; the exit code."""
     from frontier.extras.tune.tune_text import exit_code, outcome_of, race_json, race_text
 
-    if any(runner.history for runner in race.runners):
+    if end != "interrupted" or any(runner.history for runner in race.runners):
         decide = _to_decide(request, race)
         text = functools.partial(race_text, detail=options.detail, **layout())
         answer(race_json(race, variants, decide) if options.as_json else text(race, variants, decide))
@@ -128,17 +130,27 @@ def _conclude(
         if runner.gone is not None and "\n" in runner.gone:
             say(f"{runner.series.deployment}: {runner.gone}")
     if end == "budget":
-        say(f"the budget ended the race; with a larger one it goes on:\n  {request.again} --set budget.time=TIME")
+        say(f"the budget ended the race; with a larger one it goes on:\n  {request.again}{raised(request.config)}")
     if (outcome := outcome_of(race)) in ("not proven", "not measured"):
         again = request.command(Path(f"{path}-2"))
-        say(f"to race anew, where this machine and the server have nothing else to do:\n  {again}")
+        none_left = all(runner.gone is not None for runner in race.runners)
+        where = (
+            "once they can be measured" if none_left else "where this machine and the server have nothing else to do"
+        )
+        say(f"to race anew, {where}:\n  {again}")
     if outcome != "not measured":
         _draw(path, race, options.as_json)
     return exit_code(race)
 
 
-def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]") -> None:
-    """UsageError where the config has no race in it."""
+def raised(config: "Config") -> str:
+    """The options that raise each part of a budget: ' --set budget.requests=REQUESTS'."""
+    parts = (part for part, value in config.budget.model_dump().items() if value is not None)
+    return "".join(f" --set budget.{part}={part.upper()}" for part in parts)
+
+
+def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", objective: str) -> None:
+    """UsageError where the config has no race for the objective in it."""
     config = request.config
     if not variants:
         raise UsageError(f"{request.file} varies nothing", _LIKE_THIS)
@@ -149,6 +161,8 @@ def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]") -> N
         raise UsageError(what, "keep one of them, or mix them with  traffic:")
     if config.open_loop:
         raise UsageError("a race is about requests in flight, and the config has rates", "leave out  rate:")
+    if metric(objective).needs == "price" and config.deployments[0].price is None:
+        raise UsageError(f"the objective {objective} needs a price", "write  price: $12/h  for the whole deployment")
 
 
 def _plan_text(request: "SweepRequest", variants: "tuple[Variant, ...]") -> str:

@@ -83,6 +83,8 @@ def _gone(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 def _meaningless(runner: Runner) -> str | None:
     """Why no look at a variant means anything; None where one does, or more may be taken."""
     looks = runner.state.looks
+    if len(runner.state.points) > 1 and not runner.worths and metric(runner.rules.objective).needs == "power":
+        return "nothing measures its power, and the config states none (hardware: {power: 5600W})"
     tried = [c for c in looks if looks[c] >= LOOKS_AT_MOST]
     if runner.state.points or len(tried) < LOOKS_AT_MOST:
         return None

@@ -72,7 +72,8 @@ class Runner:
         return State.of(self.known)
 
     @cached_property
-    def _worths(self) -> Mapping[int, float]:
+    def worths(self) -> Mapping[int, float]:
+        """What the settings that were measured give (ln), where that is known."""
         samples = joined([(t, s) for t, s in self.history if t.concurrency in self.state.points], tuple(Phase))
         return {c: worth for c, sample in samples.items() if (worth := self.rules.worth(sample)) is not None}
 
@@ -80,7 +81,7 @@ class Runner:
         """What it gives inside the SLA, with bounds of so many standard errors: of the latencies,
         and of what differs from start to start.
         """
-        state, worths = self.state, self._worths
+        state, worths = self.state, self.worths
         if not worths:
             return Reach(None, -math.inf, -math.inf, math.inf)
         values = {c: (state.value(c), self._error(c)) for c in _settings(worths)}
@@ -119,6 +120,8 @@ class Runner:
 
     def proof(self) -> Ask | Done:
         """The next trial of its search for a setting that is proven, or how that ended."""
+        if not self.history:
+            return Done("it was not measured")
         stands = [k.concurrency for k in self.known.candidates if k.verdict is Verdict.MEETS]
         proven = max((c for c in stands if self.known.stands(c) is Verdict.MEETS), default=None)
         if proven is not None:
@@ -162,7 +165,7 @@ class Runner:
         """What it is expected to give inside the SLA (ln): by all of its trials, or at what is
         proven where that is more.
         """
-        at = -math.inf if self.proven is None else interpolated(self._worths, self.proven)
+        at = -math.inf if self.proven is None else interpolated(self.worths, self.proven)
         return max(at, self.reach(0.0).value)
 
     @property
@@ -219,7 +222,7 @@ class Runner:
         if c is None:
             return None
         starts = [[s for t, s in each if t.concurrency == c and not spoilt(s)] for each in self.final_starts.values()]
-        reach, at = self.reach(Z95), interpolated(self._worths, c)
+        reach, at = self.reach(Z95), interpolated(self.worths, c)
         more = reach.high - Z95 * RUN_TO_RUN / math.sqrt(2) - at
         return Side(c, tuple(tuple(each) for each in starts if each), max(0.0, reach.value - at), max(0.0, more))
 

@@ -21,6 +21,7 @@ from frontier.extras.tune.variants import Variant
 from frontier.show.table import Table, to_text
 from frontier.show.verbosity import Detail
 from frontier.show.wording import value_text
+from frontier.sweep.servers import LAST_LINES
 
 Outcome = Literal["better", "no better", "only", "undecided", "not proven", "not measured", "none"]
 """Of a race: a variant is shown to be better; none is; the baseline keeps the SLA at no load and
@@ -152,7 +153,7 @@ def _standing(race: Race, runner: Runner) -> str:
     changes = runner.known.kept.changes if runner.gone is None and runner.history else ()
     words += [f"its {metric(change.metric).label} changed by {math.expm1(change.by):+.0%}" for change in changes]
     if runner.gone is not None:
-        words.append(clean(runner.gone.splitlines()[0], 200))
+        words.append(_gone(runner))
     elif not runner.history:
         words.append("not measured yet")
     elif runner.unproven is not None:
@@ -166,6 +167,11 @@ def _standing(race: Race, runner: Runner) -> str:
     return "; ".join(words)
 
 
+def _gone(runner: Runner) -> str:
+    """Why nothing more is run on a variant, without the lines of its log; empty where more is."""
+    return clean((runner.gone or "").partition("\n")[0].removesuffix(LAST_LINES), 200)
+
+
 def claim_text(race: Race) -> str:
     """What the race shows, in a sentence."""
     outcome, gain, name = outcome_of(race), race.gain, race.rules.objective
@@ -175,12 +181,13 @@ def claim_text(race: Race) -> str:
         return "No variant is proven to keep the SLA at any load."
     if outcome in ("not proven", "not measured"):
         runner = open_ or race.baseline
-        of, reason = runner.series.deployment, (runner.gone or runner.unproven or "").partition("\n")[0]
+        of, reason = runner.series.deployment, _gone(runner) or runner.unproven or ""
         if outcome == "not measured":
             return f"No variant could be measured. {of}: {clean(reason, 200)}."
         return f"Not decided: no load of {of} is proven to keep the SLA: {clean(reason, 200)}."
     if outcome == "only" and race.finalist is not None:
-        return f"{best} keeps the SLA at {setting(race.finalist.proven or 1)}; {baseline}, the baseline, at no load."
+        without = _gone(race.baseline) or "at no load"
+        return f"{best} keeps the SLA at {setting(race.finalist.proven or 1)}; {baseline}, the baseline, {without}."
     if gain is None:
         cut = "The race was cut short; " if outcome == "undecided" else ""
         seen = f"; {_would_show(race.unseen, name)}" if outcome == "no better" and 1 < race.unseen < 2 else ""

@@ -91,6 +91,9 @@ def _deployments(root: yaml.Node) -> tuple[list[yaml.Node], list[yaml.MappingNod
 def _made_of(node: yaml.MappingNode, complain: Complain) -> Iterator[tuple[Variant, yaml.MappingNode]]:
     """Each variant of a deployment, with its node."""
     own = _entries(node)
+    _refuse_again([key for key, _ in node.value if key.value in (*_KEYS, ONLY)], complain)
+    if len(own) < len(node.value):
+        raise _Mistake  # a key given twice stays in the node, and the reader of configs says so
     given = [(key, own.pop(key)) for key in list(own) if key in _KEYS]
     key, varied = given[-1]
     if len(given) == 2:
@@ -119,6 +122,7 @@ def _grid(node: yaml.Node, complain: Complain) -> list[Combination]:
     """Every combination of `vary`, in the order of the lists: the first has the first of each."""
     if not isinstance(node, yaml.MappingNode) or not node.value:
         _refuse(complain, node, "vary has names, each with its values", _LIKE_THIS)
+    _refuse_again([key for key, _ in node.value], complain)
     names: list[str] = [key.value for key, _ in node.value]
     for key, values in node.value:
         if not isinstance(values, yaml.SequenceNode) or not values.value:
@@ -138,10 +142,13 @@ def _list(node: yaml.Node, complain: Complain) -> list[Combination]:
         _refuse(complain, node, "variants is a list of names with values", "write  variants: [{name: a, seqs: 64}]")
     found: list[Combination] = []
     for entry in entries[: MOST + 1]:
+        _refuse_again([key for key, _ in entry.value], complain)
         values = {key.value: value for key, value in entry.value}
         name = values.pop("name", None)
-        if not isinstance(name, yaml.ScalarNode) or not values:
+        if not isinstance(name, yaml.ScalarNode) or is_null(name) or not values:
             _refuse(complain, entry, "a variant has a name and values", "write  {name: a, seqs: 64}")
+        if name.value in (other for other, _ in found):
+            _refuse(complain, name, f"two variants are called {name.value}", "give each a name of its own")
         if missing := set(found[0][1] if found else values) ^ set(values):
             what = f"the variants do not have the same values: {sorted(missing)[0]} is in some of them"
             _refuse(complain, entry, what, "give it in each; null is nothing at all")
@@ -267,6 +274,13 @@ def _mapping(entries: Mapping[str, yaml.Node], at: yaml.Node) -> yaml.MappingNod
     """A mapping of these entries, in the place of a node."""
     pairs = [(yaml.ScalarNode(_TEXT, k, at.start_mark, at.end_mark), value) for k, value in entries.items()]
     return yaml.MappingNode(_MAP, pairs, at.start_mark, at.end_mark)
+
+
+def _refuse_again(keys: Sequence[yaml.Node], complain: Complain) -> None:
+    """A mistake where a key is given twice, of which a dict would keep the last."""
+    for i, key in enumerate(keys):
+        if key.value in [before.value for before in keys[:i]]:
+            _refuse(complain, key, f"{key.value!r} is given twice", "remove one of them")
 
 
 def _refuse(complain: Complain, node: yaml.Node, what: str, hint: str) -> NoReturn:

@@ -179,4 +179,4 @@ def _estimate(workload: Workload, name: str) -> Estimate | None:
     rate = workload.arrivals.busiest / workload.servers
     value = rate * (workload.mean(1) if name == "output_throughput" else 1.0)
     error = 1.96 * value * (max([1.0, *workload.arrivals.dispersion.values()]) / workload.requests) ** 0.5
-    return Estimate(value, value - error, value + error, workload.requests)
+    return Estimate(value, max(0.0, value - error), value + error, workload.requests)

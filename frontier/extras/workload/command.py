@@ -114,6 +114,8 @@ def _read(sources: Sequence[str], **options: Any) -> "Workload":
     given = [name.rstrip("_") for name in of_logs if options[name] is not None]
     if given and not logs:
         raise UsageError(f"--{given[0]} is of a log", "name a file with a line per request")
+    if options["match"] and sources:
+        raise UsageError("--match is of the series of a Prometheus", "name its address, as  --prometheus URL")
     if addresses:
         return _of_counters(addresses, **options)
     if not sources:
@@ -134,7 +136,7 @@ def _moment(option: str, text: str | None, unbounded: float) -> float:
 
 
 def _of_log(path: Path, *, columns: str | None, context: int | None, **options: Any) -> "Workload":
-    from frontier.extras.workload.kept_files import ReplayWriter, session_lines
+    from frontier.extras.workload.kept_files import ReplayWriter, cut_to, session_lines
     from frontier.extras.workload.log_rows import given_columns, log_rows
     from frontier.extras.workload.log_summary import rows_between, summary
     from frontier.store.documents import foreign_text
@@ -153,10 +155,10 @@ def _of_log(path: Path, *, columns: str | None, context: int | None, **options: 
     name = foreign_text(path.name)
     if replay is not None:
         writer = ReplayWriter(replay, part)
-        workload, _ = summary(name, rows, context, writer.add)
+        workload, _ = summary(name, rows, context, lambda row: writer.add(cut_to(row, context)))
         return writer.written(workload)
     workload, kept = summary(name, rows, context)
-    lines = session_lines(kept)
+    lines = session_lines([cut_to(row, context) for row in kept])
     if sessions is not None:
         if not lines:
             raise UsageError(

@@ -12,7 +12,7 @@ from frontier.core.errors import UsageError
 from frontier.core.units import format_bytes
 from frontier.extras.workload.arrival_files import LEAST
 from frontier.extras.workload.log_rows import LogRow, name_hash
-from frontier.extras.workload.observed import ArrivalFacts, Workload
+from frontier.extras.workload.observed import ArrivalFacts, Workload, capped
 from frontier.extras.workload.session_files import sessions_in
 from frontier.store.documents import MOST_ROWS
 from frontier.store.files import write_output
@@ -21,6 +21,12 @@ _MOST_BYTES = 128 * 2**20
 """Memory of the requests of --replay, which are sorted before they are written."""
 _BESIDE = 130
 """Bytes of a kept request beside its line: a pair, a time, and the heads of both."""
+
+
+def cut_to(row: LogRow, context: int | None) -> LogRow:
+    """A request with the lengths that a model's context has room for."""
+    ((isl, osl),), _ = capped([(row.isl, row.osl)], context)
+    return row._replace(isl=isl, osl=osl)
 
 
 class ReplayWriter:

@@ -7,6 +7,7 @@ of OpenTelemetry, Azure, BurstGPT, Mooncake, Bailian and OpenAI's usage object g
 named.
 """
 
+import codecs
 import csv
 import gzip
 import hashlib
@@ -56,6 +57,8 @@ BLOCK = 512
 """Tokens of a block that a hash of a Mooncake trace stands for."""
 FINER_BLOCK = 16
 """Tokens of a block that a hash of a Bailian trace stands for."""
+_CLOCKS = 1.1
+"""How much longer than a request the time to its first token may be, by two clocks."""
 _LOOK = 1_000
 """Rows within which one has to have both lengths: a log may begin with other lines."""
 _BATCH = 8_192
@@ -143,6 +146,8 @@ def _request(row: Mapping[str, Any], names: Mapping[str, str]) -> LogRow | None:
     begun, end, first = (seconds_of(values.get(what), scale) for what in ("time", "end", "first"))
     ttft = _elapsed(values.get("ttft"), names.get("ttft", "")) or _between(begun, first)
     e2e = _elapsed(values.get("latency"), names.get("latency", "")) or _between(begun, end)
+    if ttft is not None and e2e is not None and ttft > _CLOCKS * e2e:
+        ttft = None  # in another unit, which nothing tells
     texts = (values.get(what) for what in ("session", "id", "class"))
     session, name, kind = (None if text is None else str(text)[:200] for text in texts)
     blocks, step = values.get("blocks"), BLOCK // FINER_BLOCK if bailian else 1
@@ -201,7 +206,7 @@ def _mappings(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Ma
 
 
 def _lines(file: IO[bytes]) -> Iterator[bytes]:
-    return iter(lambda: file.readline(_LONGEST_LINE), b"")
+    return iter(lambda: file.readline(_LONGEST_LINE).removeprefix(codecs.BOM_UTF8), b"")
 
 
 def _json_lines(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
@@ -241,7 +246,7 @@ def _table(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
     csv.field_size_limit(_LONGEST_LINE)
     try:
         reader = csv.reader(lines)
-        heads = [head.strip().removeprefix("\ufeff") for head in next(reader, [])]
+        heads = [head.strip() for head in next(reader, [])]
         for cells in reader:
             yield dict(zip(heads, cells, strict=False))
     except csv.Error as error:

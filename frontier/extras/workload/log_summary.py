@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
 import numpy as np
+import yaml
 
 from frontier.client.secrets import looks_like_a_key, looks_random
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.length_pairs import RequestLengths
 from frontier.core.metrics import CLASS_NAME, TURN_CLASSES
-from frontier.core.units import format_elapsed
+from frontier.core.units import format_elapsed, format_share
 from frontier.extras.workload.arrival_files import EQUAL
 from frontier.extras.workload.dispersion import dispersion_of
 from frontier.extras.workload.log_rows import BLOCK, LogRow, name_hash
@@ -220,7 +221,7 @@ def summary(
         if row.kind is not None and (row.kind in kinds or len(kinds) < 1_000):
             kinds[row.kind] += 1
         if row.cached is not None:
-            cached, cached_of = cached + row.cached, cached_of + row.isl
+            cached, cached_of = cached + min(row.cached, row.isl), cached_of + row.isl
         sample.add(row._replace(cached=reuse.add(row)) if row.blocks else row)
     kept = sample.rows
     if not kept:
@@ -254,6 +255,11 @@ def _notes(sample: Sample, kept: Sequence[LogRow], failed: int, cut: float, coun
         yield f"Lengths and latencies are of {len(kept):,} of its requests, taken by a hash of their names."
     if failed:
         yield f"{failed:,} rows without two lengths are left out: they failed, or are no requests."
+    timeless = sample.seen - sum(counts.hours.values())
+    if timeless == sample.seen:
+        yield "None of its requests has a time that can be read, so their rate is not known."
+    elif timeless:
+        yield f"{timeless:,} of its requests have no time that can be read: the rate is without them."
     if counts.backwards:
         times = "once" if counts.backwards == 1 else f"{counts.backwards:,} times"
         yield (
@@ -261,7 +267,7 @@ def _notes(sample: Sample, kept: Sequence[LogRow], failed: int, cut: float, coun
             "an hour that it ran through twice has the requests of both."
         )
     if cut:
-        yield f"{cut * 100:.2g} % of the requests are longer than the context, and are cut to it."
+        yield f"{format_share(cut)} of the requests are longer than the context, and are cut to it."
 
 
 def _running(kept: Sequence[LogRow], arrivals: ArrivalFacts | None) -> Figure | None:
@@ -270,7 +276,7 @@ def _running(kept: Sequence[LogRow], arrivals: ArrivalFacts | None) -> Figure | 
     if arrivals is None or len(times) < 2:
         return None
     mean, error = (arrivals.busiest * float(x) for x in (times.mean(), 1.96 * times.std() / len(times) ** 0.5))
-    return Figure(mean, mean - error, mean + error, len(times))
+    return Figure(mean, max(0.0, mean - error), mean + error, len(times))
 
 
 def _classes(
@@ -305,5 +311,6 @@ def _class_names(kinds: Mapping[str, int]) -> dict[str, str]:
     for i, kind in enumerate(common, 1):
         name = kind.strip().replace(" ", "_")
         sound = CLASS_NAME.fullmatch(name) and name not in (*TURN_CLASSES, "other", *names.values())
+        sound = sound and yaml.safe_load(name) == name  # on and null are no texts
         names[kind] = name if sound and not looks_like_a_key(kind) and not looks_random(kind) else f"class_{i}"
     return names

@@ -4,6 +4,7 @@ what was in flight then."""
 import math
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlencode
 
@@ -81,14 +82,25 @@ class Prometheus:
         """
         window, now = min(_HOUR, self._seconds), self._now
         step = max(window / 12, self._seconds / _MOST_POINTS)
-        hours = await self.grew(counter, window, now - self._seconds + window, now, step)
+        first = now - self._seconds + window
+        hours = await self.grew(counter, window, first, now, step)
         end, most = max(hours, key=lambda each: each[1], default=(now, total))
         begun = end - window + _MINUTE  # each count is of the minute before
         minutes = await self.grew(counter, _MINUTE, begun, end, _MINUTE) if begun < end else []
-        rate = total / self._seconds
+        # A Prometheus that keeps less than was asked for has no values before.
+        oldest = hours[0][0] if hours else first
+        rate = total / (self._seconds if oldest < first + step / 2 else now - oldest + step)
         when = f"{named_time(end - window)}, for {format_elapsed(window)}"
         dispersion = dispersion_of([value for _, value in minutes], _MINUTE)
         return ArrivalFacts(rate, max(rate, most / window), when, dispersion), end - window, end
+
+    async def engines(self, counter: str, start: float, end: float) -> int:
+        """How many series of a counter grew between two times: a server that took the place of
+        another has labels of its own.
+        """
+        query = f"count(increase({counter}{{{self._match}}}[{round(end - start)}s]) > 0)"
+        values = [_number(each.get("value")) for each in await self.query("query", query=query, time=end)]
+        return next((round(value) for value in values if value), 0)
 
     async def running(self, summed: str, start: float, end: float) -> Figure | None:
         """The requests in flight between two times, by a sum of the seconds that requests were in
@@ -117,10 +129,12 @@ async def watched_in(url: str, seconds: float, match: str, api_key: str | None, 
             grown |= await prometheus.increase(name)
         counter, total = first_grown(grown, _REQUESTS)
         summed, _ = first_grown(grown, [f"{name}_sum" for name in HISTOGRAMS["e2e"]])
-        arrivals = running = None
+        arrivals, running, engines = None, None, 0
         if counter:
             arrivals, start, end = await prometheus.arrivals(counter, total)
             running = await prometheus.running(summed, start, end) if summed else None
-        return workload_of(
-            client.target.secrets.redact(url), grown, seconds, context, arrivals=arrivals, running=running
-        )
+            engines = await prometheus.engines(counter, start, end)
+            seconds = total / arrivals.rate
+        where = client.target.secrets.redact(url)
+        workload = workload_of(where, grown, seconds, context, arrivals=arrivals, running=running)
+        return replace(workload, servers=engines or workload.servers)

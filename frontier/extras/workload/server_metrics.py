@@ -84,7 +84,7 @@ class Increases:
         ended had been in the server.
         """
         came, spent, before = 0.0, 0.0, samples if self._before is None else self._before
-        self._before = samples
+        self._before = {**before, **samples}  # a page without them, of a proxy, says nothing of a counter
         # A sum of times tells no restart: one time taken by two clocks may be negative.
         fell = any(value < before.get(key, 0.0) for key, value in samples.items() if not key[0].endswith("_sum"))
         self.restarted = self.restarted or fell
