@@ -196,8 +196,10 @@ def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
     """The candidates in the order in which they were begun, judged as the search judged them.
 
     Which ascent a candidate belongs to follows from how those before it ended: each one given up
-    ends an ascent.
+    ends an ascent. Without limits, as of a run that is seen beside one without an SLA, none.
     """
+    if not limits:
+        return []
     history, judged = unchanged(history, limits), list[Candidate]()
     for c in dict.fromkeys(trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE):
         mine = [(t, s) for t, s in history if t.concurrency == c and t.phase in CLAIMED]

@@ -13,7 +13,7 @@ from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import ExitCode, exit_code
 from frontier.core.points import Estimate, Flag, Point
 from frontier.extras.compare.comparison_tables import comparison_table, no_characters
-from frontier.extras.compare.contest import Contest, Rules, Side, compare, overall
+from frontier.extras.compare.contest import Contest, Rules, Side, best_of, compare, overall
 from frontier.extras.compare.rivals import comparison_notes
 from frontier.show.verbosity import Detail
 from tests.golden import assert_golden_row
@@ -188,6 +188,12 @@ def test_without_intervals_nothing_is_resolved():
     assert "not resolved" == found.verdict
     assert {(-math.inf, math.inf)} == {(d.ratio.low, d.ratio.high) for d in found.differences}
     assert any("No confidence interval" in note for note in comparison_notes(found))
+
+
+def test_a_side_of_which_nothing_is_decided_is_open_and_does_not_miss_the_sla():
+    a, b = ([point(8, x, 1.0)] for x in (100, 150))
+    best = best_of(compared(a, b, decisions=(decided(a, 8), None)).contest)
+    assert (("B",), ()) == (best.open, best.others)
 
 
 @pytest.mark.parametrize("gpus", [(2, 2), (2, 4)])

@@ -65,6 +65,14 @@ def test_a_candidate_is_judged_after_stated_numbers_of_windows_only():
     assert [Verdict.UNPROVEN, Verdict.UNPROVEN, Verdict.MEETS, Verdict.MEETS] == verdicts
 
 
+def test_without_limits_the_windows_of_a_proof_are_a_point_and_nobody_is_a_candidate():
+    """A run with a proof, beside one without an SLA."""
+    history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
+    assert [] == proof.candidates(history, ())
+    (point,) = claim_points(history, ())
+    assert (8, sum(sample.n for _, sample in history)) == (point.concurrency, point.n)
+
+
 def test_a_value_over_the_limit_ends_a_candidate_at_once():
     (given_up,) = proof.candidates(history_of(Server(lambda c: 0.6), 8, Phase.PROVE), TTFT)
     assert Verdict.VIOLATES is given_up.verdict

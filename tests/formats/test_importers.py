@@ -277,6 +277,15 @@ def test_intervals_of_a_table_are_not_believed() -> None:
     assert Estimate.without_interval(0.12, 2000) == point.metrics["p99_ttft"]
 
 
+def test_a_column_of_a_class_is_not_that_of_all_requests():
+    text = b"concurrency,shape,chat.p99_ttft,p99_ttft,rag.p50_e2e,objectives\n8,64/8,0.1,0.2,0.3,p99_ttft\n"
+    read = importing.read_results("t.csv", text)
+    assert {"p99_ttft": 0.2} == read.results[0].figures
+    (unread,) = (note for note in read.notes if "not read" in note)
+    assert "chat.p99_ttft, rag.p50_e2e" in unread
+    assert "objectives" not in unread
+
+
 def test_a_row_that_calls_itself_invalid_stays_so() -> None:
     read = importing.read_results("t.csv", b"concurrency,shape,p99_ttft,valid,flags\n8,64/8,0.12,False,lockstep\n")
     (point,) = assemble([read]).points

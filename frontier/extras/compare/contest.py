@@ -311,4 +311,6 @@ def best_of(contest: Contest) -> Best | None:
             step = decision.next_step
             step = step and replace(step, throughput=rates.get(step.concurrency))
             decisions.append(replace(decision, deployment=side.name, next_step=step))
-    return best_deployment(decisions, {side.name: side.gpus for side in contest.sides}, gain)
+    best = best_deployment(decisions, {side.name: side.gpus for side in contest.sides}, gain)
+    # Of aggregates nothing is decided, which is no "no".
+    return best and replace(best, open=(*best.open, *(s.name for s in contest.sides if s.decision is None)))

@@ -28,7 +28,7 @@ _SHAPE = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
 _READ = frozenset(
     {"concurrency", "shape", "isl", "osl", "n", "failed", "deployment", "model", "gpus", "valid", "flags"}
 )
-_EXPORTED = ("on_frontier", "power_w", "power_source")
+_EXPORTED = ("on_frontier", "objectives", "power_w", "power_source")
 """What else our own export has."""
 NOTES = ("figures are taken as they stand: seconds, tokens per second and shares, unless a column names its unit",)
 NO_INTERVALS = "columns of intervals are not imported: a table cannot prove them"
@@ -88,7 +88,7 @@ def _column(name: str) -> tuple[str, float] | None:
         except ValueError:
             continue
         known = _UNITS.get(of.unit, {})
-        if of.name in _DERIVED or of.inverted or (suffix and suffix not in known):
+        if of.name in _DERIVED or of.inverted or of.group is not None or (suffix and suffix not in known):
             return None
         return (of.name if of.p is None else f"p{of.p * 100:g}_{of.quantity}"), known.get(suffix, 1.0)
     return None
@@ -116,7 +116,7 @@ def _result(row: Node, columns: Mapping[str, tuple[str, float]]) -> Result:
     concurrency = row.count("concurrency")
     if not concurrency:
         what = f"{row.where}: concurrency is {row.text('concurrency')!r}"
-        raise row.error(what, "write a whole number, 1 or more")
+        raise row.error(what, "write a whole number, 1 or more; a point at a rate is not imported")
     figures: dict[str, float] = {}
     for name in [name for name in columns if name not in _READ]:
         figures |= _cell(row, name, *columns[name])
