@@ -194,7 +194,7 @@ def test_rows_that_failed_are_counted(tmp_path: Path) -> None:
     assert any("10 rows" in note for note in workload.notes)
 
 
-@pytest.mark.parametrize(("every", "note"), [(1, "None of its requests"), (4, "25 of its requests")])
+@pytest.mark.parametrize(("every", "note"), [(1, "None of"), (4, "25 of")])
 def test_times_that_cannot_be_read_are_said(every: int, note: str, tmp_path: Path) -> None:
     rows = [
         row | ({"startTime": "24/Nov/2025:16:00"} if i % every == 0 else {}) for i, row in enumerate(logs.rows(100))
