@@ -19,6 +19,7 @@ from frontier.planning.sweep_progress import Stage
 from frontier.run import Run
 from frontier.search.auto import SETTINGS
 from frontier.search.scan import Ask
+from frontier.store.journal import last_session, load_of
 from frontier.sweep.proposals import Proposals
 from frontier.sweep.sweep_state import SweepState
 
@@ -99,7 +100,7 @@ class Announcer:
         if decision.concurrency == before:
             return
         self._announced[series] = decision.concurrency
-        seconds = self.sweep.ledger.spent().seconds
+        seconds = self._proven_before(series, decision.concurrency) or self.sweep.ledger.spent().seconds
         run.journal(
             "proven",
             deployment=series.deployment,
@@ -108,6 +109,16 @@ class Announcer:
             **load_facts(decision.concurrency),
         )
         self.sweep.progress.announced(decision, seconds, self.proposals.better(series, decision))
+
+    def _proven_before(self, series: Series, c: int) -> float | None:
+        """After how long an earlier session proved a setting; None where this one has measured."""
+        lines = self.sweep.run.journal_lines()
+        if any(line["event"] == "trial_done" for line in last_session(lines)):
+            return None
+        where = series.deployment, series.shape.label, c
+        proven = [line for line in lines if line["event"] == "proven"]
+        mine = [line["after"] for line in proven if (line["deployment"], line["shape"], load_of(line)) == where]
+        return mine[-1] if mine else None
 
     def time_left(self) -> None:
         """Tell the progress and the journal how long the sweep may still take, budget included."""

@@ -205,6 +205,15 @@ def test_derived_files_can_be_deleted_or_damaged_without_changing_the_answer(tmp
     assert before == again.points()
 
 
+def test_a_sweep_run_again_says_when_its_answer_was_proven(tmp_path: Path) -> None:
+    text = "endpoint: simulator\nsimulator: {per_decode: 200us}\nshapes: [256/32]\nsla: {p90_tpot: 12ms}\n"
+    first, end = conduct_by_the_clock(tmp_path / "run", text, clocked(text))
+    again, _ = conduct_by_the_clock(tmp_path / "run", text, clocked(text))
+    assert "finished" == end
+    (((_, last, _),), ((_, seconds, _),)) = first.announcements[-1:], again.announcements
+    assert 0 < last == pytest.approx(seconds, abs=0.1)
+
+
 def test_one_setting_without_an_sla_is_measured(tmp_path: Path) -> None:
     """There is no gap between settings where there is one."""
     run, _, _ = sweep_in_virtual_time(tmp_path / "one", "endpoint: simulator\nshapes: [64/8]\nconcurrency: [1]\n")
