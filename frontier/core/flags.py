@@ -18,7 +18,7 @@ from frontier.core.metrics import claim_floor
 from frontier.core.points import Flag
 from frontier.core.stream_flags import chunks, hollow_first, share_above, stream
 from frontier.core.units import format_share
-from frontier.core.window import Bools, Floats, WindowData
+from frontier.core.window import Bools, Floats, WindowData, narrowed
 
 SHORT_OUTPUT = 0.01
 """Share of answers shorter than asked above which another output length was measured."""
@@ -103,9 +103,12 @@ def _errors(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
     or an error rate.
     """
     failed = int((~sample.ok).sum())
-    judged = [limit.of for limit in limits]
+    judged = [(limit.of, narrowed(sample, limit.of.group).ok) for limit in limits]
     caught = any(
-        m.name == "error_rate" or m.is_mean or (m.p is not None and failed > (1 - m.p) * sample.n) for m in judged
+        m.name == "error_rate"
+        or (not ok.all() and m.is_mean)
+        or (m.p is not None and (~ok).sum() > (1 - m.p) * len(ok))
+        for m, ok in judged
     )
     if failed > ERRORS * sample.n:
         kinds = {name: count for name, count in sample.outcomes.items() if name not in ("ok", "client", "cancelled")}

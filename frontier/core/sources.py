@@ -112,7 +112,8 @@ def _rate(sample: WindowData, totals: Floats, confidence: float) -> Estimate | N
     slack = widening(sample)
     if not sample.open_loop:
         rate = bounds.wandering_mean(rate, slack.wander.get("e2e"), confidence)
-    return rate.moved(lambda x: x * slack.less, lambda x: x * slack.more)
+    # Where nothing was answered, `more` may be infinite, and 0 times that is no number.
+    return rate.moved(lambda x: x * slack.less, lambda x: x * slack.more if x else x)
 
 
 # --- shares of requests
@@ -224,7 +225,8 @@ def cached_tokens(sample: WindowData) -> tuple[Floats, Floats]:
     tell both.
     """
     known = sample.ok & ~np.isnan(sample.cached_tokens) & (sample.prompt_tokens > 0)
-    cached, prompt = (np.where(known, tokens, 0.0) for tokens in (sample.cached_tokens, sample.prompt_tokens))
+    told = (np.minimum(sample.cached_tokens, sample.prompt_tokens), sample.prompt_tokens)
+    cached, prompt = (np.where(known, tokens, 0.0) for tokens in told)
     return sample.per_block(cached), sample.per_block(prompt)
 
 

@@ -12,6 +12,13 @@ UNEVEN = 0.85
 the floor is not."""
 
 
+def in_flight(point: Point) -> float:
+    """How many requests were in flight on average: at a rate, and where users think, as many as
+    were measured.
+    """
+    return point.concurrency if point.in_flight is None else point.in_flight
+
+
 def decoding(point: Point) -> float | None:
     """How many of the requests in flight are decoding at a time, by Little's law; None without both
     latencies.
@@ -20,7 +27,7 @@ def decoding(point: Point) -> float | None:
     if ttft is None or tpot is None or not 0 < tpot.value < math.inf or not 0 <= ttft.value < math.inf:
         return None
     time = (point.shape.osl.mean - 1) * tpot.value
-    return point.concurrency * time / (ttft.value + time) if time > 0 else None
+    return in_flight(point) * time / (ttft.value + time) if time > 0 else None
 
 
 def distance(roofline: Roofline, point: Point) -> Distance | None:
@@ -28,7 +35,7 @@ def distance(roofline: Roofline, point: Point) -> Distance | None:
     described memory.
     """
     rate = point.metrics.get("output_throughput")
-    limits = limits_if_any(roofline, point.shape, point.concurrency)
+    limits = limits_if_any(roofline, point.shape, max(1, math.ceil(in_flight(point))))
     if rate is None or limits is None:
         return None
     batch, tpot = decoding(point), point.metrics.get("p50_tpot")
@@ -50,7 +57,7 @@ def bounds(roofline: Roofline, point: Point) -> dict[str, float]:
     The floor of TPOT is that of the batch that was really decoding. The floor of TTFT is given only
     where every prompt has the same length and none of it is shared.
     """
-    limits = limits_if_any(roofline, point.shape, point.concurrency)
+    limits = limits_if_any(roofline, point.shape, max(1, math.ceil(in_flight(point))))
     if limits is None:
         return {}
     values = {"output_throughput": limits.throughput}

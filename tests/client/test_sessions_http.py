@@ -163,7 +163,8 @@ def test_the_text_that_comes_back_is_the_answer_without_its_reasoning() -> None:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         await response.prepare(request)
         count = body["max_tokens"]
-        parts = [{"reasoning_content": "hm"}, *({"content": f" é{i}\n"} for i in range(count - 1))]
+        half = count // 2
+        parts = [*[{"reasoning_content": " hm\n"}] * half, *({"content": f" é{i}\n"} for i in range(count - half))]
         for i, delta in enumerate(parts):
             choice = {"index": 0, "delta": delta, "finish_reason": "length" if i + 1 == len(parts) else None}
             await response.write(b"data: " + json.dumps({"choices": [choice]}).encode() + b"\n\n")
@@ -182,8 +183,12 @@ def test_the_text_that_comes_back_is_the_answer_without_its_reasoning() -> None:
     longest = max((m for m in seen if len(m) == 7), key=len)
     assert [m["role"] for m in longest] == ["user", "assistant"] * 3 + ["user"]
     answers = {m["content"] for messages in seen for m in messages if m["role"] == "assistant"}
-    assert "".join(f" é{i}\n" for i in range(11)) in answers
+    assert "".join(f" é{i}\n" for i in range(6)) in answers
     assert not any("hm" in answer.split() for answer in answers)
+    # The next prompt is longer by the answer without its reasoning, and is asked to be no longer.
+    later = [r for r in records if r.turn]
+    assert len(later) > 25
+    assert [r.asked_isl for r in later] == [r.prompt_tokens for r in later]
     # What was said before comes again, word for word.
     histories = {json.dumps(m) for m in seen}
     continued = [m for m in seen if len(m) > 1 and json.dumps(m[:-2]) in histories]

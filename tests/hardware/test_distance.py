@@ -3,6 +3,7 @@ import math
 
 import pytest
 
+from frontier.core.loads import Rate
 from frontier.core.points import Estimate, Point
 from frontier.core.shapes import Lengths, Shape, TrafficClass
 from frontier.extras.predict.drawn_roofline import curve
@@ -44,6 +45,17 @@ def test_memory_bounds_how_many_requests_run() -> None:
 def test_twice_the_gpus_are_twice_the_bandwidth() -> None:
     one, two = (GivenRoofline(**STATED, gpus=g).limits(Shape.of(128, 128), 8).throughput for g in (1, 2))
     assert two == pytest.approx(2 * one)
+
+
+@pytest.mark.parametrize("load", [Rate.of(4.0), 64])
+def test_at_a_rate_and_where_users_think_as_many_are_in_flight_as_were_measured(load: int) -> None:
+    closed = measured(4, 64.0, 0.009)
+    other = dataclasses.replace(closed, concurrency=load, in_flight=4.0)
+    assert decoding(other) == decoding(closed)
+    assert bounds(H100, other) == bounds(H100, closed)
+    assert distance(H100, other) == distance(H100, closed)
+    rare = bounds(H100, dataclasses.replace(other, in_flight=0.2))
+    assert 0 < rare["tpot"] < bounds(H100, closed)["tpot"]
 
 
 def test_the_share_of_light_keeps_the_doubt_of_the_throughput() -> None:

@@ -117,6 +117,8 @@ def test_the_cached_share_is_that_of_the_tokens(part):
     assert float(drawn.price.mean()) == pytest.approx(found.value, rel=0.02)
     unknown = dataclasses.replace(sample, cached_tokens=np.full(sample.n, np.nan))
     assert estimate.estimate(unknown, "cached_share") is None
+    beyond = estimate.estimate(dataclasses.replace(sample, cached_tokens=1.5 * sample.prompt_tokens), "cached_share")
+    assert beyond.low == beyond.value == beyond.high == 1.0
 
 
 def test_the_page_has_the_prices_of_the_operating_point_by_how_busy_it_is():

@@ -6,7 +6,9 @@ import dataclasses
 import numpy as np
 import pytest
 
+from frontier.core.decisions import Limit
 from frontier.core.estimate import estimate
+from frontier.core.flags import flags
 from frontier.core.load_flags import rate_times_e2e, worst_in_flight
 from frontier.core.shapes import Shape, TrafficClass
 from frontier.core.wander import of_latencies
@@ -58,6 +60,18 @@ def test_the_load_of_a_class_is_off_by_the_share_that_the_whole_is_off(missing: 
     found = estimate(mixed(), "chat.p90_ttft")
     assert found is not None
     assert 0.95 * found.value < found.lower < found.value < found.upper < 1.05 * found.value
+
+
+@pytest.mark.parametrize(
+    ("limited", "fatal"), [("chat.p99_ttft", True), ("chat.mean_e2e", True), ("rag.p99_ttft", False)]
+)
+def test_errors_of_a_class_are_noticed_by_its_own_limits_alone(limited: str, fatal: bool) -> None:
+    sample = mixed()
+    ok = ~((sample.class_index == 1) & (np.arange(sample.n) % 4 == 0))
+    latencies = {name: np.where(ok, getattr(sample, name), np.inf) for name in ("ttft", "tpot", "e2e")}
+    failing = dataclasses.replace(sample, ok=ok, outcomes={"ok": 1, "timeout": 1}, **latencies)
+    errors = [flag for flag in flags(failing, (Limit(limited, 1.0),)) if flag.name == "errors"]
+    assert [flag.fatal for flag in errors] == [fatal]
 
 
 def test_which_classes_a_stretch_of_time_holds_is_no_wander() -> None:

@@ -57,6 +57,18 @@ def test_missing_requests_may_make_each_latency_longer_by_their_share_of_an_e2e(
     assert rate.lower == more.lower
 
 
+@pytest.mark.filterwarnings("error")
+def test_where_every_request_failed_all_throughputs_are_0_and_no_bound_is_nan() -> None:
+    one, none = a_sample(concurrency=16), np.zeros(BLOCKS)
+    infinite = {name: np.full(one.n, math.inf) for name in ("ttft", "tpot", "e2e")}
+    tokens = {f"block_{name}": none for name in ("output_tokens", "input_tokens", "finished")}
+    failed = replace(one, ok=np.zeros(one.n, np.bool_), in_flight=np.full(BLOCKS, 2.0), **infinite, **tokens)
+    assert widening(failed).more == math.inf
+    for name in ("output_throughput", "input_throughput", "total_throughput", "request_throughput"):
+        found = known(failed, name)
+        assert (found.value, found.low, found.high, found.lower, found.upper) == (0, 0, 0, 0, 0)
+
+
 def test_surplus_requests_are_the_other_way_round() -> None:
     one = a_sample(concurrency=16)
     long = replace(one, in_flight=np.full(BLOCKS, 16.5))

@@ -8,8 +8,8 @@ Content = str | list[int]
 
 @dataclass(frozen=True, slots=True)
 class TurnReply:
-    """What a turn of a session was answered, with the server's counts; `asked_osl` is 0 where no
-    length was forced.
+    """What a turn of a session was answered, with the server's counts, less the tokens of reasoning
+    and of tool calls, which are not in the text; `asked_osl` is 0 where no length was forced.
     """
 
     text: str

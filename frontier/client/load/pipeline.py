@@ -259,4 +259,9 @@ class RequestPipeline:
 
 def _answer(parser: AnswerParser, record: Record) -> TurnReply:
     text, asked = "".join(parser.state.texts or ()), parser.exchange.request.osl
-    return TurnReply(text, record.prompt_tokens, record.completion_tokens, asked)
+    comes_back = record.completion_tokens
+    if comes_back is not None and len(text) < record.text_chars:
+        # Reasoning and tool calls are no part of the history: they are taken to have as much text
+        # per token as the rest.
+        comes_back = round(comes_back * len(text) / record.text_chars)
+    return TurnReply(text, record.prompt_tokens, comes_back, asked)
