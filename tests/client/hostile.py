@@ -271,7 +271,7 @@ async def bom_and_no_space(call: Call) -> None:
 
 @behaviour
 async def pings(call: Call) -> None:
-    await call.stream(b": ping\n\n", *(b": OPENROUTER PROCESSING\n\n" + event for event in GOOD))
+    await call.stream(b": ping\n\n", *(b": OPENROUTER PROCESSING\n\ndata:\n\n" + event for event in GOOD))
 
 
 @behaviour

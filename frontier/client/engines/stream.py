@@ -78,6 +78,8 @@ def json_event(state: StreamState, data: bytes) -> dict[str, Any] | None:
     try:
         event = orjson.loads(data)
     except orjson.JSONDecodeError:
+        if not data.strip():
+            return None  # an event without data, as a gateway sends to keep a connection open
         event = None
     if isinstance(event, dict):
         for name in NAMED:
