@@ -62,10 +62,10 @@ def test_the_run_goes_on_with_its_own_sla():
 @pytest.mark.parametrize(
     ("sla", "expected"),
     [
-        ("p99_ttft<=200ms, p99_tpot<=30ms", "--set sla.p99_ttft=200ms"),
+        ("p99_ttft<=200ms, p99_tpot<=30ms", "--set 'sla={p99_ttft: 200ms, p99_tpot: 30ms}'"),
         ("p99_ttft<=200ms", "--set 'sla={p99_ttft: 200ms}'"),
-        ("p99_ttft<=123.456ms, p99_tpot<=30ms", "--set sla.p99_ttft=123.456ms"),
-        ("p99_ttft<=100ms..200ms, p99_tpot<=30ms", "--set 'sla.p99_ttft=[100ms, 200ms]'"),
+        ("p99_ttft<=123.456ms, p99_tpot<=30ms", "--set 'sla={p99_ttft: 123.456ms, p99_tpot: 30ms}'"),
+        ("p99_ttft<=100ms..200ms, p99_tpot<=30ms", "--set 'sla={p99_ttft: [100ms, 200ms], p99_tpot: 30ms}'"),
         (
             "p95_e2e<=4s, error_rate<=1%, output_throughput>=900",
             "--set 'sla={p95_e2e: 4s, error_rate: 1%, output_throughput: 900}'",
@@ -78,6 +78,21 @@ def test_another_sla_is_asked_for_in_full(sla, expected):
     assert step.command == f"{AGAIN} --prove 32 {expected}"
     config, _, prove = options(step)
     assert (["32"], {limit.metric: limit for limit in limits}) == (prove, {lm.metric: lm for lm in config.limits})
+
+
+@pytest.mark.parametrize(
+    ("written", "asked"),
+    [
+        ("chat", "p99_ttft<=300ms, p99_tpot<=50ms"),
+        ("p99_ttft<=500ms", "p99_ttft<=300ms"),
+        ("{gold: {p99_ttft: 500ms}}", "p99_ttft<=300ms"),
+        ("{p99.9_ttft: 500ms}", "p99.9_ttft<=300ms"),
+    ],
+)
+def test_the_command_for_another_sla_works_however_the_config_writes_its_own(written, asked):
+    text = CONFIG.replace("{p99_ttft: 500ms, p99_tpot: 30ms}", written)
+    config, *_ = options(commanded(a_decision(parse_sla(asked)), text), text)
+    assert parse_sla(asked) == config.limits
 
 
 def test_a_tier_of_the_config_needs_no_other_sla():
@@ -216,7 +231,7 @@ def next_step_there(where, name):
 @pytest.mark.process
 def test_the_command_works_where_it_is_printed_and_asks_for_no_consent(swept):
     own = "frontier sweep sweep.yaml -o {} --set sla.p90_tpot=8ms --set on_finish=/bin/true --prove 32"
-    later = own + " --set sla.p90_tpot=9.5ms"
+    later = own + " --set 'sla={{p90_tpot: 9.5ms}}'"
     assert (later.format("'my runs/a'"), 32) == next_step_there(swept, "my runs/a")
     run = shlex.quote(str(swept / "my runs" / "a"))
     for place, name in (("my runs", "a"), ("my runs/a", ".")):

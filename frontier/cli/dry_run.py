@@ -225,9 +225,10 @@ def _session_rates(config: "Config") -> list[str]:
 def _budget_line(found: Outlook) -> str:
     """The limits of the budget, and what of them is spent."""
     caps, spent = found.ledger.whole, found.ledger.spent()
-    limits = ", ".join(f"{name} {limit}" for name, limit in caps.words.items())
+    words = dict(caps.words)
     if caps.until < math.inf:
-        limits += f" (in {format_elapsed(max(0.0, caps.until - time.time()))})"
+        words["until"] += f" (in {format_elapsed(max(0.0, caps.until - time.time()))})"
+    limits = ", ".join(f"{name} {limit}" for name, limit in words.items())
     if spent.seconds:
         limits += f"; {format_elapsed(spent.seconds)} and {spent.requests:,.0f} requests of it are spent"
     return f"budget  {limits}"

@@ -47,9 +47,9 @@ def _to_prove(value: str | None) -> "ToProve":
     from frontier.config.load_keys import MAX_CONCURRENCY
     from frontier.planning.plan import NO_PROOFS, ToProve
 
-    if not value:
+    if value is None:
         return NO_PROOFS
-    if (Path(value) / "manifest.json").exists():
+    if value and (Path(value) / "manifest.json").exists():
         decisions = common.read_run(Path(value)).solve()
         proven = {d.series: () if d.concurrency is None else (d.concurrency,) for d in decisions}
         if not any(proven.values()):
@@ -349,6 +349,8 @@ def _conclude(
         return ExitCode.FAILED, decisions
     if decisions:
         return exit_code(decisions), decisions
+    if run.limits():
+        return common.undecided(run), ()
     return ExitCode.YES if any(p.valid for p in run.points()) else ExitCode.FAILED, ()
 
 

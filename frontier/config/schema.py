@@ -337,7 +337,10 @@ def _wrong_load(config: Config) -> Iterator[Problem]:
     if "given_concurrency" in config.model_fields_set:
         what = "rate and concurrency are two loads: requests per second, and requests in flight"
         yield Problem(what, "write one of them", "rate", at_key=True)
-    if not config.rate and not config.searches:
+    if not config.rate and config.refine == 0:
+        what = "refine: 0 measures the listed settings alone, and rate: auto lists none"
+        yield Problem(what, "list them, as  rate: [1, 2, 4]", "refine")
+    elif not config.rate and not config.searches:
         what = "rate: auto looks for the highest rate that keeps an SLA, and nothing is looked for"
         yield Problem(what, "name limits, as  sla: {p99_ttft: 500ms},  or list rates:  rate: [1, 2, 4]", "rate")
     if config.traffic:

@@ -143,17 +143,11 @@ def _only(config: Config, series: Series) -> list[str]:
 
 
 def _sla(config: Config, limits: Sequence[Limit]) -> list[str]:
-    """The options that ask for these limits, where they are none of the config's tiers."""
+    """The options that ask for these limits, where they are none of the config's tiers: as a whole,
+    since an SLA written as the name of a preset, as a text or as a named tier has no key to set.
+    """
     asked = tuple(limits)
-    if asked in [tuple(tier) for _, tier in config.tiers]:
-        return []
-    own = {limit.metric for limit in config.limits}
-    if len(config.tiers) == 1 and own == {limit.metric for limit in asked}:
-        changed = [limit for limit in asked if limit not in config.limits]
-        tier, mine = config.tiers[0][0], {limit.metric: limit for limit in config.limits}
-        places = [".".join(config.limit_path(tier, mine[limit.metric])) for limit in changed]
-        return [w for at, limit in zip(places, changed, strict=True) for w in ("--set", f"{at}={_written(limit)}")]
-    return ["--set", _whole(asked)]
+    return [] if asked in [tuple(tier) for _, tier in config.tiers] else ["--set", _whole(asked)]
 
 
 def _whole(limits: Sequence[Limit]) -> str:

@@ -187,7 +187,7 @@ BASE = "endpoint: simulator\nshapes: [64/8]\nsla: {p90_ttft: 100ms}\n"
         ("rate: 1\narrivals: {gamma: 2}\n", 5, 11),
         ("rate: 1\narrivals: {trace: 5}\n", 5, 11),
         ("rate: 1\nworkers: 2\n", 5, 10),
-        ("rate: auto\nrefine: 0\n", 4, 7),
+        ("rate: auto\nrefine: 0\n", 5, 9),
     ],
 )
 def test_what_does_not_go_with_a_rate_is_said_with_its_line(keys: str, line: int, column: int) -> None:

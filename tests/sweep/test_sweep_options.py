@@ -159,6 +159,25 @@ def test_a_setting_that_decides_no_measurement_goes_on_in_the_same_run(here: Pat
     assert said.code == frontier("solve", cwd=here).code, "and what the run is read with from now on"
 
 
+def test_short_trials_alone_are_not_proven_and_solve_agrees(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text("endpoint: simulator\nshapes: [16/8]\nsla: {p95_ttft: 60ms}\n")
+    said = frontier("sweep", "sweep.yaml", "-o", "run", "--set", "budget.requests=300", cwd=tmp_path, here=True)
+    assert "not judged" in said.out
+    solved = frontier("solve", "run", cwd=tmp_path, here=True)
+    assert (4, 4) == (said.code, solved.code), (said.err, solved.out)
+
+
+def test_an_empty_prove_is_refused_in_place_of_a_whole_sweep(here: Path) -> None:
+    said = sweep(here, "--prove", "", "--dry-run")
+    assert (2, "") == (said.code, said.out)
+
+
+def test_the_time_to_a_deadline_stands_beside_it(here: Path) -> None:
+    said = sweep(here, "--dry-run", "--set", "budget={requests: 9000}", "--until", "07:00")
+    line = next(line for line in said.out.splitlines() if line.startswith("budget"))
+    assert line.index("07:00 (in ") < line.index("requests 9,000")
+
+
 def test_a_deadline_that_is_no_time_is_told(here: Path) -> None:
     said = sweep(here, "--until", "25:00", "--dry-run")
     assert said.code == 2
