@@ -283,8 +283,11 @@ def _standing(point: Point, limits: tuple[Limit, ...], alpha: float, windows: in
         return Verdict.MEETS, ""
     if not point.valid:
         return Verdict.VIOLATES, "its measurement is not valid: " + ", ".join(f.name for f in point.fatal)
-    if judged.verdict is Verdict.VIOLATES or over is None or over > (0 if look else EARLY_OVER):
+    if judged.verdict is Verdict.VIOLATES or over is None:
         return Verdict.VIOLATES, f"{judged.binding} is over its limit"
+    if over > (0 if look else EARLY_OVER):  # by its value alone; another limit may bind
+        beyond = {limit.excess(e.value): limit for limit in limits if (e := point.metrics.get(limit.metric))}
+        return Verdict.VIOLATES, f"{beyond[over].metric} is over its limit"
     if not look:
         return Verdict.UNPROVEN, ""
     most = point.n * growth(point.n, fresh, windows, MAX_WINDOWS)

@@ -13,6 +13,7 @@ from frontier.config import load_config
 from frontier.core import estimate
 from frontier.core.from_records import window_data
 from frontier.core.intervals import clopper_pearson
+from frontier.core.loads import Rate
 from frontier.core.shapes import Shape
 from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.extras.diagnose.diagnosis import (
@@ -93,6 +94,14 @@ def test_each_resource_by_its_own_signature(resource: Resource) -> None:
     diagnosis = found(CASES[resource], chunks=chunks)
     assert diagnosis.suspects[0].resource is resource
     assert diagnosis.suspects[0].probability == PROBABILITY["clear"]
+
+
+@pytest.mark.parametrize("resource", [Resource.KV, Resource.BATCH])
+def test_at_a_rate_the_queue_is_of_the_requests_in_flight(resource: Resource) -> None:
+    """6 requests a second are 6,000 thousandths, and 16 requests in flight."""
+    here = replace(CASES[resource], concurrency=Rate(6_000))
+    assert resource is found(here).suspects[0].resource
+    assert cap_to_try(here) == cap_to_try(CASES[resource])
 
 
 def test_decode_where_a_token_takes_longer() -> None:

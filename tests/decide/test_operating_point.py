@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier.core import estimate as summarize
-from frontier.core import solver
+from frontier.core import proof, solver
 from frontier.core.decisions import Cause, Limit, Verdict
 from frontier.core.errors import ExitCode, UsageError
 from frontier.core.points import Estimate, Flag, Point
@@ -873,3 +873,11 @@ def test_a_series_of_which_all_was_only_scanned_is_decided_too():
     assert (Verdict.UNPROVEN, 16) == (d.verdict, d.candidate)
     d = solver.solve([], [TTFT], scanned=[point(8, 0.1, flags=BROKEN)])
     assert (Verdict.INVALID, None) == (d.verdict, d.candidate)
+
+
+def test_a_candidate_is_given_up_for_the_limit_that_its_value_breaks():
+    """Of the other limit, whose value is far inside, too few requests are known."""
+    few = dataclasses.replace(estimate(0.021, 0.02, math.inf), need=5000)
+    here = point(8, few, p99_tpot=Estimate(0.0303, 0.029, 0.032, 3000, 0.029, 0.032))
+    verdict, reason = proof._standing(here, (TTFT, TPOT), 0.01, 3, 3000)
+    assert (Verdict.VIOLATES, "p99_tpot") == (verdict, reason.split()[0])

@@ -193,7 +193,7 @@ def _unsure(lead: Named, here: Signs, alone: Signs) -> bool:
     # Without its clock an engine that has much to do cannot be told from one that runs slowly.
     if lead in (Resource.PREFILL, Resource.DECODE) and here.clock is None:
         return True
-    if (here.waiting or 0.0) < QUEUED * here.concurrency:
+    if (here.waiting or 0.0) < QUEUED * here.present:
         return False
     # Requests that wait while fewer run than can come in bursts, which something else may make; and
     # a cap that is not known looks like steps that are full.
@@ -256,7 +256,7 @@ def _holder(place: str, here: Signs, alone: Signs) -> Named:
         return None
     if place == "queue":
         wait = here.rate * here.parts["queue"] if here.waiting is None else here.waiting
-        if wait >= QUEUED * here.concurrency:
+        if wait >= QUEUED * here.present:
             return _waited_for(here, alone)
     if here.waiting is None and "queue" not in here.parts:
         return None
@@ -299,7 +299,7 @@ def capped(here: Signs, alone: Signs) -> bool:
     have room requests wait for nothing else, and the number may wander, as those of equal length
     end together.
     """
-    if here.running is None or here.running_max is None or here.running_max >= here.concurrency:
+    if here.running is None or here.running_max is None or here.running_max >= here.present:
         return False
     below = (here.cap or here.running_max) - here.running
     return below <= 1 + here.ended or (below <= (1 - WANDERS) * here.running and not full_steps(here, alone))

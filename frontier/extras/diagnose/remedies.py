@@ -244,5 +244,5 @@ def on_engine(change: str, flag: Flag | None, engine: str | None, cap: int | Non
 
 def cap_to_try(here: Signs) -> int:
     """Twice the present batch cap, within the KV cache, not above the concurrency."""
-    present = here.cap or round(here.running_max or 0) or here.concurrency
-    return max(present + 1, round(min(2 * present, here.concurrency, 0.9 * (here.room or 3 * present))))
+    present = here.cap or round(here.running_max or 0) or round(here.present)
+    return max(present + 1, round(min(2 * present, here.present, 0.9 * (here.room or 3 * present))))

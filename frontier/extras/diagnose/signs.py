@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from frontier.core.loads import Rate
 from frontier.core.points import Point
 from frontier.core.window import Floats, WindowData
 from frontier.extras.diagnose.server_settings import ServerSettings
@@ -53,6 +54,11 @@ class Signs:
     def tpot(self) -> float:
         """Mean seconds per token after the first."""
         return (self.e2e - self.ttft) / max(1.0, self.answer - 1)
+
+    @property
+    def present(self) -> float:
+        """Requests in flight: as many as are kept so, at a rate as many as there were."""
+        return self.in_flight if isinstance(self.concurrency, Rate) else self.concurrency
 
     @property
     def ended(self) -> float:
