@@ -81,7 +81,7 @@ def test_functions_of_many_arguments_only_become_fewer() -> None:
     assert sum(marks.values()) == MANY_ARGUMENTS, marks
 
 
-MOST_STATEMENTS = {"core": 3_981, "core and rings": 17_572, "all": 27_455}
+MOST_STATEMENTS = {"core": 3_981, "core and rings": 17_567, "all": 27_450}
 """Statements without imports and docstrings. A change that adds more raises them, and says so."""
 MOST_IMPORTED = {"frontier.core.solver": 3_550, "frontier.search.scan": 4_500}
 """Statements of a module and of all modules of the package that it imports."""

@@ -17,7 +17,7 @@ import orjson
 from frontier import registry
 from frontier.client.secrets import Secrets, environment_secrets
 from frontier.core.decisions import Limit
-from frontier.core.errors import ExitCode, MeasurementError, StoreError, UsageError
+from frontier.core.errors import MeasurementError, StoreError, UsageError
 from frontier.core.metrics import metric, names
 from frontier.core.text import without_controls
 from frontier.core.units import format_bytes, whole_number
@@ -188,13 +188,6 @@ def _empty(path: Path) -> MeasurementError:
     last = lines[-1] if lines else {}
     why = f": {last['event'].replace('_', ' ')}, {last['reason']}" if "reason" in last else ""
     return MeasurementError(f"{path} holds no finished trial{why}", f"see how it stands with  frontier status {path}")
-
-
-def undecided(run: "Run") -> ExitCode:
-    """The exit code where an SLA was asked for and no series has a decision: short trials prove
-    nothing.
-    """
-    return ExitCode.NOT_PROVEN if any(point.valid for point in run.points()) else ExitCode.FAILED
 
 
 def unfinished_json(run: "Run") -> dict[str, Any] | None:

@@ -55,8 +55,7 @@ def command(
         common.answer(answers_text(answers, gpus=run.gpus, detail=options.detail, **common.layout()))
         if run.unfinished and options.detail >= Detail.USUAL:
             common.answer_prose(run.unfinished)
-    decisions = [d for tier in answers for d in tier.decisions]
-    return exit_code(decisions) if decisions else common.undecided(run)
+    return exit_code([d for tier in answers for d in tier.decisions])
 
 
 def _tiers(run: "Run", sla: tuple[str, ...], tier: str | None) -> "Tiers":

@@ -349,8 +349,6 @@ def _conclude(
         return ExitCode.FAILED, decisions
     if decisions:
         return exit_code(decisions), decisions
-    if run.limits():
-        return common.undecided(run), ()
     return ExitCode.YES if any(p.valid for p in run.points()) else ExitCode.FAILED, ()
 
 

@@ -162,7 +162,6 @@ def test_a_setting_that_decides_no_measurement_goes_on_in_the_same_run(here: Pat
 def test_short_trials_alone_are_not_proven_and_solve_agrees(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text("endpoint: simulator\nshapes: [16/8]\nsla: {p95_ttft: 60ms}\n")
     said = frontier("sweep", "sweep.yaml", "-o", "run", "--set", "budget.requests=300", cwd=tmp_path, here=True)
-    assert "not judged" in said.out
     solved = frontier("solve", "run", cwd=tmp_path, here=True)
     assert (4, 4) == (said.code, solved.code), (said.err, solved.out)
 
