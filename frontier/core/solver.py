@@ -65,7 +65,7 @@ def solve(
     below it were only scanned); UNPROVEN or MARGINAL with the best undecided setting; INVALID when
     no valid point could have answered. UsageError without limits; ValueError as `by_concurrency`.
     """
-    by_c = {} if scanned and not points else by_concurrency(points)
+    by_c = by_concurrency(points) if points or not scanned else {}
     kept = unchanged(history, limits)
     growing = {} if point_estimates else _outgrown(kept, by_c, limits)
     judged = _judged(by_c, limits, growing, point_estimates)
@@ -77,14 +77,13 @@ def solve(
     rate = _rate_name(feasible)
     chosen = _choose(feasible, limits, rate, marginal_gain, point_estimates)
     decision = replace(
-        _decision(chosen, feasible, by_c, judged, limits, of=next(iter((*points, *scanned))).series),
+        _decision(chosen, feasible, by_c, judged, limits, (points or scanned)[0].series),
         first_fail=min(violating, default=None),
         holes=tuple(c for c in violating if c < max(meeting, default=0)),
         unconfirmed=unconfirmed,
         rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if marginal_gain else None,
     )
-    if decision.verdict is Verdict.VIOLATES or not points:
-        decision = _or_scanned(decision, [p for p in scanned if p.concurrency < lowest])
+    decision = _or_scanned(decision, [p for p in scanned if p.concurrency < lowest])
     decision, corrected = _with_claim(decision, history, kept, point_estimates)
     by_c = {p.concurrency: p for p in scanned} | by_c
     return with_causes(
@@ -102,18 +101,20 @@ def solve(
 def _or_scanned(decision: Decision, scanned: Sequence[Point]) -> Decision:
     """The decision that settings violate, or that nothing is judged, where settings below them were
     `scanned`: these may keep the limits, and the best that was inside is the nearest to an answer.
+    Any other decision as it is.
     """
+    if decision.judgements and decision.verdict is not Verdict.VIOLATES:
+        return decision
     valid = {p.concurrency: p for p in scanned if p.valid}
     inside = [p for p in valid.values() if _inside(p, decision.limits)]
     best = _best_at(inside, _rate_name(inside))
-    if decision.verdict is Verdict.INVALID:  # nothing is judged
-        if not valid:
-            return decision
-        best = min(valid) if best is None else best
+    if best is None and not decision.judgements:
+        best = min(valid, default=None)
     if best is not None:
         binding = judge(valid[best], decision.limits).binding
         decision = replace(decision, candidate=best, metrics=valid[best].metrics, binding=binding)
-    return replace(decision, verdict=Verdict.UNPROVEN) if scanned else decision
+    open_ = valid or (scanned and decision.judgements)
+    return replace(decision, verdict=Verdict.UNPROVEN) if open_ else decision
 
 
 def _judged(
@@ -187,7 +188,7 @@ def _decision(
     points: Mapping[int, Point],
     judged: Mapping[int, Judgement],
     limits: Sequence[Limit],
-    of: Series,
+    series: Series,
 ) -> Decision:
     """The decision to run `chosen`, or that nothing is feasible, with what it stands on: values and
     judgements.
@@ -198,8 +199,8 @@ def _decision(
         verdict, candidate = _nearest(points, judged, limits)
     shown = chosen or (points[candidate] if candidate is not None else None)
     return Decision(
-        deployment=of.deployment,
-        shape=of.shape,
+        deployment=series.deployment,
+        shape=series.shape,
         limits=tuple(limits),
         verdict=verdict,
         concurrency=chosen.concurrency if chosen else None,
