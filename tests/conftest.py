@@ -4,6 +4,7 @@ tests: what starts a process or a server says so. Bytecode for what tests start.
 New examples are searched for with  pytest --hypothesis-profile=search
 """
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -24,12 +25,23 @@ REAL_PARTS = {
     "socket.connect": "connects to a server",
 }
 """Events of the interpreter (PEP 578) that the fast lane leaves to `process` and smoke tests."""
-MAY = ("process", "smoke", "slow", "engine")
+MAY = ("process", "smoke", "slow", "engine", "nightly")
 _seen: list[str] = []
 
 
-WHOLE_SWEEPS = (
+SECONDS_EACH = (
+    "cli/test_cli_answers.py",
     "cli/test_cli_decide.py",
+    "cli/test_cli_energy.py",
+    "cli/test_cli_gate.py",
+    "cli/test_cli_present.py",
+    "cli/test_detail.py",
+    "cli/test_predict_command.py",
+    "cli/test_two_deployments.py",
+    "cli/test_users_command.py",
+    "decide/test_jitter.py",
+    "decide/test_undecided.py",
+    "report/test_one_frontier.py",
     "stats/test_connections.py",
     "stats/test_coverage.py",
     "sweep/test_measured_plan.py",
@@ -37,14 +49,16 @@ WHOLE_SWEEPS = (
     "sweep/test_nights.py",
     "sweep/test_rate_sweep.py",
     "sweep/test_session_sweep.py",
+    "sweep/test_shared.py",
     "sweep/test_standing.py",
     "sweep/test_sweep.py",
     "sweep/test_sweep_options.py",
     "sweep/test_verify.py",
     "tune/test_race.py",
 )
-"""Files of sweeps in virtual time, seconds each: with the processes, but for what is slow there.
-The fast lane has one sweep of each kind (tests/sweeps.py), and recorded runs.
+"""Files of whole sweeps in virtual time, and of every command on whole runs, seconds a test: with
+the processes, but for what is slow there. The fast lane has one sweep of each kind
+(tests/sweeps.py), recorded runs, and the commands' mistakes.
 """
 
 
@@ -82,6 +96,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Keep bytecode where Python may write none beside the source (PYTHONDONTWRITEBYTECODE): each
     of the processes that tests start would compile its hundreds of modules, for seconds.
     """
+    os.environ.pop("PYTEST_ADDOPTS", None)  # what .ci/run adds is for this pytest, not for one that a test starts
     if sys.dont_write_bytecode:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = str(config.rootpath / ".pytest_cache" / "bytecode")
@@ -94,6 +109,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     longest: begun last, they would keep one process waiting for the other.
     """
     for item in items:
-        if item.path.as_posix().endswith(WHOLE_SWEEPS) and not item.get_closest_marker("slow"):
+        if item.path.as_posix().endswith(SECONDS_EACH) and not item.get_closest_marker("slow"):
             item.add_marker("process")
     items.sort(key=lambda item: item.path.name != "test_stories.py")
+
+
+def pytest_collection_finish() -> None:
+    """Leave what was imported and collected out of every later garbage collection."""
+    gc.collect()
+    gc.freeze()

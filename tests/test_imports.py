@@ -4,6 +4,7 @@ circle."""
 import ast
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -49,7 +50,8 @@ def ring(module: str) -> str:
     return ".".join(parts[1:3]) if parts[1] == "extras" else parts[1]
 
 
-def imported(path: Path) -> set[str]:
+@cache
+def imported(path: Path) -> frozenset[str]:
     """Dotted names of this package's modules that a file imports, anywhere in it."""
     names: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -57,7 +59,7 @@ def imported(path: Path) -> set[str]:
             names |= {a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names |= {f"{node.module}.{a.name}" for a in node.names} | {node.module}
-    return {n for n in names if n.startswith("frontier.")}
+    return frozenset(n for n in names if n.startswith("frontier."))
 
 
 def crossings() -> list[tuple[str, str]]:

@@ -35,7 +35,7 @@ def lost_and_torn(said: str) -> tuple[int, ...]:
     return tuple(map(int, found.groups()))
 
 
-@pytest.mark.smoke
+@pytest.mark.process
 @pytest.mark.fault("SIGKILL at a random moment", times=3)
 def test_kills_at_random_moments_lose_no_finished_trial() -> None:
     """With this seed in one sweep, so that little is run beside what the kills ask for."""
