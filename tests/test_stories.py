@@ -80,6 +80,7 @@ def solved(line: str, cwd: Path) -> tuple[dict[str, Any], int]:
     return shape, process.returncode
 
 
+@pytest.mark.nightly
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)
@@ -123,6 +124,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str,
         yield here, "".join(log) + err, out
 
 
+@pytest.mark.nightly
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
@@ -136,6 +138,7 @@ def test_a_default_sweep_of_fixed_lengths_is_answered_and_ctrl_c_keeps_the_answe
     assert (int(answer), "meets") == (shape["concurrency"], shape["verdict"])
 
 
+@pytest.mark.nightly
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(1500)

@@ -337,6 +337,7 @@ def test_both_ci_files_run_the_same_commands() -> None:
     assert 3 == len(steps("github.yml"))
 
 
+@pytest.mark.nightly
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)

@@ -151,6 +151,7 @@ def test_a_minute_of_the_embedded_engine_in_virtual_time(tmp_path: Path) -> None
     assert [] == list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 @pytest.mark.process
 @pytest.mark.slow
 def test_the_real_minute(simulator: SimulatorProcess, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from tests.transcripts import HOST, ROOT, Shell, alike, section, steps
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(1500)]
+pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(1500)]
 
 LINES = steps(section((ROOT / "docs" / "tutorial.md").read_text(), "Your server"))
 STARTS = "python tests/engines/vllm_cpu.py "

@@ -13,7 +13,7 @@ from frontier.config.config_file import load_config_file
 from frontier.read_run import load
 from tests.commands import frontier, start
 
-pytestmark = [pytest.mark.engine, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.engine, pytest.mark.nightly, pytest.mark.timeout(900)]
 
 
 def test_a_known_load_is_described_and_swept(tmp_path: Path, vllm: str) -> None:

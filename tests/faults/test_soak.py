@@ -15,6 +15,7 @@ from tests.golden import assert_golden_row
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.nightly
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(600)

@@ -19,6 +19,7 @@ from frontier.core.window import join
 from frontier.search.window_size import connections_wanted
 from tests.stats.made import sample, trial
 
+pytestmark = pytest.mark.chance
 P90 = Limit("p90_ttft", 0.2)
 
 

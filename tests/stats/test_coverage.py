@@ -30,6 +30,7 @@ from tests.stats import made
 from tests.stats.made import bounds
 from tests.virtual_truth import closed_loop
 
+pytestmark = pytest.mark.chance
 Floats = NDArray[np.float64]
 
 

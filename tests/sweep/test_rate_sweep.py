@@ -228,6 +228,8 @@ def test_a_list_of_rates_that_grew_goes_on_in_the_same_run_as_one_of_concurrenci
     assert_golden_row("messages", neutral(said.err, path), "another list")
 
 
+@pytest.mark.nightly
+@pytest.mark.chance
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.timeout(900)

@@ -60,6 +60,8 @@ def sweep_over_http(path: Path, text: str) -> tuple[Run, Told, SweepEnd]:
     return load(path), told, end
 
 
+@pytest.mark.nightly
+@pytest.mark.chance
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize("family", CASES)

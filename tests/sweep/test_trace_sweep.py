@@ -67,6 +67,7 @@ def test_its_trials_keep_their_rules(swept_run: Run) -> None:
     assert [] == list(broken_rules(swept_run))
 
 
+@pytest.mark.chance
 @pytest.mark.process
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [4, 5])
