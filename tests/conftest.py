@@ -24,7 +24,7 @@ REAL_PARTS = {
     "socket.connect": "connects to a server",
 }
 """Events of the interpreter (PEP 578) that the fast lane leaves to `process` and smoke tests."""
-MAY = ("process", "smoke", "slow", "engine")
+MAY = ("process", "smoke", "slow", "engine", "nightly")
 _seen: list[str] = []
 
 
