@@ -3,11 +3,15 @@
 Its source folder is the repository, so that README, ARCHITECTURE and CHANGELOG are pages of it.
 """
 
+import sys
 from pathlib import Path
 
 from sphinx.application import Sphinx
 
 import frontier
+
+sys.path.insert(0, str(Path(__file__).parent))
+import docstring_pages
 
 project = "frontier"
 author = "the frontier developers"
@@ -34,5 +38,7 @@ autodoc_class_signature = "separated"
 
 
 def setup(app: Sphinx) -> None:
-    """Take the repository as the source folder, also where docs was named."""
+    """Take the repository as the source folder, also where docs was named, and write the pages that
+    are made of docstrings."""
     app.srcdir = Path(__file__).parent.parent
+    docstring_pages.write()

@@ -1,5 +1,5 @@
-"""What deploy/ ships: manifests by the schema of Kubernetes, the Slurm script run by stand-ins, the
-container file."""
+"""What deploy/ ships: manifests and CI files by their schemas, the Slurm script run by stand-ins,
+the container file."""
 
 import re
 import shutil
@@ -9,8 +9,11 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
+from check_jsonschema import main as check_jsonschema
+from click.testing import CliRunner
 
 from tests.commands import frontier
 
@@ -44,12 +47,41 @@ def test_there_are_manifests() -> None:
 
 
 def test_the_manifest_of_a_job_is_valid_by_the_schema_of_kubernetes() -> None:
-    validator = pytest.importorskip("kubernetes_validate", reason="pip install kubernetes-validate: no schema is here")
     manifest = document("sweep")
-    validator.validate(manifest, KUBERNETES, strict=True)
+    kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
     manifest["spec"]["template"]["spec"]["containers"][0]["arguments"] = []
-    with pytest.raises(validator.ValidationError):
-        validator.validate(manifest, KUBERNETES, strict=True)
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(manifest, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.stem)
+def test_the_pods_are_valid_by_the_schema_of_kubernetes(manifest: Path) -> None:
+    """Those of a Ray cluster, too, whose own kind Kubernetes has no schema of."""
+    for spec in pods(manifest):
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec}
+        kubernetes_validate.validate(pod, KUBERNETES, strict=True)
+        with pytest.raises(kubernetes_validate.ValidationError):
+            kubernetes_validate.validate({**pod, "spec": {**spec, "volume": []}}, KUBERNETES, strict=True)
+
+
+WORKFLOWS = [DEPLOY / "ci" / "github.yml", *sorted((ROOT / ".github" / "workflows").glob("*.yml"))]
+
+
+def by_schema(schema: str, file: Path) -> int:
+    """The exit code of check-jsonschema, which brings the schema with it."""
+    return CliRunner().invoke(check_jsonschema, ["--builtin-schema", f"vendor.{schema}", str(file)]).exit_code
+
+
+@pytest.mark.parametrize(
+    ("schema", "file"),
+    [("gitlab-ci", DEPLOY / "ci" / "gitlab.yml"), *(("github-workflows", file) for file in WORKFLOWS)],
+    ids=lambda value: value if isinstance(value, str) else str(value.relative_to(ROOT)),
+)
+def test_a_ci_file_is_valid_by_the_schema_of_its_service(schema: str, file: Path, tmp_path: Path) -> None:
+    assert by_schema(schema, file) == 0
+    spoilt = tmp_path / file.name
+    spoilt.write_text(file.read_text().replace("timeout", "time-out"))
+    assert by_schema(schema, spoilt) == 1
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.stem)

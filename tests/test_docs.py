@@ -2,6 +2,8 @@
 config loads."""
 
 import ast
+import importlib
+import math
 import os
 import re
 import shlex
@@ -14,6 +16,7 @@ import pytest
 import yaml
 from scipy.stats import binom
 
+from docs import docstring_pages
 from frontier.cli.main import cli
 from frontier.config import load_config
 from frontier.core.errors import ExitCode
@@ -21,7 +24,9 @@ from tests.commands import frontier
 from tests.transcripts import JOURNEYS, blocks, section, workplace
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+MADE = [ROOT / "docs" / name for name in docstring_pages.PAGES]
+"""Here once the site was built, perhaps while the tests run."""
+DOCUMENTS = sorted({*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")} - {*MADE})
 
 
 def commands() -> list[tuple[str, str]]:
@@ -102,7 +107,9 @@ def test_a_documented_command_runs(document: str, command: str, reader: tuple[Pa
 def test_links_lead_somewhere(document: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)", document.read_text()):
         if "://" not in target:
-            assert (document.parent / target).exists(), f"{document.name} links to {target}"
+            there = (document.parent / target).resolve()
+            assert there.exists(), f"{document.name} links to {target}"
+            assert there not in MADE, f"{document.name} links to {target}, which is on the site alone"
 
 
 @pytest.mark.parametrize("document", [d for d in DOCUMENTS if d.name != "CHANGELOG.md"], ids=lambda p: p.name)
@@ -112,7 +119,7 @@ def test_modules_named_by_their_path_are_there(document: Path) -> None:
 
 
 def test_the_index_has_each_page() -> None:
-    pages = [*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "validation").glob("*.md")]
+    pages = {*(ROOT / "docs").glob("*.md"), *(ROOT / "docs" / "validation").glob("*.md"), *MADE}
     names = {str(page.relative_to(ROOT / "docs").with_suffix("")) for page in pages} - {"index"}
     listed = re.findall(
         r"^(?:.*<)?([\w./-]+)>?$", "\n".join(blocks((ROOT / "docs" / "index.md").read_text(), "{toctree}")), re.M
@@ -145,56 +152,40 @@ def test_every_command_and_config_key_has_a_line_in_the_documents() -> None:
     assert missing == []
 
 
-def test_the_page_of_modules_is_made_of_their_docstrings() -> None:
-    """With WRITE_GOLDEN=1 the page is written."""
-    lines = [
-        "# Modules",
-        "",
-        "The first line of each module's docstring, made by `WRITE_GOLDEN=1 python -m pytest tests/test_docs.py`.",
-    ]
-    for path in sorted(
-        (ROOT / "frontier").rglob("*.py"), key=lambda path: (path.parent, path.name != "__init__.py", path.stem)
-    ):
-        text = ast.get_docstring(ast.parse(path.read_text()))
-        assert text, f"{path} has no docstring"
-        first = " ".join(text.partition("\n\n")[0].split())
-        if path.name == "__init__.py":
-            lines += ["", f"## {path.parent.relative_to(ROOT)}/", "", first, ""]
-        else:
-            lines += [f"- `{path.stem}`: {first}"]
-    page = ROOT / "docs" / "modules.md"
-    if os.environ.get("WRITE_GOLDEN"):
-        page.write_text("\n".join(lines) + "\n")
-    assert page.read_text() == "\n".join(lines) + "\n"
+def test_each_module_and_each_threshold_has_a_docstring_for_its_page() -> None:
+    modules = sorted((ROOT / "frontier").rglob("*.py"))
+    assert [path for path in modules if not ast.get_docstring(ast.parse(path.read_text()))] == []
+    deciding = [path for folder in docstring_pages.DECIDING for path in (ROOT / "frontier" / folder).rglob("*.py")]
+    named = [(path.name, name, text) for path in deciding for name, _, text in docstring_pages.constants(path)]
+    assert len(named) > 100
+    assert [f"{file}: {name}" for file, name, text in named if not text] == [], "say why it is what it is"
 
 
-DECIDING = ("core", "search", "planning", "hardware", "extras")
-"""Where constants decide something for a user. Elsewhere they bound sizes and waits."""
-MOST_THRESHOLDS = 300
+@pytest.mark.parametrize("name", docstring_pages.PAGES)
+def test_the_pages_made_of_docstrings_have_their_rows_and_are_not_committed(name: str) -> None:
+    text = docstring_pages.PAGES[name]()
+    row = {"modules.md": "- `solver`: ", "thresholds.md": "| `solver` | `LEAST_WINDOW` | 10.0 | Seconds that "}[name]
+    assert f"\n{row}" in text
+    assert f"/docs/{name}" in (ROOT / ".gitignore").read_text().splitlines()
 
 
-def test_the_page_of_thresholds_has_each_with_its_value_and_reason() -> None:
-    """With WRITE_GOLDEN=1 the page is written."""
-    lines = [
-        "# Thresholds",
-        "",
-        "Each constant that decides something for a user: where it stands, its value, what it means and why. Seconds,",
-        "bytes and shares from 0 to 1 where nothing else is said. Made of the docstrings, by",
-        "`WRITE_GOLDEN=1 python -m pytest tests/test_docs.py`.",
-    ]
-    count = 0
-    for folder in DECIDING:
-        lines += ["", f"## {folder}/", "", "| where | name | value | meaning |", "|---|---|---|---|"]
-        for path in sorted((ROOT / "frontier" / folder).rglob("*.py")):
-            for name, value, text in thresholds(path):
-                module = ".".join(path.relative_to(ROOT / "frontier" / folder).with_suffix("").parts)
-                lines.append(f"| `{module}` | `{name}` | {value} | {text} |")
-                count += 1
-    assert 100 < count <= MOST_THRESHOLDS
-    page = ROOT / "docs" / "thresholds.md"
-    if os.environ.get("WRITE_GOLDEN"):
-        page.write_text("\n".join(lines) + "\n")
-    assert page.read_text() == "\n".join(lines) + "\n"
+ROW = re.compile(r"\| [^|]+ \| ([^|]+) \| `([\w.]+)\.([A-Z_]+)` \|")
+NUMBER = re.compile(r"(× )?\b(\d[\d.]*)( %| ms)?")
+SCALE = {"": 1.0, " %": 0.01, " ms": 0.001}
+
+
+def test_the_thresholds_that_a_user_meets_are_those_of_the_code() -> None:
+    page = (ROOT / "docs" / "flags.md").read_text().partition("\n## Thresholds\n")[2]
+    _, _, *rows = [line for line in page.splitlines() if line.startswith("|")]
+    assert len(rows) > 25
+    for row in rows:
+        cell, module, name = ROW.fullmatch(row).groups()  # type: ignore[union-attr]
+        value = getattr(importlib.import_module(f"frontier.{module}"), name)
+        shown = [
+            math.log(float(number)) if factor else float(number) * SCALE[unit]
+            for factor, number, unit in NUMBER.findall(cell)
+        ]
+        assert shown == pytest.approx(list(value) if isinstance(value, tuple) else [value]), row
 
 
 def test_the_page_of_accelerators_has_each_with_its_figures_and_source() -> None:
@@ -223,25 +214,6 @@ def test_the_page_of_accelerators_has_each_with_its_figures_and_source() -> None
     if os.environ.get("WRITE_GOLDEN"):
         page.write_text("\n".join(lines) + "\n")
     assert page.read_text() == "\n".join(lines) + "\n"
-
-
-def thresholds(path: Path) -> Iterator[tuple[str, str, str]]:
-    """The public numbers of a module, each with its docstring."""
-    body = ast.parse(path.read_text()).body
-    for node, after in zip(body, [*body[1:], None], strict=True):
-        if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)):
-            continue
-        name = node.targets[0].id
-        kinds = (ast.Constant, ast.Tuple, ast.BinOp, ast.UnaryOp, ast.operator, ast.unaryop, ast.Load)
-        plain = all(isinstance(part, kinds) for part in ast.walk(node.value))
-        numbers = [part.value for part in ast.walk(node.value) if isinstance(part, ast.Constant)]
-        if name != name.upper() or name.startswith("_") or not plain or not numbers:
-            continue
-        if not all(isinstance(number, (int, float)) and not isinstance(number, bool) for number in numbers):
-            continue
-        text = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else None
-        assert isinstance(text, str), f"{path.name}: {name} says nothing of why it is what it is"
-        yield name, ast.unparse(node.value), " ".join(text.split()).replace("|", "or")
 
 
 def test_the_reference_pages_name_every_command_every_config_key_and_every_public_name() -> None:

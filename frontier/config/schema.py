@@ -31,7 +31,7 @@ from frontier.config.load_keys import (
     read_workers,
 )
 from frontier.config.shape_keys import described, distinct, file_of, read_shapes
-from frontier.config.sla import DEFAULT_TIER, Tiers, known_metric, read_tiers
+from frontier.config.sla import DEFAULT_TIER, Tiers, read_objectives, read_tiers
 from frontier.config.traffic_keys import Traffic, mixes, read_traffic
 from frontier.config.uses import MADE_PROMPTS, PLAIN, READ_SESSIONS, READ_TIMES, Use, effects
 from frontier.core.decisions import Limit
@@ -47,7 +47,6 @@ from frontier.fields import (
     duration,
     duration_in,
     duration_text,
-    read,
     refuse,
     repeated,
     shown,
@@ -74,23 +73,6 @@ corpus, so that none is in a prompt twice."""
 TURNS = 5
 """A window holds at least this many requests of each stream: below, the edges of the window weigh
 too much."""
-
-
-def _objectives(value: Any) -> tuple[str, str]:
-    if not isinstance(value, list) or len(value) != 2:
-        raise Problem("{key} are the two axes of the frontier", "write [output_throughput, p99_ttft]")
-    across, up = read(tuple[_Objective, _Objective], value)
-    if across == up:
-        raise Problem("the two objectives are the same", "write [output_throughput, p99_ttft]", 1)
-    return across, up
-
-
-def _objective(value: Any) -> str:
-    # Until 1.0.0 there was the inverse of `energy`, with which a frontier has the same members.
-    return known_metric("energy" if value == "tokens_per_joule" else value).name
-
-
-_Objective = Annotated[str, PlainValidator(_objective)]
 
 
 def _warmup(value: Any) -> float:
@@ -126,7 +108,7 @@ class Config(Strict):
     rate: Annotated[tuple[Rate, ...], PlainValidator(read_rates), PLAIN] | None = None
     arrivals: Annotated[Arrivals | str, PlainValidator(read_arrivals), READ_TIMES] = POISSON
     given_tiers: Annotated[Tiers, PlainValidator(read_tiers), PLAIN] = Field(default=(), alias="sla")
-    given_objectives: Annotated[tuple[str, str], PlainValidator(_objectives), PLAIN] | None = Field(
+    given_objectives: Annotated[tuple[str, str], PlainValidator(read_objectives), PLAIN] | None = Field(
         None, alias="objectives"
     )
     requests: Annotated[int, whole_in(1, 1_000_000)] | None = None

@@ -1,4 +1,5 @@
-"""The SLA field of a config and the text of `--sla`: 'p99_ttft<=500ms, goodput>=5' to limits."""
+"""The SLA and the objectives of a config, and the text of `--sla`: 'p99_ttft<=500ms, goodput>=5' to
+limits."""
 
 import math
 import re
@@ -230,6 +231,24 @@ def _limit_of_text(part: str) -> Limit:
     except Problem as problem:
         hint = re.sub(r"\[(\S+), (\S+)\]", rf"{limited.name}{_right_sign(limited)}\1..\2", problem.hint or "")
         raise Problem(problem.what, hint).named(limited.name) from None
+
+
+def read_objectives(value: Any) -> tuple[str, str]:
+    """The two axes of the frontier, by the names of their metrics."""
+    if not isinstance(value, list) or len(value) != 2:
+        raise Problem("{key} are the two axes of the frontier", "write [output_throughput, p99_ttft]")
+    across, up = read(tuple[_Objective, _Objective], value)
+    if across == up:
+        raise Problem("the two objectives are the same", "write [output_throughput, p99_ttft]", 1)
+    return across, up
+
+
+def _objective(value: Any) -> str:
+    # Until 1.0.0 there was the inverse of `energy`, with which a frontier has the same members.
+    return known_metric("energy" if value == "tokens_per_joule" else value).name
+
+
+_Objective = Annotated[str, PlainValidator(_objective)]
 
 
 def parse_sla(text: str) -> tuple[Limit, ...]:

@@ -2,16 +2,12 @@
 the engine."""
 
 import json
-import os
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-import yaml
 
 from frontier.core.errors import UsageError
 from frontier.extras.compare import regression
@@ -319,39 +315,3 @@ def test_a_trend_is_a_table_a_file_a_figure_and_json(runs: Path, tmp_path: Path)
         shape["breaks"],
     )
     assert_golden_row("answers", "\n".join(said.out.splitlines()[:2]))
-
-
-ROOT = Path(__file__).parents[2]
-
-
-def steps(file: str) -> list[str]:
-    """The commands of a CI file, in their order."""
-    tree = yaml.safe_load((ROOT / "deploy" / "ci" / file).read_text())
-    if file == "github.yml":
-        return [step["run"] for step in tree["jobs"]["gate"]["steps"] if "run" in step]
-    return list(tree["performance gate"]["script"])
-
-
-def test_both_ci_files_run_the_same_commands() -> None:
-    assert steps("github.yml") == steps("gitlab.yml")
-    assert 3 == len(steps("github.yml"))
-
-
-@pytest.mark.nightly
-@pytest.mark.process
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize(("slower", "code"), [(False, 0), (True, 1)])  # what is neither 0 nor 4 fails the step
-def test_the_ci_files_steps_gate_the_embedded_engine(slower: bool, code: int, tmp_path: Path) -> None:
-    shutil.copytree(ROOT / "deploy", tmp_path / "deploy")
-    config = tmp_path / "deploy" / "ci" / "gate.yaml"
-    text = config.read_text().replace("repeats: 12 ", "repeats: 6 ").replace("requests: 60", "requests: 30")
-    at = text.rindex("step_base: 4ms")
-    config.write_text(text[:at] + (text[at:].replace("step_base: 4ms", "step_base: 6ms") if slower else text[at:]))
-    environ = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    install, *commands = steps("github.yml")
-    assert "pip install ./frontier" == install
-    ended = [subprocess.run(["sh", "-c", c], cwd=tmp_path, env=environ, check=False).returncode for c in commands]
-    if 5 in ended:
-        pytest.skip("this machine is too busy to measure anything")
-    assert [0, code] == ended
