@@ -5,8 +5,9 @@ import math
 import numpy as np
 
 from frontier.core.stream_flags import differing
+from frontier.core.timed_tokens import of_several
 from frontier.core.widening import widening
-from frontier.core.window import Floats, WindowData
+from frontier.core.window import Bools, Floats, WindowData
 
 
 def sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
@@ -14,7 +15,10 @@ def sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
     it is known exactly.
 
     A TTFT is at most the time to the first visible character. A TPOT that is not known lies between
-    0 and infinity. Where a count differs a little from the chunks (`differing`), the tokens were as
+    0 and the whole E2E by the tokens, without a count infinity. Where chunks brought several
+    tokens, all but one were timed at most. At least: where the first chunk's text was not kept, all
+    but those of an average chunk; where it had none, one for each later chunk. Where a count
+    differs from the chunks (`differing`), or the usage can be read in two ways, the tokens were as
     many as one or the other. What a load slightly off leaves in doubt (`widening`) comes on top: of
     a TPOT, shared by the tokens.
     """
@@ -45,13 +49,34 @@ def _as_measured(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
     if quantity != "tpot":
         return values, values
     untimed, miscounted = sample.untimed, differing(sample)
-    if not untimed.any() and not miscounted.any():
+    timed = sample.ok & ~np.isnan(values)
+    lumped = timed & (sample.events > 1) & of_several(sample.completion_tokens, sample.events)
+    twofold = timed & (sample.most_tokens > sample.completion_tokens)
+    if not (untimed | miscounted | lumped | twofold).any():
         return values, values
     best, worst = values.copy(), values.copy()
+    counted = untimed & (sample.completion_tokens > 1)
     best[untimed], worst[untimed] = 0.0, math.inf
-    spans, chunks = sample.e2e[miscounted] - sample.ttft[miscounted], sample.events[miscounted] - 1
+    worst[counted] = sample.e2e[counted] / (sample.completion_tokens[counted] - 1)
+    best[lumped], worst[lumped] = _lumped(sample, lumped)
+    best[twofold] = _spans(sample, twofold) / (sample.most_tokens[twofold] - 1)
+    spans, chunks = _spans(sample, miscounted), sample.events[miscounted] - 1
     with np.errstate(divide="ignore", invalid="ignore"):
         by_chunks = np.where(chunks > 0, spans / chunks, math.inf)
-    worst[miscounted] = np.maximum(values[miscounted], by_chunks)
-    best[miscounted] = np.where(chunks > 0, np.minimum(values[miscounted], by_chunks), 0.0)
+    worst[miscounted] = np.maximum(worst[miscounted], by_chunks)
+    best[miscounted] = np.where(chunks > 0, np.minimum(best[miscounted], by_chunks), 0.0)
     return best, worst
+
+
+def _spans(sample: WindowData, which: Bools) -> Floats:
+    """Seconds from the first chunk to the last."""
+    spans: Floats = sample.e2e[which] - sample.ttft[which]
+    return spans
+
+
+def _lumped(sample: WindowData, which: Bools) -> tuple[Floats, Floats]:
+    """The least and the most that the TPOT was of answers whose chunks brought several tokens."""
+    spans, tokens = _spans(sample, which), sample.completion_tokens[which]
+    values, first, chunks = sample.tpot[which], sample.first_tokens[which], sample.events[which]
+    not_kept = np.where(np.isnan(first), spans / (tokens - tokens / chunks), values)
+    return spans / (tokens - 1), np.maximum(values, np.where(first == 0, spans / (chunks - 1), not_kept))
