@@ -231,7 +231,7 @@ class Run:
         return replace(point, flags=(*flags, *point.flags), light=distance(roofline, point))
 
     def _drafted(self, sample: WindowData) -> Iterator[str]:
-        """That tokens were drafted for made-up text, of which a real one's are not accepted alike."""
+        """That drafts were accepted of made-up text: of other text they are not so many."""
         accepted, drafts = (
             sum(server.get(f"spec_decode_num_{kind}_total", 0.0) for server in sample.server)
             for kind in ("accepted_tokens", "drafts")

@@ -9,6 +9,10 @@ from frontier.core.timed_tokens import of_several
 from frontier.core.widening import widening
 from frontier.core.window import Bools, Floats, WindowData
 
+TEXT_OFF = 0.2
+"""Share by which the text of a token in first chunks may differ from that in others, all answers
+together."""
+
 
 def sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
     """The least and the most that each request's latency may have been: the same array twice where
@@ -16,8 +20,9 @@ def sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
 
     A TTFT is at most the time to the first visible character. A TPOT that is not known lies between
     0 and the whole E2E by the tokens, without a count infinity. Where chunks brought several
-    tokens, all but one were timed at most. At least: where the first chunk's text was not kept, all
-    but those of an average chunk; where it had none, one for each later chunk. Where a count
+    tokens, those of the first were about as many as its text tells (`_lumped`). Where that was not
+    kept, they were one or as many as of an average chunk; where it had none, one at least was timed
+    of each later chunk. Where a count
     differs from the chunks (`differing`), or the usage can be read in two ways, the tokens were as
     many as one or the other. What a load slightly off leaves in doubt (`widening`) comes on top: of
     a TPOT, shared by the tokens.
@@ -75,8 +80,17 @@ def _spans(sample: WindowData, which: Bools) -> Floats:
 
 
 def _lumped(sample: WindowData, which: Bools) -> tuple[Floats, Floats]:
-    """The least and the most that the TPOT was of answers whose chunks brought several tokens."""
-    spans, tokens = _spans(sample, which), sample.completion_tokens[which]
-    values, first, chunks = sample.tpot[which], sample.first_tokens[which], sample.events[which]
-    not_kept = np.where(np.isnan(first), spans / (tokens - tokens / chunks), values)
-    return spans / (tokens - 1), np.maximum(values, np.where(first == 0, spans / (chunks - 1), not_kept))
+    """The least and the most that the TPOT was of answers whose chunks brought several tokens.
+
+    The first chunk's tokens are known by their text, which an answer's own words make uneven: so
+    they are taken to be as few, or as many, as those of the others were too, by TEXT_OFF.
+    """
+    spans, tokens, chunks = _spans(sample, which), sample.completion_tokens[which], sample.events[which]
+    values, first, average = sample.tpot[which], sample.first_tokens[which], tokens / chunks
+    told = first > 0
+    usual = average * (first[told].sum() / average[told].sum()) if told.any() else average
+    fewest = np.maximum(np.minimum(first, usual) * (1 - TEXT_OFF), 1.0)
+    most = np.maximum(first, np.minimum(usual * (1 + TEXT_OFF), tokens - chunks + 1))
+    most = np.where(first == 0, tokens - chunks + 1, np.where(told, most, average))
+    best = spans / (tokens - np.where(told, fewest, 1.0))
+    return np.minimum(values, best), np.maximum(values, spans / (tokens - most))
