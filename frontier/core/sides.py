@@ -5,9 +5,8 @@ import math
 import numpy as np
 
 from frontier.core.stream_flags import differing
-from frontier.core.timed_tokens import of_several
 from frontier.core.widening import widening
-from frontier.core.window import Bools, Floats, WindowData
+from frontier.core.window import UNSTREAMED, Bools, Floats, WindowData
 
 TEXT_OFF = 0.2
 """Share by which the text of a token in first chunks may differ from that in others, all answers
@@ -55,14 +54,14 @@ def _as_measured(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
         return values, values
     untimed, miscounted = sample.untimed, differing(sample)
     timed = sample.ok & ~np.isnan(values)
-    lumped = timed & (sample.events > 1) & of_several(sample.completion_tokens, sample.events)
+    lumped = timed & (sample.events > 1) & (sample.completion_tokens - sample.events > UNSTREAMED)
     twofold = timed & (sample.most_tokens > sample.completion_tokens)
     if not (untimed | miscounted | lumped | twofold).any():
         return values, values
     best, worst = values.copy(), values.copy()
-    counted = untimed & (sample.completion_tokens > 1)
-    best[untimed], worst[untimed] = 0.0, math.inf
-    worst[counted] = sample.e2e[counted] / (sample.completion_tokens[counted] - 1)
+    after = sample.completion_tokens[untimed] - 1
+    best[untimed] = 0.0
+    worst[untimed] = np.where(after > 0, sample.e2e[untimed] / np.fmax(after, 1.0), math.inf)
     best[lumped], worst[lumped] = _lumped(sample, lumped)
     best[twofold] = _spans(sample, twofold) / (sample.most_tokens[twofold] - 1)
     spans, chunks = _spans(sample, miscounted), sample.events[miscounted] - 1

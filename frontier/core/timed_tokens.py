@@ -8,17 +8,7 @@ token ids, or by its share of the answer's text.
 
 import numpy as np
 
-from frontier.core.trials import Record
-from frontier.core.window import Bools, Floats, Ints
-
-UNSTREAMED = 1
-"""Tokens that a server counts without a chunk: the end of the text."""
-
-
-def of_several(tokens: Floats, chunks: Floats | Ints) -> Bools:
-    """Which answers had chunks of several tokens; False where there is no count."""
-    many: Bools = tokens - chunks > UNSTREAMED
-    return many
+from frontier.core.window import UNSTREAMED, Floats, Ints
 
 
 def first_tokens(columns: dict[str, Floats], gaps: Ints, counts: Ints) -> Floats:
@@ -37,7 +27,7 @@ def first_tokens(columns: dict[str, Floats], gaps: Ints, counts: Ints) -> Floats
         by_text = tokens * chars / text
         count = np.where((counted >= together) & (counted <= most), counted, by_text)
     known = np.where(count > 0, np.clip(count, together, most), np.where(told, 0.0, np.nan))
-    return np.where(of_several(tokens, events), known, together)
+    return np.where(tokens - events > UNSTREAMED, known, together)
 
 
 def seconds_per_token(columns: dict[str, Floats]) -> Floats:
@@ -46,7 +36,7 @@ def seconds_per_token(columns: dict[str, Floats]) -> Floats:
     """
     tokens, first = columns["completion_tokens"], columns["first_tokens"]
     span = columns["last"] - columns["first"]
-    at_once = (span <= 0) & (of_several(tokens, columns["events"]) | ~np.isnan(columns["first_chars"]))
+    at_once = (span <= 0) & ((tokens - columns["events"] > UNSTREAMED) | ~np.isnan(columns["first_chars"]))
     with np.errstate(divide="ignore", invalid="ignore"):
         timed = tokens - np.where(first > 0, first, 1.0)
         return np.where((tokens > 1) & (timed > 0) & ~at_once, span / timed, np.nan)
@@ -64,14 +54,3 @@ def _leading_zeros(gaps: Ints, counts: Ints) -> Ints:
         others = np.append(np.flatnonzero(gaps), len(gaps))
         zeros = np.minimum(others[np.searchsorted(others, starts)], ends) - starts
     return zeros
-
-
-def time_per_token(record: Record) -> float | None:
-    """TPOT of one answer, as `seconds_per_token`; None where there is none."""
-    if record.first is None or record.last is None or record.completion_tokens is None:
-        return None
-    names = ("first", "last", "completion_tokens", "events", "first_chars", "text_chars", "first_tokens")
-    columns = {name: np.array([getattr(record, name)], np.float64) for name in names}
-    columns["first_tokens"] = first_tokens(columns, np.array(record.gaps, np.int64), np.array([len(record.gaps)]))
-    value = float(seconds_per_token(columns)[0])
-    return None if np.isnan(value) else value

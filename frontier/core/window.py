@@ -32,6 +32,8 @@ BLOCKS = 20
 """Time blocks per window: enough for a variance, few enough that each outlasts a request."""
 READER = ("visible", "second", "pace")
 """What `core.reader` says of each request."""
+UNSTREAMED = 1
+"""Tokens that a server counts and sends no chunk for: the end of the text."""
 USAGE = ("first_tokens", "most_tokens")
 """What is known of an answer's tokens beside their count."""
 ODD_REASONS = 8
@@ -208,7 +210,7 @@ class WindowData:
         """Successes whose TPOT exists and is not known: no usable count, one that several chunks
         contradict, or several tokens at once. A second one may be the end of the text.
         """
-        several = (self.events > 1) | (self.completion_tokens > 2)
+        several = (self.events > 1) | (self.completion_tokens - self.events > UNSTREAMED)
         return self.ok & np.isnan(self.tpot) & (np.isnan(self.completion_tokens) | several)
 
     @property

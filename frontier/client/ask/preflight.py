@@ -26,7 +26,6 @@ from frontier.client.http.parse import error_message, parse_all, retry_after, to
 from frontier.client.load.health import OTHER_FILES, raise_fd_limit
 from frontier.core.errors import MeasurementError
 from frontier.core.shapes import Shape
-from frontier.core.timed_tokens import time_per_token
 from frontier.core.trials import Outcome, Record
 
 TOKENS_PER_CHUNK = 1.25
@@ -260,8 +259,8 @@ class _Questions:
         held = f"{came}: something holds the answer back; where most answers come so, judge by E2E, not by TPOT or ITL"
         self.note("unbuffered", not lump, held if lump else came)
         if record.first is not None:
-            tpot = time_per_token(record)
-            each = "" if tpot is None else f", TPOT {tpot * 1e3:.2f} ms"
+            tpot = _time_per_token(record)
+            each = f", TPOT {tpot * 1e3:.2f} ms" if tpot > 0 else ""
             self.note("speed", True, f"TTFT {record.first * 1e3:.1f} ms{each}")
 
     async def _token_ids(self, client: Client) -> tuple[int, int] | None:
@@ -277,6 +276,15 @@ class _Questions:
                 return low, high
         self.note("exact input length", False, "token-id prompts are not taken one for one; prompts are words")
         return None
+
+
+def _time_per_token(record: Record) -> float:
+    """Seconds per token after the first chunk, roughly: that has its share of the text. 0 where
+    nothing came after it.
+    """
+    tokens, share = record.completion_tokens or 0, (record.first_chars or 0) / max(record.text_chars, 1)
+    first = 1.0 if tokens <= record.events else max(1.0, tokens * share)
+    return ((record.last or 0.0) - (record.first or 0.0)) / max(tokens - first, 1.0)
 
 
 # --- Between trials.

@@ -143,14 +143,7 @@ class AnswerParser:
             state.showed = False
             channel = self._parse_event(state, kind, data)
             if channel != NO_TOKEN:
-                self.times.append(stamp)
-                if stamp == self.times[0]:
-                    self.first_chars, self.first_ids, self.first_usage = state.text_chars, state.ids, state.usage
-                self.reasoned = self.reasoned or channel == REASONING
-                if state.showed and self.first_text is None:
-                    self.first_text = stamp
-                if state.showed and self.visible is None and channel != REASONING:
-                    self.visible = stamp
+                self._take_token(channel, stamp)
         self._misses += 1
         # A template does not look at the text: none is made while the channel's first visible
         # character is awaited.
@@ -160,6 +153,17 @@ class AnswerParser:
             self._templates_left -= 1
             self._misses = 0
             self._template = event_template(read, *self._frame, self._parse_event) or _NO_TEMPLATE
+
+    def _take_token(self, channel: int, stamp: float) -> None:
+        state = self.state
+        self.times.append(stamp)
+        if stamp == self.times[0]:
+            self.first_chars, self.first_ids, self.first_usage = state.text_chars, state.ids, state.usage
+        self.reasoned = self.reasoned or channel == REASONING
+        if state.showed and self.first_text is None:
+            self.first_text = stamp
+        if state.showed and self.visible is None and channel != REASONING:
+            self.visible = stamp
 
     def verdict(self) -> tuple[Outcome, str | None]:
         """How the request ended, and a sentence about a failure."""
