@@ -5,7 +5,7 @@ Nothing here is for the eye: what a notebook shows of a run is the extra `notebo
 """
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -28,6 +28,7 @@ from frontier.core.series import Series, by_series
 from frontier.core.shapes import Shape
 from frontier.core.time_breakdown import time_breakdown
 from frontier.core.trials import Trial
+from frontier.core.units import format_number
 from frontier.core.verdict import judge
 from frontier.core.window import WindowData
 from frontier.hardware import device_power
@@ -222,11 +223,24 @@ class Run:
         windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
         powered = device_power.power_flag(windows, self.gpus.get(point.deployment), point.power)
         point = replace(point, flags=(*changed, *point.flags, *powered), time=time_breakdown(sample.server))
+        point = replace(point, notes=(*point.notes, *self._drafted(sample)))
         roofline = self.light(point.deployment)
         if roofline is None:
             return point
         flags = tuple(above_roofline(sample, bounds(roofline, point)))
         return replace(point, flags=(*flags, *point.flags), light=distance(roofline, point))
+
+    def _drafted(self, sample: WindowData) -> Iterator[str]:
+        """That drafts were accepted of made-up text: of other text they are not so many."""
+        accepted, drafts = (
+            sum(server.get(f"spec_decode_num_{kind}_total", 0.0) for server in sample.server)
+            for kind in ("accepted_tokens", "drafts")
+        )
+        if accepted > 0 and drafts > 0 and self.config.prompts == "random":
+            yield (
+                f"drafts were accepted on random tokens ({format_number(accepted / drafts)} a step): prose gives "
+                "another number, which  prompts: natural  measures"
+            )
 
     # -- decisions
     # ----------------------------------------------------------------------------------------------

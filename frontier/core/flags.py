@@ -83,7 +83,8 @@ def flags(sample: WindowData, limits: tuple[Limit, ...] = ()) -> tuple[Flag, ...
         raised = [*_server(sample), _nothing(sample)]
     else:
         raised = [flag for check in _CHECKS for flag in check(sample)]
-        raised += [*_errors(sample, limits), *hollow_first(sample, limits), *_too_few(sample, limits)]
+        raised += [*stream(sample, limits), *_errors(sample, limits), *hollow_first(sample, limits)]
+        raised += _too_few(sample, limits)
         raised += _few_connections(sample, limits)
     return tuple(sorted(raised, key=lambda flag: not flag.fatal))
 
@@ -385,7 +386,6 @@ _CHECKS: tuple[Check, ...] = (
     _fingerprints,
     _clocks,
     of_load,
-    stream,
     _finishes,
     _uncounted,
     _short_output,

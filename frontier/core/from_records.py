@@ -14,14 +14,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from frontier.core import time_breakdown
+from frontier.core import time_breakdown, timed_tokens
 from frontier.core.histogram import TOP, LogHistogram, bin_indices
 from frontier.core.loads import Rate
 from frontier.core.reader import felt
 from frontier.core.shapes import Shape
 from frontier.core.trials import FINISHED, Measurement, Outcome, Record, Window
 from frontier.core.units import LONGEST, MOST_COUNT
-from frontier.core.window import BLOCKS, READER, Bools, Floats, Ints, WindowData, most_frequent
+from frontier.core.window import BLOCKS, READER, USAGE, Bools, Floats, Ints, WindowData, most_frequent
 
 BATCH = 1024
 """Records worked on at once: long enough for arrays to pay, short enough to stay in memory at any
@@ -59,6 +59,9 @@ _COUNTS = (
     "class_index",
     "connection",
     "stream",
+    "first_chars",
+    "first_tokens",
+    "most_tokens",
 )
 _OF_RECORD = (*_TIMES, *_COUNTS, "connect")
 """The columns that are taken from a record as they are."""
@@ -86,7 +89,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
     ok: Bools = kept["code"] == _OK
     codes, counts = np.unique(everything["code"][inside], return_counts=True)
     as_they_are = ("irregular", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens", "cached_tokens")
-    arrays: dict[str, Any] = {name: kept[name] for name in as_they_are}
+    arrays: dict[str, Any] = {name: kept[name] for name in (*as_they_are, *USAGE)}
     arrays |= {name: np.where(ok, kept[name], math.inf) for name in ("ttft", "tpot", "e2e")}
     arrays |= {name: kept[name].astype(np.int64) for name in ("events", "reads", "text_chars")}
     return WindowData(
@@ -196,9 +199,8 @@ def _columns(batch: Sequence[Record], gaps: Ints, gap_counts: Ints, open_loop: b
     columns = dict(zip(names, table, strict=True))
     first, last, since, code = (columns[name] for name in ("first", "last", "since", "code"))
     code[(code == _OK) & (np.isnan(first) | np.isnan(last))] = _EMPTY  # a success has tokens, and their times
-    with np.errstate(divide="ignore", invalid="ignore"):
-        tokens = columns["completion_tokens"]
-        tpot = np.where(tokens > 1, (last - first) / (tokens - 1), np.nan)
+    columns["first_tokens"] = timed_tokens.first_tokens(columns, gaps, gap_counts)
+    tpot = timed_tokens.seconds_per_token(columns)
     columns |= {"ttft": first - since, "tpot": tpot, "e2e": last - since, "began": columns["sent"]}
     reader = felt(batch, gaps, gap_counts, since)
     _require_possible(reader[:2], LONGEST)

@@ -6,7 +6,11 @@ import numpy as np
 
 from frontier.core.stream_flags import differing
 from frontier.core.widening import widening
-from frontier.core.window import Floats, WindowData
+from frontier.core.window import UNSTREAMED, Bools, Floats, WindowData
+
+TEXT_OFF = 0.2
+"""Share by which the text of a token in first chunks may differ from that in others, all answers
+together."""
 
 
 def sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
@@ -14,7 +18,11 @@ def sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
     it is known exactly.
 
     A TTFT is at most the time to the first visible character. A TPOT that is not known lies between
-    0 and infinity. Where a count differs a little from the chunks (`differing`), the tokens were as
+    0 and the whole E2E by the tokens, without a count infinity. Where chunks brought several
+    tokens, those of the first were about as many as its text tells (`_lumped`). Where that was not
+    kept, they were one or as many as of an average chunk; where it had none, one at least was timed
+    of each later chunk. Where a count
+    differs from the chunks (`differing`), or the usage can be read in two ways, the tokens were as
     many as one or the other. What a load slightly off leaves in doubt (`widening`) comes on top: of
     a TPOT, shared by the tokens.
     """
@@ -45,13 +53,43 @@ def _as_measured(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
     if quantity != "tpot":
         return values, values
     untimed, miscounted = sample.untimed, differing(sample)
-    if not untimed.any() and not miscounted.any():
+    timed = sample.ok & ~np.isnan(values)
+    lumped = timed & (sample.events > 1) & (sample.completion_tokens - sample.events > UNSTREAMED)
+    twofold = timed & (sample.most_tokens > sample.completion_tokens)
+    if not (untimed | miscounted | lumped | twofold).any():
         return values, values
     best, worst = values.copy(), values.copy()
-    best[untimed], worst[untimed] = 0.0, math.inf
-    spans, chunks = sample.e2e[miscounted] - sample.ttft[miscounted], sample.events[miscounted] - 1
+    after = sample.completion_tokens[untimed] - 1
+    best[untimed] = 0.0
+    worst[untimed] = np.where(after > 0, sample.e2e[untimed] / np.fmax(after, 1.0), math.inf)
+    best[lumped], worst[lumped] = _lumped(sample, lumped)
+    best[twofold] = _spans(sample, twofold) / (sample.most_tokens[twofold] - 1)
+    spans, chunks = _spans(sample, miscounted), sample.events[miscounted] - 1
     with np.errstate(divide="ignore", invalid="ignore"):
         by_chunks = np.where(chunks > 0, spans / chunks, math.inf)
-    worst[miscounted] = np.maximum(values[miscounted], by_chunks)
-    best[miscounted] = np.where(chunks > 0, np.minimum(values[miscounted], by_chunks), 0.0)
+    worst[miscounted] = np.maximum(worst[miscounted], by_chunks)
+    best[miscounted] = np.where(chunks > 0, np.minimum(best[miscounted], by_chunks), 0.0)
     return best, worst
+
+
+def _spans(sample: WindowData, which: Bools) -> Floats:
+    """Seconds from the first chunk to the last."""
+    spans: Floats = sample.e2e[which] - sample.ttft[which]
+    return spans
+
+
+def _lumped(sample: WindowData, which: Bools) -> tuple[Floats, Floats]:
+    """The least and the most that the TPOT was of answers whose chunks brought several tokens.
+
+    The first chunk's tokens are known by their text, which an answer's own words make uneven: so
+    they are taken to be as few, or as many, as those of the others were too, by TEXT_OFF.
+    """
+    spans, tokens, chunks = _spans(sample, which), sample.completion_tokens[which], sample.events[which]
+    values, first, average = sample.tpot[which], sample.first_tokens[which], tokens / chunks
+    told = first > 0
+    usual = average * (first[told].sum() / average[told].sum()) if told.any() else average
+    fewest = np.maximum(np.minimum(first, usual) * (1 - TEXT_OFF), 1.0)
+    most = np.maximum(first, np.minimum(usual * (1 + TEXT_OFF), tokens - chunks + 1))
+    most = np.where(first == 0, tokens - chunks + 1, np.where(told, most, average))
+    best = spans / (tokens - np.where(told, fewest, 1.0))
+    return np.minimum(values, best), np.maximum(values, spans / (tokens - most))

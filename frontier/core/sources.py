@@ -89,8 +89,8 @@ def _uncounted_share(sample: WindowData, name: str) -> float:
 
 
 def _with_uncounted(sample: WindowData, name: str, rate: Estimate) -> Estimate:
-    """A throughput in tokens whose upper bounds allow for the answers without a count: each may
-    have been as long as was asked.
+    """A throughput in tokens whose upper bounds allow for the answers without a count, each of
+    which may have been as long as was asked, and for the higher of two readings of a count.
     """
     most = known = 0.0
     for side in _THROUGHPUTS.get(name, ()):
@@ -98,6 +98,8 @@ def _with_uncounted(sample: WindowData, name: str, rate: Estimate) -> Estimate:
         missing = sample.ok & np.isnan(counted)
         most += float(np.where(asked > 0, asked, math.inf)[missing].sum())
         known += float(np.nansum(counted[sample.ok]))
+        if side is _OUTPUT:  # where the usage can be read in two ways
+            most += float(np.nansum((sample.most_tokens - counted)[sample.ok]))
     if most == 0:
         return rate
     factor = 1 + most / known if known > 0 else math.inf

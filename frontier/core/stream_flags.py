@@ -1,5 +1,6 @@
 """Flags on how the tokens came: events held back, impossible counts, first tokens of nothing."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -21,7 +22,13 @@ MISCOUNTED = 0.01
 
 
 TELLING = 10
-"""Answers of one token per chunk needed to know how much text a token has."""
+"""Answers of one token per chunk needed to know how much text a token has, and of merged ones to
+judge these by their text."""
+
+
+TEXT_ERRORS = 4.0
+"""Standard errors by which the text per token of merged answers may be less than that of others: of
+one answer of 64 tokens to random prompts it ranges from 4.4 to 8.1 characters."""
 
 
 SHARED_READS = 0.50
@@ -37,6 +44,10 @@ STREAM_EVENTS = 3
 """
 
 
+LUMPS, LONG = 2, 8
+"""Chunks of an answer that was not streamed, and tokens of one long enough to tell."""
+
+
 IMPLAUSIBLE_TPOT = 0.001
 """Seconds per token that no server is faster than."""
 
@@ -50,7 +61,32 @@ def share_above(hits: int, n: int, limit: float) -> bool:
     return n > 0 and intervals.clopper_pearson(hits, n)[0] > limit
 
 
-def stream(sample: WindowData) -> Iterator[Flag]:
+def stream(sample: WindowData, limits: tuple[Limit, ...] = ()) -> Iterator[Flag]:
+    """Answers that were held back: whole, as most came in one chunk or two, or in bursts."""
+    held = next(_in_bursts(sample), None) or next(_in_lumps(sample, limits), None)
+    if held is not None:
+        yield held
+
+
+def _in_lumps(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
+    """Fatal where a limit needs the times between tokens; the first and the last are as a user sees
+    them. One event that takes time is no chunk: then their number is not known.
+    """
+    long = sample.ok & (sample.completion_tokens >= LONG)
+    whole = (sample.events == LUMPS) | ((sample.events == 1) & (sample.e2e <= sample.ttft))
+    share = float((whole & long).sum()) / max(int(long.sum()), 1)
+    if share > SHARED_READS:
+        yield Flag(
+            "buffered_stream",
+            f"{format_share(share)} of answers of {LONG} tokens or more came in one or two chunks",
+            format_share(SHARED_READS),
+            "no TPOT, ITL or rate per user can be measured: judge by E2E (a limit on p90_e2e), or turn off what holds "
+            "whole answers back (a guardrail, a replayed stream, a long stream interval)",
+            fatal=any(limit.of.quantity in ("tpot", "itl") for limit in limits),
+        )
+
+
+def _in_bursts(sample: WindowData) -> Iterator[Flag]:
     events = sample.events[sample.ok]
     many = events >= STREAM_EVENTS
     if not many.any():
@@ -85,7 +121,8 @@ def chunks(sample: WindowData) -> Iterator[Flag]:
             "coalesced",
             f"{tokens / events:.2f} tokens per chunk",
             f"{TOKENS_PER_CHUNK}",
-            "gaps are between chunks, not tokens: judge by TPOT, and compare ITL only at equal tokens per chunk",
+            "ITL is the time between chunks, and TPOT counts the tokens after the first chunk alone: compare both only "
+            "at equal tokens per chunk",
             fatal=False,
         )
     wrong, answers = _miscounted(sample), int(known.sum())
@@ -101,13 +138,14 @@ def chunks(sample: WindowData) -> Iterator[Flag]:
 
 
 def differing(sample: WindowData) -> Bools:
-    """Answers that may have had a few tokens more or fewer than the server counts: there were more
-    chunks, or, where a chunk is a token, up to one or 5 % fewer, as when a count includes the end
-    of the text.
+    """Answers that may have had other tokens than the server counts: there were more chunks, or,
+    where a chunk is a token, fewer: by up to one or 5 %, as when a count includes the end of the
+    text, or by more where their text does not bear the count out.
     """
     timed = sample.ok & ~np.isnan(sample.tpot)
     beyond = sample.completion_tokens - sample.events
-    few: Bools = timed & ((beyond < 0) | ((beyond > 0) & (beyond <= _loose(sample)) & (not _several(sample))))
+    doubtful = (beyond <= _loose(sample)) | (bool(sample.text_chars.any()) and _text_of_merged(sample) is not True)
+    few: Bools = timed & ((beyond < 0) | ((beyond > 0) & doubtful & (not _several(sample))))
     return few
 
 
@@ -127,24 +165,40 @@ def _several(sample: WindowData) -> bool:
 
 def _miscounted(sample: WindowData) -> Bools:
     """Answers whose count contradicts what was asked or streamed, by more than the bounds of a TPOT
-    make up for.
-
-    Some answers have fewer chunks than tokens because a busy server sends several at once. Then
-    they have as much text per token counted as the others; where they have as much per chunk
-    instead, it is the count that is wrong.
-    """
+    make up for: by their chunks, or, of merged answers, by their text (`_text_of_merged`)."""
     counted, chunks, asked = sample.completion_tokens, sample.events, sample.asked_osl
     known = sample.ok & ~np.isnan(counted) & (chunks > 0)
     above_asked = (asked > 0) & (counted - 1 > (1 + MISCOUNTED) * np.maximum(asked - 1, 0)) & (counted > chunks)
     fewer_counted = chunks - 1 > TOKENS_PER_CHUNK * np.maximum(counted - 1, 0)
     wrong: Bools = known & (above_asked | fewer_counted)
-    together, alone = known & (counted - chunks > _loose(sample)), known & (counted == chunks)
-    if together.any() and alone.sum() >= TELLING and sample.text_chars[alone].any():
-        per_token = sample.text_chars[alone].sum() / counted[alone].sum()
-        text = sample.text_chars[together].sum() / per_token
-        if text < (counted[together].sum() + chunks[together].sum()) / 2:
-            wrong |= together
-    return wrong
+    return wrong | _merged(sample) if _text_of_merged(sample) is False else wrong
+
+
+def _merged(sample: WindowData) -> Bools:
+    """Answers with fewer chunks than tokens, as a busy server sends several at once."""
+    known = sample.ok & ~np.isnan(sample.completion_tokens) & (sample.events > 0)
+    merged: Bools = known & (sample.completion_tokens - sample.events > _loose(sample))
+    return merged
+
+
+def _text_of_merged(sample: WindowData) -> bool | None:
+    """Whether merged answers have as much text per token counted as those of a token per chunk,
+    True, or only as much per chunk, False: then their count is wrong. None where it cannot be told:
+    of a few answers, or by less than the spread of text per token.
+    """
+    merged, counted = _merged(sample), sample.completion_tokens
+    alone = sample.ok & (counted == sample.events) & (counted > 0)
+    if min(int(merged.sum()), int(alone.sum())) < TELLING or not sample.text_chars[alone].any():
+        return None
+    usual = sample.text_chars[alone] / counted[alone]
+    per_token = float(sample.text_chars[alone].sum() / counted[alone].sum())
+    tokens, chunks = float(counted[merged].sum()), float(sample.events[merged].sum())
+    text = float(sample.text_chars[merged].sum()) / per_token
+    spread = float(usual.std()) / per_token * math.sqrt(1 / int(merged.sum()) + 1 / len(usual))
+    error = TEXT_ERRORS * spread * tokens
+    if text < (tokens + chunks) / 2:
+        return False if tokens - text > error else None
+    return True if text - chunks > error else None
 
 
 def _usual_silences(sample: WindowData) -> float:

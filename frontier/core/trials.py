@@ -123,7 +123,10 @@ class Record:
     `first_text` that of the first character on any channel, `last` when no character came, and None
     when it came with `first`. `gaps` are the microseconds between successive token-bearing events.
     `prompt_tokens`, `completion_tokens` and `cached_tokens` are the server's own counts, without
-    reasoning tokens that it counted and did not stream. `asked_isl` and `asked_osl` are 0 when no
+    reasoning tokens that it counted and did not stream; `most_tokens` is the higher count where its
+    usage can be read in two ways. `first_chars` are the characters of text in the first
+    token-bearing event and those in one read with it, `first_tokens` how many tokens had come then
+    by a running count of the server. `asked_isl` and `asked_osl` are 0 when no
     length was asked for. CANCELLED (by the client, at the end) is neither success nor failure;
     CLIENT is a failure of the client itself (no file descriptors) and is never counted against the
     server. `connect` is how long opening a connection took, from `sent` on; 0 on a kept one.
@@ -164,6 +167,9 @@ class Record:
     connect: float = 0.0
     class_index: int | None = None
     connection: int | None = None
+    first_chars: int | None = None
+    first_tokens: int | None = None
+    most_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,10 @@ BLOCKS = 20
 """Time blocks per window: enough for a variance, few enough that each outlasts a request."""
 READER = ("visible", "second", "pace")
 """What `core.reader` says of each request."""
+UNSTREAMED = 1
+"""Tokens that a server counts and sends no chunk for: the end of the text."""
+USAGE = ("first_tokens", "most_tokens")
+"""What is known of an answer's tokens beside their count."""
 ODD_REASONS = 8
 """Finish reasons that are counted each by itself."""
 
@@ -42,12 +46,14 @@ class WindowData:
     request sent.
 
     Latencies are seconds; a failed, truncated, empty or timed-out request is +inf in `ttft`, `tpot`
-    and `e2e`. `tpot` is NaN where it is not defined (a success of one token) and where the server's
-    count cannot be used (`untimed`). `silence` is how long after the first token the first visible
-    character came, on any channel; `hollow` marks where the answer's own pace of tokens does not
-    explain it. `irregular` is how often ordinary gaps are as long: a share, or of other answers
-    whether their first gap is, or NaN. Token counts are NaN where the server gave none,
-    `text_chars` is how much text came.
+    and `e2e`. `tpot` is NaN where it is not defined (a success of one token), and where the
+    server's count cannot be used or all came at once (`untimed`). `silence` is how long after the
+    first token the first visible character came, on any channel; `hollow` marks where the answer's
+    own pace of tokens does not explain it. `irregular` is how often ordinary gaps are as long: a
+    share, or of other answers whether their first gap is, or NaN. Token counts are NaN where the
+    server gave none, `text_chars` is how much text came. `first_tokens` came with the first chunk
+    (`timed_tokens`); `most_tokens` is the higher count where the usage can be read in two ways. NaN
+    where not known.
 
     `stream` is the number of the stream, one of the N in flight, that sent each request; empty
     where that is not known, and at a rate.
@@ -128,11 +134,13 @@ class WindowData:
     second: Floats = field(default_factory=lambda: np.empty(0))
     pace: Floats = field(default_factory=lambda: np.empty(0))
     connection: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    first_tokens: Floats = field(default_factory=lambda: np.empty(0))
+    most_tokens: Floats = field(default_factory=lambda: np.empty(0))
     named: tuple[dict[str, dict[str, int]], ...] = ()
     changed: tuple[str | None, ...] = ()
 
     def __post_init__(self) -> None:
-        for name in READER:
+        for name in (*READER, *USAGE):
             if len(getattr(self, name)) != self.n:
                 object.__setattr__(self, name, np.full(self.n, np.nan))
 
@@ -199,10 +207,11 @@ class WindowData:
 
     @property
     def untimed(self) -> Bools:
-        """Successes whose TPOT exists and is not known: no usable count, or one that several chunks
-        contradict.
+        """Successes whose TPOT exists and is not known: no usable count, one that several chunks
+        contradict, or several tokens at once. A second one may be the end of the text.
         """
-        return self.ok & np.isnan(self.tpot) & (np.isnan(self.completion_tokens) | (self.events > 1))
+        several = (self.events > 1) | (self.completion_tokens - self.events > UNSTREAMED)
+        return self.ok & np.isnan(self.tpot) & (np.isnan(self.completion_tokens) | several)
 
     @property
     def block_of_request(self) -> Ints:
@@ -282,6 +291,7 @@ _PER_REQUEST = (
     "connection",
     "stream",
     *READER,
+    *USAGE,
 )
 """The arrays of WindowData with an entry per request."""
 

@@ -195,7 +195,7 @@ _FLAG_WORDS = {
     "server_lost": "the server was lost",
     "server_changed": "the server changed",
     "server_restarted": "the server was restarted",
-    "buffered_stream": "the stream was held back and came in bursts",
+    "buffered_stream": "the stream was held back",
     "coalesced": "several tokens in a chunk",
     "token_mismatch": "the server's token counts do not fit its stream",
     "identity": "times and token counts do not fit together",

@@ -141,6 +141,7 @@ def some(share: float, odd: Callable[[], Plan], usual: Callable[[], Plan] = hone
 
 def liars() -> Iterator[Liar]:
     yield from _counts()
+    yield from _chunks()
     yield from _finishes()
     yield from _hollow()
     yield from _prompts()
@@ -168,9 +169,9 @@ def _counts() -> Iterator[Liar]:
     yield Liar("slow_count_float", some(0.15, lambda: honest(tpot=slow, usage=float(TOKENS))), limit, None)
     yield Liar("slow_count_one", some(0.15, lambda: honest(tpot=slow, usage=1)), limit, "token_mismatch")
     hidden = {"prompt_tokens": WORDS, "completion_tokens": TOKENS, "completion_tokens_details": {"reasoning_tokens": 7}}
-    yield Liar("slow_count_hidden", some(0.15, lambda: honest(tpot=slow, usage=hidden)), limit, "token_mismatch")
+    yield Liar("slow_count_hidden", some(0.15, lambda: honest(tpot=slow, usage=hidden)), limit, None)
     all_hidden = hidden | {"completion_tokens_details": {"reasoning_tokens": TOKENS}}
-    yield Liar("slow_count_all_hidden", some(0.15, lambda: honest(tpot=slow, usage=all_hidden)), limit, "uncounted")
+    yield Liar("slow_count_all_hidden", some(0.15, lambda: honest(tpot=slow, usage=all_hidden)), limit, None)
     yield Liar("slow_counts_more", some(0.15, lambda: honest(tpot=slow, usage=8 * TOKENS)), limit, "token_mismatch")
     law = some(0.15, lambda: honest(tpot=slow, usage=2 * TOKENS, finish="stop"))
     yield Liar("slow_counts_double", law, limit, "token_mismatch", asked=0)
@@ -182,6 +183,25 @@ def _counts() -> Iterator[Liar]:
     yield Liar("one_more_than_sent", law, short, None, asked=5)
     law = lambda _: honest(tpot=0.0205, tokens=20, usage=22)  # noqa: E731
     yield Liar("a_tenth_more", law, ("p90_tpot", 0.0195), "token_mismatch", asked=20)
+
+
+def in_chunks(*sizes: int, usage: Any = TOKENS, reasoning: bool = False) -> Plan:
+    """Tokens at an even pace in chunks of these sizes, each sent when its last token is made."""
+    events, made = [], 0
+    for size in sizes:
+        made += size
+        event = text(" word" * size, "length" if made == TOKENS else None)
+        if reasoning:
+            event["choices"][0]["delta"] = {"reasoning_content": " hmmm" * size}
+        events.append((TTFT + (made - 1) * TPOT, event))
+    return Plan(tuple(events), events[0][0], TPOT, usage)
+
+
+def _chunks() -> Iterator[Liar]:
+    """Tokens of a first chunk, which nobody waited for."""
+    yield Liar("whole_answers", lambda _: in_chunks(8), ("p90_tpot", 0.8 * TPOT), "buffered_stream")
+    yield Liar("half_answers", lambda _: in_chunks(4, 4), ("p90_tpot", 0.8 * TPOT), "buffered_stream")
+    yield Liar("several_first", lambda _: in_chunks(5, 1, 1, 1), ("p90_tpot", 0.8 * TPOT), "coalesced")
 
 
 def _finishes() -> Iterator[Liar]:
@@ -268,6 +288,20 @@ def _replicas() -> Iterator[Liar]:
         return ["tiny"] if answers < 40 else ["tiny", "tiny-2"]
 
     yield Liar("list_changes", lambda _: fast(), limit, "server_changed", users=users, listed=listing)
+
+
+def thinking() -> Iterator[Liar]:
+    """Honest servers, whose usage names reasoning beside the completion."""
+    limit = ("p90_tpot", 3 * TPOT)
+    for name, completion, reasoning, streamed in (("beside", TOKENS, 5, False), ("only_reasoning", 0, TOKENS, True)):
+        usage = {
+            "prompt_tokens": WORDS,
+            "completion_tokens": completion,
+            "total_tokens": WORDS + completion + reasoning,
+        }
+        usage |= {"completion_tokens_details": {"reasoning_tokens": reasoning}}
+        law = lambda _, usage=usage, streamed=streamed: in_chunks(*[1] * TOKENS, usage=usage, reasoning=streamed)  # noqa: E731
+        yield Liar(name, law, limit, None)
 
 
 def named() -> Iterator[Liar]:

@@ -22,7 +22,7 @@ from frontier.core.shapes import Shape
 from frontier.core.trials import Phase, Record, Trial
 from frontier.core.verdict import judge
 from frontier.search.window_size import connections_wanted
-from tests.adversaries.liars import TOKENS, TPOT, WORDS, Liar, honest, liars, named
+from tests.adversaries.liars import TOKENS, TPOT, WORDS, Liar, honest, liars, named, thinking
 from tests.client.hostile import Hostile
 from tests.golden import assert_golden_row
 
@@ -32,6 +32,8 @@ EVERY_TIME = {
     "slow_count_float",
     "slow_count_one",
     "slow_count_hidden",
+    "whole_answers",
+    "several_first",
     "slow_counts_more",
     "one_more_than_sent",
     "a_tenth_more",
@@ -130,9 +132,10 @@ def believed(liar: Liar) -> Point | None:
 
 
 @pytest.mark.process
-def test_an_honest_server_is_believed() -> None:
-    found = believed(CONTROL)
-    assert CONTROL.truth < CONTROL.limit[1]
+@pytest.mark.parametrize("control", [CONTROL, *thinking()], ids=lambda control: control.name)
+def test_an_honest_server_is_believed(control: Liar) -> None:
+    found = believed(control)
+    assert control.truth < control.limit[1]
     assert found is not None
     assert [] == [flag.name for flag in found.flags if flag.fatal]
     assert () == found.notes

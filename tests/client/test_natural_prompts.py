@@ -120,6 +120,9 @@ def test_natural_text_over_http_is_of_the_asked_length_fresh_and_beside_random_w
     assert not {"wrong_input_length", "cache_contaminated"} & {flag.name for flag in point.flags}
     (sample,) = run.samples(point.series).values()
     assert 256 == pytest.approx(sample.prompt_tokens.mean(), rel=0.05), "60 prompts, whose lengths differ by 7 %"
+    assert not [note for note in point.notes if "drafts" in note]
+    (made_up,) = load(tmp_path / "random").points()
+    assert [True] == ["prompts: natural" in note for note in made_up.notes if "drafts were accepted" in note]
     compared = frontier("compare", "random", "natural", "--json", cwd=tmp_path)
     (shape,) = json.loads(compared.out)["shapes"]
     (note,) = (note for note in shape["notes"] if note.startswith("The prompts differ"))

@@ -20,6 +20,8 @@ from frontier.core.loads import POISSON, Rate
 from frontier.core.points import Flag
 from frontier.core.proof import violation
 from frontier.core.shapes import Lengths, Shape
+from frontier.core.sides import sides
+from frontier.core.stream_flags import TELLING
 from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.core.verdict import judge
 from frontier.core.window import BLOCKS, Floats, WindowData, join
@@ -330,6 +332,48 @@ def test_chunks_of_several_tokens_have_the_text_of_several(text_per_token: float
         text_chars=text,
     )
     assert flagged is ("token_mismatch" in found(told))
+
+
+def merged(answers: int, few: int, *, counted_as: float = 1.0, seed: int = 0) -> WindowData:
+    """Answers of 64 tokens to random prompts, whose text per token varies as a real server's: 4.4
+    to 8.1 characters from one to another. A few come in 56 to 60 chunks; their usage is right, or
+    says so many times their tokens.
+    """
+    rng, one = np.random.default_rng(seed), trimmed(healthy(), answers)
+    late = np.arange(one.n) % (one.n // few) == 0
+    chunks = np.where(late, rng.integers(56, 61, one.n), 64)
+    return replace(
+        one,
+        asked_osl=np.zeros(one.n),
+        completion_tokens=np.where(late, np.round(64 * counted_as), 64.0),
+        events=chunks,
+        reads=chunks,
+        text_chars=(64 * np.clip(rng.normal(6.2, 0.9, one.n), 4.4, 8.1)).astype(np.int64),
+    )
+
+
+def test_the_text_of_a_few_merged_answers_contradicts_no_count() -> None:
+    """A real vLLM under load: 46 answers, of which three came in fewer chunks than tokens."""
+    raised = [seed for seed in range(200) if "token_mismatch" in found(merged(46, 3, seed=seed))]
+    assert raised == []
+
+
+def test_the_text_of_many_merged_answers_contradicts_a_count_by_more_than_its_spread() -> None:
+    assert [] == [seed for seed in range(200) if "token_mismatch" in found(merged(300, 30, seed=seed))]
+    wrong = [seed for seed in range(100) if "token_mismatch" in found(merged(300, 30, counted_as=1.5, seed=seed))]
+    assert len(wrong) == 100
+
+
+@pytest.mark.parametrize("few", [3, 30])
+def test_where_text_does_not_bear_a_count_out_the_chunks_bound_the_tpot(few: int) -> None:
+    """Ten answers tell; fewer leave both the count and the chunks possible."""
+    one = merged(300, few, counted_as=2.0)
+    late = one.completion_tokens > 64
+    least, most = (side[late] for side in sides(one, "tpot"))
+    by_chunks = (one.e2e - one.ttft)[late] / (one.events[late] - 1)
+    assert ("token_mismatch" in found(one)) is (few >= TELLING)
+    assert (most >= by_chunks * (1 - 1e-9)).all()
+    assert (least <= one.tpot[late]).all()
 
 
 def test_prompts_of_unknown_length_are_not() -> None:

@@ -249,14 +249,19 @@ class _Questions:
             self.note("output length", None, f"{length}; nothing forces it, so longer answers may end early")
         if record.events:
             per_chunk = record.completion_tokens / record.events
-            several = "; gaps are between chunks, so judge by TPOT" if per_chunk > TOKENS_PER_CHUNK else ""
+            several = "; ITL is between chunks, and TPOT of the tokens after the first chunk"
+            several = several if per_chunk > TOKENS_PER_CHUNK else ""
             self.note("tokens per chunk", not several, f"{per_chunk:.2f}{several}")
-        lump = record.reads <= _LUMP and record.completion_tokens > 2 * _LUMP
+        lump = min(record.reads, record.events) <= _LUMP and record.completion_tokens > 2 * _LUMP
         came = f"{record.completion_tokens} tokens in {record.reads} read{'s' if record.reads > 1 else ''}"
-        self.note("unbuffered", not lump, f"{came}: something in between buffers the stream" if lump else came)
-        if record.first is not None and record.last is not None and record.completion_tokens > 1:
-            tpot = (record.last - record.first) / (record.completion_tokens - 1)
-            self.note("speed", True, f"TTFT {record.first * 1e3:.1f} ms, TPOT {tpot * 1e3:.2f} ms")
+        if record.events <= _LUMP < record.reads:
+            came = f"{record.completion_tokens} tokens in {record.events} chunk{'s' if record.events > 1 else ''}"
+        held = f"{came}: something holds the answer back; where most answers come so, judge by E2E, not by TPOT or ITL"
+        self.note("unbuffered", not lump, held if lump else came)
+        if record.first is not None:
+            tpot = _time_per_token(record)
+            each = f", TPOT {tpot * 1e3:.2f} ms" if tpot > 0 else ""
+            self.note("speed", True, f"TTFT {record.first * 1e3:.1f} ms{each}")
 
     async def _token_ids(self, client: Client) -> tuple[int, int] | None:
         """The widest range of token ids that the server takes and counts one for one."""
@@ -271,6 +276,15 @@ class _Questions:
                 return low, high
         self.note("exact input length", False, "token-id prompts are not taken one for one; prompts are words")
         return None
+
+
+def _time_per_token(record: Record) -> float:
+    """Seconds per token after the first chunk, roughly: that has its share of the text. 0 where
+    nothing came after it.
+    """
+    tokens, share = record.completion_tokens or 0, (record.first_chars or 0) / max(record.text_chars, 1)
+    first = 1.0 if tokens <= record.events else max(1.0, tokens * share)
+    return ((record.last or 0.0) - (record.first or 0.0)) / max(tokens - first, 1.0)
 
 
 # --- Between trials.

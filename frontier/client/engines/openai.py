@@ -16,6 +16,7 @@ from frontier.client.engines.stream import (
     json_event,
     message_of,
     take_hidden,
+    take_ids,
     take_reason,
     take_text,
 )
@@ -55,11 +56,11 @@ def read_completions(state: StreamState, kind: bytes, data: bytes, *, empty_is_t
     channel = NO_TOKEN
     if event is not None:
         for choice in event.get("choices") or ():
-            text = choice.get("text")
+            text, ids = choice.get("text"), take_ids(state, choice.get("token_ids"))
             if text:
                 take_text(state, text)
                 channel = VISIBLE
-            elif choice.get("token_ids") or (empty_is_token and text == ""):
+            elif ids or (empty_is_token and text == ""):
                 channel = VISIBLE
             take_reason(state, choice.get("finish_reason"))
     return channel
@@ -74,11 +75,11 @@ def read_chat(state: StreamState, kind: bytes, data: bytes) -> int:
     if event is not None:
         for choice in event.get("choices") or ():
             delta = choice.get("delta") or {}
-            text = delta.get("content")
+            text, ids = delta.get("content"), take_ids(state, choice.get("token_ids"))
             if text:
                 take_text(state, text if isinstance(text, str) else message_of(text))
                 channel = VISIBLE
-            elif choice.get("token_ids"):
+            elif ids:
                 channel = VISIBLE
             else:
                 channel = take_hidden(state, delta) or channel

@@ -30,7 +30,8 @@ class StreamState:
 
     `usage` is the last one seen (some send a running count in every chunk). `showed`: a text since
     this was last set to False had a visible character. `texts` are the pieces of the answer,
-    without its reasoning, where it is asked for. `named` are the values of NAMED that it gave.
+    without its reasoning, where it is asked for. `ids` counts the token ids of choices that list
+    them. `named` are the values of NAMED that it gave.
     """
 
     text_bytes: int = 0
@@ -42,6 +43,7 @@ class StreamState:
     usage: Mapping[str, Any] | None = None
     showed: bool = False
     texts: list[str] | None = None
+    ids: int = 0
     named: set[tuple[str, str]] = field(default_factory=set, compare=False)
 
     @property
@@ -113,6 +115,13 @@ def take_text(state: StreamState, text: str, *, said: bool = True) -> None:
     chars = len(text)
     state.text_chars += chars
     state.text_bytes += chars if text.isascii() else len(text.encode())
+
+
+def take_ids(state: StreamState, ids: object) -> bool:
+    """Count the token ids of a choice; whether it has any."""
+    if isinstance(ids, list):
+        state.ids += len(ids)
+    return bool(ids)
 
 
 def take_reason(state: StreamState, reason: object) -> None:

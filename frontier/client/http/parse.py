@@ -9,6 +9,7 @@ clock, no network.
 import html
 import itertools
 import re
+from collections.abc import Mapping
 from typing import Any
 
 import orjson
@@ -18,6 +19,7 @@ from frontier.client.engines.stream import NO_TOKEN, REASONING, StreamState, mes
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.sse import PLAIN, EventParser, EventTemplate, EventTooLargeError, LineParser, event_template
 from frontier.core.shapes import MAX_TOKENS
+from frontier.core.stream_flags import TOKENS_PER_CHUNK
 from frontier.core.trials import Outcome, Record
 from frontier.core.units import usable_count
 
@@ -34,8 +36,10 @@ class AnswerParser:
     """Takes in an exchange's reads a few at a time, so that a long answer never stops the loop for
     long.
 
-    `times`: when each event that brought a token came. `first_text`: when the first visible
-    character came; `visible`: when the first came outside the reasoning.
+    `times`: when each event that brought a token came. `first_chars`, `first_ids`, `first_usage`:
+    characters, token ids and usage so far, with the first of them and those in one read with it.
+    `first_text`: when the first visible character came; `visible`: when the first came outside the
+    reasoning.
     """
 
     __slots__ = (
@@ -49,7 +53,10 @@ class AnswerParser:
         "_texts",
         "engine",
         "exchange",
+        "first_chars",
+        "first_ids",
         "first_text",
+        "first_usage",
         "reasoned",
         "state",
         "times",
@@ -70,6 +77,8 @@ class AnswerParser:
         self._position = 0
         self.state = StreamState(texts=[] if keeps_text else None)
         self.times: list[float] = []
+        self.first_chars = self.first_ids = 0
+        self.first_usage: Mapping[str, Any] | None = None
         self.first_text: float | None = None
         self.visible: float | None = None
         self.reasoned = False
@@ -134,12 +143,7 @@ class AnswerParser:
             state.showed = False
             channel = self._parse_event(state, kind, data)
             if channel != NO_TOKEN:
-                self.times.append(stamp)
-                self.reasoned = self.reasoned or channel == REASONING
-                if state.showed and self.first_text is None:
-                    self.first_text = stamp
-                if state.showed and self.visible is None and channel != REASONING:
-                    self.visible = stamp
+                self._take_token(channel, stamp)
         self._misses += 1
         # A template does not look at the text: none is made while the channel's first visible
         # character is awaited.
@@ -149,6 +153,17 @@ class AnswerParser:
             self._templates_left -= 1
             self._misses = 0
             self._template = event_template(read, *self._frame, self._parse_event) or _NO_TEMPLATE
+
+    def _take_token(self, channel: int, stamp: float) -> None:
+        state = self.state
+        self.times.append(stamp)
+        if stamp == self.times[0]:
+            self.first_chars, self.first_ids, self.first_usage = state.text_chars, state.ids, state.usage
+        self.reasoned = self.reasoned or channel == REASONING
+        if state.showed and self.first_text is None:
+            self.first_text = stamp
+        if state.showed and self.visible is None and channel != REASONING:
+            self.visible = stamp
 
     def verdict(self) -> tuple[Outcome, str | None]:
         """How the request ended, and a sentence about a failure."""
@@ -219,14 +234,7 @@ def to_record(parser: AnswerParser, zero: float) -> Record:
     request, turn = exchange.request, exchange.request.prompt.turn
     outcome, error = parser.verdict()
     usage = state.usage or {}
-    completion = _count_of(usage, "completion_tokens")
-    hidden = _count_of(usage.get("completion_tokens_details"), "reasoning_tokens")
-    if completion is not None and hidden and hidden <= completion and not parser.reasoned:
-        # Counted and never streamed: when they came is not known, so they are not among the tokens
-        # timed.
-        completion = max(0, completion - hidden)
-    if completion == 0 and parser.events:
-        completion = None  # tokens came, and the usage knows of none: LiteLLM's way of not knowing
+    completion, most = output_tokens(usage, parser.events, reasoned=parser.reasoned)
     if completion is None and parser.engine.token_per_event and outcome is Outcome.OK:
         completion = parser.events
     return Record(
@@ -260,7 +268,49 @@ def to_record(parser: AnswerParser, zero: float) -> Record:
         class_index=None if turn is None else turn.class_index,
         connect=exchange.connect,
         connection=exchange.connection,
+        first_chars=parser.first_chars if times else None,
+        first_tokens=_first_tokens(parser, usage, completion) if times else None,
+        most_tokens=most,
     )
+
+
+def output_tokens(usage: Mapping[str, Any], chunks: int, *, reasoned: bool) -> tuple[int | None, int | None]:
+    """The tokens that were streamed, and the higher count where the usage can be read in two ways.
+
+    Reasoning tokens that were counted and not streamed came at no known time, so they are not among
+    them. Whether `completion_tokens` holds the reasoning or stands beside it is told by the total,
+    and where a reading has fewer tokens than chunks came, by the chunks.
+    """
+    completion = _count_of(usage, "completion_tokens")
+    total, prompt = _count_of(usage, "total_tokens"), _count_of(usage, "prompt_tokens")
+    output = None if total is None or prompt is None else total - prompt
+    reasoning = _count_of(usage.get("completion_tokens_details"), "reasoning_tokens")
+    if reasoning is None and output != completion:
+        reasoning = _count_of(usage, "reasoning_tokens")  # as SGLang names it, which counts it within
+    if completion is None or not reasoning:
+        # 0 where tokens came, and nothing beside it, is LiteLLM's way of not knowing.
+        return (None if completion == 0 and chunks else completion), None
+    within = (completion, completion + reasoning) if reasoned else (completion - reasoning, completion)
+    beside = (completion + reasoning,) if reasoned else (completion, completion + reasoning)
+    told_beside = reasoning > completion or output == completion + reasoning
+    readings = beside if told_beside else within
+    possible = [count for count in readings if chunks - 1 <= TOKENS_PER_CHUNK * max(count - 1, 0)]
+    if not possible:
+        return readings[0], None
+    two = len(possible) > 1 and not told_beside and output != completion
+    return possible[0], possible[1] if two else None
+
+
+def _first_tokens(parser: AnswerParser, usage: Mapping[str, Any], completion: int | None) -> int | None:
+    """The tokens that had come with the first chunk, by the token ids in it or by a running usage;
+    None where the server does not count them, or otherwise than `completion` does.
+    """
+    if parser.first_ids:
+        return parser.first_ids
+    running = parser.first_usage
+    if running is None or running is usage or completion != _count_of(usage, "completion_tokens"):
+        return None
+    return _count_of(running, "completion_tokens")
 
 
 def _first_text(parser: AnswerParser, zero: float) -> float | None:

@@ -120,7 +120,7 @@ GLOSSARY = (
     ("concurrency, c", "Requests in flight at the same time. Setting: one shape at one concurrency."),
     ("shape", "Input and output length of the requests in tokens: 1024/256."),
     ("TTFT", "Time to first token: from sending a request to its first token."),
-    ("TPOT", "Time per output token after the first: (E2E - TTFT) / (tokens - 1)."),
+    ("TPOT", "Time per output token after the first chunk: (E2E - TTFT) / (tokens after it)."),
     ("E2E", "End-to-end latency: from sending a request to its last token."),
     ("p99", "The value that 99 of 100 requests stay below; a failed request counts as infinitely slow."),
     ("throughput", "Output tokens per second of all requests together, as they arrived in the window."),
