@@ -17,6 +17,7 @@ from frontier.config.config_file import config_of
 from frontier.config.deployment import QualityConfig
 from frontier.core.errors import UsageError
 from frontier.core.from_records import window_data
+from frontier.core.identity import Identity
 from frontier.core.points import Estimate
 from frontier.core.series import Series
 from frontier.core.trials import Trial
@@ -43,6 +44,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
     histories: dict[Series, History] = {}
     altered: list[tuple[Trial, AlteredError]] = []
     empty: History = []
+    first: dict[str, Identity] = {}
     for evidence in finished.values():
         measurement = evidence.measurement
         trial = measurement.trial
@@ -54,6 +56,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
             continue
         windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
         known = _quality(config, trial, compared)
+        first[trial.deployment], sample = first.get(trial.deployment, Identity()).with_window(sample)
         sample = replace(sample, power=power_of(config, trial.deployment, windows), quality=known)
         histories.setdefault(trial.series, []).append((trial, sample))
     for trial, sample in empty:  # a setting of which nothing else is left still has its place, and its flag
@@ -73,6 +76,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
         standing=None if "imported" in run.manifest else standing(run, lines, config, trials),
         times=TrialTimes.of(lines, trials),
         spent=Amount.of(lines),
+        identities=first,
         server_settings={e.measurement.trial.deployment: e.measurement.server_settings for e in finished.values()},
     )
 

@@ -21,6 +21,7 @@ from frontier.core.claimed import claim_points, claim_windows
 from frontier.core.cost_energy import cost
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import UsageError
+from frontier.core.identity import Identity
 from frontier.core.metrics import DEFAULT_METRICS, metric
 from frontier.core.points import Flag, Frontier, Point, Power
 from frontier.core.proof import by_concurrency
@@ -80,7 +81,7 @@ class Run:
     not count. `unhashed` counts the trials where that could not be seen, as an earlier version made
     them. `standing` is how far its sweep had come; None for an import. `times` is what its trials
     took, `spent` what its sessions did. `server_settings` are those that each deployment's server
-    told last.
+    told last, `identities` who answered for each in its first windows.
     """
 
     path: Path
@@ -95,6 +96,7 @@ class Run:
     times: TrialTimes = field(default_factory=TrialTimes, repr=False)
     spent: Amount = field(default_factory=Amount, repr=False)
     server_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    identities: Mapping[str, Identity] = field(default_factory=dict, repr=False)
 
     @property
     def unfinished(self) -> str:

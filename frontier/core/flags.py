@@ -6,13 +6,13 @@ server is a "no" and not a failed measurement; they make a point invalid only wh
 notice them.
 """
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from frontier.core import connections
 from frontier.core.decisions import Limit
+from frontier.core.identity import without_start
 from frontier.core.load_flags import ERRORS, of_load, resent
 from frontier.core.metrics import claim_floor
 from frontier.core.points import Flag
@@ -68,9 +68,6 @@ CACHE_BLOCK = 16
 """Tokens of a cache block of most engines."""
 CLOCKS_HELD = 0.10
 """Share of readings with clocks held down that is worth a warning."""
-
-_LIFE = re.compile(r"(?:, |^)started \d+$")
-"""When the server's process began: the last part of its identity."""
 
 Check = Callable[[WindowData], Iterable[Flag]]
 
@@ -279,17 +276,18 @@ def _server(sample: WindowData) -> Iterator[Flag]:
             "see why the server went away (out of memory?); run the sweep again to measure the rest",
         )
     lives = list(dict.fromkeys(identity for identity in sample.server_identities if identity is not None))
-    known = list(dict.fromkeys(_LIFE.sub("", identity) for identity in lives))
+    known = list(dict.fromkeys(map(without_start, lives)))
     within = any(server.get("restarts") for server in sample.server)
-    changes = _changes(sample)
-    if len(known) > 1 or within or changes:
+    changed = list(dict.fromkeys(filter(None, sample.changed)))
+    several = sample.names("model") if not changed else {}
+    if len(known) > 1 or within or changed or len(several) > 1:
         lifes = [" then ".join(known)] if len(known) > 1 else ["another process within a window"] * within
         yield Flag(
             "server_changed",
-            "; ".join([*lifes, *changes]),
+            "; ".join([*(lifes if within or not changed else []), *_several(several), *changed]),
             "one server",
-            "the load met different servers, server lives or models: measure the setting again; behind a balancer, "
-            "list every replica's metrics under  metrics:",
+            "measure the setting again; behind a gateway switch its fallbacks off, name one deployment under  model:  "
+            "or the server behind it under  endpoint: ; behind a balancer list every replica's metrics under  metrics:",
         )
     elif len(lives) > 1:
         yield Flag(
@@ -301,13 +299,10 @@ def _server(sample: WindowData) -> Iterator[Flag]:
         )
 
 
-def _changes(sample: WindowData) -> list[str]:
-    """The models that answers named, where they are several, and what the server said of itself
-    before the trial and not after it.
-    """
-    models = sample.names("model")
-    named = [", ".join(f"{name} ({count})" for name, count in sorted(models.items(), key=lambda each: -each[1]))]
-    return [*(f"answers named {each}" for each in named if len(models) > 1), *filter(None, sample.changed)]
+def _several(models: Mapping[str, int]) -> list[str]:
+    """The models that answers named, with how many did, where they are several."""
+    named = ", ".join(f"{name} ({count})" for name, count in sorted(models.items(), key=lambda each: -each[1]))
+    return [f"answers named {named}"] if len(models) > 1 else []
 
 
 def _fingerprints(sample: WindowData) -> Iterator[Flag]:

@@ -12,6 +12,7 @@ from frontier.client.load.shard import WorkerLostError
 from frontier.core.errors import AnotherServerError
 from frontier.core.estimate import estimate
 from frontier.core.flags import flags
+from frontier.core.identity import Identity
 from frontier.core.loads import setting
 from frontier.core.points import Flag
 from frontier.core.trials import Measurement, Outcome, Record, Trial
@@ -186,6 +187,8 @@ class TrialRunner:
         """Take a finished trial into its history, in the place of an earlier one of its name; its
         flags.
         """
+        first = self.sweep.identities.get(trial.deployment, Identity())
+        self.sweep.identities[trial.deployment], sample = first.with_window(sample)
         sample = replace(sample, quality=self.sweep.config.deployment(trial.deployment).stated_quality)
         history = self.sweep.history(trial.series)
         history[:] = [(t, s) for t, s in history if t.key != trial.key]
