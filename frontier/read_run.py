@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from frontier import registry
+from frontier.client.ask.same_server import Identity
 from frontier.config import Config
 from frontier.config.config_file import config_of
 from frontier.config.deployment import QualityConfig
 from frontier.core.errors import UsageError
 from frontier.core.from_records import window_data
-from frontier.core.identity import Identity
 from frontier.core.points import Estimate
 from frontier.core.series import Series
 from frontier.core.trials import Trial

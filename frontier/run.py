@@ -12,16 +12,16 @@ from pathlib import Path
 from typing import Any
 
 from frontier import registry
+from frontier.client.ask.same_server import Identity
 from frontier.client.engines import KNOWN, engine_of
 from frontier.config import Config
 from frontier.core import estimate as summarize
-from frontier.core import pareto, solver, uncertainty, window
+from frontier.core import gauges, pareto, solver, uncertainty, window
 from frontier.core.changes import unchanged
 from frontier.core.claimed import claim_points, claim_windows
 from frontier.core.cost_energy import cost
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import UsageError
-from frontier.core.identity import Identity
 from frontier.core.metrics import DEFAULT_METRICS, metric
 from frontier.core.points import Flag, Frontier, Point, Power
 from frontier.core.proof import by_concurrency
@@ -223,7 +223,9 @@ class Run:
         ]
         windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
         powered = device_power.power_flag(windows, self.gpus.get(point.deployment), point.power)
-        point = replace(point, flags=(*changed, *point.flags, *powered), time=time_breakdown(sample.server))
+        notes = (*point.notes, *gauges.notes(sample.server))
+        breakdown = time_breakdown(sample.server)
+        point = replace(point, flags=(*changed, *point.flags, *powered), notes=notes, time=breakdown)
         roofline = self.light(point.deployment)
         if roofline is None:
             return point

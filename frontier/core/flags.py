@@ -6,13 +6,13 @@ server is a "no" and not a failed measurement; they make a point invalid only wh
 notice them.
 """
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import numpy as np
 
 from frontier.core import connections
 from frontier.core.decisions import Limit
-from frontier.core.identity import without_start
 from frontier.core.load_flags import ERRORS, of_load, resent
 from frontier.core.metrics import claim_floor
 from frontier.core.points import Flag
@@ -68,6 +68,9 @@ CACHE_BLOCK = 16
 """Tokens of a cache block of most engines."""
 CLOCKS_HELD = 0.10
 """Share of readings with clocks held down that is worth a warning."""
+
+LIFE = re.compile(r"(?:, |^)started (\d+)$")
+"""When the server's process began: the last part of its identity."""
 
 Check = Callable[[WindowData], Iterable[Flag]]
 
@@ -276,7 +279,7 @@ def _server(sample: WindowData) -> Iterator[Flag]:
             "see why the server went away (out of memory?); run the sweep again to measure the rest",
         )
     lives = list(dict.fromkeys(identity for identity in sample.server_identities if identity is not None))
-    known = list(dict.fromkeys(map(without_start, lives)))
+    known = list(dict.fromkeys(LIFE.sub("", identity) for identity in lives))
     within = any(server.get("restarts") for server in sample.server)
     changed = list(dict.fromkeys(filter(None, sample.changed)))
     several = sample.names("model") if not changed else {}

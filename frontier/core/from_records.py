@@ -15,6 +15,7 @@ from typing import Any, Literal
 import numpy as np
 
 from frontier.core import time_breakdown
+from frontier.core.gauges import held_against
 from frontier.core.histogram import TOP, LogHistogram, bin_indices
 from frontier.core.loads import Rate
 from frontier.core.reader import felt
@@ -41,6 +42,8 @@ _LONGEST = 10**13
 """Microseconds of a gap: four months."""
 _OUTCOMES = tuple(Outcome)
 _CODE = {outcome: code for code, outcome in enumerate(_OUTCOMES)}
+_LEFT = (_CODE[Outcome.TIMEOUT], _CODE[Outcome.CANCELLED])
+"""What the client gave up: the server may go on with it."""
 _OK, _EMPTY, _CLIENT = _CODE[Outcome.OK], _CODE[Outcome.EMPTY], _CODE[Outcome.CLIENT]
 
 _TIMES = ("sent", "end", "first", "last")
@@ -372,7 +375,9 @@ def _facts(measurement: Measurement, everything: Columns, limited: int) -> dict[
     """
     facts = dict(measurement.server)
     facts |= {"client_http_429": float(limited)} if limited else {}
-    return facts | time_breakdown.client_sums(everything, everything["code"] == _OK, facts)
+    facts |= time_breakdown.client_sums(everything, everything["code"] == _OK, facts)
+    left = np.isin(everything["code"], _LEFT)
+    return held_against(facts, measurement.readings, everything["began"], np.where(left, math.inf, everything["end"]))
 
 
 def _whole_run(everything: Columns) -> dict[str, float]:

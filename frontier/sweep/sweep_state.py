@@ -8,8 +8,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from frontier.client.ask.same_server import Identity
 from frontier.config import Config
-from frontier.core.identity import Identity
 from frontier.core.series import Series
 from frontier.core.trials import Trial
 from frontier.planning.plan import NO_PROOFS, Plan, ToProve

@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from frontier.client.ask.same_server import Identity
 from frontier.client.load.shard import WorkerLostError
 from frontier.core.errors import AnotherServerError
 from frontier.core.estimate import estimate
 from frontier.core.flags import flags
-from frontier.core.identity import Identity
 from frontier.core.loads import setting
 from frontier.core.points import Flag
 from frontier.core.trials import Measurement, Outcome, Record, Trial

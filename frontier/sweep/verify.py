@@ -17,13 +17,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from frontier.client.ask.same_server import compared
 from frontier.client.load.loop import TrialProgress
 from frontier.config import Config
 from frontier.core import estimate
 from frontier.core.decisions import Decision, Judgement, Limit, Verdict
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.core.from_records import window_data
-from frontier.core.identity import compared
 from frontier.core.load_flags import DRIFT
 from frontier.core.metrics import claim_floor, metric
 from frontier.core.points import Point

@@ -11,6 +11,7 @@ import asyncio
 import dataclasses
 import re
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, Self
 
@@ -34,8 +35,10 @@ _SETTLED = 2.0
 
 
 def series_of(names: Iterable[str]) -> re.Pattern[bytes]:
-    """Finds the lines of a Prometheus text that are of these names."""
-    listed = b"|".join(re.escape(name.encode()) for name in names)
+    """Finds the lines of a Prometheus text that are of these names; those of SGLang also with an
+    underscore for the colon, as what passes them on may write it.
+    """
+    listed = b"|".join(re.escape(name.encode()).replace(b"sglang:", b"sglang[:_]") for name in names)
     return re.compile(rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$" % listed, re.MULTILINE)
 
 
@@ -51,7 +54,7 @@ def parse_metrics(*texts: bytes, wanted: re.Pattern[bytes] = _WANTED, most: int 
     ValueError when one is no such text, or has more than `most`, so that reading them would disturb
     what is measured. NaN and infinite values, which some exporters give before their first request,
     say nothing and are left out, as is what no server can mean: a value below zero or beyond
-    `units.MOST`. Series that are there twice are added up.
+    `units.MOST`. Of series that are there twice each is kept, with a label that tells them apart.
     """
     # Only the known lines reach the parser: an engine exports thousands of histogram lines, and
     # time is short here.
@@ -59,15 +62,22 @@ def parse_metrics(*texts: bytes, wanted: re.Pattern[bytes] = _WANTED, most: int 
     if (count := sum(map(len, known))) > most * len(texts):
         raise ValueError(f"{count:,} series of the known metrics")
     samples: dict[Key, float] = {}
+    seen: Counter[Key] = Counter()
     for number, lines in enumerate(known):
         source = (("metrics_url", str(number)),) if len(texts) > 1 else ()
         for family in _families(b"\n".join(lines).decode(errors="replace") + "\n"):
             for sample in family.samples:
                 value = usable(sample.value)
                 if value is not None and value >= 0:
-                    key = (sample.name, (*source, *sample.labels.items()))
-                    samples[key] = samples.get(key, 0.0) + value
+                    key: Key = (sample.name.replace("sglang_", "sglang:"), (*source, *sample.labels.items()))
+                    samples[_told_apart(key, seen[key])] = value
+                    seen[key] += 1
     return samples
+
+
+def _told_apart(key: Key, again: int) -> Key:
+    """The key of a series; of one that came before with a label that it does not have."""
+    return (key[0], (*key[1], ("again", str(again)))) if again else key
 
 
 def _families(lines: str) -> list[Metric]:

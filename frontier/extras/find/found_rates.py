@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from frontier.client.ask.same_server import compared
 from frontier.config import Config
 from frontier.core.decisions import Decision, Limit
 from frontier.core.from_records import window_data
-from frontier.core.identity import compared
 from frontier.core.metrics import DEFAULT_METRICS
 from frontier.core.points import Point
 from frontier.core.proof import claim_point, join

@@ -10,10 +10,10 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from frontier.client.ask.same_server import Identity
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import MeasurementError
 from frontier.core.from_records import window_data
-from frontier.core.identity import Identity
 from frontier.core.intervals import clopper_pearson
 from frontier.core.laws import normal_quantile
 from frontier.core.trials import Record

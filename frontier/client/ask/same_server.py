@@ -5,23 +5,15 @@ A trial is compared with itself while it runs. A gateway that falls back to anot
 whole window, or for all windows of a setting, shows only against the windows before it.
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from frontier.core.flags import LIFE
+from frontier.core.trials import TOGETHER
 from frontier.core.window import WindowData
 
-TOGETHER = " + "
-"""Between the names that one answer gives its model, as an alias and the name behind it."""
 CLOCK = 60.0
 """Seconds by which the clocks of the server and of this machine may differ."""
-_STARTED = re.compile(r"(?:, |^)started (\d+)$")
-"""When the server's process began: the last part of its identity."""
-
-
-def without_start(identity: str) -> str:
-    """What a server says that it is, whenever its process was started."""
-    return _STARTED.sub("", identity)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +37,8 @@ class Identity:
         """
         names, (told,) = sample.names("model"), sample.server_identities
         known = frozenset(next(iter(names)).split(TOGETHER)) if len(names) == 1 else None
-        version = (without_start(told) or None) if told else None
-        match = _STARTED.search(told or "")
+        version = LIFE.sub("", told or "") or None
+        match = LIFE.search(told or "")
         process, begun = (float(match[1]) if match else None), float(sample.starts[0])
         first = replace(
             self,

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
+from frontier.client.ask.same_server import Identity
 from frontier.client.ask.target import Target
 from frontier.client.load.pipeline import Named
 from frontier.core.estimate import point
 from frontier.core.flags import flags
-from frontier.core.identity import Identity
 from frontier.core.window import WindowData, join
 from tests.stats.test_flags import healthy
 

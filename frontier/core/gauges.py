@@ -1,0 +1,69 @@
+"""Gauges of a server's requests, running and waiting, held against what was in flight.
+
+Series of one name are added up, as those of data-parallel ranks are. Ranks that each tell the
+whole, a total beside its parts and exporters that were joined are one number several times: then
+the server says that more requests are there than were sent.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from frontier.core.time_breakdown import SERIES, Facts, finished, totals
+from frontier.core.trials import SourceReadings
+from frontier.core.window import Floats
+
+RUNNING, WAITING = "num_requests_running", "num_requests_waiting"
+SAID, HELD = "gauges_said", "gauges_held"
+"""What the gauges said and what was in flight, of a window whose gauges are not used."""
+MORE, FEW = 0.10, 0.5
+"""Share of the requests in flight, and requests, by which gauges may say more: they lag a step."""
+DEVIATIONS = 3.0
+"""Standard errors of what was in flight at the readings: gauges may be older than the reading."""
+
+
+def held_against(facts: Facts, readings: Sequence[SourceReadings], sent: Floats, end: Floats) -> dict[str, float]:
+    """The facts of a window; without its gauges where these said more than what was in flight at
+    the readings, and then both numbers.
+    """
+    kept, times = dict(facts), [float(t) for s in readings if s.source == "metrics" for t in s.times.split()]
+    said = kept.get(RUNNING, 0.0) + kept.get(WAITING, 0.0)
+    if not said or not times:
+        return kept
+    began, ended = np.sort(sent), np.sort(end)
+    there = np.searchsorted(began, times, side="right") - np.searchsorted(ended, times, side="left")
+    held, doubt = float(there.mean()), float(there.std()) / len(times) ** 0.5
+    if said <= (1 + MORE) * held + FEW + DEVIATIONS * doubt:
+        return kept
+    for name in (RUNNING, WAITING):
+        kept.pop(name, None)
+        kept.pop(f"{name}_max", None)
+    return kept | {SAID: said, HELD: held}
+
+
+def contradiction(windows: Sequence[Facts]) -> str:
+    """Why the gauges of a setting are not used, with both numbers; '' where they are."""
+    wrong = [facts for facts in windows if SAID in facts]
+    if not wrong:
+        return ""
+    said, held = (sum(facts[name] for facts in wrong) / len(wrong) for name in (SAID, HELD))
+    numbers = f"the server's metrics say {round(said, 1):,g} requests running and waiting, {round(held, 1):,g} were"
+    return f"{numbers} in flight: {_why(wrong)}"
+
+
+def notes(windows: Sequence[Facts]) -> tuple[str, ...]:
+    """What a reader of a setting should know of its gauges."""
+    wrong = contradiction(windows)
+    return (f"{wrong}: they are not used",) if wrong else ()
+
+
+def _why(windows: Sequence[Facts]) -> str:
+    """Why it says more: others use it if it finished more than ours, else series are one number."""
+    series = max(facts.get(SERIES, 1.0) for facts in windows)
+    one = "several of its series are one number" if series > 1 else "others use it"
+    done = finished(totals(windows))
+    if done is None:
+        return f"{one}, or others use it" if series > 1 else one
+    if done.server > done.client + done.room + done.edge and not done.times(series):
+        return f"others use it, as {done}"
+    return one
