@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, mod
 from frontier.client.ask.target import Target, Timeouts
 from frontier.client.engines import ENGINES
 from frontier.config.connection import (
+    NO_METRICS,
     SIMULATOR,
     SentFile,
     TimeoutsConfig,
@@ -264,7 +265,7 @@ class DeploymentConfig(Strict):
             trust_env=self.proxy == "env",
             dialect=None if self.dialect == "auto" else self.dialect,
             ignore_eos=ignore_eos,
-            metrics_urls=self.metrics,
+            metrics_urls=None if self.metrics == (NO_METRICS,) else self.metrics,
             hidden=self.hidden(environ, key),
         )
 

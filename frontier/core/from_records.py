@@ -20,6 +20,7 @@ from frontier.core.histogram import TOP, LogHistogram, bin_indices
 from frontier.core.loads import Rate
 from frontier.core.reader import felt
 from frontier.core.shapes import Shape
+from frontier.core.standstill import Standstill
 from frontier.core.trials import FINISHED, Measurement, Outcome, Record, Window
 from frontier.core.units import LONGEST, MOST_COUNT
 from frontier.core.window import BLOCKS, READER, Bools, Floats, Ints, WindowData, most_frequent
@@ -80,7 +81,8 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
     """
     trial, window = measurement.trial, measurement.window
     open_loop = open_loop or isinstance(trial.concurrency, Rate)
-    everything, blocks, odd, limited = _read(records, window, open_loop)
+    still = Standstill(measurement.readings)
+    everything, blocks, odd, limited = _read(records, window, open_loop, still)
     order = np.argsort(everything["sent"], kind="stable")
     sent = everything["sent"][order]
     inside = order[(sent >= window.start) & (sent <= window.end)]
@@ -111,7 +113,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         in_flight=blocks.in_flight * (BLOCKS / blocks.length),
         health=(measurement.health,),
         server_identities=(measurement.server_identity,),
-        server=(_facts(measurement, everything, limited),),
+        server=(_facts(measurement, everything, limited) | still.facts(),),
         ended=(measurement.ended,),
         client_failures=int(by_client[inside].sum()),
         odd_finishes=most_frequent(odd),
@@ -128,7 +130,9 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
     )
 
 
-def _read(records: Iterable[Record], window: Window, open_loop: bool) -> tuple[Columns, "_Blocks", Counter[str], int]:
+def _read(
+    records: Iterable[Record], window: Window, open_loop: bool, still: Standstill
+) -> tuple[Columns, "_Blocks", Counter[str], int]:
     """One pass over the records: their columns, the sums of time blocks, the finish reasons in the
     window that are not known to be good, and how many requests met a rate limit in it.
     """
@@ -138,6 +142,7 @@ def _read(records: Iterable[Record], window: Window, open_loop: bool) -> tuple[C
         gaps, counts = _gaps(batch)
         parts.append(_columns(batch, gaps, counts, open_loop))
         blocks.add(parts[-1], gaps, counts)
+        still.add(parts[-1]["first"], gaps, counts)
         odd.update(_odd_finishes(batch, window))
         limited += sum(r.status == TOO_MANY and window.start <= r.sent <= window.end for r in batch)
     parts = parts or [_columns((), *_gaps(()), open_loop)]

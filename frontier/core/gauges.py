@@ -54,13 +54,13 @@ def contradiction(windows: Sequence[Facts]) -> str:
 def notes(windows: Sequence[Facts]) -> tuple[str, ...]:
     """What a reader of a setting should know of its gauges."""
     wrong = contradiction(windows)
-    return (f"{wrong}: they are not used",) if wrong else ()
+    return (f"{wrong}; not used",) if wrong else ()
 
 
 def _why(windows: Sequence[Facts]) -> str:
     """Why it says more: others use it if it finished more than ours, else series are one number."""
     series = max(facts.get(SERIES, 1.0) for facts in windows)
-    one = "several of its series are one number" if series > 1 else "others use it"
+    one = "they count one number several times" if series > 1 else "others use it"
     done = finished(totals(windows))
     if done is None:
         return f"{one}, or others use it" if series > 1 else one

@@ -204,6 +204,6 @@ def _other_load(total: Facts, series: float) -> str:
     why = "list the metrics of every replica under  metrics:"
     if done.server > done.client:
         times = done.times(series)
-        why = f"{times} times as many: several of its series are one number, or others used it as much"
+        why = f"{times} times as many: its metrics count each several times, or others used it as much"
         why = why if times else "others used it too"
     return f"{done} ({why})"

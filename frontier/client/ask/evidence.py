@@ -2,14 +2,16 @@
 extras read.
 
 Each source is read off the hot path, when the window opens, when it closes, and about once a second
-between, and kept as it came; the module `facts` makes facts of it. It answers where the time went,
-whether the load arrived and whether requests were preempted; it is never a source of percentiles.
-Of the server's settings what it tells is kept too: what was running.
+between, metrics more seldom where reading them takes long, and kept as it came; the module `facts`
+makes facts of it. It answers where the time went, whether the load arrived and whether requests
+were preempted; it is never a source of percentiles. Of the server's settings what it tells is kept
+too: what was running.
 """
 
 import asyncio
 import dataclasses
 import re
+import statistics
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -24,11 +26,15 @@ from frontier.client.ask.identify import Served, object_of
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import Client
 from frontier.client.secrets import is_secret_name
+from frontier.core.standstill import LASTED
 from frontier.core.trials import SourceReadings
 from frontier.core.units import usable
 
-_EVERY = 1.0
-_SETTLED = 2.0
+_EVERY, _SELDOM = 1.0, 20.0
+"""Seconds between two readings, and times what one takes: it may hold up the streams so long."""
+_ASKED = 2.0
+_SETTLED = 2 * _ASKED + 1.0
+"""A reading may be under way when the window closes, and is followed by the last."""
 
 
 # --- metrics over HTTP
@@ -93,17 +99,20 @@ async def scrape(client: Client) -> tuple[Samples, float] | None:
     clock; None when one of them has none.
     """
     target, texts, begun = client.target, [], client.clock()
+    if target.metrics_urls is None:
+        return None
     for url in target.metrics_urls or (target.url(target.engine.metrics),):
-        exchange = await client.ask(url, 2.0)
+        exchange = await client.ask(url, _ASKED)
         if exchange.failure is not None or exchange.status != 200:
             return None
         texts.append(b"".join(exchange.reads))
-    at = (begun + client.clock()) / 2  # the server made its answer somewhere between
+    ended = client.clock()
     try:
         samples = parse_metrics(*texts)
     except ValueError:
         return None
-    return (samples, at) if facts_at(samples) else None
+    # The server made its answer somewhere between.
+    return ({**samples, (LASTED, ()): ended - begun}, (begun + ended) / 2) if facts_at(samples) else None
 
 
 # --- the server's settings, flat and without secrets
@@ -224,15 +233,18 @@ class Evidence:
             if await scrape(client) is None:
                 return
             await self.opened.wait()
-            metrics, first = Readings("metrics"), await scrape(client)
+            metrics, begun, first = Readings("metrics"), client.clock(), await scrape(client)
             if first is None:
                 return
             metrics.add(*first)
+            took = [client.clock() - begun]
             while not self.closed.is_set():
                 try:
-                    await asyncio.wait_for(self.closed.wait(), _EVERY)
+                    await asyncio.wait_for(self.closed.wait(), max(_EVERY, _SELDOM * statistics.median(took)))
                 except TimeoutError:
-                    if (between := await scrape(client)) is not None:
+                    begun, between = client.clock(), await scrape(client)
+                    took.append(client.clock() - begun)
+                    if between is not None:
                         metrics.add(*between)
             if (final := await scrape(client)) is not None:
                 metrics.add(*final, last=True)

@@ -74,6 +74,8 @@ async def _cache(client: Client, found: Preflight) -> Check:
 
 
 async def _metrics(client: Client) -> Check:
+    if client.target.metrics_urls is None:
+        return Check("metrics", "note", "not read, as  metrics: none  says")
     metrics = await scrape(client)
     if metrics is None:
         return Check("metrics", "note", "none that are known; a sweep goes without the server's own evidence")
