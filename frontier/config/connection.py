@@ -66,14 +66,14 @@ def metrics_address(value: Any) -> str:
     except Problem as problem:
         raise Problem(problem.what, example) from None
     if address == SIMULATOR:
-        raise Problem("{key} are addresses", "write [http://localhost:8000/metrics]")
+        raise Problem("{key} are addresses", "write [http://localhost:8000/metrics], or  none  to read none")
     return address
 
 
 def some_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
     """The addresses; a Problem where there is none, or one beside NO_METRICS."""
     if not addresses or (NO_METRICS in addresses and len(addresses) > 1):
-        raise Problem("{key} are addresses", "write [http://localhost:8000/metrics]")
+        raise Problem("{key} are addresses", "write [http://localhost:8000/metrics], or  none  to read none")
     return addresses
 
 

@@ -289,8 +289,8 @@ def _server(sample: WindowData) -> Iterator[Flag]:
             "server_changed",
             "; ".join([*(lifes if within or not changed else []), *_several(several), *changed]),
             "one server",
-            "measure the setting again; behind a gateway switch its fallbacks off, name one deployment under  model:  "
-            "or the server behind it under  endpoint: ; behind a balancer list every replica's metrics under  metrics:",
+            "measure it again; behind a gateway switch fallbacks off, name one deployment  (model:)  or the server behind "
+            "it  (endpoint:);  behind a balancer name every replica's metrics  (metrics: [URL, URL],  or  metrics: none)",
         )
     elif len(lives) > 1:
         yield Flag(
