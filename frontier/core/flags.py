@@ -289,8 +289,9 @@ def _server(sample: WindowData) -> Iterator[Flag]:
             "server_changed",
             "; ".join([*(lifes if within or not changed else []), *_several(several), *changed]),
             "one server",
-            "measure it again; behind a gateway switch fallbacks off, name one deployment  (model:)  or the server behind "
-            "it  (endpoint:);  behind a balancer name every replica's metrics  (metrics: [URL, URL],  or  metrics: none)",
+            "measure it again; behind a gateway switch fallbacks off, name one deployment  (model:)  or the server "
+            "behind it  (endpoint:);  behind a balancer name every replica's metrics  (metrics: [URL, URL]),  or  "
+            "metrics: none",
         )
     elif len(lives) > 1:
         yield Flag(
