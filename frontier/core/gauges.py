@@ -23,8 +23,8 @@ DEVIATIONS = 3.0
 
 
 def held_against(facts: Facts, readings: Sequence[SourceReadings], sent: Floats, end: Floats) -> dict[str, float]:
-    """The facts of a window; without its gauges where these said more than what was in flight at
-    the readings, and then both numbers.
+    """The facts of a window; where its gauges said more than what was in flight at the readings
+    both numbers, and neither the gauges nor the preemptions, which are added up likewise.
     """
     kept, times = dict(facts), [float(t) for s in readings if s.source == "metrics" for t in s.times.split()]
     said = kept.get(RUNNING, 0.0) + kept.get(WAITING, 0.0)
@@ -35,10 +35,8 @@ def held_against(facts: Facts, readings: Sequence[SourceReadings], sent: Floats,
     held, doubt = float(there.mean()), float(there.std()) / len(times) ** 0.5
     if said <= (1 + MORE) * held + FEW + DEVIATIONS * doubt:
         return kept
-    for name in (RUNNING, WAITING):
-        kept.pop(name, None)
-        kept.pop(f"{name}_max", None)
-    return kept | {SAID: said, HELD: held}
+    left_out = {*(f"{name}{most}" for name in (RUNNING, WAITING) for most in ("", "_max")), "num_preemptions_total"}
+    return {name: fact for name, fact in kept.items() if name not in left_out} | {SAID: said, HELD: held}
 
 
 def contradiction(windows: Sequence[Facts]) -> str:

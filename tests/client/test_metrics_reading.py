@@ -81,3 +81,11 @@ def test_metrics_none_reads_nothing_and_what_is_missing_is_not_zero(server: Host
     assert time_breakdown(sample.server) is None
     assert not [flag for flag in flags(sample) if "metrics" in flag.measured]
     assert not [note for note in point(sample).notes if "metrics" in note]
+
+
+def test_a_probe_sees_processes_that_answer_by_turns(server: Hostile) -> None:
+    starts = itertools.cycle([1.7e9, 1.6e9])
+    engine = Engine("by_turns", started=lambda _: next(starts)).install()
+    checks = {check.name: check for check in run(probe(target(server, engine)))}
+    assert checks["metrics"].state == "warn"
+    assert "none" in checks["metrics"].detail
