@@ -101,7 +101,7 @@ def logarithms(values: Floats, p: float) -> tuple[float, float]:
     logarithms, without failures).
     """
     tail = intervals.quantile(values, min(p, 1 - BEYOND / len(values)))
-    logs = np.log(values[np.isfinite(values)])
+    logs = np.log(values[np.isfinite(values) & (values > 0)])
     return float(np.log(tail)), float(logs.mean()) if len(logs) else math.inf
 
 
