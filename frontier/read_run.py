@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from frontier import registry
-from frontier.client.ask.same_server import Identity
+from frontier.client.ask.same_server import Identity, journalled
 from frontier.config import Config
 from frontier.config.config_file import config_of
 from frontier.config.deployment import QualityConfig
@@ -44,7 +44,8 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
     histories: dict[Series, History] = {}
     altered: list[tuple[Trial, AlteredError]] = []
     empty: History = []
-    first: dict[str, Identity] = {}
+    lines = run.journal_lines()
+    first = journalled(lines)
     for evidence in finished.values():
         measurement = evidence.measurement
         trial = measurement.trial
@@ -63,7 +64,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
         history = histories.setdefault(trial.series, [])
         if all(other.concurrency != trial.concurrency for other, _ in history):
             history.append((trial, sample))
-    trials, lines = {key: evidence.measurement.trial for key, evidence in finished.items()}, run.journal_lines()
+    trials = {key: evidence.measurement.trial for key, evidence in finished.items()}
     return Run(
         path=run.path,
         config=config,

@@ -1,11 +1,12 @@
 """The server of a deployment: who answers in a later window is compared with who answered in the
 first, by name, version and process."""
 
+import json
 from dataclasses import replace
 
 import pytest
 
-from frontier.client.ask.same_server import Identity
+from frontier.client.ask.same_server import Identity, journalled
 from frontier.client.ask.target import Target
 from frontier.client.load.pipeline import Named
 from frontier.core.estimate import point
@@ -101,6 +102,18 @@ def test_a_process_that_ran_beside_the_first_is_another_and_a_restarted_one_is_n
     one = window("m", identity=f"{V}, started {BEGUN + first:.0f}")
     other = window("m", identity=f"{V}, started {BEGUN + later:.0f}", at=BEGUN + after)
     assert [False, another] == changed(one, other)
+
+
+def test_a_window_in_which_the_server_changed_is_no_measure() -> None:
+    assert [True, False, False] == changed(window("m", changed="it was version 1"), window("n"), window("n"))
+
+
+def test_who_answered_first_is_kept_where_the_first_window_is_measured_again() -> None:
+    first, _ = Identity().with_window(window("m", identity=f"{V}, started {BEGUN - 500:.0f}"))
+    line = {"event": "answered", "deployment": "a", **json.loads(json.dumps(first.facts()))}
+    assert {"a": first} == journalled([{"event": "server"}, line])
+    nothing = {"event": "answered", "deployment": "a", **Identity().facts()}
+    assert {"a": Identity()} == journalled([nothing])
 
 
 def test_what_is_said_names_both_and_the_point_is_excluded() -> None:
