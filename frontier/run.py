@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from frontier import registry
+from frontier.client.ask import metrics_notes
 from frontier.client.ask.same_server import Identity
 from frontier.client.engines import KNOWN, engine_of
 from frontier.config import Config
 from frontier.core import estimate as summarize
-from frontier.core import gauges, pareto, solver, standstill, uncertainty, window
+from frontier.core import pareto, solver, uncertainty, window
 from frontier.core.changes import unchanged
 from frontier.core.claimed import claim_points, claim_windows
 from frontier.core.cost_energy import cost
@@ -223,7 +224,7 @@ class Run:
         ]
         windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
         powered = device_power.power_flag(windows, self.gpus.get(point.deployment), point.power)
-        notes = (*point.notes, *gauges.notes(sample.server), *standstill.notes(sample.server))
+        notes = (*point.notes, *metrics_notes.notes(sample.server))
         breakdown = time_breakdown(sample.server)
         point = replace(point, flags=(*changed, *point.flags, *powered), notes=notes, time=breakdown)
         roofline = self.light(point.deployment)

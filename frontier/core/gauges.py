@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from frontier.core.time_breakdown import SERIES, Facts, finished, totals
+from frontier.core.time_breakdown import Facts
 from frontier.core.trials import SourceReadings
 from frontier.core.window import Floats
 
@@ -37,31 +37,3 @@ def held_against(facts: Facts, readings: Sequence[SourceReadings], sent: Floats,
         return kept
     left_out = {*(f"{name}{most}" for name in (RUNNING, WAITING) for most in ("", "_max")), "num_preemptions_total"}
     return {name: fact for name, fact in kept.items() if name not in left_out} | {SAID: said, HELD: held}
-
-
-def contradiction(windows: Sequence[Facts]) -> str:
-    """Why the gauges of a setting are not used, with both numbers; '' where they are."""
-    wrong = [facts for facts in windows if SAID in facts]
-    if not wrong:
-        return ""
-    said, held = (sum(facts[name] for facts in wrong) / len(wrong) for name in (SAID, HELD))
-    numbers = f"the server's metrics say {round(said, 1):,g} requests running and waiting, {round(held, 1):,g} were"
-    return f"{numbers} in flight: {_why(wrong)}"
-
-
-def notes(windows: Sequence[Facts]) -> tuple[str, ...]:
-    """What a reader of a setting should know of its gauges."""
-    wrong = contradiction(windows)
-    return (f"{wrong}; not used",) if wrong else ()
-
-
-def _why(windows: Sequence[Facts]) -> str:
-    """Why it says more: others use it if it finished more than ours, else series are one number."""
-    series = max(facts.get(SERIES, 1.0) for facts in windows)
-    one = "they count one number several times" if series > 1 else "others use it"
-    done = finished(totals(windows))
-    if done is None:
-        return f"{one}, or others use it" if series > 1 else one
-    if done.server > done.client + done.room + done.edge and not done.times(series):
-        return f"others use it, as {done}"
-    return one

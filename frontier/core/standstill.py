@@ -5,12 +5,11 @@ Where one event loop makes the metrics' text and writes the streams, a reading h
 what is measured is then not what users meet.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from frontier.core.trials import SourceReadings
-from frontier.core.units import format_seconds, format_share
 from frontier.core.window import Floats, Ints
 
 LASTED = "scrape_duration_seconds"
@@ -77,14 +76,3 @@ def _before(passed: Ints, gaps: Ints, counts: Ints) -> Ints:
 def _offsets(many: Ints) -> Ints:
     """0, 1, ... for each of these counts, in a row."""
     return np.arange(many.sum()) - np.repeat(many.cumsum() - many, many)
-
-
-def notes(windows: Sequence[Mapping[str, float]]) -> tuple[str, ...]:
-    """By how much streams stood still, where they did."""
-    seen = [facts for facts in windows if DURING in facts]
-    if not seen:
-        return ()
-    during, other, share = (sum(facts[name] for facts in seen) / len(seen) for name in (DURING, ELSE, SHARE))
-    gap = f"{format_seconds(during)} from chunk to chunk, {format_seconds(other)} otherwise"
-    text = f"streams stand still while the server's metrics are read, {format_share(share)} of the time: {gap}"
-    return (f"{text} (metrics: none  leaves the readings out)",)

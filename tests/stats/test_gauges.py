@@ -8,9 +8,10 @@ import pytest
 
 from frontier.client.ask.evidence import parse_metrics
 from frontier.client.ask.facts import Readings, window_facts
+from frontier.client.ask.metrics_notes import contradiction, notes
 from frontier.core.estimate import point
 from frontier.core.from_records import window_data
-from frontier.core.gauges import contradiction, held_against, notes
+from frontier.core.gauges import held_against
 from frontier.core.shapes import Shape
 from frontier.core.time_breakdown import time_breakdown
 from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial, Window

@@ -4,9 +4,10 @@ not where they do not."""
 import numpy as np
 import pytest
 
+from frontier.client.ask.metrics_notes import notes
 from frontier.core.from_records import window_data
 from frontier.core.shapes import Shape
-from frontier.core.standstill import DURING, ELSE, LASTED, SHARE, notes
+from frontier.core.standstill import DURING, ELSE, LASTED, SHARE
 from frontier.core.trials import (
     Measurement,
     MetricSeries,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from frontier.core.gauges import contradiction
+from frontier.client.ask.metrics_notes import contradiction
 from frontier.core.loads import Rate
 from frontier.core.points import Point
 from frontier.core.window import Floats, WindowData
