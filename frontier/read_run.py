@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from frontier import registry
+from frontier.client.ask.same_server import Identity, journalled
 from frontier.config import Config
 from frontier.config.config_file import config_of
 from frontier.config.deployment import QualityConfig
@@ -43,6 +44,8 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
     histories: dict[Series, History] = {}
     altered: list[tuple[Trial, AlteredError]] = []
     empty: History = []
+    lines = run.journal_lines()
+    first = journalled(lines)
     for evidence in finished.values():
         measurement = evidence.measurement
         trial = measurement.trial
@@ -54,13 +57,14 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
             continue
         windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
         known = _quality(config, trial, compared)
+        first[trial.deployment], sample = first.get(trial.deployment, Identity()).with_window(sample)
         sample = replace(sample, power=power_of(config, trial.deployment, windows), quality=known)
         histories.setdefault(trial.series, []).append((trial, sample))
     for trial, sample in empty:  # a setting of which nothing else is left still has its place, and its flag
         history = histories.setdefault(trial.series, [])
         if all(other.concurrency != trial.concurrency for other, _ in history):
             history.append((trial, sample))
-    trials, lines = {key: evidence.measurement.trial for key, evidence in finished.items()}, run.journal_lines()
+    trials = {key: evidence.measurement.trial for key, evidence in finished.items()}
     return Run(
         path=run.path,
         config=config,
@@ -73,6 +77,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
         standing=None if "imported" in run.manifest else standing(run, lines, config, trials),
         times=TrialTimes.of(lines, trials),
         spent=Amount.of(lines),
+        identities=first,
         server_settings={e.measurement.trial.deployment: e.measurement.server_settings for e in finished.values()},
     )
 

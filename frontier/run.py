@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from frontier import registry
+from frontier.client.ask import metrics_notes
+from frontier.client.ask.same_server import Identity
 from frontier.client.engines import KNOWN, engine_of
 from frontier.config import Config
 from frontier.core import estimate as summarize
@@ -81,7 +83,7 @@ class Run:
     not count. `unhashed` counts the trials where that could not be seen, as an earlier version made
     them. `standing` is how far its sweep had come; None for an import. `times` is what its trials
     took, `spent` what its sessions did. `server_settings` are those that each deployment's server
-    told last.
+    told last, `identities` who answered for each in its first windows.
     """
 
     path: Path
@@ -96,6 +98,7 @@ class Run:
     times: TrialTimes = field(default_factory=TrialTimes, repr=False)
     spent: Amount = field(default_factory=Amount, repr=False)
     server_settings: Mapping[str, Mapping[str, str]] = field(default_factory=dict, repr=False)
+    identities: Mapping[str, Identity] = field(default_factory=dict, repr=False)
 
     @property
     def unfinished(self) -> str:
@@ -222,8 +225,9 @@ class Run:
         ]
         windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
         powered = device_power.power_flag(windows, self.gpus.get(point.deployment), point.power)
-        point = replace(point, flags=(*changed, *point.flags, *powered), time=time_breakdown(sample.server))
-        point = replace(point, notes=(*point.notes, *self._drafted(sample)))
+        notes = (*point.notes, *metrics_notes.notes(sample.server), *self._drafted(sample))
+        breakdown = time_breakdown(sample.server)
+        point = replace(point, flags=(*changed, *point.flags, *powered), notes=notes, time=breakdown)
         roofline = self.light(point.deployment)
         if roofline is None:
             return point

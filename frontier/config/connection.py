@@ -52,22 +52,28 @@ def endpoint(value: Any, example: str = "write it as http://localhost:8000/v1") 
     return text.rstrip("/")
 
 
+NO_METRICS = "none"
+"""In place of an address: no metrics are read."""
+
+
 def metrics_address(value: Any) -> str:
-    """The address of a server's Prometheus metrics."""
+    """The address of a server's Prometheus metrics; NO_METRICS as it is."""
     example = "write it as http://localhost:8000/metrics"
+    if value == NO_METRICS:
+        return NO_METRICS
     try:
         address = endpoint(value, example)
     except Problem as problem:
         raise Problem(problem.what, example) from None
     if address == SIMULATOR:
-        raise Problem("{key} are addresses", "write [http://localhost:8000/metrics]")
+        raise Problem("{key} are addresses", "write [http://localhost:8000/metrics], or  none  to read none")
     return address
 
 
 def some_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """The addresses; a Problem where there is none."""
-    if not addresses:
-        raise Problem("{key} are addresses", "write [http://localhost:8000/metrics]")
+    """The addresses; a Problem where there is none, or one beside NO_METRICS."""
+    if not addresses or (NO_METRICS in addresses and len(addresses) > 1):
+        raise Problem("{key} are addresses", "write [http://localhost:8000/metrics], or  none  to read none")
     return addresses
 
 

@@ -10,6 +10,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, mod
 from frontier.client.ask.target import Target, Timeouts
 from frontier.client.engines import ENGINES
 from frontier.config.connection import (
+    NO_METRICS,
     SIMULATOR,
     SentFile,
     TimeoutsConfig,
@@ -199,6 +200,11 @@ class DeploymentConfig(Strict):
             raise ValueError("the simulator has no address before it is started")
         return self.endpoint.removesuffix("/v1").rstrip("/")
 
+    @property
+    def reads_metrics(self) -> bool:
+        """Whether the server's metrics are read."""
+        return self.metrics != (NO_METRICS,)
+
     def engine_spec(self) -> EngineSpec:
         """The embedded engine's parameters (its defaults where the config has none)."""
         return EngineSpec.from_mapping(self.simulator or {})
@@ -264,7 +270,7 @@ class DeploymentConfig(Strict):
             trust_env=self.proxy == "env",
             dialect=None if self.dialect == "auto" else self.dialect,
             ignore_eos=ignore_eos,
-            metrics_urls=self.metrics,
+            metrics_urls=self.metrics if self.reads_metrics else None,
             hidden=self.hidden(environ, key),
         )
 

@@ -40,7 +40,7 @@ SEND_FILE = Use("send  what {value} holds to {endpoint}", idle=MADE_PROMPTS)
 SEND_VARIABLE = Use("send  ${value} to {endpoint}")
 SEND_NAMED = Use("send  {value} to {endpoint}")
 """Of a mapping: the variables among its values."""
-ASK = Use("ask  {value}, with the keys and headers for {endpoint}")
+ASK = Use("ask  {value}, with the keys and headers for {endpoint}", idle=frozenset({"none"}))
 SEND_FROM = Use(
     "send  the load for {endpoint}, with its keys, from the Ray cluster {value}", by="sweep", idle=frozenset({"local"})
 )

@@ -69,7 +69,7 @@ CACHE_BLOCK = 16
 CLOCKS_HELD = 0.10
 """Share of readings with clocks held down that is worth a warning."""
 
-_LIFE = re.compile(r"(?:, |^)started \d+$")
+LIFE = re.compile(r"(?:, |^)started (\d+)$")
 """When the server's process began: the last part of its identity."""
 
 Check = Callable[[WindowData], Iterable[Flag]]
@@ -280,17 +280,19 @@ def _server(sample: WindowData) -> Iterator[Flag]:
             "see why the server went away (out of memory?); run the sweep again to measure the rest",
         )
     lives = list(dict.fromkeys(identity for identity in sample.server_identities if identity is not None))
-    known = list(dict.fromkeys(_LIFE.sub("", identity) for identity in lives))
+    known = list(dict.fromkeys(LIFE.sub("", identity) for identity in lives))
     within = any(server.get("restarts") for server in sample.server)
-    changes = _changes(sample)
-    if len(known) > 1 or within or changes:
+    changed = list(dict.fromkeys(filter(None, sample.changed)))
+    several = sample.names("model") if not changed else {}
+    if len(known) > 1 or within or changed or len(several) > 1:
         lifes = [" then ".join(known)] if len(known) > 1 else ["another process within a window"] * within
         yield Flag(
             "server_changed",
-            "; ".join([*lifes, *changes]),
+            "; ".join([*(lifes if within or not changed else []), *_several(several), *changed]),
             "one server",
-            "the load met different servers, server lives or models: measure the setting again; behind a balancer, "
-            "list every replica's metrics under  metrics:",
+            "measure it again; behind a gateway switch fallbacks off, name one deployment  (model:)  or the server "
+            "behind it  (endpoint:);  behind a balancer name every replica's metrics  (metrics: [URL, URL]),  or  "
+            "metrics: none",
         )
     elif len(lives) > 1:
         yield Flag(
@@ -302,13 +304,10 @@ def _server(sample: WindowData) -> Iterator[Flag]:
         )
 
 
-def _changes(sample: WindowData) -> list[str]:
-    """The models that answers named, where they are several, and what the server said of itself
-    before the trial and not after it.
-    """
-    models = sample.names("model")
-    named = [", ".join(f"{name} ({count})" for name, count in sorted(models.items(), key=lambda each: -each[1]))]
-    return [*(f"answers named {each}" for each in named if len(models) > 1), *filter(None, sample.changed)]
+def _several(models: Mapping[str, int]) -> list[str]:
+    """The models that answers named, with how many did, where they are several."""
+    named = ", ".join(f"{name} ({count})" for name, count in sorted(models.items(), key=lambda each: -each[1]))
+    return [f"answers named {named}"] if len(models) > 1 else []
 
 
 def _fingerprints(sample: WindowData) -> Iterator[Flag]:

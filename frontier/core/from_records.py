@@ -15,10 +15,12 @@ from typing import Any, Literal
 import numpy as np
 
 from frontier.core import time_breakdown, timed_tokens
+from frontier.core.gauges import held_against
 from frontier.core.histogram import TOP, LogHistogram, bin_indices
 from frontier.core.loads import Rate
 from frontier.core.reader import felt
 from frontier.core.shapes import Shape
+from frontier.core.standstill import Standstill
 from frontier.core.trials import FINISHED, Measurement, Outcome, Record, Window
 from frontier.core.units import LONGEST, MOST_COUNT
 from frontier.core.window import BLOCKS, READER, USAGE, Bools, Floats, Ints, WindowData, most_frequent
@@ -41,6 +43,8 @@ _LONGEST = 10**13
 """Microseconds of a gap: four months."""
 _OUTCOMES = tuple(Outcome)
 _CODE = {outcome: code for code, outcome in enumerate(_OUTCOMES)}
+_LEFT = (_CODE[Outcome.TIMEOUT], _CODE[Outcome.CANCELLED])
+"""What the client gave up: the server may go on with it."""
 _OK, _EMPTY, _CLIENT = _CODE[Outcome.OK], _CODE[Outcome.EMPTY], _CODE[Outcome.CLIENT]
 
 _TIMES = ("sent", "end", "first", "last")
@@ -80,7 +84,8 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
     """
     trial, window = measurement.trial, measurement.window
     open_loop = open_loop or isinstance(trial.concurrency, Rate)
-    everything, blocks, odd, limited = _read(records, window, open_loop)
+    still = Standstill(measurement.readings)
+    everything, blocks, odd, limited = _read(records, window, open_loop, still)
     order = np.argsort(everything["sent"], kind="stable")
     sent = everything["sent"][order]
     inside = order[(sent >= window.start) & (sent <= window.end)]
@@ -111,7 +116,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         in_flight=blocks.in_flight * (BLOCKS / blocks.length),
         health=(measurement.health,),
         server_identities=(measurement.server_identity,),
-        server=(_facts(measurement, everything, limited),),
+        server=(_facts(measurement, everything, limited) | still.facts(),),
         ended=(measurement.ended,),
         client_failures=int(by_client[inside].sum()),
         odd_finishes=most_frequent(odd),
@@ -128,7 +133,9 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
     )
 
 
-def _read(records: Iterable[Record], window: Window, open_loop: bool) -> tuple[Columns, "_Blocks", Counter[str], int]:
+def _read(
+    records: Iterable[Record], window: Window, open_loop: bool, still: Standstill
+) -> tuple[Columns, "_Blocks", Counter[str], int]:
     """One pass over the records: their columns, the sums of time blocks, the finish reasons in the
     window that are not known to be good, and how many requests met a rate limit in it.
     """
@@ -138,6 +145,7 @@ def _read(records: Iterable[Record], window: Window, open_loop: bool) -> tuple[C
         gaps, counts = _gaps(batch)
         parts.append(_columns(batch, gaps, counts, open_loop))
         blocks.add(parts[-1], gaps, counts)
+        still.add(parts[-1]["first"], gaps, counts)
         odd.update(_odd_finishes(batch, window))
         limited += sum(r.status == TOO_MANY and window.start <= r.sent <= window.end for r in batch)
     parts = parts or [_columns((), *_gaps(()), open_loop)]
@@ -374,7 +382,9 @@ def _facts(measurement: Measurement, everything: Columns, limited: int) -> dict[
     """
     facts = dict(measurement.server)
     facts |= {"client_http_429": float(limited)} if limited else {}
-    return facts | time_breakdown.client_sums(everything, everything["code"] == _OK, facts)
+    facts |= time_breakdown.client_sums(everything, everything["code"] == _OK, facts)
+    left = np.isin(everything["code"], _LEFT)
+    return held_against(facts, measurement.readings, everything["began"], np.where(left, math.inf, everything["end"]))
 
 
 def _whole_run(everything: Columns) -> dict[str, float]:

@@ -14,6 +14,7 @@ first token and the last alike.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,11 +28,15 @@ OTHERS = 0.02
 requests than ours."""
 FEW = 2
 """Requests that may end between the server's answer and the moment it is taken for."""
+SERIES = "metric_series"
+"""The fact of how many series were added up into a count of requests, or a gauge of them."""
 
 _ROUNDED = 1e-6
 """Stamps of records are kept to the microsecond."""
 Facts = Mapping[str, float]
 _FINISHED = ("e2e_request_latency_seconds", "request_queue_time_seconds", "request_decode_time_seconds")
+FINISHED = (*(f"{name}_count" for name in _FINISHED), "generation_tokens_total")
+"""The facts that may count what the server finished."""
 
 
 def client_sums(columns: Mapping[str, NDArray[np.float64]], ok: NDArray[np.bool_], facts: Facts) -> dict[str, float]:
@@ -70,17 +75,22 @@ def time_breakdown(windows: Sequence[Facts]) -> TimeBreakdown | None:
     seen = [facts for facts in windows if facts.get("client_count") and not facts.get("restarts")]
     if not seen or not any(name.endswith("_seconds_sum") for facts in seen for name in facts):
         return None
-    # A sum is known where every window has it: part of one would be of other requests than the
-    # rest.
-    total = {name: sum(facts[name] for facts in seen) for name in seen[0] if all(name in facts for facts in seen)}
+    total = totals(seen)
     n = total["client_count"]
     ttft, e2e = total["client_ttft_sum"] / n, total["client_e2e_sum"] / n
-    if refused := _other_load(total):
+    if refused := _other_load(total, max(facts.get(SERIES, 1.0) for facts in seen)):
         return TimeBreakdown(round(n), ttft, e2e, refused=refused)
     parts = _parts(total, ttft, e2e)
     known = {name: round(max(0.0, value), 6) for name in PARTS if (value := parts[name]) is not None}
     missing = tuple(name for name in PARTS if parts[name] is None)
     return TimeBreakdown(round(n), ttft, e2e, known, round(e2e - sum(known.values()), 6), missing)
+
+
+def totals(windows: Sequence[Facts]) -> Facts:
+    """The sums over windows. One is known where every window has it: part of it would be of other
+    requests than the rest.
+    """
+    return {n: sum(facts[n] for facts in windows) for n in windows[0] if all(n in facts for facts in windows)}
 
 
 def _parts(total: Facts, ttft: float, e2e: float) -> dict[str, float | None]:
@@ -140,17 +150,60 @@ def _on_the_way(total: Facts, *, ours_more: bool) -> float:
     return max(at_edge, total["client_count"] * max(0.0, network) / seconds)
 
 
-def _other_load(total: Facts) -> str:
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """Requests, or tokens, that the server finished between the readings, and this client; up to
+    `room` the counts are the same. `edge` is what is of requests in flight at a reading.
+    """
+
+    server: float
+    client: float
+    unit: str
+    room: float
+    edge: float
+
+    @property
+    def same(self) -> bool:
+        return abs(self.server - self.client) <= self.room
+
+    def times(self, series: float) -> int:
+        """How many times the server counts each of ours, of so many series; 0: others used it."""
+        times = round(self.server / self.client)
+        whole = abs(self.server - times * self.client) <= times * self.room
+        return times if whole and 2 <= times <= series else 0
+
+    def __str__(self) -> str:
+        return f"the server finished {self.server:,.0f} {self.unit}, this client {self.client:,.0f}"
+
+
+def finished(total: Facts) -> Finished | None:
+    """What was finished; None where the server does not count it."""
+    requests = total.get("client_count")
+    server, unit = _count(total), "requests"
+    if not requests:
+        return None
+    ours, each, edge = requests, 1.0, 0.0
+    if server is None:
+        server, unit, ours = total.get("generation_tokens_total"), "tokens", total["client_tokens"]
+        each = ours / requests
+        lasted = total.get("observed_until", 0.0) - total.get("observed_from", 0.0)
+        edge = each * total["client_e2e_sum"] / max(1.0, lasted)
+    if server is None or not ours:
+        return None
+    room = max(round(FEW * each), OTHERS * ours) + each * _on_the_way(total, ours_more=ours > server)
+    return Finished(server, ours, unit, room, edge)
+
+
+def _other_load(total: Facts, series: float) -> str:
     """Why the server's means are not of our requests; '' where they are."""
-    finished, unit = _count(total), "requests"
-    ours, each = total["client_count"], 1.0
-    if finished is None:
-        finished, unit, ours = total.get("generation_tokens_total"), "tokens", total["client_tokens"]
-        each = ours / total["client_count"]
-    if finished is None:
+    done = finished(total)
+    if done is None:
         return "the server does not count its requests, so other load cannot be told from ours"
-    room = max(round(FEW * each), OTHERS * ours) + each * _on_the_way(total, ours_more=ours > finished)
-    if abs(finished - ours) <= room:
+    if done.same:
         return ""
-    why = "others used it too" if finished > ours else "list the metrics of every replica under  metrics:"
-    return f"the server finished {finished:,.0f} {unit}, this client {ours:,.0f} ({why})"
+    why = "list the metrics of every replica under  metrics:"
+    if done.server > done.client:
+        times = done.times(series)
+        why = f"{times} times as many: its metrics count each several times, or others used it as much"
+        why = why if times else "others used it too"
+    return f"{done} ({why})"

@@ -230,6 +230,10 @@ class WorkerFacts:
     health: ClientHealth
 
 
+TOGETHER = " + "
+"""Between the names that one answer gives its model, as an alias and the name behind it."""
+
+
 @dataclass(frozen=True, slots=True)
 class MetricSeries:
     """One series of a source as it came: its name and labels, and a value for each of the source's

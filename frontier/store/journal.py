@@ -23,6 +23,7 @@ _NEEDED = {
     **dict.fromkeys(("trial_begun", "trial_done", "skipped"), ("trial",)),
     "dropped": ("trials",),
     "server": ("deployment", "identity", "model"),
+    "answered": ("deployment",),
 }
 """What a line of this event must have beside its time."""
 
@@ -53,10 +54,10 @@ class Amount:
 
 
 _KINDS: dict[str, Any] = {
-    **dict.fromkeys(("event", "trial", "deployment", "identity", "model", "reason", "text"), str),
+    **dict.fromkeys(("event", "trial", "deployment", "identity", "model", "reason", "text", "version"), str),
     **dict.fromkeys(("config", "directory"), str),
-    **dict.fromkeys(("trials", "flags", "settings"), tuple[str, ...]),
-    **dict.fromkeys(("time", "took", "sent", "tokens"), float),
+    **dict.fromkeys(("trials", "flags", "settings", "names"), tuple[str, ...]),
+    **dict.fromkeys(("time", "took", "sent", "tokens", "process", "since"), float),
     "client_processes": int,
     "spent": Amount,
 }

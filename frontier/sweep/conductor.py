@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Protocol
 
+from frontier.client.ask.same_server import journalled
 from frontier.config import DeploymentConfig
 from frontier.core import laws
 from frontier.core.changes import PROOFS
@@ -110,6 +111,7 @@ class Conductor(SweepState):
         trials = {key: measurement.trial for key, measurement in finished.items()}
         lines = self.run.journal_lines()
         self.ledger.recall(lines, trials)
+        self.identities = journalled(lines)
         stale = {trial.key for trial in self.plan.left(trials)}
         for key, measurement in finished.items():
             if key in stale:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
+from frontier.client.ask.same_server import Identity
 from frontier.config import Config
 from frontier.core.series import Series
 from frontier.core.trials import Trial
@@ -78,8 +79,9 @@ class SweepState:
 
     `done` are the keys of the trials that count, `dropped` those without room in the budget and the
     limit, `skipped` those not worth it or not possible. `excluded` are the finished ones whose
-    numbers mean nothing, and why. `forecast` has the seconds that are left of the sweep; they go
-    into the journal when a trial begins.
+    numbers mean nothing, and why. `identities` are who answered first for each deployment.
+    `forecast` has the seconds that are left of the sweep; they go into the journal when a trial
+    begins.
     """
 
     config: Config
@@ -98,6 +100,7 @@ class SweepState:
     dropped: dict[str, tuple[Trial, str]] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
     excluded: dict[str, str] = field(default_factory=dict)
+    identities: dict[str, Identity] = field(default_factory=dict)
     forecast: dict[str, float] = field(default_factory=dict)
     ledger: Ledger = field(init=False)
 

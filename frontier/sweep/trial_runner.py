@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from frontier.client.ask.same_server import EVENT, Identity
 from frontier.client.load.shard import WorkerLostError
 from frontier.core.errors import AnotherServerError
 from frontier.core.estimate import estimate
@@ -186,6 +187,11 @@ class TrialRunner:
         """Take a finished trial into its history, in the place of an earlier one of its name; its
         flags.
         """
+        first = self.sweep.identities.get(trial.deployment, Identity())
+        known, sample = first.with_window(sample)
+        if known != first and (known.names or known.process):
+            self.sweep.run.journal(EVENT, deployment=trial.deployment, **known.facts())
+        self.sweep.identities[trial.deployment] = known
         sample = replace(sample, quality=self.sweep.config.deployment(trial.deployment).stated_quality)
         history = self.sweep.history(trial.series)
         history[:] = [(t, s) for t, s in history if t.key != trial.key]

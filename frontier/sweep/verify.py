@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from frontier.client.ask.same_server import compared
 from frontier.client.load.loop import TrialProgress
 from frontier.config import Config
 from frontier.core import estimate
@@ -187,7 +188,7 @@ async def verify(sender: Sender, wanted: Sequence[Check]) -> list[Checked]:
             measurement = await sender.send(trial)
             if measurement is None:
                 return done
-            done.append(judged(check, measurement, sender.store))
+            done.append(judged(check, measurement, sender))
     finally:
         await sender.backend.close()
     return done
@@ -226,12 +227,12 @@ def open_loop_trial(config: Config, decision: Decision, cap: int, ask: LoadAsk, 
 # --- judging a check
 
 
-def judged(check: Check, measurement: Measurement, store: RunDirectory) -> Checked:
+def judged(check: Check, measurement: Measurement, sender: Sender) -> Checked:
     """The open loop's point and what the SLA says of it."""
     limits, decision = check.decision.limits, check.decision
     assert decision.concurrency is not None
-    sent = window_data(measurement, store.records(measurement.trial.key), open_loop=True)
-    sample = replace(sent, concurrency=decision.concurrency)
+    sent = window_data(measurement, sender.store.records(measurement.trial.key), open_loop=True)
+    sample = replace(compared(sender.run.identities, sent), concurrency=decision.concurrency)
     point = estimate.point(sample, limits=limits)
     in_flight = float(sample.in_flight.mean()) if len(sample.in_flight) else 0.0
     verdict, notes = _verdict(point, limits, _growing(sample))

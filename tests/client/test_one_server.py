@@ -14,6 +14,7 @@ from frontier.client.load.pipeline import MOST_NAMED, Named, named_together
 from frontier.core.flags import flags
 from frontier.core.from_records import window_data
 from frontier.core.window import join
+from frontier.read_run import load
 from tests.client.engine import Engine
 from tests.client.hostile import Call, Hostile
 from tests.client.test_loop import go, target, trial
@@ -89,6 +90,38 @@ def test_the_last_trial_of_a_sweep_is_compared_too(server: Hostile, tmp_path: Pa
     assert frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path).code == code
     assert engine.served > 60
     assert frontier("solve", "run", cwd=tmp_path).code == code
+
+
+@dataclass
+class Gateway(Engine):
+    """A gateway whose answers name one model, and another as soon as more requests are in flight
+    than so many.
+    """
+
+    most: int = 2
+
+    async def speak(self, call: Call, api: str, tokens: int, prompt_tokens: int) -> None:
+        self.names = {"model": "m" if self.running <= self.most else "tiny"}
+        await super().speak(call, api, tokens, prompt_tokens)
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("most", "code", "changed"), [(99, 0, []), (2, 0, [5, 6])], ids=["one model", "falls back"])
+def test_a_later_setting_that_another_model_answered_does_not_count(
+    server: Hostile, tmp_path: Path, most: int, code: int, changed: list[int]
+) -> None:
+    """The smaller model made the higher setting meet the SLA."""
+    engine = Gateway(f"gateway{most}", most=most).install()
+    (tmp_path / "sweep.yaml").write_text(
+        f"endpoint: {server.url(engine.name)}/v1\nmodel: m\nshapes: [40/8]\nconcurrency: [2, 5, 6]\nrefine: 0\n"
+        "requests: 60\nrepeats: 1\nwarmup: 200ms\nsla: {p50_e2e: 10s}\nbudget: {requests: 900}\n"
+    )
+    assert frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path).code == code
+    run = load(tmp_path / "run")
+    excluded = [point.concurrency for point in run.points() if "server_changed" in {f.name for f in point.fatal}]
+    assert changed == excluded
+    (decision,) = run.solve()
+    assert (decision.concurrency or 0) > 2 if not changed else decision.concurrency == 2
 
 
 @pytest.mark.process

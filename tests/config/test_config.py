@@ -358,6 +358,15 @@ def test_everything_about_the_way_reaches_the_target() -> None:
     assert ({"temperature": 0}, ("http://h:9/metrics",)) == (target.extra_body, target.metrics_urls)
 
 
+def test_metrics_none_reads_none_and_is_no_address() -> None:
+    base = "endpoint: https://h\nshapes: 1/1\n"
+    (deployment,) = load("metrics: none\n", base=base).deployments
+    assert deployment.target({}).metrics_urls is None
+    assert () == load("", base=base).deployments[0].target({}).metrics_urls
+    assert not [effect.text for effect in load("metrics: none\n", base=base).effects if "none" in effect.text]
+    assert deployment.canonical() == load("", base=base).deployments[0].canonical()
+
+
 def test_a_left_out_concurrency_means_in_a_run_what_it_meant_when_the_run_was_begun() -> None:
     doublings = (1, 2, 4, 8, 16, 32, 64, 128)
     before_auto = {"defaults": {"requests": None, "repeats": None, "max_time": None, "refine": None}}

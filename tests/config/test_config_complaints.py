@@ -106,6 +106,7 @@ KEYS = [
     ("timeouts: {totl: 5s}", 12),
     ("tls: {verify: false}", 1),
     ("metrics: []", 10),
+    ("metrics: [none, http://a/metrics]", 10),
     ("metrics: [simulator]", 11),
     ("metrics: http://a/v1/models", 10),
     ("requests: *b", 11),

@@ -15,6 +15,7 @@ import pytest
 
 import frontier
 from benchmarks import hold_drift
+from frontier.client.ask.same_server import Identity
 from frontier.core.decisions import Limit, Verdict
 from frontier.extras.hold import hours
 from frontier.extras.hold.hold_text import hold_json, hold_text, window_text
@@ -103,6 +104,37 @@ def test_an_engine_that_slows_by_15_percent_after_five_minutes_is_named_with_the
     (pair,) = hours.detail_figures(run, views_of(run, run.config.limits), "hours")
     marked = [rule.at for panel in pair[1].panels for rule in panel.rules if rule.axis == "x"]
     assert pytest.approx((since - found.windows[0].begun) / 60) in marked
+
+
+class Falls(Slows):
+    """A gateway before the engine, which answers with another model from some second to another."""
+
+    def __init__(self, run: Run, since: float, until: float = math.inf) -> None:
+        super().__init__(run, 1.0, math.inf)
+        self.since, self.until = since, until
+
+    async def run(self, trial, *, stop, **given):
+        model = "tiny" if self.since <= self.now < self.until else "m"
+        measurement = await super().run(trial, stop=stop, **given)
+        return dataclasses.replace(measurement, named={"asked": {"m": 0}, "model": {model: 40}})
+
+
+@pytest.mark.parametrize(
+    ("known", "since", "until", "another"),
+    [(True, 0.0, math.inf, 60), (True, 50.0, math.inf, 50), (True, 50.0, 61.0, 1), (False, 50.0, math.inf, 50)],
+    ids=["all of it", "later", "a minute", "names unknown to the run"],
+)
+def test_another_model_than_the_runs_holds_nothing(run, known, since, until, another):
+    """A gateway fell back to a smaller model, and the hold said that it kept the SLA."""
+    if known:
+        run = dataclasses.replace(run, identities={"default": Identity(frozenset({"m"}))})
+    found = held(run, Falls(run, since, until), 60.0)
+    assert Verdict.INVALID is found.verdict
+    assert 0 < found.another <= another
+    text = hold_text(found, again="frontier verify run --for 60s", width=120)
+    assert "keeps the SLA" not in text
+    assert "tiny" in text
+    assert found.another == hold_json(found)["another_server"]
 
 
 def test_a_steady_engine_is_left_alone(run):

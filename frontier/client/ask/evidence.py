@@ -2,15 +2,18 @@
 extras read.
 
 Each source is read off the hot path, when the window opens, when it closes, and about once a second
-between, and kept as it came; the module `facts` makes facts of it. It answers where the time went,
-whether the load arrived and whether requests were preempted; it is never a source of percentiles.
-Of the server's settings what it tells is kept too: what was running.
+between, metrics more seldom where reading them takes long, and kept as it came; the module `facts`
+makes facts of it. It answers where the time went, whether the load arrived and whether requests
+were preempted; it is never a source of percentiles. Of the server's settings what it tells is kept
+too: what was running.
 """
 
 import asyncio
 import dataclasses
 import re
+import statistics
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, Self
 
@@ -23,19 +26,25 @@ from frontier.client.ask.identify import Served, object_of
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import Client
 from frontier.client.secrets import is_secret_name
+from frontier.core.standstill import LASTED
 from frontier.core.trials import SourceReadings
 from frontier.core.units import usable
 
-_EVERY = 1.0
-_SETTLED = 2.0
+_EVERY, _SELDOM = 1.0, 20.0
+"""Seconds between two readings, and times what one takes: it may hold up the streams so long."""
+_ASKED = 2.0
+_SETTLED = 2 * _ASKED + 1.0
+"""A reading may be under way when the window closes, and is followed by the last."""
 
 
 # --- metrics over HTTP
 
 
 def series_of(names: Iterable[str]) -> re.Pattern[bytes]:
-    """Finds the lines of a Prometheus text that are of these names."""
-    listed = b"|".join(re.escape(name.encode()) for name in names)
+    """Finds the lines of a Prometheus text that are of these names; those of SGLang also with an
+    underscore for the colon, as what passes them on may write it.
+    """
+    listed = b"|".join(re.escape(name.encode()).replace(b"sglang:", b"sglang[:_]") for name in names)
     return re.compile(rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$" % listed, re.MULTILINE)
 
 
@@ -51,7 +60,7 @@ def parse_metrics(*texts: bytes, wanted: re.Pattern[bytes] = _WANTED, most: int 
     ValueError when one is no such text, or has more than `most`, so that reading them would disturb
     what is measured. NaN and infinite values, which some exporters give before their first request,
     say nothing and are left out, as is what no server can mean: a value below zero or beyond
-    `units.MOST`. Series that are there twice are added up.
+    `units.MOST`. Of series that are there twice each is kept, with a label that tells them apart.
     """
     # Only the known lines reach the parser: an engine exports thousands of histogram lines, and
     # time is short here.
@@ -59,15 +68,22 @@ def parse_metrics(*texts: bytes, wanted: re.Pattern[bytes] = _WANTED, most: int 
     if (count := sum(map(len, known))) > most * len(texts):
         raise ValueError(f"{count:,} series of the known metrics")
     samples: dict[Key, float] = {}
+    seen: Counter[Key] = Counter()
     for number, lines in enumerate(known):
         source = (("metrics_url", str(number)),) if len(texts) > 1 else ()
         for family in _families(b"\n".join(lines).decode(errors="replace") + "\n"):
             for sample in family.samples:
                 value = usable(sample.value)
                 if value is not None and value >= 0:
-                    key = (sample.name, (*source, *sample.labels.items()))
-                    samples[key] = samples.get(key, 0.0) + value
+                    key: Key = (sample.name.replace("sglang_", "sglang:"), (*source, *sample.labels.items()))
+                    samples[_told_apart(key, seen[key])] = value
+                    seen[key] += 1
     return samples
+
+
+def _told_apart(key: Key, again: int) -> Key:
+    """The key of a series; of one that came before with a label that it does not have."""
+    return (key[0], (*key[1], ("again", str(again)))) if again else key
 
 
 def _families(lines: str) -> list[Metric]:
@@ -83,17 +99,20 @@ async def scrape(client: Client) -> tuple[Samples, float] | None:
     clock; None when one of them has none.
     """
     target, texts, begun = client.target, [], client.clock()
+    if target.metrics_urls is None:
+        return None
     for url in target.metrics_urls or (target.url(target.engine.metrics),):
-        exchange = await client.ask(url, 2.0)
+        exchange = await client.ask(url, _ASKED)
         if exchange.failure is not None or exchange.status != 200:
             return None
         texts.append(b"".join(exchange.reads))
-    at = (begun + client.clock()) / 2  # the server made its answer somewhere between
+    ended = client.clock()
     try:
         samples = parse_metrics(*texts)
     except ValueError:
         return None
-    return (samples, at) if facts_at(samples) else None
+    # The server made its answer somewhere between.
+    return ({**samples, (LASTED, ()): ended - begun}, (begun + ended) / 2) if facts_at(samples) else None
 
 
 # --- the server's settings, flat and without secrets
@@ -214,15 +233,18 @@ class Evidence:
             if await scrape(client) is None:
                 return
             await self.opened.wait()
-            metrics, first = Readings("metrics"), await scrape(client)
+            metrics, begun, first = Readings("metrics"), client.clock(), await scrape(client)
             if first is None:
                 return
             metrics.add(*first)
+            took = [client.clock() - begun]
             while not self.closed.is_set():
                 try:
-                    await asyncio.wait_for(self.closed.wait(), _EVERY)
+                    await asyncio.wait_for(self.closed.wait(), max(_EVERY, _SELDOM * statistics.median(took)))
                 except TimeoutError:
-                    if (between := await scrape(client)) is not None:
+                    begun, between = client.clock(), await scrape(client)
+                    took.append(client.clock() - begun)
+                    if between is not None:
                         metrics.add(*between)
             if (final := await scrape(client)) is not None:
                 metrics.add(*final, last=True)

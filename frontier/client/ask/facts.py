@@ -8,6 +8,7 @@ percentiles come from the client's own stamps.
 """
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -16,6 +17,7 @@ from frontier import registry
 from frontier.client.engines import ENGINES
 from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Fact, Mask, Table
 from frontier.client.secrets import NO_SECRETS, Secrets
+from frontier.core.time_breakdown import FINISHED, SERIES
 from frontier.core.trials import MetricSeries, SourceReadings
 from frontier.core.units import usable
 
@@ -100,7 +102,7 @@ def window_facts(readings: Iterable[SourceReadings]) -> dict[str, float]:
         own, fell = _source_facts(times, moments)
         facts |= own
         if source.source == "metrics":
-            facts |= {"observed_from": times[0], "observed_until": times[-1]}
+            facts |= {"observed_from": times[0], "observed_until": times[-1]} | _added_up(moments)
             if (lives := len({start for start in map(started, moments) if start is not None})) > 1 or fell:
                 facts["restarts"] = float(max(1, lives - 1))
     return facts
@@ -127,6 +129,16 @@ def _source_facts(times: Sequence[float], moments: Sequence[Samples]) -> tuple[d
             case _:
                 facts[name] = _joined(how, values)
     return facts, fell
+
+
+_ONE_NUMBER = {"num_requests_running", "num_requests_waiting", *FINISHED}
+"""The facts of which it matters whether their series are several numbers, or one several times."""
+
+
+def _added_up(moments: Sequence[Samples]) -> dict[str, float]:
+    """How many series were added up into one of these facts at most, where they were several."""
+    most = max(Counter(fact for _, fact, _ in _made_of(_series(moments)) if fact in _ONE_NUMBER).values(), default=0)
+    return {SERIES: float(most)} if most > 1 else {}
 
 
 def _series(moments: Iterable[Samples]) -> Iterable[Key]:

@@ -1,5 +1,6 @@
 """Which engine answers, which models it serves, and whether both are still the same later."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -61,12 +62,14 @@ async def _by_routes(client: Client, bodies: dict[str, bytes]) -> str:
             bodies[route] = body_of(await client.ask(route))
         return bodies[route]
 
-    metrics = await body("/metrics")
+    read = client.target.metrics_urls is not None
+    metrics = await body("/metrics") if read else b""
     for engine in ENGINES.values():
-        if engine.prefix and engine.prefix.encode() in metrics:
+        if engine.prefix and re.search(rb"(?:^|\s)" + engine.prefix.replace(":", "[:_]").encode(), metrics):
             return engine.name
     for engine in ENGINES.values():
-        if engine.signs and all([shows(await body(route)) for route, shows in engine.signs.items()]):
+        told = engine.signs and (read or "/metrics" not in engine.signs)
+        if told and all([shows(await body(route)) for route, shows in engine.signs.items()]):
             return engine.name
     return "openai"
 

@@ -151,10 +151,10 @@ class Target:
 
     `extra_body` is merged into every request body, last. Key and headers are kept out of the repr.
     `metrics_urls` are where the server's metrics are, one per replica; beside the endpoint when
-    empty. `salted` lets prompts that bring a cache salt send it, where the dialect knows one.
-    `hidden` are secrets beside the key and the headers that tell by their name, as those of other
-    headers. `connections`: the requests of a window are spread over at least so many, which are
-    renewed for it; 0: each is kept as long as it lives.
+    empty; None: they are not read. `salted` lets prompts that bring a cache salt send it, where the
+    dialect knows one. `hidden` are secrets beside the key and the headers that tell by their name,
+    as those of other headers. `connections`: the requests of a window are spread over at least so
+    many, which are renewed for it; 0: each is kept as long as it lives.
     """
 
     base_url: str
@@ -171,7 +171,7 @@ class Target:
     trust_env: bool = False
     dialect: str | None = None
     ignore_eos: bool = True
-    metrics_urls: tuple[str, ...] = ()
+    metrics_urls: tuple[str, ...] | None = ()
     salted: bool = True
     hidden: tuple[str, ...] = field(default=(), repr=False)
     connections: int = 0

@@ -22,7 +22,7 @@ from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import AnswerParser, to_record
 from frontier.client.load.rules import MeanTimes, first_length
 from frontier.core.errors import MeasurementError
-from frontier.core.trials import Outcome, Record, Trial
+from frontier.core.trials import TOGETHER, Outcome, Record, Trial
 
 _MOST_AHEAD = 256
 MOST_NAMED = 16
@@ -79,11 +79,15 @@ class Named:
         self._counts = {"asked": Counter({self._clean(target.model or ""): 0})}
 
     def add(self, named: Iterable[tuple[str, str]]) -> None:
-        """Take in what one answer named."""
-        for field_name, value in named:
-            known = self._counts.setdefault(field_name, Counter())
-            text = self._clean(value) if value in known or len(known) < MOST_NAMED else "others"
-            known[text] += 1
+        """Take in what one answer named. Several names in its chunks, as a gateway's alias and the
+        name behind it, are one name.
+        """
+        names: dict[str, list[str]] = {}
+        for field_name, value in sorted(named):
+            names.setdefault(field_name, []).append(self._clean(value))
+        for field_name, values in names.items():
+            known, text = self._counts.setdefault(field_name, Counter()), TOGETHER.join(values)
+            known[text if text in known or len(known) < MOST_NAMED else "others"] += 1
 
     def counts(self) -> dict[str, dict[str, int]]:
         """By field, the values and how many answers gave them; nothing where no answer named
@@ -241,6 +245,7 @@ class RequestPipeline:
         parser.exchange.parser = None  # a cycle of references would wait for the garbage collector
         if record.outcome is Outcome.OK:
             self.failed_in_a_row = 0
+            self.named.add(parser.state.named)  # of an answer that was cut off it is not known what it would name
             if record.index not in self._shortened:
                 gaps, tpot = (record.completion_tokens or 0) - 1, None
                 if gaps > 0 and record.first is not None and record.last is not None:
@@ -250,7 +255,6 @@ class RequestPipeline:
             self.failed += 1
             self.failed_in_a_row += record.outcome is not Outcome.CLIENT
         self.live.add(record)
-        self.named.add(parser.state.named)
         self._on_record(record)
         awaited = self._awaited.get(record.index)
         if awaited is not None and not awaited.done():

@@ -1,11 +1,12 @@
 """Notes of the diagnosis: what binds in each series of a run."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from frontier.core.decisions import Decision
 from frontier.core.points import Point
 from frontier.core.series import by_series
-from frontier.extras.diagnose.diagnosis import DIAGNOSIS_LEGEND, diagnose, diagnosis_lines
+from frontier.extras.diagnose.diagnosis import DIAGNOSIS_LEGEND, Diagnosis, diagnose, diagnosis_lines
 from frontier.extras.diagnose.server_settings import settings_of
 from frontier.run import Run
 from frontier.show.notes import Noted
@@ -21,6 +22,12 @@ def notes(run: Run, points: Sequence[Point], decisions: Sequence[Decision]) -> N
         diagnose(mine, run.samples(key), decided.get(key), settings.get(key[0]))
         for key, mine in by_series(points).items()
     )
-    found = tuple(diagnosis for diagnosis in known if diagnosis is not None)
+    unread = {d.name for d in run.config.deployments if not d.reads_metrics}
+    found = tuple(d for each in known if each is not None and (d := _told(each, each.deployment in unread)).settings)
     lines = {diagnosis.series: diagnosis_lines(diagnosis) for diagnosis in found}
     return Noted("What binds", DIAGNOSIS_LEGEND, lines, found)
+
+
+def _told(diagnosis: Diagnosis, unread: bool) -> Diagnosis:
+    """The diagnosis; where the metrics are not read on purpose, without what they would tell."""
+    return replace(diagnosis, settings=tuple(s for s in diagnosis.settings if s.suspects)) if unread else diagnosis

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from frontier.client.ask.metrics_notes import contradiction
 from frontier.core.loads import Rate
 from frontier.core.points import Point
 from frontier.core.window import Floats, WindowData
@@ -98,7 +99,7 @@ def signs_of(point: Point, sample: WindowData, settings: ServerSettings | None =
     prompt, answer = (_mean(v[finite]) for v in (sample.prompt_tokens, sample.completion_tokens))
     time = point.time
     ttft, e2e = (time.ttft, time.e2e) if time else (_mean(sample.ttft[finite]), _mean(sample.e2e[finite]))
-    refused = time.refused if time else ""
+    refused = (time.refused if time else "") or contradiction(sample.server)
     server = () if refused else sample.server
     in_flight = float(sample.in_flight.mean()) if len(sample.in_flight) else 0.0
     gauges = {name: _gauge(server, fact) for name, fact in _GAUGES.items()}

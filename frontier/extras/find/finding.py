@@ -41,14 +41,14 @@ async def find(
     try:
         for search in wanted:
             policy, limits = search.policy, search.decision.limits
-            history = restored(sender.run.config, search, sender.store)
+            history = restored(sender.run, search, sender.store)
             while isinstance(ask := next_ask(policy, limits, history), LoadAsk):
                 on_ask(search, ask, expected_seconds(policy, limits, history))
                 trial = rate_trial(sender.run.config, search, ask, 1 + len(sender.store.finished()))
                 measurement = await sender.send(trial, EarlyEnd(trial, limits, policy.top - ask.load))
                 if measurement is None:
                     return answers
-                history.append(load_trial(measurement, sender.store))
+                history.append(load_trial(sender.run, measurement, sender.store))
                 on_trial(search, history[-1])
             answers.append(found_rate(search.decision, policy, ask, history))
     finally:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from frontier.client.ask.same_server import compared
 from frontier.config import Config
 from frontier.core.decisions import Decision, Limit
 from frontier.core.from_records import window_data
@@ -54,7 +55,7 @@ def rates_found(run: Run, limits: Sequence[Limit]) -> list[FoundRate]:
     answers = []
     searched = not run.is_imported and all(shape.kind == "shape" for shape in run.config.shapes)
     for search in searches(run, limits) if searched else ():
-        history = restored(run.config, search, store)
+        history = restored(run, search, store)
         done = next_ask(search.policy, search.decision.limits, history)
         if isinstance(done, LoadDone):
             answers.append(found_rate(search.decision, search.policy, done, history))
@@ -75,7 +76,7 @@ def rate_trial(config: Config, search: Search, ask: LoadAsk, repeat: int) -> Tri
     return open_loop_trial(config, decision, cap, ask, repeat, f"find {config.seed} {where} {sla} {load} {repeat}")
 
 
-def restored(config: Config, search: Search, store: RunDirectory) -> list[LoadTrial]:
+def restored(run: Run, search: Search, store: RunDirectory) -> list[LoadTrial]:
     """The finished trials of a search, oldest first. Invalid ones are left out, to be measured
     again.
     """
@@ -85,14 +86,14 @@ def restored(config: Config, search: Search, store: RunDirectory) -> list[LoadTr
         if trial.rate is None:
             continue
         ask = LoadAsk(trial.rate, trial.phase, trial.requests, trial.warmup)
-        if trial.fingerprint == rate_trial(config, search, ask, trial.repeat).fingerprint:
-            history.append(load_trial(measurement, store))
+        if trial.fingerprint == rate_trial(run.config, search, ask, trial.repeat).fingerprint:
+            history.append(load_trial(run, measurement, store))
     return [trial for trial in history if not invalid_because(trial, search.decision.limits)]
 
 
-def load_trial(measurement: Measurement, store: RunDirectory) -> LoadTrial:
+def load_trial(run: Run, measurement: Measurement, store: RunDirectory) -> LoadTrial:
     """A finished trial as the search wants it."""
     trial = measurement.trial
     assert trial.rate is not None
-    data = window_data(measurement, store.records(trial.key), open_loop=True)
+    data = compared(run.identities, window_data(measurement, store.records(trial.key), open_loop=True))
     return LoadTrial(trial.rate, trial.phase, trial.requests, data, overloaded=measurement.ended == "interrupted")

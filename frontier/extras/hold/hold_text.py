@@ -40,7 +40,10 @@ def hold_text(held: Held, *, again: str, width: int, detail: Detail = Detail.USU
     """
     decision = held.plan.decision
     requests = sum(w.n for w in held.windows if not w.excluded)
-    head = f"{in_words(decision.concurrency or 0).capitalize()} {HEADS[held.verdict]}: {count(requests, 'request')}"
+    verdict = HEADS[held.verdict]
+    if held.another and held.verdict is Verdict.INVALID:
+        verdict = f"could not be judged: another server answered in {held.another} of {len(held.windows)} windows"
+    head = f"{in_words(decision.concurrency or 0).capitalize()} {verdict}: {count(requests, 'request')}"
     head += f" in {format_elapsed(held.seconds)}, {count(len(held.windows), 'window')}"
     rows = [_row(share) for share in held.shares]
     table = Table.of(("", "over it", "at most (95%)", "allowed", "worst hour", "from", ""), rows, right=(1, 2, 3, 4))
@@ -104,6 +107,7 @@ def hold_json(held: Held) -> dict[str, Any]:
         "asked_seconds": held.plan.duration,
         "windows": len(held.windows),
         "excluded": sum(bool(w.excluded) for w in held.windows),
+        "another_server": held.another,
         "requests": sum(w.n for w in held.windows if not w.excluded),
         "limits": [_share_json(share) for share in held.shares],
         "growths": [{"of": what, **asdict(growth)} for what, growth in held.growths],

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 
 import numpy as np
 
+from frontier.client.ask.same_server import Identity
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import MeasurementError
 from frontier.core.from_records import window_data
@@ -84,8 +85,17 @@ class Held:
         found = [share.verdict for share in self.shares]
         if not found or not any(not w.excluded for w in self.windows):
             return Verdict.INVALID
+        if self.another and Verdict.VIOLATES not in found:
+            return Verdict.INVALID
         order = (Verdict.VIOLATES, Verdict.UNPROVEN, Verdict.MEETS)
         return next(v for v in order if v in found)
+
+    @property
+    def another(self) -> int:
+        """Windows in which another server answered than the run was measured on. A gateway falls
+        back when its deployment is not well, so the windows that are left are no sample.
+        """
+        return sum(bool(w.another) for w in self.windows)
 
 
 def begun(store: RunDirectory, decision: Decision, limits: Sequence[Limit], duration: float) -> Plan:
@@ -110,6 +120,7 @@ async def hold(sender: Sender, plan: Plan, on_window: Callable[["Held"], None]) 
     before the next begins. MeasurementError when the server is lost: the windows are kept.
     """
     windows = read(sender.store.journal_lines(), plan.hold)
+    identity = sender.run.identities.get(plan.decision.deployment, Identity())
     follow = Following(plan)
     for window in windows:
         follow.add(window)
@@ -127,7 +138,8 @@ async def hold(sender: Sender, plan: Plan, on_window: Callable[["Held"], None]) 
                 raise MeasurementError("the server was lost under the load", "see why; the same command goes on")
             if measurement.ended == "interrupted":
                 break
-            window = kept(measurement, window_data(measurement, records), plan.limits)
+            identity, sample = identity.with_window(window_data(measurement, records))
+            window = kept(measurement, sample, plan.limits)
             sender.store.journal(EVENT, hold=plan.hold, **asdict(window))
             windows.append(window)
             follow.add(window)

@@ -37,7 +37,8 @@ class Kept:
     """One window of a hold: from `begun` to `ended` (unix time) with `n` requests. `values` are the
     metrics of the limits; `over` are how many requests were over each limit, of how many that it is
     about (`counts`: those of its class, those with such a latency); `levels` the two logarithms of
-    each limited latency. `excluded` says why it counts for nothing.
+    each limited latency. `excluded` says why it counts for nothing, `another` what shows that
+    another server answered than the run was measured on.
     """
 
     begun: float
@@ -48,6 +49,7 @@ class Kept:
     counts: Mapping[str, int]
     levels: Mapping[str, Sequence[float | None]]
     excluded: str = ""
+    another: str = ""
 
 
 def judged_limits(limits: Iterable[Limit]) -> list[Limit]:
@@ -77,11 +79,14 @@ def kept(measurement: Measurement, sample: WindowData, limits: Sequence[Limit]) 
         counts[name] = len(known)
         if p is not None and len(known) > 2 * BEYOND:
             levels[name] = logarithms(known, p)
-    raised = [flag.measured for flag in flags(sample, tuple(limits)) if flag.fatal]
+    fatal = [flag for flag in flags(sample, tuple(limits)) if flag.fatal]
+    restarted = any(server.get("restarts") for server in sample.server)
+    another = next((f.measured for f in fatal if f.name == "server_changed" and not restarted), "")
+    raised = [flag.measured for flag in fatal]
     begun = measurement.epoch + measurement.window.start
     ended = measurement.epoch + measurement.window.end
     excluded = "; ".join(raised) if raised or sample.n else "no request"
-    return Kept(begun, ended, sample.n, values, over, counts, levels, excluded)
+    return Kept(begun, ended, sample.n, values, over, counts, levels, excluded, another)
 
 
 def _over(known: Floats, limit: Limit) -> NDArray[np.bool_]:
@@ -96,15 +101,15 @@ def logarithms(values: Floats, p: float) -> tuple[float, float]:
     logarithms, without failures).
     """
     tail = intervals.quantile(values, min(p, 1 - BEYOND / len(values)))
-    logs = np.log(values[np.isfinite(values)])
+    logs = np.log(values[np.isfinite(values) & (values > 0)])
     return float(np.log(tail)), float(logs.mean()) if len(logs) else math.inf
 
 
 def read(lines: Iterable[Mapping[str, Any]], hold: str) -> list[Kept]:
     """The windows of a hold, of the lines of a journal."""
-    names = Kept.__slots__
+    names = [name for name in Kept.__slots__ if name != "another"]  # which earlier versions did not write
     return [
-        Kept(**{name: line[name] for name in names})
+        Kept(**{name: line[name] for name in names}, another=line.get("another", ""))
         for line in lines
         if line["event"] == EVENT and line.get("hold") == hold and all(name in line for name in names)
     ]

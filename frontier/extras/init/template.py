@@ -80,7 +80,7 @@ sla: {@sla}
 # tls: {ca: ca.pem}                  # for https: verify, ca, cert, key
 # proxy: none                        # none | env (HTTP_PROXY and the like; a proxy that buffers spoils TTFT)
 # headers: {X-Tenant: blue}          # a secret one comes from the environment: {X-Token: "${MY_TOKEN}"}
-# metrics: http://localhost:8000/metrics             # the server's own, or a list with one per replica
+# metrics: http://localhost:8000/metrics             # the server's own, or a list with one per replica; none: not read
 # extra_body: {temperature: 0}       # added to every request
 
 # Several deployments, compared; each takes what it does not say from the keys above

@@ -6,7 +6,7 @@ Every finding is a line of the checklist; nothing raises for what a server does.
 import secrets
 
 from frontier.client.ask.evidence import scrape
-from frontier.client.ask.facts import facts_at
+from frontier.client.ask.facts import facts_at, started
 from frontier.client.ask.preflight import Check, Preflight, ask_once, preflight
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
@@ -74,9 +74,16 @@ async def _cache(client: Client, found: Preflight) -> Check:
 
 
 async def _metrics(client: Client) -> Check:
+    if client.target.metrics_urls is None:
+        return Check("metrics", "note", "not read, as  metrics: none  says")
     metrics = await scrape(client)
     if metrics is None:
         return Check("metrics", "note", "none that are known; a sweep goes without the server's own evidence")
+    again = await scrape(client)
+    if again is not None and started(again[0]) != started(metrics[0]):
+        return Check(
+            "metrics", "warn", "several processes answer by turns: name the metrics of each under  metrics:,  or  none"
+        )
     facts = facts_at(metrics[0])
     labels = [label for name, label in _METRIC_LABELS.items() if name in facts]
     return Check("metrics", "ok", ", ".join(labels))

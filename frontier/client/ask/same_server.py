@@ -1,0 +1,91 @@
+"""Identity of the server of a deployment: the model, version and process that answered in its first
+windows, with which those of every later window are compared.
+
+A trial is compared with itself while it runs. A gateway that falls back to another model for a
+whole window, or for all windows of a setting, shows only against the windows before it.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from frontier.core.flags import LIFE
+from frontier.core.trials import TOGETHER
+from frontier.core.window import WindowData
+
+EVENT = "answered"
+CLOCK = 60.0
+"""Seconds by which the clocks of the server and of this machine may differ."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Who answered first: the names that each answer gave its model, the version, the start of the
+    process, and when the window began in which that was read (unix times); None: not told yet.
+    """
+
+    names: frozenset[str] | None = None
+    version: str | None = None
+    process: float | None = None
+    since: float = 0.0
+
+    def with_window(self, sample: WindowData) -> tuple["Identity", WindowData]:
+        """The identity with what one more window tells first, and the window, which then says in
+        `changed` what is another in it.
+
+        A process that began since the first window is a restart, which is no other server; one
+        that was running then, beside that of the first window, is. A window in which the server
+        changed has its flag, and is no measure for others.
+        """
+        names, (told,) = sample.names("model"), sample.server_identities
+        known = frozenset(next(iter(names)).split(TOGETHER)) if len(names) == 1 else None
+        version = LIFE.sub("", told or "") or None
+        match = LIFE.search(told or "")
+        process, begun = (float(match[1]) if match else None), float(sample.starts[0])
+        first = self
+        if not any(sample.changed) and not any(server.get("restarts") for server in sample.server):
+            first = Identity(self.names or known, self.version or version, self.process, self.since)
+            if first.process is None and process is not None:
+                first = replace(first, process=process, since=begun)
+        found = list(filter(None, sample.changed))
+        if known and first.names and known != first.names:
+            found.append(f"the answers name {_listed(known)}, those of the first window {_listed(first.names)}")
+        if version and first.version and version != first.version:
+            found.append(f"it is {version}, and was {first.version} in the first window")
+        if _ran_beside(first, process):
+            found.append("another process answers than in the first window, and had been started before it")
+        return first, replace(sample, changed=("; ".join(found),)) if found else sample
+
+    def facts(self) -> dict[str, Any]:
+        """It as a line of the journal has it."""
+        known = asdict(self) | {"names": sorted(self.names or ()) or None}
+        return {name: fact for name, fact in known.items() if fact is not None}
+
+
+def journalled(lines: Iterable[Mapping[str, Any]]) -> dict[str, Identity]:
+    """Who answered first for each deployment, as the journal of a run has it: windows are measured
+    again, and the first is then no longer the first. Nothing of runs of earlier versions.
+    """
+    found = {}
+    for line in lines:
+        if line["event"] == EVENT:
+            names = frozenset(line.get("names", ())) or None
+            since = line.get("since", 0.0)
+            found[line["deployment"]] = Identity(names, line.get("version"), line.get("process"), since)
+    return found
+
+
+def _listed(names: frozenset[str]) -> str:
+    return TOGETHER.join(sorted(names))
+
+
+def _ran_beside(first: Identity, process: float | None) -> bool:
+    """Whether a process was running when the first window was measured, and is not that of it."""
+    if process is None or first.process is None or process == first.process:
+        return False
+    return process < max(first.process, first.since - CLOCK)
+
+
+def compared(first: Mapping[str, Identity], sample: WindowData) -> WindowData:
+    """The window, compared with the first ones of its deployment."""
+    return first.get(sample.deployment, Identity()).with_window(sample)[1]
