@@ -137,7 +137,7 @@ def _moment(option: str, text: str | None, unbounded: float) -> float:
 
 def _of_log(path: Path, *, columns: str | None, context: int | None, **options: Any) -> "Workload":
     from frontier.extras.workload.kept_files import ReplayWriter, cut_to, session_lines
-    from frontier.extras.workload.log_rows import given_columns, log_rows
+    from frontier.extras.workload.log_rows import given_columns, given_units, log_rows
     from frontier.extras.workload.log_summary import rows_between, summary
     from frontier.store.documents import foreign_text
     from frontier.store.files import write_output
@@ -148,7 +148,7 @@ def _of_log(path: Path, *, columns: str | None, context: int | None, **options: 
     if replay is not None and sessions is not None:
         raise UsageError("--replay and --sessions are two ways to play a log", "give one of them")
     part = 1.0 if share is None else common.parsed("--share", share, parse_share)
-    rows: Iterable[LogRow | None] = log_rows(path, given_columns(columns))
+    rows: Iterable[LogRow | None] = log_rows(path, given_columns(columns), given_units(columns))
     begin, end = _moment("--from", options["from_"], -math.inf), _moment("--to", options["to"], math.inf)
     if math.isfinite(begin) or math.isfinite(end):
         rows = rows_between(rows, begin, end)

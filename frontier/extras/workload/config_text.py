@@ -90,7 +90,7 @@ traffic: { {%- for each in w.classes[:-1] -%}
 {%- if w.arrivals.busiest >= 1.05 * w.arrivals.rate -%}
 , {{ "{:.3g}".format(w.arrivals.busiest / w.arrivals.rate) }} times the mean{% endif %})
 {%- for window, value in w.arrivals.dispersion.items() -%}
-{{ ", " if not loop.first else "; index of dispersion of counts " }}{{ "{:.3g} in {} s".format(value, window) }}
+{{ ", " if not loop.first else "; index of dispersion of counts within 5 min " }}{{ "{:.3g} in {} s".format(value, window) }}
 {{- " (Poisson: 1)" if loop.last }}{% endfor %}.
 {% endif %}
 {% if w.replayed is not none and w.arrivals %}

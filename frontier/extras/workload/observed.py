@@ -138,14 +138,19 @@ def capped(pairs: Sequence[Pair], context: int | None) -> tuple[list[Pair], int]
     return cut, sum(a != b for a, b in zip(pairs, cut, strict=True))
 
 
-def percentile_figures(name: str, values: Sequence[float]) -> dict[str, Figure]:
+def percentile_figures(name: str, values: Sequence[float], steps: Sequence[float] = ()) -> dict[str, Figure]:
     """The p50 and p99 of values that were seen, by the metrics' names, with their intervals; none
-    without values.
+    without values. `steps` are those of the clock that made each, by which it may be shorter or
+    longer.
     """
     found = {}
-    x = np.sort(np.asarray(values, float))
+    x, off = np.asarray(values, float), np.asarray(steps or [0.0] * len(values))
+    x, shortest, longest = np.sort(x), np.sort(np.maximum(0.0, x - off)), np.sort(x + off)
     for p in (0.5, 0.99) if len(x) else ():
         lower, upper = lower_rank(p, len(x), len(x), 0.975), upper_rank(p, len(x), len(x), 0.975)
-        low, high = (None if rank is None else float(x[rank - 1]) for rank in (lower, upper))
-        found[f"p{p * 100:g}_{name}"] = Figure(quantile(x, p), low, high, len(x))
+        low = None if lower is None else float(shortest[lower - 1])
+        high = None if upper is None else float(longest[upper - 1])
+        # Below a step of its clock a value is anywhere in it.
+        value = quantile(x, p) or (quantile(shortest, p) + quantile(longest, p)) / 2
+        found[f"p{p * 100:g}_{name}"] = Figure(value, low, high, len(x))
     return found
