@@ -70,6 +70,8 @@ def command(shown: common.RunOptions, sources: tuple[str, ...], beside: Path | N
     from frontier.show.json_out import tree_of
 
     workload = _read(sources, **options)
+    if not workload.joint and beside is None:
+        workload = _with_edges(workload)
     for note in workload.notes:
         common.note(f"note: {note}")
     if beside is not None:
@@ -79,6 +81,18 @@ def command(shown: common.RunOptions, sources: tuple[str, ...], beside: Path | N
     else:
         common.answer(config_text(workload).rstrip("\n"))
     return ExitCode.YES
+
+
+def _with_edges(workload: "Workload") -> "Workload":
+    """With what counters leave open of the edge, and a note that says it."""
+    from frontier.extras.workload.config_text import today
+    from frontier.extras.workload.pairing_edges import edges_said, pairing_edges
+
+    edges = pairing_edges(workload, today(workload))
+    if not edges:
+        return workload
+    workload = dataclasses.replace(workload, edges=edges)
+    return dataclasses.replace(workload, notes=(*workload.notes, edges_said(workload)))
 
 
 def _beside(workload: "Workload", path: Path, shown: common.RunOptions) -> int:

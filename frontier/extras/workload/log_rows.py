@@ -304,6 +304,7 @@ _LOGGED = re.compile(rb"(?:\(\w+ pid=\d+\) )?(?:DEBUG|INFO|WARNING|ERROR)[: ]")
 _VLLM = re.compile(rb"(?:Received r|R)equest (\S{1,100})(?: details)?: .*prompt_token_ids: \[([\d, ]*)\]")
 _ANSWERED = re.compile(rb"Generated response (\S{1,100}) .*output_token_ids: \[([\d, ]*)\]")
 _STAMP = re.compile(rb"\d\d-\d\d \d\d:\d\d:\d\d")
+_YEAR = 366 * 86_400.0
 _OPEN = 100_000
 """Requests of vLLM's log that may wait for their answers; of more the oldest are given up."""
 
@@ -313,13 +314,19 @@ def _vllm_log(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
     with --enable-log-requests and --enable-log-outputs: they are counted, not read.
     """
     waiting: dict[bytes, tuple[int, float | None]] = {}
+    latest, years = 0.0, 0.0
     for line in _lines(file):
-        if (asked := _VLLM.search(line)) is not None:
-            waiting[asked[1]] = _listed_tokens(asked[2]), _stamp(line)
+        asked, answer = _VLLM.search(line), _ANSWERED.search(line)
+        at = _stamp(line) if asked or answer else None
+        if at is not None:
+            years += _YEAR if at + years < latest - _YEAR / 2 else 0.0  # stamps name no year
+            at = latest = at + years
+        if asked is not None:
+            waiting[asked[1]] = _listed_tokens(asked[2]), at
             if len(waiting) > _OPEN:
                 del waiting[next(iter(waiting))]
-        elif (answer := _ANSWERED.search(line)) is not None and (begun := waiting.pop(answer[1], None)) is not None:
-            times = {"start_time": begun[1], "end_time": _stamp(line)}
+        elif answer is not None and (begun := waiting.pop(answer[1], None)) is not None:
+            times = {"start_time": begun[1], "end_time": at}
             yield {"prompt_tokens": begun[0], "completion_tokens": _listed_tokens(answer[2]), **times}
 
 

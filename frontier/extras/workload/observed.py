@@ -75,7 +75,10 @@ class Workload:
 
     `cached` is the share of prompt tokens that came from a prefix cache, `running` the requests in
     flight, `figures` its latencies by their metrics' names. `servers` is over how many engines it
-    is counted. `replayed` and `sessions` are files that were written.
+    is counted. `replayed` and `sessions` are files that were written. `lower_bound` says that
+    requests are missing, as a counter began anew. Of counters `means` are those of TTFT and TPOT,
+    `bounds` those of the buckets of both lengths, and `edges` what these leave open: the highest
+    concurrency that keeps the limits, from and to, by how the lengths are paired.
     """
 
     source: str
@@ -94,6 +97,10 @@ class Workload:
     notes: tuple[str, ...] = ()
     replayed: str | None = None
     sessions: str | None = None
+    lower_bound: bool = False
+    means: Mapping[str, float] = field(default_factory=dict)
+    bounds: tuple[tuple[float, ...], ...] = ()
+    edges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def mean(self, side: int) -> float:
         """The mean length of a side over all requests."""
