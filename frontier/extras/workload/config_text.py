@@ -29,7 +29,7 @@ _TEMPLATE = """\
 # Production today, with the interval that each figure lies in:
 {% endif %}
 {% if w.running %}
-#   in flight {{ at_least }}{{ w.running | between("{:.3g}".format) }}
+#   in flight {{ w.running | between("{:.3g}".format) }}
 {{- " over %d engines" % w.servers if w.servers > 1 }}
 {% endif %}
 {% for name, figure in w.figures.items() %}

@@ -79,7 +79,13 @@ async def watch(addresses: Sequence[str], seconds: float, api_key: str | None, c
         running=in_flight(spent[1:], np.diff(times)),
         notes=[note for note, true in notes.items() if true],
     )
-    return replace(workload, lower_bound=increases.restarted)
+    return as_lower_bound(workload) if increases.restarted else workload
+
+
+def as_lower_bound(workload: Workload) -> Workload:
+    """A workload whose counters began anew."""
+    running = workload.running and replace(workload.running, high=None)
+    return replace(workload, lower_bound=True, running=running)
 
 
 def _replicas(address: str) -> MeasurementError:

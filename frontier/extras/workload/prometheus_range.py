@@ -18,7 +18,7 @@ from frontier.core.errors import MeasurementError
 from frontier.core.text import clean
 from frontier.core.units import format_elapsed
 from frontier.extras.workload.arrival_files import number_of
-from frontier.extras.workload.counter_watch import ANEW
+from frontier.extras.workload.counter_watch import ANEW, as_lower_bound
 from frontier.extras.workload.dispersion import dispersion_of
 from frontier.extras.workload.log_summary import named_time
 from frontier.extras.workload.observed import ArrivalFacts, Figure, Workload
@@ -149,4 +149,5 @@ async def watched_in(url: str, seconds: float, match: str, api_key: str | None, 
         where = client.target.secrets.redact(url)
         notes = [ANEW] if resets else []
         workload = workload_of(where, grown, seconds, context, arrivals=arrivals, running=running, notes=notes)
-        return replace(workload, servers=engines or workload.servers, lower_bound=bool(resets))
+        workload = as_lower_bound(workload) if resets else workload
+        return replace(workload, servers=engines or workload.servers)
