@@ -23,7 +23,7 @@ _TEMPLATE = """\
 # Made by  frontier workload  of {{ w.source | clean }}: {{ at_least }}{{ "{:,}".format(w.requests) }} requests
 {%- if w.seconds %} in {{ w.seconds | elapsed }}{% endif %}.
 {% for note in w.notes %}
-# {{ note | clean(400) }}
+# {{ note | clean(500) }}
 {% endfor %}
 {% if w.running or w.figures %}
 # Production today, with the interval that each figure lies in:

@@ -141,13 +141,13 @@ def _edge(engine: EngineSpec, shape: Shape, load: int, limits: Mapping[str, floa
 def edges_said(w: Workload) -> str:
     """The edges in a sentence."""
     ends = [edge for pair in w.edges.values() for edge in pair]
-    each = ", ".join(f"{name} {_range(*sorted(pair))}" for name, pair in w.edges.items())
+    each = ", ".join(f"{name} {_range(*sorted(pair))}" for name, pair in w.edges.items()).replace("c=", "")
     own, more = w.edges["independent"][0], " or more" if max(ends) >= _most(_load(w) or 1) else ""
     times = f", {min(ends) / own:.2g} to {max(ends) / own:.2g} times that of the pairs here" if own else ""
     return (
-        "Which answer goes with which prompt is open, and with it the edge: "
+        "Which answer goes with which prompt is open, and with it the edge: about "
         f"{_range(min(ends), max(ends))}{more}{times} "
-        f"({each}; in the embedded engine, made about as fast as this server, at the limits below). "
+        f"({each}; in the embedded engine, made as fast as this server, at the limits below). "
         "A log of the requests would tell:  frontier workload LOG"
     )
 
