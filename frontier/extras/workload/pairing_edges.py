@@ -67,7 +67,7 @@ def pairing_edges(w: Workload, limits: Mapping[str, float]) -> dict[str, tuple[i
     there = _measured(engine, own, load)
     limits = {name: max(limit, there.get(name, 0.0)) for name, limit in limits.items()}
     return {
-        name: tuple(_edge(engine, _shape(w, paired(*lengths)), load, limits) for lengths in fills)  # type: ignore[misc]
+        name: tuple(edge(engine, _shape(w, paired(*lengths)), load, limits) for lengths in fills)  # type: ignore[misc]
         for name, paired in PAIRINGS.items()
     }
 
@@ -118,7 +118,7 @@ def _as_fast(w: Workload, shape: Shape, load: int) -> EngineSpec:
     return engine
 
 
-def _edge(engine: EngineSpec, shape: Shape, load: int, limits: Mapping[str, float]) -> int:
+def edge(engine: EngineSpec, shape: Shape, load: int, limits: Mapping[str, float]) -> int:
     """The highest concurrency up to _most(load) at which the engine keeps the limits."""
 
     def keeps(concurrency: int) -> bool:
