@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 @click.option(
     "--over", default="10min", show_default=True, metavar="TIME", help="How long a server's counters are watched."
 )
-@click.option("--columns", metavar="WHAT=COLUMN,...", help="Columns of a log: input, output, time, class, session, ...")
+@click.option(
+    "--columns", metavar="WHAT=COLUMN,...", help="Columns of a log, and units: input=tokens_in,latency=took:ms, ..."
+)
 @click.option("--from", "from_", metavar="TIME", help="The requests of a log from then on, as 2026-11-24T08:00Z.")
 @click.option("--to", metavar="TIME", help="The requests of a log before then.")
 @click.option("--context", type=click.IntRange(2), metavar="TOKENS", help="The model's context; default: the server's.")
