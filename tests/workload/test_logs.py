@@ -382,3 +382,31 @@ def test_a_session_that_most_requests_have_is_sampled_request_by_request() -> No
         for row in sample.rows:
             sizes[row.session] = sizes.get(row.session, 0) + 1
         assert set(sizes.values()) - {sizes[None]} == {4}
+
+
+ROWS = "2026-11-24 08:00,my planted prompt,812,sk-planted1234567890abcdef,Alice Doe\n" * 3
+KEYS = {"my planted prompt": 1, "sk-planted1234567890abcdef": 2, "4111 1111 1111 1111": 3, "a@b.example": 4, "took": 5}
+
+
+@pytest.mark.parametrize(
+    ("data", "word"),
+    [
+        (ROWS.encode(), "no names of columns"),
+        (ROWS.encode("utf-16"), "UTF-8"),
+        (ROWS.encode("utf-16-le"), "UTF-8"),
+        (gzip.compress(ROWS.encode("utf-16")), "UTF-8"),
+        ((json.dumps(KEYS) + "\n").encode(), "'took'"),
+        (("\t".join(KEYS) + "\nx\n").encode(), "columns: none"),
+    ],
+    ids=["no header", "UTF-16", "UTF-16 without a mark", "UTF-16 in gzip", "odd keys", "tabs"],
+)
+def test_of_a_file_that_is_no_log_only_what_looks_like_a_column_is_named(
+    data: bytes, word: str, tmp_path: Path
+) -> None:
+    (tmp_path / "log").write_bytes(data)
+    with pytest.raises(UsageError) as caught:
+        read(tmp_path / "log")
+    said = f"{caught.value.what} {caught.value.hint}"
+    assert word in said
+    leaked = ("planted", "812", "Alice", "4111", "example", "2026")
+    assert not [text for text in leaked if text in said.replace(str(tmp_path), "")]

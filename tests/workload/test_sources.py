@@ -148,13 +148,15 @@ class Kept(http.server.BaseHTTPRequestHandler):
     grew. All values of a histogram are in the bucket up to twice their mean.
     """
 
-    now, days = 0.0, 2.0
+    now, days, fell = 0.0, 2.0, 0
 
     def do_GET(self) -> None:
         where, _, words = self.path.partition("?")
         asked = dict(urllib.parse.parse_qsl(words))
         match = re.search(r"increase\((\S+?)(_bucket|_sum|_count)\{.*\}\[(\d+)s\]\)", asked["query"])
         result: list[dict[str, Any]] = []
+        if "resets(" in asked["query"]:
+            result = [{"metric": {}, "value": [0, str(self.fell)]}]
         if match is not None and (mean := MEANS.get(match[1])) is not None:
             if where.endswith("query_range"):
                 start, end, step = (float(asked[key]) for key in ("start", "end", "step"))
@@ -211,6 +213,24 @@ def test_the_busiest_hour_of_a_prometheus_has_the_rate_and_what_was_in_flight(
     assert tree["running"]["low"] <= 7.5 <= tree["running"]["high"]
     assert tree["servers"] == 1, "a pod that took the place of another is no second server"
     assert json.loads(without.out)["running"] is None
+
+
+@pytest.mark.parametrize(("fell", "code"), [(1, 0), (57, 5)])
+def test_counters_that_fell_in_the_busiest_hour_are_a_restart_or_several_replicas(
+    fell: int, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Kept.now = time.time()
+    monkeypatch.setattr(Kept, "fell", fell)
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Kept) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        try:
+            url = f"http://127.0.0.1:{server.server_port}"
+            said = frontier("workload", "--prometheus", url, "--range", "2d", cwd=tmp_path)
+        finally:
+            server.shutdown()
+    assert said.code == code, said.err
+    assert ("scrape each replica" in said.err) == (code == 5)
+    assert ("at least" in said.out) == (code == 0)
 
 
 def test_of_a_range_beyond_what_a_prometheus_keeps_the_mean_rate_is_that_of_what_it_has(

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 @click.option(
     "--over", default="10min", show_default=True, metavar="TIME", help="How long a server's counters are watched."
 )
-@click.option("--columns", metavar="WHAT=COLUMN,...", help="Columns of a log: input, output, time, class, session, ...")
+@click.option(
+    "--columns", metavar="WHAT=COLUMN,...", help="Columns of a log, and units: input=tokens_in,latency=took:ms, ..."
+)
 @click.option("--from", "from_", metavar="TIME", help="The requests of a log from then on, as 2026-11-24T08:00Z.")
 @click.option("--to", metavar="TIME", help="The requests of a log before then.")
 @click.option("--context", type=click.IntRange(2), metavar="TOKENS", help="The model's context; default: the server's.")
@@ -70,6 +72,8 @@ def command(shown: common.RunOptions, sources: tuple[str, ...], beside: Path | N
     from frontier.show.json_out import tree_of
 
     workload = _read(sources, **options)
+    if not workload.joint and beside is None:
+        workload = _with_edges(workload)
     for note in workload.notes:
         common.note(f"note: {note}")
     if beside is not None:
@@ -79,6 +83,18 @@ def command(shown: common.RunOptions, sources: tuple[str, ...], beside: Path | N
     else:
         common.answer(config_text(workload).rstrip("\n"))
     return ExitCode.YES
+
+
+def _with_edges(workload: "Workload") -> "Workload":
+    """With what counters leave open of the edge, and a note that says it."""
+    from frontier.extras.workload.config_text import today
+    from frontier.extras.workload.pairing_edges import edges_said, pairing_edges
+
+    edges = pairing_edges(workload, today(workload))
+    if not edges:
+        return workload
+    workload = dataclasses.replace(workload, edges=edges)
+    return dataclasses.replace(workload, notes=(*workload.notes, edges_said(workload)))
 
 
 def _beside(workload: "Workload", path: Path, shown: common.RunOptions) -> int:
@@ -137,7 +153,7 @@ def _moment(option: str, text: str | None, unbounded: float) -> float:
 
 def _of_log(path: Path, *, columns: str | None, context: int | None, **options: Any) -> "Workload":
     from frontier.extras.workload.kept_files import ReplayWriter, cut_to, session_lines
-    from frontier.extras.workload.log_rows import given_columns, log_rows
+    from frontier.extras.workload.log_rows import given_columns, given_units, log_rows
     from frontier.extras.workload.log_summary import rows_between, summary
     from frontier.store.documents import foreign_text
     from frontier.store.files import write_output
@@ -148,7 +164,7 @@ def _of_log(path: Path, *, columns: str | None, context: int | None, **options: 
     if replay is not None and sessions is not None:
         raise UsageError("--replay and --sessions are two ways to play a log", "give one of them")
     part = 1.0 if share is None else common.parsed("--share", share, parse_share)
-    rows: Iterable[LogRow | None] = log_rows(path, given_columns(columns))
+    rows: Iterable[LogRow | None] = log_rows(path, given_columns(columns), given_units(columns))
     begin, end = _moment("--from", options["from_"], -math.inf), _moment("--to", options["to"], math.inf)
     if math.isfinite(begin) or math.isfinite(end):
         rows = rows_between(rows, begin, end)

@@ -20,16 +20,17 @@ _MOST_CACHED = 0.95
 
 _TEMPLATE = """\
 # How much of this traffic does a server take, and at which latency?
-# Made by  frontier workload  of {{ w.source | clean }}: {{ "{:,}".format(w.requests) }} requests
+# Made by  frontier workload  of {{ w.source | clean }}: {{ at_least }}{{ "{:,}".format(w.requests) }} requests
 {%- if w.seconds %} in {{ w.seconds | elapsed }}{% endif %}.
 {% for note in w.notes %}
-# {{ note | clean(400) }}
+# {{ note | clean(500) }}
 {% endfor %}
 {% if w.running or w.figures %}
 # Production today, with the interval that each figure lies in:
 {% endif %}
 {% if w.running %}
-#   in flight {{ w.running | between("{:.3g}".format) }}{{ " over %d engines" % w.servers if w.servers > 1 }}
+#   in flight {{ w.running | between("{:.3g}".format) }}
+{{- " over %d engines" % w.servers if w.servers > 1 }}
 {% endif %}
 {% for name, figure in w.figures.items() %}
 #   {{ name.partition("_")[0] }} {{ name.partition("_")[2] | upper }} {{ figure | between(seconds) -}}
@@ -85,12 +86,13 @@ traffic: { {%- for each in w.classes[:-1] -%}
 {% endif %}
 
 {% if w.arrivals %}
-# {{ rate | number }} requests/s arrive{{ " on each of %d engines" % w.servers if w.servers > 1 }}
+# {{ at_least }}{{ rate | number }} requests/s arrive{{ " on each of %d engines" % w.servers if w.servers > 1 }}
 {{- " (" }}{{ w.arrivals.when }}
 {%- if w.arrivals.busiest >= 1.05 * w.arrivals.rate -%}
 , {{ "{:.3g}".format(w.arrivals.busiest / w.arrivals.rate) }} times the mean{% endif %})
 {%- for window, value in w.arrivals.dispersion.items() -%}
-{{ ", " if not loop.first else "; index of dispersion of counts " }}{{ "{:.3g} in {} s".format(value, window) }}
+{{ ", " if not loop.first else "; index of dispersion of counts within 5 min " -}}
+{{ "{:.3g} in {} s".format(value, window) }}
 {{- " (Poisson: 1)" if loop.last }}{% endfor %}.
 {% endif %}
 {% if w.replayed is not none and w.arrivals %}
@@ -108,8 +110,17 @@ concurrency: {{ concurrency }}
 {% endif %}
 
 # Limits are yours to promise; what production keeps today is above, where it is known.
-# sla: { {{- today or "p99_ttft: 500ms, p99_tpot: 30ms" }}}
+# sla: { {{- today }}}
 """
+
+
+def today(w: Workload) -> dict[str, float]:
+    """Limits that hold today, in seconds: the upper end of what is known; others where nothing
+    is.
+    """
+    figures = ((name, w.figures.get(name)) for name in ("p99_ttft", "p99_tpot"))
+    known = {name: max(1e-3, each.high) for name, each in figures if each is not None and each.high is not None}
+    return known or {"p99_ttft": 0.5, "p99_tpot": 0.03}
 
 
 def config_text(w: Workload) -> str:
@@ -119,9 +130,6 @@ def config_text(w: Workload) -> str:
     running = 0.0 if w.running is None else w.running.value / w.servers
     rate = 0.0 if w.arrivals is None else w.arrivals.busiest / w.servers
     cv = (w.arrivals and w.arrivals.cv) or 1.0
-    # What holds today: the upper end of what is known.
-    figures = ((name, w.figures.get(name)) for name in ("p99_ttft", "p99_tpot"))
-    today = [f"{name}: {max(1.0, 1000 * each.high):.3g}ms" for name, each in figures if each and each.high is not None]
     environment = jinja2.Environment(
         trim_blocks=True,
         lstrip_blocks=True,
@@ -139,6 +147,7 @@ def config_text(w: Workload) -> str:
     }
     return environment.from_string(_TEMPLATE).render(
         w=w,
+        at_least="at least " if w.lower_bound else "",
         seconds=format_seconds,
         cached=cached,
         prefix=f"{min(w.cached or 0.0, _MOST_CACHED) * 100:.3g}%" if cached and not by_request else "",
@@ -146,7 +155,7 @@ def config_text(w: Workload) -> str:
         rates=[f"{factor * rate:.3g}" for factor in (0.5, 1, 1.5, 2)],
         concurrency=list(doublings(1, max(64, 2 ** int(4 * running).bit_length()))),
         cv=(1 + (cv**2 - 1) / w.servers) ** 0.5,  # a share of the requests comes less in bursts
-        today=", ".join(today),
+        today=", ".join(f"{name}: {1000 * limit:.3g}ms" for name, limit in today(w).items()),
     )
 
 

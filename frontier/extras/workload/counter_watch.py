@@ -7,6 +7,7 @@ import math
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from frontier.client.ask.target import Target, require_address
 from frontier.client.http.http_client import Client
 from frontier.core.errors import MeasurementError
 from frontier.core.units import format_elapsed
+from frontier.extras.workload.bucket_counts import Floats
 from frontier.extras.workload.dispersion import dispersion_of
 from frontier.extras.workload.observed import ArrivalFacts, Workload
 from frontier.extras.workload.server_metrics import ENGINES, MOST_LINES, WANTED, Increases, in_flight, workload_of
@@ -24,6 +26,12 @@ _READINGS = 600
 """Readings of a watch at the most, none more often than once a second: so bursts are seen."""
 _WITHIN = 5.0
 """Seconds that a server has for its metrics."""
+_NO_SERVER, _LEAP = 1_000.0, 100.0
+"""Requests a second that no server takes, and how many times as many as at any other reading."""
+ANEW = (
+    "Counters began anew, as a server was restarted: what was counted around that is missing, so that the number of "
+    "requests, their rate and what is in flight are lower bounds."
+)
 _ROUTES = ("/metrics", "/prometheus/metrics")
 """Where engines have them: the second is TensorRT-LLM's."""
 
@@ -40,29 +48,29 @@ async def watch(addresses: Sequence[str], seconds: float, api_key: str | None, c
     """The workload in what the counters of these servers grow by in a time. MeasurementError where
     one of them has none.
     """
-    increases, readings = Increases(), list[tuple[float, float, float]]()
+    increases, readings = Increases(time.time()), list[tuple[float, float, float]]()
     step = max(1.0, math.ceil(seconds / _READINGS)) if seconds > 10 else seconds / 10
-    async with contextlib.AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(Client(Target(base_of(each), api_key=api_key))) for each in addresses
-        ]
-        urls = [await _route(client, address) for client, address in zip(clients, addresses, strict=True)]
-        begun, planned = time.perf_counter(), math.ceil(seconds / step) + 1
-        for number in range(planned):
-            await asyncio.sleep(max(0.0, begun + number * step - time.perf_counter()))
-            if (samples := await _all(clients, urls)) is not None:
-                readings.append((time.perf_counter(), *increases.add(samples)))
+    targets = [Target(base_of(each), api_key=api_key) for each in addresses]
+    urls = [await _route(target, address) for target, address in zip(targets, addresses, strict=True)]
+    begun, planned = time.perf_counter(), math.ceil(seconds / step) + 1
+    for number in range(planned):
+        await asyncio.sleep(max(0.0, begun + number * step - time.perf_counter()))
+        if (samples := await _all(targets, urls)) is not None:
+            readings.append((time.perf_counter(), *increases.add(samples)))
+        if increases.several is not None:
+            raise _replicas(urls[increases.several % len(urls)])
     if len(readings) < 2:
         raise MeasurementError("a server stopped answering with its metrics", "look whether it still runs")
     missed = planned - len(readings)
     times, came, spent = np.asarray(readings).T
+    if _leapt(came[1:], np.diff(times)):
+        raise _replicas(", ".join(urls))
     lasted = float(times[-1] - times[0])
     rate = float(came.sum()) / lasted
     dispersion = dispersion_of(came[1:], round(step)) if step >= 1 and not missed else {}
     arrivals = ArrivalFacts(rate, rate, f"in {format_elapsed(lasted)}", dispersion) if rate > 0 else None
-    anew = "Counters began anew, as a server was restarted: what it counted just before is missing."
-    notes = {anew: increases.restarted, f"{missed:,} of {planned:,} readings had no answer.": missed}
-    return workload_of(
+    notes = {ANEW: increases.restarted, f"{missed:,} of {planned:,} readings had no answer.": missed}
+    workload = workload_of(
         ", ".join(addresses),
         increases.grown,
         lasted,
@@ -71,32 +79,56 @@ async def watch(addresses: Sequence[str], seconds: float, api_key: str | None, c
         running=in_flight(spent[1:], np.diff(times)),
         notes=[note for note, true in notes.items() if true],
     )
+    return as_lower_bound(workload) if increases.restarted else workload
 
 
-async def _all(clients: Sequence[Client], urls: Sequence[str]) -> Samples | None:
+def as_lower_bound(workload: Workload) -> Workload:
+    """A workload whose counters began anew."""
+    running = workload.running and replace(workload.running, high=None)
+    return replace(workload, lower_bound=True, running=running)
+
+
+def _replicas(address: str) -> MeasurementError:
+    what = f"{address}: its counters fall and come back, so several replicas answer at this address"
+    hint = "name the metrics of each replica, as  frontier workload http://replica-1:8000/metrics http://replica-2:8000/metrics"
+    return MeasurementError(what, hint)
+
+
+def _leapt(came: Floats, seconds: Floats) -> bool:
+    """Whether one reading has most of all requests, far more than a server takes: another replica's
+    counters.
+    """
+    rates = np.sort(came / seconds)
+    return len(rates) > 2 and bool(rates[-1] > _NO_SERVER and rates[-1] > _LEAP * rates[-2])
+
+
+async def _all(targets: Sequence[Target], urls: Sequence[str]) -> Samples | None:
     """The samples of all servers now; None where one does not answer."""
     with contextlib.suppress(ValueError):
-        texts = [await _text(client, url) for client, url in zip(clients, urls, strict=True)]
+        texts = [await _text(target, url) for target, url in zip(targets, urls, strict=True)]
         return parse_metrics(*texts, wanted=WANTED, most=MOST_LINES)
     return None
 
 
-async def _text(client: Client, url: str) -> bytes:
-    """What a server says of its metrics; ValueError where it does not."""
-    exchange = await client.ask(url, _WITHIN)
+async def _text(target: Target, url: str) -> bytes:
+    """What a server says of its metrics; ValueError where it does not. Each reading has a
+    connection of its own: a balancer that keeps one with its replica would hide the others.
+    """
+    async with Client(target) as client:
+        exchange = await client.ask(url, _WITHIN)
     if exchange.failure is not None or exchange.status != 200:
         raise ValueError(f"no answer from {url}")
     return b"".join(exchange.reads)
 
 
-async def _route(client: Client, address: str) -> str:
+async def _route(target: Target, address: str) -> str:
     """Where a server has its metrics: as it was given, or on the routes of the engines."""
     base = base_of(address).removesuffix("/v1")
     given = address.rstrip("/")
     for url in [given] if given.endswith("metrics") else [f"{base}{route}" for route in _ROUTES]:
         with contextlib.suppress(ValueError):
-            if ENGINES.search(await _text(client, url)):
+            if ENGINES.search(await _text(target, url)):
                 return url
-    what = f"{client.target.secrets.redact(address)} does not answer with metrics of vLLM, SGLang, TGI or TensorRT-LLM"
+    what = f"{target.secrets.redact(address)} does not answer with metrics of vLLM, SGLang, TGI or TensorRT-LLM"
     hint = "look whether it runs, and name its metrics, as http://host:8000/metrics; SGLang needs --enable-metrics"
     raise MeasurementError(what, hint)

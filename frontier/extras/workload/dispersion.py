@@ -11,12 +11,20 @@ WINDOWS = (1, 10, 60)
 """Seconds of the windows whose counts are looked at for bursts."""
 
 
-def _index(counts: np.ndarray) -> float | None:
-    """The variance of counts over their mean; None where there are fewer than LEAST_WINDOWS, or
-    nothing was counted.
+BLOCK = 300
+"""Seconds of a block: a rate that moves more slowly is another rate, and no burst."""
+
+
+def _index(counts: np.ndarray, block: int | None = None) -> float | None:
+    """The variance of counts over their mean, within blocks of so many; None where there are fewer
+    than LEAST_WINDOWS, or nothing was counted.
     """
-    known = len(counts) >= LEAST_WINDOWS and counts.any()
-    return float(counts.var(ddof=1) / counts.mean()) if known else None
+    if len(counts) < LEAST_WINDOWS or not counts.any():
+        return None
+    starts = np.arange(0, len(counts), block or len(counts))
+    sizes = np.diff([*starts, len(counts)])
+    around = counts - np.repeat(np.add.reduceat(counts, starts) / sizes, sizes)
+    return float(around @ around / (len(counts) - len(starts)) / counts.mean())
 
 
 def index_of_dispersion(times: Sequence[float], length: float, window: float) -> float | None:
@@ -30,14 +38,14 @@ def index_of_dispersion(times: Sequence[float], length: float, window: float) ->
 
 
 def dispersion_of(counts: Sequence[float] | np.ndarray, step: int = 1) -> dict[int, float]:
-    """The index of dispersion by window in seconds, from counts of `step` seconds each. Windows
-    shorter than a step, or too few for an index, are left out.
+    """The index of dispersion within blocks of five minutes by window in seconds, from counts of
+    `step` seconds each. Windows shorter than a step, or too few for an index, are left out.
     """
     found = {}
     for window in (window for window in WINDOWS if window >= step):
         each = window // step
         whole = np.asarray(counts[: len(counts) // each * each], float)
-        found[window] = _index(whole.reshape(-1, each).sum(axis=1))
+        found[window] = _index(whole.reshape(-1, each).sum(axis=1), BLOCK // window)
     return {window: index for window, index in found.items() if index is not None}
 
 

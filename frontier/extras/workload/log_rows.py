@@ -4,13 +4,14 @@ request log.
 Only lengths, times, cached tokens, and what tells requests, sessions and classes apart are taken of
 a row; texts are not looked at. Columns are known by the names that LiteLLM, the GenAI conventions
 of OpenTelemetry, Azure, BurstGPT, Mooncake, Bailian and OpenAI's usage object give them, or are
-named.
+named. The units of their times are those of `time_units`.
 """
 
 import codecs
 import csv
 import gzip
 import hashlib
+import itertools
 import re
 import zlib
 from collections.abc import Iterator, Mapping
@@ -19,10 +20,12 @@ from typing import IO, Any, NamedTuple, cast
 
 import orjson
 
+from frontier.client.secrets import looks_like_a_key, looks_random
 from frontier.core.errors import UsageError, install_command
 from frontier.core.shapes import MAX_TOKENS
 from frontier.core.text import did_you_mean
 from frontier.extras.workload.arrival_files import number_of, seconds_of
+from frontier.extras.workload.time_units import PLAIN, TIMED, UNITS, ReadAs, RowTimes, read_as
 from frontier.store.documents import ForeignFileError, foreign_text
 
 COLUMNS: Mapping[str, tuple[str, ...]] = {
@@ -57,21 +60,21 @@ BLOCK = 512
 """Tokens of a block that a hash of a Mooncake trace stands for."""
 FINER_BLOCK = 16
 """Tokens of a block that a hash of a Bailian trace stands for."""
-_CLOCKS = 1.1
-"""How much longer than a request the time to its first token may be, by two clocks."""
 _LOOK = 1_000
-"""Rows within which one has to have both lengths: a log may begin with other lines."""
+"""Rows within which one has to have both lengths, as a log may begin with other lines; and requests
+that tell the units of the times."""
 _BATCH = 8_192
 """Rows of a Parquet file that are in memory at once."""
 _LONGEST_LINE = 64 * 2**20
 """Bytes of a line: a request with a very long prompt; what is longer is no log of requests."""
+_COLUMN = re.compile(r"[A-Za-z_@][A-Za-z0-9_.-]{0,39}")
 _HINT = "name its columns, as  --columns input=tokens_in,output=tokens_out,time=started"
 
 
 class LogRow(NamedTuple):
     """A request of a log: when it arrived (seconds), its tokens, those from a cache, the seconds to
-    its first token and to its end, what it is of, the blocks that its prompt begins with, and the
-    seconds before it where a trace of sessions states them.
+    its first token and to its end, what it is of, the blocks that its prompt begins with, the
+    seconds before it where a trace of sessions states them, and how the times of its log are read.
     """
 
     time: float | None
@@ -85,24 +88,58 @@ class LogRow(NamedTuple):
     kind: str | None = None
     blocks: tuple[int, ...] = ()
     pause: float | None = None
+    read_as: ReadAs = PLAIN
 
 
 def given_columns(text: str | None) -> dict[str, tuple[str, ...]]:
     """The columns of --columns, over those that are known. UsageError for what is none."""
-    columns = dict(COLUMNS)
+    return {**COLUMNS, **{what: (name,) for what, name, _ in _given(text)}}
+
+
+def given_units(text: str | None) -> dict[str, float]:
+    """The seconds of the units that --columns names, as latency=duration:ms does."""
+    return {what: UNITS[unit] for what, _, unit in _given(text) if unit}
+
+
+def _given(text: str | None) -> Iterator[tuple[str, str, str]]:
+    """What, column and unit of each part of --columns; '' without a unit."""
     for part in text.split(",") if text else ():
-        what, sign, name = part.partition("=")
-        if what.strip() not in COLUMNS or not sign or not name.strip():
-            hint = did_you_mean(what.strip(), COLUMNS) or f"write {', '.join(f'{each}=COLUMN' for each in COLUMNS)}"
+        what, sign, name = map(str.strip, part.partition("="))
+        if what not in COLUMNS or not sign or not name:
+            hint = did_you_mean(what, COLUMNS) or f"write {', '.join(f'{each}=COLUMN' for each in COLUMNS)}"
             raise UsageError(f"--columns: {foreign_text(part)!r} is not WHAT=COLUMN", hint)
-        columns[what.strip()] = (name.strip(),)
-    return columns
+        column, colon, unit = name.rpartition(":")
+        if column and colon and what in TIMED and unit in UNITS:
+            yield what, column, unit
+        else:
+            yield what, name, ""
 
 
-def log_rows(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[LogRow | None]:
+def log_rows(
+    path: Path, columns: Mapping[str, tuple[str, ...]], units: Mapping[str, float] | None = None
+) -> Iterator[LogRow | None]:
     """The requests of a log in the order of its rows; None for a row without both lengths, which
-    failed or is none. ForeignFileError where it is no log of requests.
+    failed or is none. `units` are those that were asked for, in seconds; the others are named by a
+    column or told by the first requests. ForeignFileError where it is no log of requests.
     """
+    read = _read_rows(path, columns)
+    first: list[tuple[LogRow, RowTimes] | None] = []
+    for row in read:
+        first.append(row)
+        if len(first) >= _LOOK:
+            break
+    known = [row for row in first if row is not None]
+    told = read_as([times for _, times in known], [(row.isl, row.osl) for row, _ in known], units or {})
+    for row in itertools.chain(first, read):
+        if row is None:
+            yield None
+        else:
+            begun, ttft, e2e = told.seconds(row[1])
+            yield row[0]._replace(time=begun, ttft=ttft, e2e=e2e, read_as=told)
+
+
+def _read_rows(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[tuple[LogRow, RowTimes] | None]:
+    """As log_rows, each with its times as they stand in the log."""
     names: dict[str, str] = {}
     keys: dict[str, None] = {}
     for number, row in enumerate(_mappings(path, columns)):
@@ -114,9 +151,18 @@ def log_rows(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Log
         elif not names:
             break
         yield _request(row, names) if names else None
+    if not names and any(seconds_of(key) is not None for key in keys):
+        hint = "write the names of its columns above it, as  timestamp,prompt_tokens,completion_tokens"
+        raise ForeignFileError(str(path), "its first line has no names of columns, but values", hint)
     if not names:
-        held = ", ".join(repr(foreign_text(str(key), 30)) for key in list(keys)[:12])
+        held = ", ".join([repr(key) for key in keys if _may_be_said(key)][:12])
         raise ForeignFileError(str(path), f"no row has two lengths in tokens; columns: {held or 'none'}", _HINT)
+
+
+def _may_be_said(key: object) -> bool:
+    """Whether it looks like the name of a column: one word, and neither a value nor a key."""
+    text = str(key)
+    return _COLUMN.fullmatch(text) is not None and not looks_like_a_key(text) and not looks_random(text)
 
 
 def _names_in(row: Mapping[str, Any], columns: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
@@ -135,25 +181,22 @@ def _at(row: Mapping[str, Any], name: str) -> Any:
     return _at(below, rest) if isinstance(below, dict) else None
 
 
-def _request(row: Mapping[str, Any], names: Mapping[str, str]) -> LogRow | None:
+def _request(row: Mapping[str, Any], names: Mapping[str, str]) -> tuple[LogRow, RowTimes] | None:
     values = {what: _at(row, name) for what, name in names.items()}
     isl, osl, cached = (_count(values.get(what)) for what in ("input", "output", "cached"))
     if not isl or not osl:
         return None
     bailian = "chat_id" in row
     # Mooncake's stamps are milliseconds.
-    scale = 1e-3 if names["input"] == "input_length" and not bailian else 1.0
-    begun, end, first = (seconds_of(values.get(what), scale) for what in ("time", "end", "first"))
-    ttft = _elapsed(values.get("ttft"), names.get("ttft", "")) or _between(begun, first)
-    e2e = _elapsed(values.get("latency"), names.get("latency", "")) or _between(begun, end)
-    if ttft is not None and e2e is not None and ttft > _CLOCKS * e2e:
-        ttft = None  # in another unit, which nothing tells
+    mooncake = names["input"] == "input_length" and not bailian
+    stated = dict.fromkeys(("time", "end", "first"), 1e-3) if mooncake else {}
+    times = RowTimes(tuple(values.get(what) for what in TIMED), names, stated)
     texts = (values.get(what) for what in ("session", "id", "class"))
     session, name, kind = (None if text is None else str(text)[:200] for text in texts)
     blocks, step = values.get("blocks"), BLOCK // FINER_BLOCK if bailian else 1
     listed = blocks[step - 1 :: step] if isinstance(blocks, list) else []
     named = (each if isinstance(each, int) else name_hash(str(each)) for each in listed)
-    return LogRow(begun, isl, osl, cached, ttft, e2e, session, name, kind, tuple(named))
+    return LogRow(None, isl, osl, cached, None, None, session, name, kind, tuple(named)), times
 
 
 def name_hash(name: str) -> int:
@@ -161,21 +204,10 @@ def name_hash(name: str) -> int:
     return int.from_bytes(hashlib.blake2b(name.encode(errors="replace"), digest_size=8).digest())
 
 
-def _between(begun: float | None, end: float | None) -> float | None:
-    """Seconds between two stamps; None where one is missing, or they are not in their order."""
-    return None if begun is None or end is None or end < begun else end - begun
-
-
 def _count(value: Any) -> int | None:
     """Tokens; None for what is no number of them."""
     number = number_of(value, MAX_TOKENS)
     return None if number is None or number < 0 else int(number)
-
-
-def _elapsed(value: Any, name: str) -> float | None:
-    """Seconds that something took; a column that ends with _ms has milliseconds."""
-    seconds = (number_of(value) or 0.0) * (1e-3 if name.endswith("_ms") else 1.0)
-    return seconds if 0 < seconds < 1e6 else None
 
 
 # --- files to mappings
@@ -193,6 +225,9 @@ def _mappings(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Ma
             file = cast("IO[bytes]", opened)
             first = next((line.lstrip() for line in _lines(file) if line.strip()), b"")
             file.seek(0)
+            if b"\0" in first or first[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+                hint = "save it as UTF-8, as  iconv -f UTF-16 -t UTF-8 LOG > log.csv"
+                raise ForeignFileError(str(path), "it is no text in UTF-8: its first line has NUL bytes", hint)
             if first[:1] == b"[":
                 raise ForeignFileError(str(path), "it is one JSON list", "write a JSON object per line:  jq -c '.[]'")
             if first[:1] == b"{":
@@ -269,6 +304,7 @@ _LOGGED = re.compile(rb"(?:\(\w+ pid=\d+\) )?(?:DEBUG|INFO|WARNING|ERROR)[: ]")
 _VLLM = re.compile(rb"(?:Received r|R)equest (\S{1,100})(?: details)?: .*prompt_token_ids: \[([\d, ]*)\]")
 _ANSWERED = re.compile(rb"Generated response (\S{1,100}) .*output_token_ids: \[([\d, ]*)\]")
 _STAMP = re.compile(rb"\d\d-\d\d \d\d:\d\d:\d\d")
+_YEAR = 366 * 86_400.0
 _OPEN = 100_000
 """Requests of vLLM's log that may wait for their answers; of more the oldest are given up."""
 
@@ -278,13 +314,19 @@ def _vllm_log(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
     with --enable-log-requests and --enable-log-outputs: they are counted, not read.
     """
     waiting: dict[bytes, tuple[int, float | None]] = {}
+    latest, years = 0.0, 0.0
     for line in _lines(file):
-        if (asked := _VLLM.search(line)) is not None:
-            waiting[asked[1]] = _listed_tokens(asked[2]), _stamp(line)
+        asked, answer = _VLLM.search(line), _ANSWERED.search(line)
+        at = _stamp(line) if asked or answer else None
+        if at is not None:
+            years += _YEAR if at + years < latest - _YEAR / 2 else 0.0  # stamps name no year
+            at = latest = at + years
+        if asked is not None:
+            waiting[asked[1]] = _listed_tokens(asked[2]), at
             if len(waiting) > _OPEN:
                 del waiting[next(iter(waiting))]
-        elif (answer := _ANSWERED.search(line)) is not None and (begun := waiting.pop(answer[1], None)) is not None:
-            times = {"start_time": begun[1], "end_time": _stamp(line)}
+        elif answer is not None and (begun := waiting.pop(answer[1], None)) is not None:
+            times = {"start_time": begun[1], "end_time": at}
             yield {"prompt_tokens": begun[0], "completion_tokens": _listed_tokens(answer[2]), **times}
 
 

@@ -9,7 +9,9 @@ import math
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import pairwise
 
 import numpy as np
 import yaml
@@ -32,6 +34,8 @@ from frontier.extras.workload.observed import (
     percentile_figures,
     representative,
 )
+from frontier.extras.workload.server_metrics import in_flight
+from frontier.extras.workload.time_units import Floats
 
 MOST_KEPT = 100_000
 """Requests of the sample: their p99 is then known within 1 % of the rank, in 40 MB."""
@@ -43,17 +47,25 @@ MOST_HOURS = 1_000
 """Hours whose seconds are counted one by one (14 MB): the busiest, and the latest."""
 _HASHES = 2**64
 _HOUR = 3_600
+_PART = 300
+"""Seconds by which the busiest hour may begin, and of the blocks of its interval."""
+_PARTS = _HOUR // _PART
+_FEWEST = 8
+"""Blocks of a log that is shorter than an hour, at the least."""
 _MOST_BLOCKS = 500_000
 """Names of blocks that are remembered to find them again: about 50 MB."""
+COARSE = 0.1
+"""Seconds of a clock's step that are worth a word."""
 STEP_BACK = 60.0
 """Seconds that rows may be out of order without a word: a log is written when requests end."""
 
 
 class ArrivalCounts:
-    """Arrivals by the hour and, in those that may be the busiest, by the second."""
+    """Arrivals by the hour, by five minutes, and by the second in hours that may be the busiest."""
 
     def __init__(self) -> None:
         self.hours: Counter[int] = Counter()
+        self.parts: dict[int, array[int]] = {}
         self.seconds: dict[int, array[int]] = {}
         self.first, self.last = float("inf"), float("-inf")
         self.backwards, self.longest_back = 0, 0.0
@@ -62,14 +74,17 @@ class ArrivalCounts:
     def add(self, time: float) -> None:
         """An arrival."""
         hour = int(time // _HOUR)
+        second = int(time - hour * _HOUR)
         if (counts := self.seconds.get(hour)) is None and not self.hours[hour]:
             counts = self.seconds[hour] = array("I", bytes(4 * _HOUR))
+            self.parts[hour] = array("I", bytes(4 * _PARTS))
             if len(self.seconds) > MOST_HOURS:
-                for quiet in sorted(self.seconds, key=lambda h: (h == hour, self.hours[h]))[: MOST_HOURS // 2]:
+                for quiet in sorted(self.seconds, key=lambda h: (h == hour, self._at_most(h)))[: MOST_HOURS // 2]:
                     del self.seconds[quiet]
         self.hours[hour] += 1
+        self.parts[hour][second // _PART] += 1
         if counts is not None:
-            counts[int(time - hour * _HOUR)] += 1
+            counts[second] += 1
         self.first, self.last = min(self.first, time), max(self.last, time)
         self._equal += time == self._latest
         if time > self._latest:
@@ -79,27 +94,50 @@ class ArrivalCounts:
             self.longest_back = max(self.longest_back, self._latest - time)
         self._latest = time
 
+    def _at_most(self, hour: int) -> int:
+        """What an hour that begins or ends in this one has at the most."""
+        before, own, after = (self.hours.get(each, 0) for each in (hour - 1, hour, hour + 1))
+        return own + max(before, after)
+
     def facts(self) -> ArrivalFacts | None:
-        """The rates, of the busiest hour where the log is longer than one and a half; None without
+        """The rates, of the busiest hour where the log is long enough for one; None without
         times.
         """
         total, span = sum(self.hours.values()), self.last - self.first
         if total < 2 or span <= 0:
             return None
-        begun, end, busiest, when = (
-            int(self.first),
-            int(self.last) + 1,
-            total / span,
-            f"all {format_elapsed(span)} of it",
-        )
-        if span > 1.5 * _HOUR:
-            hour = max(self.hours, key=lambda each: self.hours[each])
-            begun, end, busiest = hour * _HOUR, (hour + 1) * _HOUR, self.hours[hour] / _HOUR
-            when = f"the hour from {named_time(begun)}"
-        hours = range(begun // _HOUR, -(-end // _HOUR))
+        begun, end = self.busiest()
+        part = self.is_part
+        busiest = self.arrived(begun) / _HOUR if part else total / span
+        when = f"the hour from {named_time(begun)}" if part else f"all {format_elapsed(span)} of it"
+        first, last = int(begun), int(end) + (not part)
+        hours = range(first // _HOUR, -(-last // _HOUR))
         counts = np.concatenate([self.seconds.get(each, np.zeros(_HOUR)) for each in hours])
-        dispersion = self._seen_bursts(counts[begun - hours[0] * _HOUR : end - hours[0] * _HOUR])
+        dispersion = self._seen_bursts(counts[first - hours[0] * _HOUR : last - hours[0] * _HOUR])
         return ArrivalFacts(total / span, busiest, when, dispersion)
+
+    @property
+    def is_part(self) -> bool:
+        """Whether the busiest hour is a part of the log: a whole hour of five minutes is in it."""
+        return self.last - self.first > _HOUR + 2 * _PART
+
+    def busiest(self) -> tuple[float, float]:
+        """Between when requests arrived most: an hour, which begins at any five minutes, or all of
+        a log that is too short for one.
+        """
+        if not self.is_part:
+            return self.first, self.last
+        most = max(self.hours.values())
+        hours = [hour for hour in sorted(self.parts) if self._at_most(hour) >= most]
+        places = (hour * _HOUR + part * _PART for hour in hours for part in range(_PARTS))
+        begun = max(places, key=self.arrived)
+        return float(begun), float(begun + _HOUR)
+
+    def arrived(self, begun: float) -> int:
+        """How many requests arrived in the hour from then on."""
+        hour, part = divmod(int(begun) // _PART, _PARTS)
+        empty = array("I")
+        return sum(self.parts.get(hour, empty)[part:]) + sum(self.parts.get(hour + 1, empty)[:part])
 
     def _seen_bursts(self, counts: np.ndarray) -> dict[int, float]:
         """The index of dispersion, without windows that a clock coarser than the arrivals made."""
@@ -226,13 +264,20 @@ def summary(
     kept = sample.rows
     if not kept:
         raise MeasurementError(f"{source} holds no request with two lengths", "name a log of another time")
+    read_as = kept[0].read_as
+    steps = read_as.ttft_step, read_as.e2e_step
     paces = [
-        (row.e2e - row.ttft) / (row.osl - 1)
+        ((row.e2e - row.ttft) / (row.osl - 1), sum(steps) / (row.osl - 1))
         for row in kept
         if row.ttft is not None and row.e2e is not None and row.osl > 1 and row.e2e >= row.ttft
     ]
     classes, cut = _classes(kept, kinds, context, 0.0 if reuse.full else None)
     arrivals = counts.facts()
+    first, ends = ([t for row in kept if (t := getattr(row, what)) is not None] for what in ("ttft", "e2e"))
+    if arrivals is not None and read_as.doubted and ends and np.median(ends) > counts.last - counts.first:
+        took, span = format_elapsed(float(np.median(ends))), format_elapsed(counts.last - counts.first)
+        hint = f"name their unit, as  --columns latency={read_as.doubted}:ms,  or with :s where they are seconds"
+        raise UsageError(f"{read_as.doubted}: as seconds, requests take {took} in a log of {span}", hint)
     return Workload(
         source,
         sample.seen,
@@ -241,10 +286,10 @@ def summary(
         joint=True,
         cached=cached / cached_of if cached_of else reuse.share,
         arrivals=arrivals,
-        running=_running(kept, arrivals),
-        figures=percentile_figures("ttft", [row.ttft for row in kept if row.ttft is not None])
-        | percentile_figures("tpot", paces)
-        | percentile_figures("e2e", [row.e2e for row in kept if row.e2e is not None]),
+        running=None if arrivals is None else _running(kept, counts),
+        figures=percentile_figures("ttft", first, steps[:1] * len(first))
+        | percentile_figures("tpot", [pace for pace, _ in paces], [step for _, step in paces])
+        | percentile_figures("e2e", ends, steps[1:] * len(ends)),
         context=context,
         notes=tuple(_notes(sample, kept, failed, cut, counts)),
     ), kept
@@ -266,17 +311,50 @@ def _notes(sample: Sample, kept: Sequence[LogRow], failed: int, cut: float, coun
             f"Its clock runs backwards {times}, by up to {format_elapsed(counts.longest_back)}: "
             "an hour that it ran through twice has the requests of both."
         )
+    yield from kept[0].read_as.notes
+    for what, step in (("TTFT", kept[0].read_as.ttft_step), ("E2E", kept[0].read_as.e2e_step)):
+        if step >= COARSE:
+            yield f"The clock of its {what} counts in steps of {format_elapsed(step)}: intervals contain one more."
     if cut:
         yield f"{format_share(cut)} of the requests are longer than the context, and are cut to it."
 
 
-def _running(kept: Sequence[LogRow], arrivals: ArrivalFacts | None) -> Figure | None:
-    """The requests in flight by Little's law, in the busiest part; None without their times."""
-    times = np.asarray([row.e2e for row in kept if row.e2e is not None])
-    if arrivals is None or len(times) < 2:
+def _running(kept: Sequence[LogRow], counts: ArrivalCounts) -> Figure | None:
+    """The requests in flight in the busiest part of a log: the time that each was in flight there
+    over its length, with the interval of blocks of five minutes. None without their times.
+
+    What ended after a log of less than an hour is counted at its beginning, in place of the
+    requests that had begun before it. A sample, and rows without an E2E, are scaled to all that
+    arrived.
+    """
+    timed = [(row.time, row.e2e) for row in kept if row.time is not None and row.e2e is not None]
+    if len(timed) < 2:
         return None
-    mean, error = (arrivals.busiest * float(x) for x in (times.mean(), 1.96 * times.std() / len(times) ** 0.5))
-    return Figure(mean, max(0.0, mean - error), mean + error, len(times))
+    begun, took = np.asarray(timed).T
+    start, end = counts.busiest()
+    length = end - start
+    edges = np.linspace(start, end, 1 + (_PARTS if counts.is_part else max(_FEWEST, round(length / _PART))))
+    whole = np.zeros(len(took)) if counts.is_part else took // length
+    left = took - whole * length
+    passed = _passed(begun, left, edges)
+    if not counts.is_part:
+        passed = passed + _passed(begun - length, left, edges) + whole.sum() * np.diff(edges)
+    there = int(((begun >= start) & (begun < end)).sum()) if counts.is_part else len(timed)
+    arrived = counts.arrived(start) if counts.is_part else sum(counts.hours.values())
+    scale = arrived / there if there else 0.0
+    figure = in_flight(passed * scale, np.diff(edges))
+    off = kept[0].read_as.e2e_step * arrived / length
+    if figure is None or figure.low is None or figure.high is None:
+        return figure
+    return replace(figure, low=max(0.0, figure.low - off), high=figure.high + off)
+
+
+def _passed(begun: Floats, took: Floats, edges: Floats) -> Floats:
+    """The seconds that all requests were in flight in each block."""
+    parts = (
+        np.clip(np.minimum(begun + took, high) - np.maximum(begun, low), 0, None).sum() for low, high in pairwise(edges)
+    )
+    return np.asarray(list(parts))
 
 
 def _classes(

@@ -75,7 +75,10 @@ class Workload:
 
     `cached` is the share of prompt tokens that came from a prefix cache, `running` the requests in
     flight, `figures` its latencies by their metrics' names. `servers` is over how many engines it
-    is counted. `replayed` and `sessions` are files that were written.
+    is counted. `replayed` and `sessions` are files that were written. `lower_bound` says that
+    requests are missing, as a counter began anew. Of counters `means` are those of TTFT and TPOT,
+    `bounds` those of the buckets of both lengths, and `edges` what these leave open: the highest
+    concurrency that keeps the limits, from and to, by how the lengths are paired.
     """
 
     source: str
@@ -94,6 +97,10 @@ class Workload:
     notes: tuple[str, ...] = ()
     replayed: str | None = None
     sessions: str | None = None
+    lower_bound: bool = False
+    means: Mapping[str, float] = field(default_factory=dict)
+    bounds: tuple[tuple[float, ...], ...] = ()
+    edges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     def mean(self, side: int) -> float:
         """The mean length of a side over all requests."""
@@ -138,14 +145,19 @@ def capped(pairs: Sequence[Pair], context: int | None) -> tuple[list[Pair], int]
     return cut, sum(a != b for a, b in zip(pairs, cut, strict=True))
 
 
-def percentile_figures(name: str, values: Sequence[float]) -> dict[str, Figure]:
+def percentile_figures(name: str, values: Sequence[float], steps: Sequence[float] = ()) -> dict[str, Figure]:
     """The p50 and p99 of values that were seen, by the metrics' names, with their intervals; none
-    without values.
+    without values. `steps` are those of the clock that made each, by which it may be shorter or
+    longer.
     """
     found = {}
-    x = np.sort(np.asarray(values, float))
+    x, off = np.asarray(values, float), np.asarray(steps or [0.0] * len(values))
+    x, shortest, longest = np.sort(x), np.sort(np.maximum(0.0, x - off)), np.sort(x + off)
     for p in (0.5, 0.99) if len(x) else ():
         lower, upper = lower_rank(p, len(x), len(x), 0.975), upper_rank(p, len(x), len(x), 0.975)
-        low, high = (None if rank is None else float(x[rank - 1]) for rank in (lower, upper))
-        found[f"p{p * 100:g}_{name}"] = Figure(quantile(x, p), low, high, len(x))
+        low = None if lower is None else float(shortest[lower - 1])
+        high = None if upper is None else float(longest[upper - 1])
+        # Below a step of its clock a value is anywhere in it.
+        value = quantile(x, p) or (quantile(shortest, p) + quantile(longest, p)) / 2
+        found[f"p{p * 100:g}_{name}"] = Figure(value, low, high, len(x))
     return found

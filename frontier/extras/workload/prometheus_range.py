@@ -18,6 +18,7 @@ from frontier.core.errors import MeasurementError
 from frontier.core.text import clean
 from frontier.core.units import format_elapsed
 from frontier.extras.workload.arrival_files import number_of
+from frontier.extras.workload.counter_watch import ANEW, as_lower_bound
 from frontier.extras.workload.dispersion import dispersion_of
 from frontier.extras.workload.log_summary import named_time
 from frontier.extras.workload.observed import ArrivalFacts, Figure, Workload
@@ -102,6 +103,12 @@ class Prometheus:
         values = [_number(each.get("value")) for each in await self.query("query", query=query, time=end)]
         return next((round(value) for value in values if value), 0)
 
+    async def resets(self, counter: str, start: float, end: float) -> int:
+        """How often a series of a counter fell between two times, at the most."""
+        query = f"max(resets({counter}{{{self._match}}}[{round(end - start)}s]))"
+        values = [_number(each.get("value")) for each in await self.query("query", query=query, time=end)]
+        return next((round(value) for value in values if value), 0)
+
     async def running(self, summed: str, start: float, end: float) -> Figure | None:
         """The requests in flight between two times, by a sum of the seconds that requests were in
         the server.
@@ -129,12 +136,18 @@ async def watched_in(url: str, seconds: float, match: str, api_key: str | None, 
             grown |= await prometheus.increase(name)
         counter, total = first_grown(grown, _REQUESTS)
         summed, _ = first_grown(grown, [f"{name}_sum" for name in HISTOGRAMS["e2e"]])
-        arrivals, running, engines = None, None, 0
+        arrivals, running, engines, resets = None, None, 0, 0
         if counter:
             arrivals, start, end = await prometheus.arrivals(counter, total)
             running = await prometheus.running(summed, start, end) if summed else None
             engines = await prometheus.engines(counter, start, end)
+            resets = await prometheus.resets(counter, start, end)
             seconds = total / arrivals.rate
+        if resets > 1:
+            what = f"{counter} fell {resets:,} times in the busiest hour: one address with several replicas was scraped"
+            raise MeasurementError(what, "let Prometheus scrape each replica, and name those series with  --match")
         where = client.target.secrets.redact(url)
-        workload = workload_of(where, grown, seconds, context, arrivals=arrivals, running=running)
+        notes = [ANEW] if resets else []
+        workload = workload_of(where, grown, seconds, context, arrivals=arrivals, running=running, notes=notes)
+        workload = as_lower_bound(workload) if resets else workload
         return replace(workload, servers=engines or workload.servers)

@@ -4,11 +4,12 @@ requests, and what their increases over a time come to."""
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
 from frontier.client.ask.evidence import series_of
-from frontier.client.ask.facts import Key, Samples
+from frontier.client.ask.facts import START, Key, Samples
 from frontier.core.errors import MeasurementError
 from frontier.core.intervals import batch_means
 from frontier.core.shapes import MAX_TOKENS
@@ -60,7 +61,7 @@ SERIES = (
     *(name for names in COUNTERS.values() for name in names),
 )
 """Everything whose increase is looked at."""
-WANTED = series_of(SERIES)
+WANTED = series_of((*SERIES, START))
 ENGINES = re.compile(rb"^(?:# TYPE )?(vllm|sglang|trtllm|tgi)[:_]", re.MULTILINE)
 """A metric of an engine: one that has had no request yet has no histograms."""
 MOST_LINES = 20_000
@@ -70,13 +71,48 @@ UNKNOWN_TAIL = 0.01
 
 
 @dataclass(slots=True)
-class Increases:
-    """What counters grew by between successive readings. One that fell began anew, and what it has
-    is what it grew by.
+class _Address:
+    """What the counters of one address did: the readings at which they fell, how many requests they
+    had counted at each, and when the process that answered was started.
     """
 
+    falls: int = 0
+    totals: list[float] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
+    several: bool = False
+
+    def add(self, total: float, fell: bool, start: float | None, since: float | None) -> bool:
+        """A reading; whether its counters began anew since the one before."""
+        latest = self.starts[-1] if self.starts else start
+        other = start is not None and start != latest
+        if start is not None and latest is not None and other:
+            # A process that had been there before the one that answered last, or before the watch.
+            self.several |= start < latest or (since is not None and start < since - _SKEW)
+        if start is not None and (other or not self.starts):
+            self.starts.append(start)
+        if fell and not other:
+            self.falls += 1
+            self.several |= self.falls > 1 or self._came_back(total)
+        self.totals.append(total)
+        return fell or other
+
+    def _came_back(self, total: float) -> bool:
+        """Whether counters that fell have a value again from which they had risen at once."""
+        half = (self.totals[-1] - total) / 2
+        return any(0 < low <= total and high - low >= half > 0 for low, high in pairwise(self.totals))
+
+
+@dataclass(slots=True)
+class Increases:
+    """What counters grew by between successive readings. At an address whose counters fell they
+    began anew, and what was counted around that is not known. `since` is when the watch began (unix
+    time).
+    """
+
+    since: float | None = None
     grown: dict[Key, float] = field(default_factory=dict)
     restarted: bool = False
+    _addresses: dict[int, _Address] = field(default_factory=dict)
     _before: Samples | None = None
 
     def add(self, samples: Samples) -> tuple[float, float]:
@@ -85,18 +121,41 @@ class Increases:
         """
         came, spent, before = 0.0, 0.0, samples if self._before is None else self._before
         self._before = {**before, **samples}  # a page without them, of a proxy, says nothing of a counter
+        starts = {_address(key): value for key, value in samples.items() if key[0] == START}
+        counters = {key: value for key, value in samples.items() if key[0] != START}
         # A sum of times tells no restart: one time taken by two clocks may be negative.
-        fell = any(value < before.get(key, 0.0) for key, value in samples.items() if not key[0].endswith("_sum"))
-        self.restarted = self.restarted or fell
-        for key, value in samples.items():
-            step = value - before.get(key, 0.0)
-            step = value if fell and step < 0 else step
+        fell = {
+            _address(key)
+            for key, value in counters.items()
+            if value < before.get(key, 0.0) and not key[0].endswith("_sum")
+        }
+        totals: dict[int, float] = {}
+        for key, value in counters.items():
+            totals[_address(key)] = totals.get(_address(key), 0.0) + value * key[0].endswith("_count")
+        known = {at: self._addresses.setdefault(at, _Address()) for at in totals}
+        anew = {at for at, each in known.items() if each.add(totals[at], at in fell, starts.get(at), self.since)}
+        self.restarted = self.restarted or bool(anew)
+        for key, value in counters.items():
+            step = 0.0 if _address(key) in anew else value - before.get(key, 0.0)
             self.grown[key] = self.grown.get(key, 0.0) + step
             came += step if key[0] in _ARRIVALS else 0.0
             spent += step if key[0] in _SPENT else 0.0
         return came, spent
 
+    @property
+    def several(self) -> int | None:
+        """The place of an address behind which several replicas answer; None where none is."""
+        return next((at for at, each in self._addresses.items() if each.several), None)
 
+
+def _address(key: Key) -> int:
+    """The place of the address that a series was read from."""
+    label, place = key[1][0] if key[1] else ("", "")
+    return int(place) if label == "metrics_url" and place.isdecimal() else 0
+
+
+_SKEW = 60.0
+"""Seconds that the clocks of a server and of this machine may differ."""
 _ARRIVALS = frozenset(f"{name}_count" for name in (*HISTOGRAMS["ttft"], "tgi_request_input_length"))
 """What counts requests as soon as anything of them is seen."""
 _SPENT = frozenset(f"{name}_sum" for name in HISTOGRAMS["e2e"])
@@ -152,6 +211,7 @@ def workload_of(
     if len(models) > 1:
         said.append(f"Several models are counted together: {', '.join(models[:5])}.")
     latencies = [what for what in ("ttft", "tpot" if found["tpot"] else "itl", "e2e") if found[what]]
+    means_of = [(what, joined(found[what])[0]) for what in latencies if what != "e2e"]
     return Workload(
         source,
         round(requests),
@@ -161,6 +221,8 @@ def workload_of(
         cached=_cached(grown),
         arrivals=arrivals,
         running=running,
+        means={"ttft" if what == "ttft" else "tpot": h.total / h.count for what, h in means_of},
+        bounds=tuple(joined(found[side])[0].bounds if found[side] else () for side in ("input", "output")),
         figures={name: f for what in latencies for name, f in bucket_figures(what, joined(found[what])[0]).items()},
         servers=max(1, *(len(series) for series in found.values())),
         model=models[0] if len(models) == 1 else None,
