@@ -264,20 +264,9 @@ def summary(
     kept = sample.rows
     if not kept:
         raise MeasurementError(f"{source} holds no request with two lengths", "name a log of another time")
-    read_as = kept[0].read_as
-    steps = read_as.ttft_step, read_as.e2e_step
-    paces = [
-        ((row.e2e - row.ttft) / (row.osl - 1), sum(steps) / (row.osl - 1))
-        for row in kept
-        if row.ttft is not None and row.e2e is not None and row.osl > 1 and row.e2e >= row.ttft
-    ]
     classes, cut = _classes(kept, kinds, context, 0.0 if reuse.full else None)
     arrivals = counts.facts()
-    first, ends = ([t for row in kept if (t := getattr(row, what)) is not None] for what in ("ttft", "e2e"))
-    if arrivals is not None and read_as.doubted and ends and np.median(ends) > counts.last - counts.first:
-        took, span = format_elapsed(float(np.median(ends))), format_elapsed(counts.last - counts.first)
-        hint = f"name their unit, as  --columns latency={read_as.doubted}:ms,  or with :s where they are seconds"
-        raise UsageError(f"{read_as.doubted}: as seconds, requests take {took} in a log of {span}", hint)
+    _require_a_unit(kept, counts)
     return Workload(
         source,
         sample.seen,
@@ -287,12 +276,36 @@ def summary(
         cached=cached / cached_of if cached_of else reuse.share,
         arrivals=arrivals,
         running=None if arrivals is None else _running(kept, counts),
-        figures=percentile_figures("ttft", first, steps[:1] * len(first))
-        | percentile_figures("tpot", [pace for pace, _ in paces], [step for _, step in paces])
-        | percentile_figures("e2e", ends, steps[1:] * len(ends)),
+        figures=_figures(kept),
         context=context,
         notes=tuple(_notes(sample, kept, failed, cut, counts)),
     ), kept
+
+
+def _require_a_unit(kept: Sequence[LogRow], counts: ArrivalCounts) -> None:
+    """UsageError where requests whose latency may be in another unit are longer than the log."""
+    column, span = kept[0].read_as.doubted, counts.last - counts.first
+    ends = [row.e2e for row in kept if row.e2e is not None]
+    if column is not None and ends and span >= 0 and (took := float(np.median(ends))) > span:
+        hint = f"name their unit, as  --columns latency={column}:ms,  or with :s where they are seconds"
+        what = f"{column}: as seconds, requests take {format_elapsed(took)} in a log of {format_elapsed(span)}"
+        raise UsageError(what, hint)
+
+
+def _figures(kept: Sequence[LogRow]) -> dict[str, Figure]:
+    """The percentiles of TTFT, TPOT and E2E, with the steps of their clocks."""
+    first, last = kept[0].read_as.ttft_step, kept[0].read_as.e2e_step
+    ttft, e2e = ([x for row in kept if (x := getattr(row, what)) is not None] for what in ("ttft", "e2e"))
+    paces = [
+        ((row.e2e - row.ttft) / (row.osl - 1), (first + last) / (row.osl - 1))
+        for row in kept
+        if row.ttft is not None and row.e2e is not None and row.osl > 1 and row.e2e >= row.ttft
+    ]
+    return {
+        **percentile_figures("ttft", ttft, [first] * len(ttft)),
+        **percentile_figures("tpot", [pace for pace, _ in paces], [step for _, step in paces]),
+        **percentile_figures("e2e", e2e, [last] * len(e2e)),
+    }
 
 
 def _notes(sample: Sample, kept: Sequence[LogRow], failed: int, cut: float, counts: ArrivalCounts) -> Iterator[str]:
