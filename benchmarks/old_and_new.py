@@ -3,9 +3,9 @@
 usage: python -m benchmarks.old_and_new OLD [NEW] [--pairs 15] [--only WORD]
 
 OLD and NEW are checkouts (`git worktree add ../old v1.0.0`; NEW is this one unless named). Both run
-with this interpreter. Each quantity is measured once to warm up, then in pairs, old and new by turns.
-The table shows the median of the ratios with its distribution-free 95 % interval (of 15 pairs the
-4th and the 12th). Above 1 the new one is slower.
+with this interpreter. Each quantity is measured once to warm up, then in pairs, old and new in
+turn. The table shows the median of the ratios with its distribution-free 95 % interval (of 15 pairs
+the 4th and the 12th). Above 1 the new one is slower.
 """
 
 import argparse

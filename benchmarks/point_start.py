@@ -76,8 +76,8 @@ def part(clock: Clock, start: float, end: float) -> tuple[float, float]:
 
 
 def between_points(url: str, folder: Path, environment: dict[str, str]) -> list[float]:
-    """Processor seconds between the trials of a sweep of MANY settings, but for the first pair: what
-    is imported late is paid once.
+    """Processor seconds between the trials of a sweep of MANY settings; the first pair is left out,
+    as what is imported late is paid once.
     """
     clock = swept(folder, SWEEP.format(url=url, concurrency=MANY), environment)
     loads = loads_of(RunDirectory.read(folder / "run"))
