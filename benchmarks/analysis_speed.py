@@ -15,6 +15,7 @@ import argparse
 import random
 import resource
 import shutil
+import statistics
 import subprocess
 import sys
 import time
@@ -48,6 +49,13 @@ from pathlib import Path
 from frontier.store.run_dir import RunDirectory
 run = RunDirectory.read(Path(sys.argv[1]))
 print(sum(1 for key, evidence in run.evidences().items() for _ in run.records(key, evidence)))
+"""
+SPAWN = """\
+import os, resource, sys
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # an installed package is compiled once
+code = os.spawnv(os.P_WAIT, sys.argv[1], sys.argv[1:])
+used = resource.getrusage(resource.RUSAGE_CHILDREN)
+print(code, used.ru_utime + used.ru_stime, used.ru_maxrss, file=sys.stderr)
 """
 RATIO, MOST_MB = 1.5, 500
 
@@ -107,24 +115,36 @@ def make_run(path: Path, requests: int, tokens: int) -> None:
 
 def spent(*arguments: str) -> tuple[float, float]:
     """Processor seconds of one call of the interpreter, and the most memory it had, in MB."""
-    code = "import os, resource, sys; os.spawnv(os.P_WAIT, sys.executable, [sys.executable, *sys.argv[1:]]); "
-    code += "used = resource.getrusage(resource.RUSAGE_CHILDREN); "
-    code += "print(used.ru_utime + used.ru_stime, used.ru_maxrss, file=sys.stderr)"
-    command = [sys.executable, "-c", code, *arguments]
+    command = [sys.executable, "-c", SPAWN, sys.executable, *arguments]
     done = subprocess.run(command, text=True, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
-    seconds, peak = map(float, done.stderr.splitlines()[-1].split())
-    return seconds, peak * (1 if sys.platform == "darwin" else 1024) / 1e6
+    code, seconds, peak = done.stderr.splitlines()[-1].split()
+    if int(code) not in {0, 3, 4}:
+        sys.exit(f"{' '.join(arguments)} failed: {done.stderr[-500:]}")
+    return float(seconds), float(peak) * (1 if sys.platform == "darwin" else 1024) / 1e6
 
 
 def look_cold(path: Path) -> None:
-    """Print what each command takes without `derived/`, beside reading the records alone."""
-    reading, peak = min(spent("-c", READING, str(path)) for _ in range(3))
-    print(f"{'the records alone':20} {reading:6.1f} s {peak:6.0f} MB")
-    for command, *rest in (("show",), ("solve",), ("report", "-o", f"{path}.html")):
-        shutil.rmtree(path / "derived", ignore_errors=True)
-        seconds, peak = spent("-m", "frontier", command, str(path), *rest)
-        ratios = f"{seconds / reading:.2f} of {RATIO}, {peak / MOST_MB:.2f} of {MOST_MB} MB"
-        print(f"{command:20} {seconds:6.1f} s {peak:6.0f} MB   ratio {ratios}", flush=True)
+    """Print what each command takes without `derived/`, and its ratio to reading the records alone:
+    the medians of three rounds.
+    """
+    page = str(path.with_suffix(".html"))
+    commands = {
+        "the records alone": ("-c", READING, str(path)),
+        "show": ("-m", "frontier", "show", str(path)),
+        "solve": ("-m", "frontier", "solve", str(path)),
+        "report": ("-m", "frontier", "report", str(path), "-o", page),
+    }
+    rounds: list[dict[str, tuple[float, float]]] = []
+    for _ in range(3):
+        rounds.append({})
+        for name, arguments in commands.items():
+            shutil.rmtree(path / "derived", ignore_errors=True)
+            rounds[-1][name] = spent(*arguments)
+    for name in commands:
+        seconds, peak = (statistics.median(each[name][i] for each in rounds) for i in (0, 1))
+        ratio = statistics.median(each[name][0] / each["the records alone"][0] for each in rounds)
+        goals = f"ratio {ratio:.2f} of {RATIO}, memory {peak / MOST_MB:.2f} of {MOST_MB} MB"
+        print(f"{name:20} {seconds:6.1f} s {peak:6.0f} MB   {goals}")
 
 
 def main() -> None:

@@ -90,21 +90,22 @@ def interval(ratios: list[float]) -> tuple[float, float]:
     return ratios[max(left_out - 1, 0)], ratios[n - max(left_out, 1)]
 
 
-def quantities(url: str, runs: Path) -> dict[str, Callable[[Path], float]]:
-    """A measurement of a checkout per quantity, in processor seconds."""
+def quantities(url: str, runs: dict[Path, Path]) -> dict[str, Callable[[Path], float]]:
+    """A measurement of a checkout per quantity, in processor seconds. `runs` holds a folder with a
+    run for each checkout.
+    """
 
     def between(tree: Path) -> float:
         with tempfile.TemporaryDirectory() as folder:
             return statistics.median(between_points(url, Path(folder), in_tree(tree)))
 
     def look(*arguments: str) -> Callable[[Path], float]:
-        return lambda tree: spent(tree, runs / ("new" if tree == HERE else tree.name), *arguments)
+        return lambda tree: spent(tree, runs[tree], *arguments)
 
     def cold(*arguments: str) -> Callable[[Path], float]:
         def measure(tree: Path) -> float:
-            cwd = runs / ("new" if tree == HERE else tree.name)
-            shutil.rmtree(cwd / "run/derived", ignore_errors=True)
-            return spent(tree, cwd, *arguments)
+            shutil.rmtree(runs[tree] / "run/derived", ignore_errors=True)
+            return spent(tree, runs[tree], *arguments)
 
         return measure
 
@@ -129,15 +130,12 @@ def main() -> None:
     parser.add_argument("--only", default="", help="quantities with this in their name")
     options = parser.parse_args()
     old, new = options.old.resolve(), options.new.resolve()
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        SimulatorProcess(EngineSpec.from_mapping({"step_base": "4ms"})) as server,
-    ):
-        runs = Path(folder)
-        printed(old, EIGHT, str(runs / "made"))
-        for tree in (old, new):
-            name = "new" if tree == HERE else tree.name
-            shutil.copytree(runs / "made", runs / name / "run")
+    server = SimulatorProcess(EngineSpec.from_mapping({"step_base": "4ms"}))
+    with tempfile.TemporaryDirectory() as folder, server:
+        runs = {old: Path(folder) / "old", new: Path(folder) / "new"}
+        printed(old, EIGHT, f"{folder}/made")
+        for each in runs.values():
+            shutil.copytree(f"{folder}/made", each / "run")
         print(f"{'':30} {'old':>8} {'new':>8}  ratio [95 %]")
         for name, measure in quantities(server.url, runs).items():
             if options.only not in name:
