@@ -34,7 +34,7 @@ repeats: 1
 refine: 0
 warmup: 100ms
 """
-MANY = [1, 2, 3, 4, 5, 6, 7, 8]
+MANY = [1, 2, 3, 4, 5]
 BEFORE = ("start, imports, plan", "preflight, prompts calibrated", "until the first request")
 AFTER = ("last answer to trial stored", "trial stored to sweep finished", "table, answer, picture")
 
