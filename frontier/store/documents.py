@@ -148,11 +148,20 @@ class Node:
 
 def read_document(file: str, data: bytes) -> Document:
     """The parsed bytes of a file. ForeignFileError when they are damaged, or of no known form."""
+    return parsed(file, decoded(file, data))
+
+
+def decoded(file: str, data: bytes) -> str:
+    """The text of a file. Whoever lets go of `data` before `parsed` needs its memory only once."""
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         hint = "unpack it first if it is compressed, else save it as UTF-8"
         raise ForeignFileError(file, f"byte {error.start} is not UTF-8 text", hint) from None
+
+
+def parsed(file: str, text: str) -> Document:
+    """The parsed text of a file. ForeignFileError when it is of no known form."""
     first = text.lstrip()[:1]
     if not first:
         raise ForeignFileError(file, "the file is empty", "check that the benchmark finished")

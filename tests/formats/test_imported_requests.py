@@ -1,7 +1,9 @@
 """Files with every request: what becomes of them is what our own records would have become."""
 
+import itertools
 import json
 import math
+import random
 from dataclasses import replace
 from functools import cache
 
@@ -15,7 +17,7 @@ from frontier.core.trials import Outcome, Phase, Record, Trial
 from frontier.extras.importers import importing
 from frontier.extras.importers.assemble import assemble
 from frontier.extras.importers.imported_requests import concurrency_of, window_of
-from frontier.extras.importers.results import ImportedFile
+from frontier.extras.importers.results import ImportedFile, microseconds
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
 from frontier.store.documents import ForeignFileError
@@ -137,6 +139,34 @@ def test_a_gap_that_is_no_time_is_refused() -> None:
     with pytest.raises(ForeignFileError, match=r"itls\[3\] ") as raised:
         said(tree)
     assert_golden_row("messages", str(raised.value))
+
+
+@pytest.mark.parametrize(
+    "gaps",
+    [[0.1, None], [[0.1]], [0.1, math.nan, 0.2], [math.nan], [math.inf], [0.1, -1e-9], [1e6], [10**400], ["0.1"]],
+)
+def test_each_gap_of_a_trace_is_a_time(gaps: list[object]) -> None:
+    tree = vllm_detailed(requests()[:20], 2)
+    with pytest.raises(ForeignFileError, match=r"itls\[3\] "):
+        said(tree | {"itls": [gaps if i == 3 else each for i, each in enumerate(tree["itls"])]})
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-3])
+def test_gaps_are_whole_microseconds_that_add_up_to_theirs(scale: float) -> None:
+    rng = random.Random(3)
+    for n in (0, 1, 2, 300):
+        gaps = [rng.choice((0, 1, 0.0000005, rng.random(), 1e3 * rng.random())) for _ in range(n)]
+        stamps = [0, *(round(t * scale * 1e6) for t in itertools.accumulate(gaps))]
+        assert tuple(b - a for a, b in itertools.pairwise(stamps)) == microseconds(gaps, scale)
+
+
+def test_gaps_beyond_all_that_is_measured_are_refused() -> None:
+    lines = aiperf_lines(requests()[:40]).splitlines()
+    row = json.loads(lines[3])
+    row["metrics"]["inter_chunk_latency"] = {"value": [1e15] * 30, "unit": "sec"}
+    found = importing.read_results("p.jsonl", b"\n".join([*lines[:3], json.dumps(row).encode(), *lines[4:]]))
+    with pytest.raises(ForeignFileError, match="has impossible times"):
+        assemble([found])
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,7 @@ def _check_records(file: str, result: Result) -> None:
         first = r.sent if r.first is None else r.first
         last = first if r.last is None else r.last
         in_order = 0 <= r.sent <= first <= last <= LONGEST and r.sent <= r.end <= LONGEST
-        gaps = all(gap >= 0 for gap in r.gaps) and sum(r.gaps) <= LONGEST * 1e6
+        gaps = min(r.gaps, default=0) >= 0 and sum(r.gaps) <= LONGEST * 1e6
         tokens = all(0 <= n <= MAX_TOKENS for n in (r.prompt_tokens, r.completion_tokens) if n is not None)
         if not (in_order and gaps and tokens):
             what = "tokens" if in_order and gaps else "times"

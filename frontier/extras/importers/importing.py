@@ -30,7 +30,15 @@ from frontier.fields import Problem
 from frontier.fields import name as name_of
 from frontier.read_run import load
 from frontier.run import Run
-from frontier.store.documents import MOST_BYTES, Document, ForeignFileError, foreign_text, read_document
+from frontier.store.documents import (
+    MOST_BYTES,
+    Document,
+    ForeignFileError,
+    decoded,
+    foreign_text,
+    parsed,
+    read_document,
+)
 from frontier.store.files import read_given
 from frontier.store.run_dir import AnotherSweepError, RunDirectory
 
@@ -79,13 +87,18 @@ def read_results(file: str, data: bytes, name: str | None = None) -> ImportedFil
 
     ForeignFileError when it is of no known format, or not of the named one.
     """
-    document = read_document(file, data)
+    return _results(read_document(file, data), name)
+
+
+def _results(document: Document, name: str | None) -> ImportedFile:
     chosen = FORMATS[name] if name else next((f for f in FORMATS.values() if f.detect(document)), None)
     if chosen is None:
         keys = ", ".join(str(key)[:30] for key in list(document.top.tree)[:6])
         kind = {"json": "a JSON object", "table": "a table"}.get(document.kind, "lines")
         known = f"known: {', '.join(FORMATS)}; or a CSV with concurrency, isl, osl and metrics (docs/share.md)"
-        raise ForeignFileError(file, f"no result of a known tool ({kind} with {keys or 'nothing in it'})", known)
+        raise ForeignFileError(
+            document.file, f"no result of a known tool ({kind} with {keys or 'nothing in it'})", known
+        )
     return chosen.read(document)
 
 
@@ -107,15 +120,10 @@ def read_files(
         raise UsageError(error.what.replace("{key}", "--deployment"), error.hint) from None
     read: dict[str, ImportedFile] = {}  # by digest
     for file in map(str, files):
-        try:
-            data = read_given(Path(file), MOST_BYTES)
-        except OSError as error:
-            what = f"it cannot be read: {error.strerror}"
-            raise ForeignFileError(file, what, "name files, as  results/*.json") from None
-        digest = hashlib.sha256(data).hexdigest()
+        digest, document = _opened(file)
         if digest in read:
             raise ForeignFileError(file, f"the same file as {read[digest].file}", "name it once")
-        read[digest] = read_results(file, data, name)
+        read[digest] = _results(document, name)
     return Import(
         files=tuple(read.values()),
         assembled=assemble(list(read.values()), deployment=wanted, shape=asked),
@@ -127,6 +135,20 @@ def read_files(
             f"{name} {wanted} {asked.label if asked else None} {sorted(read)}".encode()
         ).hexdigest(),
     )
+
+
+def _opened(file: str) -> tuple[str, Document]:
+    """The digest of a file, and what is in it; its bytes and its text are not kept, as it may be
+    large.
+    """
+    try:
+        data = read_given(Path(file), MOST_BYTES)
+    except OSError as error:
+        what = f"it cannot be read: {error.strerror}"
+        raise ForeignFileError(file, what, "name files, as  results/*.json") from None
+    digest, text = hashlib.sha256(data).hexdigest(), decoded(file, data)
+    del data
+    return digest, parsed(file, text)
 
 
 def store(imported: Import, path: Path) -> None:

@@ -3,8 +3,9 @@ if known."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 from typing import NamedTuple
+
+import numpy as np
 
 from frontier.core.metrics import metric
 from frontier.core.points import Flag
@@ -27,6 +28,8 @@ LONGEST_NAME = 400
 """Characters that are read of the name of a model or deployment: as many as a config takes."""
 UNDER_RATE = 0.05
 """An open loop that achieved this much less than the rate it asked for did not make its load."""
+_MOST = 1e18
+"""Microseconds: beyond all that is imported, and an integer of numpy."""
 
 TokenLengths = tuple[float | None, float | None]
 """Input and output tokens, None where the file has none."""
@@ -130,8 +133,8 @@ def mean_lengths(records: Sequence[Record]) -> TokenLengths:
 
 def microseconds(gaps: Sequence[float], scale: float = 1.0) -> tuple[int, ...]:
     """Gaps of `scale` seconds as whole microseconds whose sum does not drift from theirs."""
-    stamps = [0, *(round(t * scale * 1e6) for t in accumulate(gaps))]
-    return tuple(b - a for a, b in pairwise(stamps))
+    stamps = np.rint(np.cumsum(gaps, dtype=np.float64) * scale * 1e6).clip(-_MOST, _MOST)
+    return tuple(np.diff(stamps, prepend=0.0).astype(np.int64).tolist())
 
 
 # --- load

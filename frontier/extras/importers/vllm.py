@@ -7,8 +7,10 @@ versions also when it was sent.
 """
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from frontier.core.trials import Outcome, Record
 from frontier.extras.importers.results import (
@@ -152,12 +154,23 @@ def _requests(node: Node) -> Sequence[Record]:
     first = min(starts)
     records = []
     for i in range(n):
-        gaps = itls[i] if isinstance(itls[i], list) else []
-        if not all(isinstance(gap, int | float) and 0 <= gap < 1e6 for gap in gaps):
+        # The file's own gaps are let go of as they are used: they are most of its memory, and the
+        # records take as much again.
+        gaps, itls[i] = itls[i] if isinstance(itls[i], list) else [], None
+        if not _are_times(gaps):
             raise node.error(f"itls[{i}] has an item that is not a time", INCOMPLETE)
         error = foreign_text(str(errors[i])[:2000], 200)
         records.append(_record(i, starts[i] - first, ttfts[i], gaps, int(inputs[i]), int(outputs[i]), error))
     return records
+
+
+def _are_times(gaps: Sequence[Any]) -> bool:
+    """Whether all of these items of a file are seconds, from 0 to less than a million."""
+    if not gaps:
+        return True
+    if not set(map(type, gaps)) <= {float, int, bool}:
+        return False
+    return bool(0 <= min(gaps) and max(gaps) < 1e6 and not math.isnan(sum(gaps)))
 
 
 def _record(
