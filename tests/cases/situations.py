@@ -1,0 +1,370 @@
+"""Servers as public bug reports describe them, each with the reports that it was built from."""
+
+import asyncio
+import base64
+import json
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tests.cases.http_server import Out
+from tests.cases.situation import Call, Refused, Situation, event
+
+# ---- chunks of several tokens
+
+
+@dataclass
+class Chunks(Situation):
+    """The first chunk has `first` tokens, each other `every`."""
+
+    reports = (
+        "ai-dynamo/aiperf #1279",
+        "modelscope/evalscope #721",
+        "modelscope/evalscope #585",
+        "vllm-project/vllm #42661",
+        "vllm-project/vllm #28183",
+    )
+    first: int = 1
+    every: int = 1
+
+    def sizes(self, call: Call) -> Sequence[int]:
+        sizes, left = [], call.true.asked
+        while left > 0:
+            sizes.append(min(left, self.every if sizes else self.first))
+            left -= sizes[-1]
+        return sizes
+
+
+class OneChunk(Situation):
+    """The whole answer is held back and comes in one chunk: replayed streams, guardrails."""
+
+    reports = (
+        "BerriAI/litellm #30208",
+        "BerriAI/litellm #38722",
+        "BerriAI/litellm #26102",
+        "BerriAI/litellm #38926",
+        "nicedreamzapp/claude-code-local #39",
+    )
+
+    def sizes(self, call: Call) -> Sequence[int]:
+        return [call.true.asked]
+
+
+@dataclass
+class Speculative(Chunks):
+    """Drafts are accepted on random tokens: steps of five tokens, counted."""
+
+    reports = ("ai-dynamo/dynamo #12918", "kekzl/imp #1460")
+    every: int = 5
+
+    def counters(self) -> list[str]:
+        drafts = self.generated // 5
+        return [
+            *super().counters(),
+            f"vllm:spec_decode_num_drafts_total {drafts}",
+            f"vllm:spec_decode_num_draft_tokens_total {drafts * 5}",
+            f"vllm:spec_decode_num_accepted_tokens_total {drafts * 4}",
+        ]
+
+
+class Merged(Situation):
+    """Usage is right; in some answers a busy event loop merges tokens, so that 64 come in 56 to 60 chunks."""
+
+    reports = ("vllm-project/vllm, 0.32.0 on a CPU",)
+
+    def sizes(self, call: Call) -> Sequence[int]:
+        n, merged = call.true.asked, call.luck.randint(2, 4) if call.luck.random() < 0.1 else 0
+        return [1] * n if n < 16 else [1] + [2] * merged * 2 + [1] * (n - 1 - 4 * merged)
+
+    def text(self, call: Call, chunk: int, tokens: int) -> str:
+        return "".join(" " + "w" * call.luck.randint(3, 8) for _ in range(tokens))
+
+
+# ---- counts
+
+
+@dataclass
+class Reasoning(Situation):
+    """`think` tokens of each answer are reasoning. `counted` inside completion_tokens, beside it (total = prompt
+    + completion + reasoning), by a proxy that counts visible text alone (`visible`), or without a total (`unsaid`).
+    """
+
+    reports = (
+        "ARahim3/mlx-dspark #37",
+        "router-for-me/CLIProxyAPI #5733",
+        "vercel/ai #12425",
+        "UKGovernmentBEIS/inspect_ai #5528",
+    )
+    think: int = 24
+    counted: str = "inside"
+
+    def field_of(self, call: Call, chunk: int) -> str:
+        return "reasoning_content" if 0 <= chunk < self.think else "content"
+
+    def usage(self, call: Call) -> dict[str, Any]:
+        usage, out = super().usage(call), call.true.tokens
+        think = min(out, self.think)
+        usage["completion_tokens_details"] = {"reasoning_tokens": think}
+        if self.counted != "inside":
+            usage["completion_tokens"] = out - think
+        if self.counted == "unsaid":
+            del usage["total_tokens"]
+        if self.counted == "visible":
+            usage["total_tokens"] = call.true.prompt + out - think
+        return usage
+
+
+# ---- series of metrics
+
+
+@dataclass
+class SameNumber(Situation):
+    """Gauges that are one number, written several times: by each rank (`ranks`), as a total beside one series a
+    priority (`priority`), or by two exporters that a proxy joins (`twice`).
+    """
+
+    reports = ("sgl-project/sglang #31896", "sgl-project/sglang #29372", "kubernetes-sigs/inference-perf #600")
+    dialect: str = "sglang"
+    how: str = "ranks"
+    prefix: str = "sglang:"
+
+    def gauges(self) -> list[str]:
+        if self.how == "ranks":
+            labels = [f'engine_type="unified",model_name="m",tp_rank="{i}",pp_rank="0"' for i in range(8)]
+        elif self.how == "priority":
+            labels = ['model_name="m",priority=""', 'model_name="m",priority="0"']
+        elif self.how == "twice":
+            labels = ['model_name="m",exporter="a"', 'model_name="m",exporter="b"']
+        else:
+            labels = ['model_name="m"']
+        values = {"num_running_reqs": self.running, "num_queue_reqs": self.inside - self.running}
+        return [f"{self.prefix}{name}{{{label}}} {value}" for name, value in values.items() for label in labels]
+
+    def counters(self) -> list[str]:
+        return [line.replace("sglang:", self.prefix) for line in super().counters()]
+
+
+@dataclass
+class Ranks(Situation):
+    """Four ranks of data parallelism, whose gauges add up."""
+
+    reports = ("vllm-project/vllm #36748",)
+
+    def gauges(self) -> list[str]:
+        lines = []
+        for rank in range(4):
+            running = self.running // 4 + (rank < self.running % 4)
+            waiting = self.inside - self.running if rank == 0 else 0
+            lines.append(f'vllm:num_requests_running{{engine="{rank}",model_name="m"}} {running}')
+            lines.append(f'vllm:num_requests_waiting{{engine="{rank}",model_name="m"}} {waiting}')
+        return lines
+
+
+@dataclass
+class ReplicasByTurns(Situation):
+    """One address of metrics behind which two replicas stand; each serves ten requests a second."""
+
+    reports = ("BerriAI/litellm #10595", "huggingface/inference-benchmarker #14")
+
+    async def metrics(self, out: Out) -> None:
+        self.scrapes += 1
+        replica = self.scrapes % 2
+        finished = (1_000, 90_000)[replica] + 10 * (time.time() - self.boot - 1000)
+        lines = [f"process_start_time_seconds {self.boot - 500 * replica:.0f}"]
+        for name, each in (("request_success_total", 1), ("prompt_tokens_total", 100), ("generation_tokens_total", 50)):
+            lines.append(f'vllm:{name}{{engine="0",model_name="m"}} {finished * each:.0f}')
+        lines += [f'vllm:num_requests_{what}{{engine="0",model_name="m"}} 3' for what in ("running", "waiting")]
+        await out.whole(200, "\n".join(lines) + "\n", "text/plain; version=0.0.4")
+
+
+@dataclass
+class SlowScrape(Situation):
+    """Writing the page of metrics holds the loop that also writes the streams."""
+
+    reports = ("ROCm/ATOM #2186", "ggml-org/llama.cpp #29104")
+    seconds: float = 0.12
+
+    async def metrics(self, out: Out) -> None:
+        time.sleep(self.seconds)  # noqa: ASYNC251 - that is the fault
+        await super().metrics(out)
+
+
+# ---- names
+
+
+@dataclass
+class TwoNames(Situation):
+    """One server whose events carry an alias and a provider's name: in each answer the first event the one, the others
+    the other (`chunk`), the last ones a dated name (`last`), or half of the answers the one (`answer`).
+    """
+
+    reports = ("BerriAI/litellm #19943", "BerriAI/litellm #10572", "BerriAI/litellm #20990")
+    how: str = "chunk"
+
+    def model(self, call: Call, chunk: int) -> str:
+        if self.how == "chunk":
+            return "m" if chunk == -1 else "hosted_vllm/m"
+        if self.how == "last":
+            return "m-2026-08-06" if chunk == -2 or chunk >= call.true.asked - 1 else "m"
+        return "hosted_vllm/m" if len(self.served) % 2 else "m"
+
+
+@dataclass
+class Fallback(Situation):
+    """A gateway's fallback: after the first command another model answers; the list of models stays."""
+
+    reports = ("BerriAI/litellm, fallbacks of its router",)
+    after: int = 1
+
+    def model(self, call: Call, chunk: int) -> str:
+        return "tiny" if self.step >= self.after else "m"
+
+
+# ---- words that hold a secret
+
+
+@dataclass
+class Echo(Situation):
+    """A proxy whose error body repeats base64 of `user:key`; `share` of the requests fail so."""
+
+    reports = ("an error page that repeats the header Authorization",)
+    user: str = "u"
+    every: int = 8
+
+    def refusal(self, call: Call) -> Refused | None:
+        key = call.request.headers.get("authorization", "").removeprefix("Bearer ")
+        if call.true.asked < 8 or len(self.served) % self.every:
+            return None
+        coded = base64.b64encode(f"{self.user}:{key}".encode()).decode()
+        return Refused(502, {"error": {"message": f"bad credentials Basic-{coded}", "type": "auth"}})
+
+
+# ---- what held
+
+
+@dataclass
+class Compiles(Situation):
+    """Everything stands for a while at each batch size never seen before."""
+
+    reports = ("ai-dynamo/aisimulate #287",)
+    stall: float = 1.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.seen: set[int] = set()
+        self.until = 0.0
+
+    async def hold(self, call: Call, chunk: int) -> float:
+        if call.true.asked > 1 and self.running not in self.seen:
+            self.seen.add(self.running)
+            self.until = max(self.until, time.perf_counter()) + self.stall
+        return max(0.0, self.until - time.perf_counter()) if chunk == 0 else 0.0
+
+
+@dataclass
+class Azure(Situation):
+    """Empty choices ahead, an empty model's name, and a chunk without delta after the finish reason, and late."""
+
+    reports = ("microsoft/autogen #6465",)
+    dialect: str = "openai"
+    chat_only: bool = True
+    late: float = 0.2
+
+    def before(self, call: Call) -> list[dict[str, Any]]:
+        filters = [{"prompt_index": 0, "content_filter_results": {"hate": {"filtered": False, "severity": "safe"}}}]
+        return [
+            {"choices": [], "created": 0, "id": "", "model": "", "object": "", "prompt_filter_results": filters},
+            *super().before(call),
+        ]
+
+    async def finish(self, call: Call, out: Out) -> None:
+        await asyncio.sleep(self.late)
+        offsets = {"check_offset": 3329, "start_offset": 3329, "end_offset": 3438}
+        late = {"index": 0, "finish_reason": None, "content_filter_offsets": offsets, "content_filter_results": {}}
+        await out.chunk(event({"id": "", "choices": [late], "created": 0, "model": "", "object": ""}))
+
+
+@dataclass
+class Trailers(Situation):
+    """Trailers after the last chunk."""
+
+    reports = ("aio-libs/aiohttp #1619", "envoyproxy/envoy #7149")
+    trailers = {"x-envoy-upstream-service-time": "12", "x-usage": 'tokens=3;cost="0.1"'}
+
+
+@dataclass
+class OllamaCuts(Situation):
+    """Ollama, whose context of 256 tokens cuts the prompts."""
+
+    reports = ("dogkeeper886/ollama37 #407",)
+    kind = "application/x-ndjson"
+    dialect: str = "ollama"
+    context: int = 256
+
+    def framed(self, tree: Any) -> str:
+        return json.dumps(tree) + "\n"
+
+    def before(self, call: Call) -> list[dict[str, Any]]:
+        return []
+
+    def piece(self, call: Call, number: int, tokens: int, last: bool) -> dict[str, Any]:
+        text = self.text(call, number, tokens)
+        said = {"message": {"role": "assistant", "content": text}} if call.chat else {"response": text}
+        return {"model": "m", **said, "done": False}
+
+    async def close(self, call: Call, out: Out) -> None:
+        counts = {"prompt_eval_count": min(self.context, call.true.prompt), "eval_count": call.true.tokens}
+        said = {"message": {"role": "assistant", "content": ""}} if call.chat else {"response": ""}
+        await out.chunk(self.framed({"model": "m", **said, "done": True, "done_reason": "length", **counts}))
+        await out.end()
+
+
+@dataclass
+class Router(Situation):
+    """llama-server in router mode: models that it could load, and settings of none."""
+
+    reports = ("SillyTavern/SillyTavern #4914", "1ay1/agentty #49")
+    dialect: str = "llamacpp"
+
+    def pages(self) -> dict[str, Any]:
+        rows = [
+            {"id": name, "object": "model", "owned_by": "llamacpp", "status": {"value": state}}
+            for name, state in (("m", "loaded"), ("big", "unloaded"), ("small", "unloaded"))
+        ]
+        settings = {"params": {}, "n_ctx": 0}
+        return {
+            "/v1/models": {"object": "list", "data": rows},
+            "/props": {"role": "router", "max_instances": 4, "default_generation_settings": settings},
+        }
+
+
+@dataclass
+class OneTemperature(Situation):
+    """Only the temperature 1 is allowed."""
+
+    reports = ("artokun/comfyui-mcp #2535", "decolua/9router #732", "QwenLM/qwen-code #921")
+    dialect: str = "openai"
+    chat_only: bool = True
+
+    def refusal(self, call: Call) -> Refused | None:
+        if call.tree.get("temperature", 1) == 1:
+            return None
+        message = "invalid temperature: only 1 is allowed for this model"
+        return Refused(400, {"error": {"message": message, "type": "invalid_request_error"}})
+
+
+@dataclass
+class AtMost(Situation):
+    """A gateway that refuses more than `most` requests at once."""
+
+    reports = ("sgl-project/genai-bench #155", "Azure/azure-openai-benchmark #31")
+    dialect: str = "openai"
+    chat_only: bool = True
+    most: int = 4
+
+    def refusal(self, call: Call) -> Refused | None:
+        if self.inside <= self.most:
+            return None
+        error = {"message": "Too many concurrent requests", "type": "rate_limit_error", "code": 429}
+        return Refused(429, {"error": error})
