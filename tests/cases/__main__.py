@@ -1,7 +1,7 @@
-"""python -m tests.cases [NAME...]: compare the cases with what is expected. Exit 1 where one differs.
+"""python -m tests.cases [NAME...]: compare the cases with what is expected. Exit 1 where one
+differs.
 
--v prints what was said of a case that differs.
-"""
+-v prints what was said of a case that differs."""
 
 import sys
 

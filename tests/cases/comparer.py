@@ -1,5 +1,5 @@
-"""Compares what the command says on a situation with what is expected. A case is a situation, a config and what may,
-must and must not be said."""
+"""Compares what the command says on a situation with what is expected. A case is a situation, a
+config and what may, must and must not be said."""
 
 import json
 import math
@@ -40,10 +40,11 @@ YES, NO, UNPROVEN, FAILED = 0, 3, 4, 5
 class Expected:
     """What is allowed, and what has to be there.
 
-    `codes`: exit codes of the first command. `verdicts`: of each shape; empty: none need be given. `flags` stand at a
-    point, `no_flags` at none. `true`: metrics whose interval has to hold the server's truth. `words` (regular
-    expressions) are in what was said, `not_words` nowhere. `then`: exit codes of the further commands. `counted`:
-    each request that the server saw is in a file of the run, or `gap` is said.
+    `codes`: exit codes of the first command. `verdicts`: of each shape; empty: none need be given.
+    `flags` stand at a point, `no_flags` at none. `true`: metrics whose interval has to hold the
+    server's truth. `words` (regular expressions) are in what was said, `not_words` nowhere. `then`:
+    exit codes of the further commands. `counted`: each request that the server saw is in a file of
+    the run, or `gap` is said.
     """
 
     codes: tuple[int, ...] = (YES,)
@@ -60,7 +61,9 @@ class Expected:
 
 @dataclass(frozen=True)
 class Case:
-    """A case by its name. `config`: lines that replace or add to the defaults. `gate`: it is in the gate, too."""
+    """A case by its name. `config`: lines that replace or add to the defaults. `gate`: it is in
+    the gate, too.
+    """
 
     name: str
     situation: Callable[[], Situation]
@@ -80,7 +83,9 @@ class Case:
 
 @dataclass(frozen=True)
 class Seen:
-    """What a case came to: each command with what it said, the JSON answers, the place, and the server."""
+    """What a case came to: each command with what it said, the JSON answers, the place, and the
+    server.
+    """
 
     said: tuple[Said, ...]
     looks: tuple[Said, ...]
@@ -106,7 +111,9 @@ class Seen:
 
 @dataclass(frozen=True)
 class Result:
-    """The differences of a case: `wrong` stand whatever the machine did, `missing` may be owed to a busy one."""
+    """The differences of a case: `wrong` stand whatever the machine did, `missing` may be owed
+    to a busy one.
+    """
 
     case: Case
     wrong: tuple[str, ...]
@@ -172,7 +179,7 @@ def differences(expected: Expected, seen: Seen) -> tuple[list[str], list[str]]:
     codes = [expected.codes, *expected.then]
     for number, (said, allowed) in enumerate(zip(seen.said, codes, strict=False), 1):
         if said.code not in allowed:
-            # A yes that may not be is wrong whatever the machine did; any other code may be owed to it.
+            # A yes that may not be is wrong whatever the machine did; others may be owed to it.
             (wrong if said.code in (YES, 1) else missing).append(
                 f"command {number} ended with {said.code}, not {allowed}"
             )
@@ -208,7 +215,9 @@ def _untrue(metric: str, seen: Seen) -> list[str]:
 
 
 def true_value(metric: str, server: Situation, point: Mapping[str, Any]) -> float:
-    """A percentile of the requests with the point's output length, by rank, in the units of the answer."""
+    """A percentile of the requests with the point's output length, by rank, in the units of the
+    answer.
+    """
     statistic, _, quantity = metric.partition("_")
     tokens = int(str(point["shape"]).split("/")[1])
     values = sorted(getattr(one, quantity) for one in server.served if one.asked == tokens and one.status is not None)

@@ -1,5 +1,5 @@
-"""A small HTTP server for situations: raw enough to send trailers, wrong content types and chunks of
-any size. It runs in a thread of the process that compares."""
+"""A small HTTP server for situations: raw enough to send trailers, wrong content types and
+chunks of any size. It runs in a thread of the process that compares."""
 
 import asyncio
 import json
@@ -93,7 +93,7 @@ def serving(answers: Answers) -> Iterator[str]:
     async def main() -> None:
         nonlocal address
         server = await asyncio.start_server(handle, "127.0.0.1", 0, limit=2**22)
-        address = "http://127.0.0.1:%d" % server.sockets[0].getsockname()[1]
+        address = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
         started.set()
         with suppress(asyncio.CancelledError):
             await asyncio.Event().wait()

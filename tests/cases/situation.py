@@ -1,5 +1,5 @@
-"""A server that knows the truth about itself. `Situation` is one that behaves; each situation of a public
-report is a subclass that misbehaves in one way (`situations.py`)."""
+"""A server that knows the truth about itself. `Situation` is one that behaves; each situation of
+a public report is a subclass that misbehaves in one way (`situations.py`)."""
 
 import asyncio
 import json
@@ -17,8 +17,8 @@ OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "ollama": 
 
 @dataclass(slots=True)
 class Served:
-    """One generation, as the server knows it: when tokens were made, not when chunks left. Times are in seconds
-    after the request came; `status` is None where a stream broke off.
+    """One generation, as the server knows it: when tokens were made, not when chunks left. Times
+    are in seconds after the request came; `status` is None where a stream broke off.
     """
 
     asked: int
@@ -72,7 +72,9 @@ def event(tree: Any) -> str:
 
 @dataclass
 class Situation:
-    """An honest server: a token every `tpot` seconds after `ttft`, at most `slots` requests at once."""
+    """An honest server: a token every `tpot` seconds after `ttft`, at most `slots` requests at
+    once.
+    """
 
     reports: ClassVar[tuple[str, ...]] = ()
     """The public reports that it was built from."""

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from tests.cases.http_server import Out
 from tests.cases.situation import Call, Refused, Situation, event
@@ -69,7 +69,9 @@ class Speculative(Chunks):
 
 
 class Merged(Situation):
-    """Usage is right; in some answers a busy event loop merges tokens, so that 64 come in 56 to 60 chunks."""
+    """Usage is right; in some answers a busy event loop merges tokens, so that 64 come in 56 to
+    60 chunks.
+    """
 
     reports = ("vllm-project/vllm, 0.32.0 on a CPU",)
 
@@ -86,8 +88,9 @@ class Merged(Situation):
 
 @dataclass
 class Reasoning(Situation):
-    """`think` tokens of each answer are reasoning. `counted` inside completion_tokens, beside it (total = prompt
-    + completion + reasoning), by a proxy that counts visible text alone (`visible`), or without a total (`unsaid`).
+    """`think` tokens of each answer are reasoning. `counted` inside completion_tokens, beside it
+    (total = prompt + completion + reasoning), by a proxy that counts visible text alone
+    (`visible`), or without a total (`unsaid`).
     """
 
     reports = (
@@ -120,8 +123,8 @@ class Reasoning(Situation):
 
 @dataclass
 class SameNumber(Situation):
-    """Gauges that are one number, written several times: by each rank (`ranks`), as a total beside one series a
-    priority (`priority`), or by two exporters that a proxy joins (`twice`).
+    """Gauges that are one number, written several times: by each rank (`ranks`), as a total
+    beside one series a priority (`priority`), or by two exporters that a proxy joins (`twice`).
     """
 
     reports = ("sgl-project/sglang #31896", "sgl-project/sglang #29372", "kubernetes-sigs/inference-perf #600")
@@ -195,8 +198,9 @@ class SlowScrape(Situation):
 
 @dataclass
 class TwoNames(Situation):
-    """One server whose events carry an alias and a provider's name: in each answer the first event the one, the others
-    the other (`chunk`), the last ones a dated name (`last`), or half of the answers the one (`answer`).
+    """One server whose events carry an alias and a provider's name: in each answer the first
+    event the one, the others the other (`chunk`), the last ones a dated name (`last`), or half
+    of the answers the one (`answer`).
     """
 
     reports = ("BerriAI/litellm #19943", "BerriAI/litellm #10572", "BerriAI/litellm #20990")
@@ -212,7 +216,9 @@ class TwoNames(Situation):
 
 @dataclass
 class Fallback(Situation):
-    """A gateway's fallback: after the first command another model answers; the list of models stays."""
+    """A gateway's fallback: after the first command another model answers; the list of models
+    stays.
+    """
 
     reports = ("BerriAI/litellm, fallbacks of its router",)
     after: int = 1
@@ -264,7 +270,9 @@ class Compiles(Situation):
 
 @dataclass
 class Azure(Situation):
-    """Empty choices ahead, an empty model's name, and a chunk without delta after the finish reason, and late."""
+    """Empty choices ahead, an empty model's name, and a chunk without delta after the finish
+    reason, and late.
+    """
 
     reports = ("microsoft/autogen #6465",)
     dialect: str = "openai"
@@ -290,7 +298,7 @@ class Trailers(Situation):
     """Trailers after the last chunk."""
 
     reports = ("aio-libs/aiohttp #1619", "envoyproxy/envoy #7149")
-    trailers = {"x-envoy-upstream-service-time": "12", "x-usage": 'tokens=3;cost="0.1"'}
+    trailers: ClassVar = {"x-envoy-upstream-service-time": "12", "x-usage": 'tokens=3;cost="0.1"'}
 
 
 @dataclass

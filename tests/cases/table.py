@@ -1,7 +1,8 @@
-"""The cases: each a situation of a public report, and what the command may, must and must not say of it."""
+"""The cases: each a situation of a public report, and what the command may, must and must not
+say of it."""
 
 from tests.cases import situations as s
-from tests.cases.comparer import FAILED, NO, UNPROVEN, YES, Case, Expected
+from tests.cases.comparer import FAILED, YES, Case, Expected
 from tests.cases.situation import Situation
 
 NATURAL = {"ignore_eos": "false"}

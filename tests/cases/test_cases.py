@@ -1,5 +1,5 @@
-"""Situations of public reports, each held against what may, must and must not be said of it: some in the gate, all
-at night."""
+"""Situations of public reports, each held against what may, must and must not be said of it:
+some in the gate, all at night."""
 
 import pytest
 
