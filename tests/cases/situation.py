@@ -86,11 +86,17 @@ class Situation:
     slots: int = 10**6
     dialect: str = "vllm"
     chat_only: bool = False
+    hidden: int = 0
+    """Tokens that are made ahead of the first one and never sent."""
+    held: int = 1
+    """So many chunks leave in one write at the beginning."""
     step: int = field(default=0, init=False)
     """How many commands of the case have begun: a situation may change between them."""
 
     def __post_init__(self) -> None:
         self.served: list[Served] = []
+        self.asked: list[dict[str, Any]] = []
+        self.authorised: set[str] = set()
         self.boot, self.scrapes, self.running, self.inside = time.time() - 1000, 0, 0, 0
         self.generated, self.prompted, self.finished = 0, 0, 0
         self._room: asyncio.Semaphore | None = None
@@ -118,9 +124,9 @@ class Situation:
         prompt, out = call.true.prompt, call.true.tokens
         return {"prompt_tokens": prompt, "completion_tokens": out, "total_tokens": prompt + out}
 
-    def field_of(self, call: Call, chunk: int) -> str:
-        """The field of a chat's delta that holds the text."""
-        return "content"
+    def said(self, call: Call, chunk: int, tokens: int) -> dict[str, Any]:
+        """What a chunk says: the delta of a chat, or the text of a completion."""
+        return {"content": self.text(call, chunk, tokens)}
 
     def before(self, call: Call) -> list[dict[str, Any]]:
         """Events ahead of the first text."""
@@ -198,6 +204,8 @@ class Situation:
         true = Served(int(asked), words, self.inside)
         call = Call(request, tree, chat, time.perf_counter(), true, words, random.Random(len(self.served)))
         self.served.append(true)
+        self.asked.append(tree)
+        self.authorised.add(request.headers.get("authorization", ""))
         try:
             if (refused := self.refusal(call)) is not None:
                 true.status = refused.status
@@ -218,11 +226,11 @@ class Situation:
         """The answer: each chunk leaves when its last token is made."""
         true, sizes = call.true, self.sizes(call)
         begun = time.perf_counter()
-        start = begun + self.ttft * (1 + 0.1 * call.luck.random())
+        start = begun + self.ttft * (1 + 0.1 * call.luck.random()) + self.hidden * self.tpot
         await out.begin(self.kind)
         for tree in self.before(call):
             await out.chunk(self.framed(tree))
-        true.first = start - call.begun
+        true.first, pending = start - call.begun, ""
         for number, size in enumerate(sizes):
             true.tokens += size
             start += await self.hold(call, number)
@@ -231,7 +239,10 @@ class Situation:
                 true.first = time.perf_counter() - call.begun
             last = number == len(sizes) - 1
             true.last = time.perf_counter() - call.begun
-            await out.chunk(self.framed(self.piece(call, number, size, last)))
+            pending += self.framed(self.piece(call, number, size, last))
+            if number >= self.held - 1 or last:
+                await out.chunk(pending)
+                pending = ""
             self.generated += size
             if out.gone:
                 return
@@ -254,10 +265,9 @@ class Situation:
 
     def piece(self, call: Call, number: int, tokens: int, last: bool) -> dict[str, Any]:
         """The event of one chunk."""
-        said = {self.field_of(call, number): self.text(call, number, tokens)}
-        return self._event(call, said, number, "length" if last else None)
+        return self._event(call, self.said(call, number, tokens), number, "length" if last else None)
 
     def _event(self, call: Call, said: dict[str, Any], chunk: int, finish: str | None = None) -> dict[str, Any]:
         choice: dict[str, Any] = {"index": 0, "finish_reason": finish}
-        choice |= {"delta": said} if call.chat else {"text": next(iter(said.values()))}
+        choice |= {"delta": said} if call.chat else {"text": said.get("content", "")}
         return {"id": "x", "created": 1, "model": self.model(call, chunk), "choices": [choice]}

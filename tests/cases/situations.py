@@ -18,7 +18,7 @@ from tests.cases.situation import Call, Refused, Situation, event
 class Chunks(Situation):
     """The first chunk has `first` tokens, each other `every`."""
 
-    reports = (
+    reports: ClassVar[tuple[str, ...]] = (
         "ai-dynamo/aiperf #1279",
         "modelscope/evalscope #721",
         "modelscope/evalscope #585",
@@ -27,6 +27,34 @@ class Chunks(Situation):
     )
     first: int = 1
     every: int = 1
+    letters: str = " word"
+    """The text of a token."""
+    role_with_text: bool = False
+    """The first event has the role and the first text."""
+    first_text: str | None = None
+    """The text of the first chunk, whatever its tokens are."""
+    more: str = ""
+    """What each event says beside its text: the tokens so far (`usage`) or its `token_ids`."""
+
+    def text(self, call: Call, chunk: int, tokens: int) -> str:
+        if chunk == 0 and self.first_text is not None and call.true.asked > 16:
+            return self.first_text
+        return self.letters * tokens
+
+    def before(self, call: Call) -> list[dict[str, Any]]:
+        return [] if self.role_with_text else super().before(call)
+
+    def said(self, call: Call, chunk: int, tokens: int) -> dict[str, Any]:
+        role = {"role": "assistant"} if self.role_with_text and chunk == 0 else {}
+        return role | super().said(call, chunk, tokens)
+
+    def piece(self, call: Call, number: int, tokens: int, last: bool) -> dict[str, Any]:
+        piece = super().piece(call, number, tokens, last)
+        if self.more == "usage":
+            piece["usage"] = self.usage(call)
+        if self.more == "token_ids":
+            piece["choices"][0]["token_ids"] = list(range(100, 100 + tokens))
+        return piece
 
     def sizes(self, call: Call) -> Sequence[int]:
         sizes, left = [], call.true.asked
@@ -36,8 +64,11 @@ class Chunks(Situation):
         return sizes
 
 
+@dataclass
 class OneChunk(Situation):
-    """The whole answer is held back and comes in one chunk: replayed streams, guardrails."""
+    """The whole answer is held back and comes in one chunk: replayed streams, guardrails. `how`: as
+    text, with the usage in the same event (`usage`), or as a call of a tool (`tool`).
+    """
 
     reports = (
         "BerriAI/litellm #30208",
@@ -46,9 +77,28 @@ class OneChunk(Situation):
         "BerriAI/litellm #38926",
         "nicedreamzapp/claude-code-local #39",
     )
+    dialect: str = "openai"
+    chat_only: bool = True
+    how: str = "text"
 
     def sizes(self, call: Call) -> Sequence[int]:
         return [call.true.asked]
+
+    def said(self, call: Call, chunk: int, tokens: int) -> dict[str, Any]:
+        text = self.text(call, chunk, tokens)
+        if self.how != "tool" or call.true.asked < 20:
+            return {"content": text}
+        function = {"name": "find", "arguments": json.dumps({"of": text})}
+        return {"tool_calls": [{"index": 0, "id": "c", "type": "function", "function": function}]}
+
+    def piece(self, call: Call, number: int, tokens: int, last: bool) -> dict[str, Any]:
+        piece = super().piece(call, number, tokens, last)
+        return piece | {"usage": self.usage(call)} if self.how == "usage" else piece
+
+    async def close(self, call: Call, out: Out) -> None:
+        if self.how == "usage":
+            call.tree.pop("stream_options", None)
+        await super().close(call, out)
 
 
 @dataclass
@@ -59,38 +109,49 @@ class Speculative(Chunks):
     every: int = 5
 
     def counters(self) -> list[str]:
-        drafts = self.generated // 5
+        drafts = self.generated / 5.9
         return [
             *super().counters(),
-            f"vllm:spec_decode_num_drafts_total {drafts}",
-            f"vllm:spec_decode_num_draft_tokens_total {drafts * 5}",
-            f"vllm:spec_decode_num_accepted_tokens_total {drafts * 4}",
+            f"vllm:spec_decode_num_drafts_total {drafts:.0f}",
+            f"vllm:spec_decode_num_draft_tokens_total {drafts * 6:.0f}",
+            f"vllm:spec_decode_num_accepted_tokens_total {drafts * 4.9:.0f}",
         ]
 
 
+@dataclass
 class Merged(Situation):
-    """Usage is right; in some answers a busy event loop merges tokens, so that 64 come in 56 to
-    60 chunks.
+    """Usage is right; in each fifteenth answer a busy event loop merges tokens into pairs, so
+    that 64 come in 56 to 60 chunks. `wrong`: each fifth answer counts twice the tokens that it
+    has.
     """
 
-    reports = ("vllm-project/vllm, 0.32.0 on a CPU",)
+    reports = ("vllm-project/vllm 0.32.0 on a CPU",)
+    wrong: bool = False
 
     def sizes(self, call: Call) -> Sequence[int]:
-        n, merged = call.true.asked, call.luck.randint(2, 4) if call.luck.random() < 0.1 else 0
-        return [1] * n if n < 16 else [1] + [2] * merged * 2 + [1] * (n - 1 - 4 * merged)
+        n = call.true.asked
+        if n < 32 or self.wrong:
+            return [1] * (n // 2 if self.wrong and n >= 32 and len(self.served) % 5 == 0 else n)
+        pairs = call.luck.randint(4, 8) if len(self.served) % 15 == 0 else 0
+        return [1, *[2] * pairs, *[1] * (n - 1 - 2 * pairs)]
 
     def text(self, call: Call, chunk: int, tokens: int) -> str:
-        return "".join(" " + "w" * call.luck.randint(3, 8) for _ in range(tokens))
+        sizes = (round(min(12.0, max(1.0, call.luck.gauss(6, 4)))) for _ in range(tokens))
+        return "".join(("w" * size)[1:] + " " for size in sizes)
+
+    def usage(self, call: Call) -> dict[str, Any]:
+        prompt, out = call.true.prompt, call.true.asked
+        return {"prompt_tokens": prompt, "completion_tokens": out, "total_tokens": prompt + out}
 
 
 # ---- counts
 
 
 @dataclass
-class Reasoning(Situation):
-    """`think` tokens of each answer are reasoning. `counted` inside completion_tokens, beside it
-    (total = prompt + completion + reasoning), by a proxy that counts visible text alone
-    (`visible`), or without a total (`unsaid`).
+class Reasoning(Chunks):
+    """The first `think` tokens of an answer are reasoning, `hidden` more are never sent.
+    completion_tokens counts them all, or those of the answer alone (`visible`); total_tokens has
+    all, or the completion's, or is missing.
     """
 
     reports = (
@@ -99,23 +160,37 @@ class Reasoning(Situation):
         "vercel/ai #12425",
         "UKGovernmentBEIS/inspect_ai #5528",
     )
-    think: int = 24
-    counted: str = "inside"
+    dialect: str = "openai"
+    chat_only: bool = True
+    think: int = 0
+    completion: str = "all"
+    total: str | None = "all"
 
-    def field_of(self, call: Call, chunk: int) -> str:
-        return "reasoning_content" if 0 <= chunk < self.think else "content"
+    def said(self, call: Call, chunk: int, tokens: int) -> dict[str, Any]:
+        said = super().said(call, chunk, tokens)
+        return {"reasoning_content": said["content"]} if call.true.tokens <= self.think else said
 
     def usage(self, call: Call) -> dict[str, Any]:
-        usage, out = super().usage(call), call.true.tokens
+        prompt, out = call.true.prompt, call.true.tokens
         think = min(out, self.think)
-        usage["completion_tokens_details"] = {"reasoning_tokens": think}
-        if self.counted != "inside":
-            usage["completion_tokens"] = out - think
-        if self.counted == "unsaid":
-            del usage["total_tokens"]
-        if self.counted == "visible":
-            usage["total_tokens"] = call.true.prompt + out - think
-        return usage
+        completion = out - think if self.completion == "visible" else out + self.hidden
+        usage = {"prompt_tokens": prompt, "completion_tokens": completion}
+        if self.total is not None:
+            usage["total_tokens"] = prompt + (out + self.hidden if self.total == "all" else completion)
+        return usage | {"completion_tokens_details": {"reasoning_tokens": think + self.hidden}}
+
+
+@dataclass
+class NoCount(Situation):
+    """A count of nothing, with nothing beside it."""
+
+    reports = ("router-for-me/CLIProxyAPI #5733",)
+    dialect: str = "openai"
+    chat_only: bool = True
+
+    def usage(self, call: Call) -> dict[str, Any]:
+        prompt = call.true.prompt
+        return {"prompt_tokens": prompt, "completion_tokens": 0, "total_tokens": prompt}
 
 
 # ---- series of metrics
@@ -136,16 +211,71 @@ class SameNumber(Situation):
         if self.how == "ranks":
             labels = [f'engine_type="unified",model_name="m",tp_rank="{i}",pp_rank="0"' for i in range(8)]
         elif self.how == "priority":
-            labels = ['model_name="m",priority=""', 'model_name="m",priority="0"']
-        elif self.how == "twice":
-            labels = ['model_name="m",exporter="a"', 'model_name="m",exporter="b"']
+            return self._by_priority()
         else:
             labels = ['model_name="m"']
         values = {"num_running_reqs": self.running, "num_queue_reqs": self.inside - self.running}
         return [f"{self.prefix}{name}{{{label}}} {value}" for name, value in values.items() for label in labels]
 
+    def _by_priority(self) -> list[str]:
+        lines = []
+        for name, value in (("num_running_reqs", self.running), ("num_queue_reqs", self.inside - self.running)):
+            for label, part in (("", value), ("0", value - value // 4), ("5", value // 4)):
+                lines.append(f'{self.prefix}{name}{{model_name="m",priority="{label}"}} {part}')
+        return lines
+
     def counters(self) -> list[str]:
         return [line.replace("sglang:", self.prefix) for line in super().counters()]
+
+
+@dataclass
+class Joined(Situation):
+    """A page of metrics that two exporters hand on: each series twice, counters and gauges. With
+    `others` it is one page, of a server that others use as well.
+    """
+
+    reports = ("vllm-project/production-stack #617",)
+    others: bool = False
+
+    def gauges(self) -> list[str]:
+        more = 8 if self.others else 0
+        values = {"num_requests_running": self.running + more, "num_requests_waiting": self.inside - self.running}
+        return [f'vllm:{name}{{engine="0",model_name="m"}} {value}' for name, value in values.items()]
+
+    def counters(self) -> list[str]:
+        times = 2 if self.others else 1
+        seconds = sum(one.last for one in self.served if one.status == 200)
+        own = super().counters()
+        own += [
+            f'vllm:e2e_request_latency_seconds_count{{engine="0"}} {self.finished * times}',
+            f'vllm:e2e_request_latency_seconds_sum{{engine="0"}} {seconds * times:.3f}',
+        ]
+        return own
+
+    async def metrics(self, out: Out) -> None:
+        self.scrapes += 1
+        lines = [*self.gauges(), *self.counters()]
+        if not self.others:
+            bare = [line if "{" in line else line.replace(" ", "{} ", 1) for line in lines]
+            lines = [
+                line.replace("}", f'{"" if "{}" in line else ","}exporter="{name}"}}', 1)
+                for name in "ab"
+                for line in bare
+            ]
+        page = [f"process_start_time_seconds {self.boot:.0f}", *lines]
+        await out.whole(200, "\n".join(page) + "\n", "text/plain; version=0.0.4")
+
+
+@dataclass
+class TwoProcesses(Situation):
+    """One address behind which two processes answer by turns, each with its own start."""
+
+    reports = ("BerriAI/litellm #10595", "huggingface/inference-benchmarker #14")
+
+    async def metrics(self, out: Out) -> None:
+        whole, self.boot = self.boot, self.boot - 100 * (self.scrapes % 2)
+        await super().metrics(out)
+        self.boot = whole
 
 
 @dataclass
@@ -216,15 +346,49 @@ class TwoNames(Situation):
 
 @dataclass
 class Fallback(Situation):
-    """A gateway's fallback: after the first command another model answers; the list of models
-    stays.
+    """A gateway's fallback: another model answers from the command `after` on, for the seconds
+    `between` of it, or in the trials `fallen_in`; the list of models stays.
     """
 
     reports = ("BerriAI/litellm, fallbacks of its router",)
-    after: int = 1
+    after: int | None = None
+    between: tuple[float, float] = (0.0, 1e9)
+    fallen_in: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.trial, self.begun, self.stepped = 0, 0, 0.0
+
+    def pages(self) -> dict[str, Any]:
+        # Before each trial the list of models is asked for.
+        trials = sum(one.asked >= 32 for one in self.served)
+        if trials - self.begun >= 20:
+            self.trial, self.begun = self.trial + 1, trials
+        return super().pages()
 
     def model(self, call: Call, chunk: int) -> str:
-        return "tiny" if self.step >= self.after else "m"
+        later = self.after is not None and self.step >= self.after
+        if later and not self.stepped:
+            self.stepped = time.monotonic()
+        fallen = later and self.between[0] <= time.monotonic() - self.stepped < self.between[1]
+        return "tiny" if fallen or self.trial in self.fallen_in else "m"
+
+
+@dataclass
+class Alias(Situation):
+    """Every answer has a dated name, and with `fingerprints` one of two by turns."""
+
+    reports = ("BerriAI/litellm #10572",)
+    dialect: str = "openai"
+    chat_only: bool = True
+    fingerprints: bool = False
+
+    def model(self, call: Call, chunk: int) -> str:
+        return "m" if self.fingerprints else "m-dated"
+
+    def piece(self, call: Call, number: int, tokens: int, last: bool) -> dict[str, Any]:
+        piece = super().piece(call, number, tokens, last)
+        return piece | ({"system_fingerprint": f"fp_{len(self.served) % 2}"} if self.fingerprints else {})
 
 
 # ---- words that hold a secret
