@@ -52,7 +52,7 @@ class Call:
     chat: bool
     begun: float
     true: Served
-    words: int
+    number: int
     luck: random.Random
 
 
@@ -202,7 +202,8 @@ class Situation:
         asked = tree.get("max_tokens") or tree.get("max_completion_tokens") or options.get("num_predict") or 16
         self.inside += 1
         true = Served(int(asked), words, self.inside)
-        call = Call(request, tree, chat, time.perf_counter(), true, words, random.Random(len(self.served)))
+        number = len(self.served)
+        call = Call(request, tree, chat, time.perf_counter(), true, number, random.Random(number))
         self.served.append(true)
         self.asked.append(tree)
         self.authorised.add(request.headers.get("authorization", ""))

@@ -131,8 +131,8 @@ class Merged(Situation):
     def sizes(self, call: Call) -> Sequence[int]:
         n = call.true.asked
         if n < 32 or self.wrong:
-            return [1] * (n // 2 if self.wrong and n >= 32 and len(self.served) % 5 == 0 else n)
-        pairs = call.luck.randint(4, 8) if len(self.served) % 15 == 0 else 0
+            return [1] * (n // 2 if self.wrong and n >= 32 and call.number % 5 == 0 else n)
+        pairs = call.luck.randint(4, 8) if call.number % 15 == 0 else 0
         return [1, *[2] * pairs, *[1] * (n - 1 - 2 * pairs)]
 
     def text(self, call: Call, chunk: int, tokens: int) -> str:
@@ -341,7 +341,7 @@ class TwoNames(Situation):
             return "m" if chunk == -1 else "hosted_vllm/m"
         if self.how == "last":
             return "m-2026-08-06" if chunk == -2 or chunk >= call.true.asked - 1 else "m"
-        return "hosted_vllm/m" if len(self.served) % 2 else "m"
+        return "hosted_vllm/m" if call.number % 2 else "m"
 
 
 @dataclass
@@ -388,7 +388,7 @@ class Alias(Situation):
 
     def piece(self, call: Call, number: int, tokens: int, last: bool) -> dict[str, Any]:
         piece = super().piece(call, number, tokens, last)
-        return piece | ({"system_fingerprint": f"fp_{len(self.served) % 2}"} if self.fingerprints else {})
+        return piece | ({"system_fingerprint": f"fp_{call.number % 2}"} if self.fingerprints else {})
 
 
 # ---- words that hold a secret
@@ -396,18 +396,20 @@ class Alias(Situation):
 
 @dataclass
 class Echo(Situation):
-    """A proxy whose error body repeats base64 of `user:key`; `share` of the requests fail so."""
+    """A proxy whose error body repeats base64 of `user:key`: for all requests, or those of a trial
+    whose number `every` divides.
+    """
 
     reports = ("an error page that repeats the header Authorization",)
     user: str = "u"
-    every: int = 8
+    every: int = 1
 
     def refusal(self, call: Call) -> Refused | None:
         key = call.request.headers.get("authorization", "").removeprefix("Bearer ")
-        if call.true.asked < 8 or len(self.served) % self.every:
+        if (call.true.asked < 32 and self.every > 1) or call.number % self.every:
             return None
         coded = base64.b64encode(f"{self.user}:{key}".encode()).decode()
-        return Refused(502, {"error": {"message": f"bad credentials Basic-{coded}", "type": "auth"}})
+        return Refused(400, {"error": {"message": f"bad credentials Basic-{coded}", "type": "auth"}})
 
 
 # ---- what held

@@ -87,7 +87,7 @@ def chunks(tpot: float = 0.02, **how: object) -> Callable[[], Situation]:
 
 
 CHUNKS = (
-    Case("one_chunk", lambda: s.OneChunk(tpot=0.025), NO_TPOT, tpot("20ms"), gate=True),
+    Case("one_chunk", lambda: s.OneChunk(tpot=0.025), NO_TPOT, tpot("20ms", max_time="4s"), gate=True),
     Case("one_chunk_with_usage", lambda: s.OneChunk(tpot=0.025, how="usage"), NO_TPOT, tpot("20ms")),
     Case("one_call_of_a_tool", lambda: s.OneChunk(tpot=0.025, how="tool"), NO_TPOT, tpot("20ms")),
     Case(
@@ -100,7 +100,7 @@ CHUNKS = (
     Case(
         "one_chunk_by_e2e",
         lambda: s.OneChunk(tpot=0.025),
-        Expected(**MEETS, flags=("buffered_stream",), true=("p50_e2e",), not_words=("excluded",)),
+        Expected(**MEETS, flags=("buffered_stream",), true=("p50_e2e",)),
         NATURAL | limits(ttft="1500ms", e2e="1500ms"),
     ),
     Case("two_chunks", chunks(0.025, first=16, every=16), NO_TPOT, tpot("20ms")),
@@ -113,7 +113,7 @@ CHUNKS = (
     Case(
         "every_8_inside",
         chunks(first=8, every=8),
-        Expected(**MEETS, true=("p50_tpot",), not_words=("excluded", "judge by TPOT")),
+        Expected(**MEETS, true=("p50_tpot",), not_words=("judge by TPOT",)),
         tpot("30ms"),
     ),
     Case(
@@ -183,28 +183,30 @@ COUNTS = (
     Case(
         "merged_few",
         s.Merged,
-        Expected(**MEETS, true=("p50_tpot",), no_flags=("token_mismatch",), not_words=("excluded",)),
+        Expected(**MEETS, true=("p50_tpot",), no_flags=("token_mismatch",)),
         tpot("15ms", shapes="[64/64]", requests="46", max_time="12s"),
     ),
 )
 
 # ---- series of metrics
 
-CAPPED = limits(ttft="100ms", tpot="12ms") | {"concurrency": "[2, 4, 8]"}
+CAPPED = limits(ttft="100ms", tpot="12ms") | {"concurrency": "[4, 8]"}
+GUESS = r"[a-z] \((85|95)%\):"
+"""A diagnosis with how often such evidence was right."""
 OWN = Expected((YES, NO), (), words=(r"batch cap \(85%\)",), not_words=("one number",))
 SEVERAL_TIMES = Expected(
     (YES, NO),
     (),
     words=("one number several times", "8 were in flight"),
-    not_words=(r"\((85|95)%\)", "run at most", r"token budget of a step \("),
+    not_words=(GUESS, "run at most"),
 )
 SERIES = (
-    Case("same_number_by_ranks", lambda: s.SameNumber(slots=4, tpot=0.008), SEVERAL_TIMES, CAPPED, gate=True),
+    Case("same_number_by_ranks", lambda: s.SameNumber(slots=4, tpot=0.008), SEVERAL_TIMES, CAPPED),
     Case("same_number_by_priority", lambda: s.SameNumber(how="priority", slots=4, tpot=0.008), SEVERAL_TIMES, CAPPED),
     Case(
         "same_number_joined",
         lambda: s.Joined(slots=4, tpot=0.008),
-        Expected((YES, NO), (), words=("2 times as many",), not_words=(r"\((85|95)%\)", "others used it too")),
+        Expected((YES, NO), (), words=("2 times as many",), not_words=(GUESS, "others used it too")),
         CAPPED,
     ),
     Case(
@@ -252,12 +254,6 @@ ONE_SERVER = Expected(**MEETS, no_flags=("server_changed",), true=("p50_tpot",))
 CHANGED = Expected((YES,), ("meets",), then=((FAILED,),), words=("tiny",), not_words=("keeps the SLA",))
 
 
-def one_excluded(seen: Seen) -> list[str]:
-    """All settings but one are valid."""
-    valid = [point["valid"] for point in seen.points]
-    return [] if valid.count(False) == 1 else [f"valid points: {valid}"]
-
-
 NAMES = (
     *(
         Case(
@@ -293,9 +289,8 @@ NAMES = (
     Case(
         "fallback_in_one_setting",
         lambda: s.Fallback(fallen_in=(1,)),
-        Expected((YES, UNPROVEN), (), flags=("server_changed",), words=("tiny",)),
+        Expected((YES, UNPROVEN, FAILED), (), words=("excluded: the server changed", "tiny")),
         {"concurrency": "[2, 3, 4]"},
-        check=one_excluded,
     ),
 )
 
@@ -321,12 +316,21 @@ SECRETS = (
         Case(
             f"echoes_the_key_{len(user)}",
             lambda user=user: s.Echo(user=user, dialect="openai", chat_only=True),  # type: ignore[misc]
-            Expected((YES, NO, UNPROVEN, FAILED), (), words=(r"\*\*\*",)),
+            Expected((FAILED,), (), words=(r"\*\*\*",)),
             NATURAL | {"api_key_env": f"KEY1  # {KEY}"},
             environ={"KEY1": KEY},
             check=_no_leak,
+            gate=user == "us",
         )
         for user in ("u", "us", "use")
+    ),
+    Case(
+        "echoes_the_key_in_a_trial",
+        lambda: s.Echo(every=8, dialect="openai", chat_only=True),
+        Expected((FAILED,), ()),
+        NATURAL | {"api_key_env": f"KEY1  # {KEY}", "max_time": "4s"},
+        environ={"KEY1": KEY},
+        check=_no_leak,
     ),
     Case(
         "key_in_the_body",
