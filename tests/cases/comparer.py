@@ -72,6 +72,8 @@ class Case:
     commands: tuple[tuple[str, ...], ...] = SWEEP
     gate: bool = False
     environ: Mapping[str, str] | None = None
+    files: Callable[[], Mapping[str, bytes]] | None = None
+    """Files beside the config, by name."""
     check: Callable[["Seen"], list[str]] | None = None
     """More that is to be held against what was seen; each text is a difference."""
 
@@ -157,6 +159,8 @@ def see(case: Case, place: Path) -> Seen:
     environ = {"XDG_CACHE_HOME": str(place / "cache"), **(case.environ or {})}
     with serving(server) as url:
         (place / "sweep.yaml").write_text(case.text(url))
+        for name, data in (case.files() if case.files else {}).items():
+            (place / name).write_bytes(data)
         named = {"config": "sweep.yaml", "run": "run", "url": f"{url}/v1", "root": url}
         said = []
         for command in case.commands:

@@ -295,23 +295,6 @@ class Ranks(Situation):
 
 
 @dataclass
-class ReplicasByTurns(Situation):
-    """One address of metrics behind which two replicas stand; each serves ten requests a second."""
-
-    reports = ("BerriAI/litellm #10595", "huggingface/inference-benchmarker #14")
-
-    async def metrics(self, out: Out) -> None:
-        self.scrapes += 1
-        replica = self.scrapes % 2
-        finished = (1_000, 90_000)[replica] + 10 * (time.time() - self.boot - 1000)
-        lines = [f"process_start_time_seconds {self.boot - 500 * replica:.0f}"]
-        for name, each in (("request_success_total", 1), ("prompt_tokens_total", 100), ("generation_tokens_total", 50)):
-            lines.append(f'vllm:{name}{{engine="0",model_name="m"}} {finished * each:.0f}')
-        lines += [f'vllm:num_requests_{what}{{engine="0",model_name="m"}} 3' for what in ("running", "waiting")]
-        await out.whole(200, "\n".join(lines) + "\n", "text/plain; version=0.0.4")
-
-
-@dataclass
 class SlowScrape(Situation):
     """Writing the page of metrics holds the loop that also writes the streams."""
 
