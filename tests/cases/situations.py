@@ -215,7 +215,8 @@ class SameNumber(Situation):
         else:
             labels = ['model_name="m"']
         values = {"num_running_reqs": self.running, "num_queue_reqs": self.inside - self.running}
-        return [f"{self.prefix}{name}{{{label}}} {value}" for name, value in values.items() for label in labels]
+        lines = [f"{self.prefix}{name}{{{label}}} {value}" for name, value in values.items() for label in labels]
+        return [*lines, f'{self.prefix}token_usage{{model_name="m"}} {self.running / 200}']
 
     def _by_priority(self) -> list[str]:
         lines = []
@@ -291,6 +292,7 @@ class Ranks(Situation):
             waiting = self.inside - self.running if rank == 0 else 0
             lines.append(f'vllm:num_requests_running{{engine="{rank}",model_name="m"}} {running}')
             lines.append(f'vllm:num_requests_waiting{{engine="{rank}",model_name="m"}} {waiting}')
+            lines.append(f'vllm:kv_cache_usage_perc{{engine="{rank}",model_name="m"}} {self.running / 200}')
         return lines
 
 

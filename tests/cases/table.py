@@ -191,7 +191,7 @@ COUNTS = (
 
 # ---- series of metrics
 
-CAPPED = limits(ttft="100ms", tpot="12ms") | {"concurrency": "[4, 8]"}
+CAPPED = limits(ttft="100ms", tpot="12ms") | {"concurrency": "[4, 8]", "requests": "110", "max_time": "10s"}
 GUESS = r"[a-z] \((85|95)%\):"
 """A diagnosis with how often such evidence was right."""
 OWN = Expected((YES, NO), (), words=(r"batch cap \(85%\)",), not_words=("one number",))
