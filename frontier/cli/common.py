@@ -15,7 +15,7 @@ import click
 import orjson
 
 from frontier import registry
-from frontier.client.secrets import Secrets, environment_secrets
+from frontier.client.secrets import Secrets, environment_secrets, masked
 from frontier.core.decisions import Limit
 from frontier.core.errors import MeasurementError, StoreError, UsageError
 from frontier.core.metrics import metric, names
@@ -40,10 +40,10 @@ FILE_PATH = click.Path(path_type=Path, dir_okay=False)
 
 def harmless(text: str) -> str:
     """Text from outside made safe for a terminal: without control and format characters (escape
-    sequences, overrides of the writing direction) and without secrets, recognised by their form or
-    as values of the environment.
+    sequences, overrides of the writing direction) and without secrets, recognised by their form, as
+    values of the environment or as what the command has read.
     """
-    return without_controls(Secrets.of(environment_secrets(os.environ)).redact(text))
+    return without_controls(masked(Secrets.of(environment_secrets(os.environ)).redact(text)))
 
 
 def say(text: str = "") -> None:

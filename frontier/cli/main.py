@@ -18,6 +18,7 @@ import click
 from frontier import registry
 from frontier._version import __version__
 from frontier.cli.streams import final_exit_code, install_streams
+from frontier.client.secrets import forget
 from frontier.core.errors import ExitCode, FrontierError, UsageError
 
 SECTIONS = ("Measure", "Decide", "Present", "Exchange", "Also")
@@ -103,6 +104,7 @@ def cli() -> None:
 
 def run(arguments: list[str]) -> int:
     """Run a command line; its exit code. Every error is reported here, and none is raised."""
+    forget()
     try:
         _require_text(arguments)
         # Without standalone_mode click returns the command's exit code, and raises instead of

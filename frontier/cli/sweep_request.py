@@ -1,6 +1,7 @@
 """What a `frontier sweep` command line asks for: the config with its settings, and the run
 directory to use."""
 
+import os
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -10,14 +11,16 @@ from pathlib import Path
 from typing import Any
 
 from frontier.cli.common import RUNS, given_options, say
-from frontier.client.secrets import redact
-from frontier.config import Config, Setting, config_text, left_out, load_config
+from frontier.client.secrets import redact, remember
+from frontier.config import Config, Setting, left_out, load_config
 from frontier.config.config_file import read_sessions, read_settings, with_trace
+from frontier.config.kept_text import kept_text
 from frontier.core.errors import StoreError, UsageError
 from frontier.core.loads import bare, kind_of
 from frontier.planning.plan import ToProve
 from frontier.store.files import read_config
 from frontier.store.run_dir import is_narrower, read_manifest, runs_under
+from frontier.sweep.backend import secrets_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +94,8 @@ def read_request(
     if config.open_loop and prove:
         raise UsageError("--prove is for a concurrency, and this sweep has rates", "it proves the highest that holds")
     put = tuple(redact(f"{setting.key}={setting.value}") for setting in given)
-    kept = config_text(text, str(file), given)
+    remember(secrets := secrets_of(config, os.environ))
+    kept = kept_text(text, str(file), given, secrets)
     return SweepRequest(config, kept, run, file, output, tuple(given_options("output")), put)
 
 

@@ -1,6 +1,7 @@
 """Secrets in text: what is known, and what looks like one, is masked before it is said or kept."""
 
 import base64
+import html
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
@@ -109,8 +110,9 @@ def environment_secrets(environ: Mapping[str, str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Secret values. None of them is said whole, as it is or as it stands in a URL, in base64 or in
-    JSON; nor of `values` eight consecutive characters. Case and white space make no difference.
+    """Secret values. None of them is said whole, as it is or as it stands in a URL, in base64 (also
+    of a text that it is a part of), in hexadecimal digits, HTML or JSON; nor of `values` eight
+    consecutive characters, of these or of their base64. Case and white space make no difference.
     """
 
     values: frozenset[str] = field(default=frozenset(), repr=False)
@@ -146,6 +148,13 @@ class Secrets:
         """As `said`, of the end of a text that may begin in the midst of a secret."""
         text = one_line(self.redact(text[-2 * MOST :]))
         return text if len(text) <= longest else "…" + text[-longest + 1 :]
+
+    def held(self, text: str) -> bool:
+        """Whether a whole secret stands in a text, in one of its forms. A short one may do so by
+        chance, as the key `ollama` in `dialect: ollama`.
+        """
+        dense = _dense(text)
+        return any(form in dense for form in _forms(self)[0] if len(form) >= _PART)
 
     def split(self, text: str) -> tuple[str, str]:
         """A text that goes on, redacted up to where it can be cut: no secret lies across. And the
@@ -195,6 +204,28 @@ def redact(text: str) -> str:
     return NO_SECRETS.redact(text)
 
 
+_remembered = NO_SECRETS
+"""What this process has read of secrets: one that says or keeps what comes from outside need not be
+handed them."""
+
+
+def remember(secrets: Secrets) -> None:
+    """Let `masked` look for these secrets, too, until `forget`."""
+    global _remembered  # noqa: PLW0603 - of the process, as the environment is
+    _remembered |= secrets
+
+
+def forget() -> None:
+    """Let another command begin without the secrets of the one before."""
+    global _remembered  # noqa: PLW0603
+    _remembered = NO_SECRETS
+
+
+def masked(text: str) -> str:
+    """`text` as `redact` has it, without any secret that this process has read."""
+    return _remembered.redact(text)
+
+
 @lru_cache(maxsize=512)
 def _said(secrets: Secrets, text: str, longest: int) -> str:
     """`said`, remembered: every answer of a server ends with the same few words."""
@@ -218,12 +249,27 @@ def _forms(secrets: Secrets) -> tuple[frozenset[str], frozenset[str]]:
     parts: set[str] = set()
     for value in secrets.values | secrets.whole:
         data, escaped = value.encode(errors="surrogatepass"), json.dumps(value)[1:-1]
-        coded = {encode(data).decode().rstrip("=") for encode in (base64.b64encode, base64.urlsafe_b64encode)}
-        whole |= {_dense(form) for form in (value, quote(data, safe=""), escaped, escaped.replace("/", "\\/"), *coded)}
+        coded = {_dense(form) for form in _base64_forms(data)}
+        whole |= {_dense(form) for form in (value, escaped, escaped.replace("/", "\\/"), html.escape(value))}
+        whole |= {_dense(form) for form in (quote(data, safe=""), "".join(f"%{byte:02x}" for byte in data), data.hex())}
+        whole |= coded
         if value in secrets.values:
-            plain = _dense(value)
-            parts |= {plain[i : i + _PART] for i in range(len(plain) - _PART + 1)}
+            for form in (_dense(value), *coded):
+                parts |= {form[i : i + _PART] for i in range(len(form) - _PART + 1)}
     return frozenset(form for form in whole if len(form) >= _LEAST), frozenset(parts)
+
+
+def _base64_forms(data: bytes) -> set[str]:
+    """The characters of base64 that data alone decide, behind any number of bytes: those at either
+    end hold bits of what stands beside them.
+    """
+    forms = set()
+    for before in range(3):
+        first, end = -(-before * 8 // 6), (before + len(data)) * 8 // 6
+        for encode in (base64.b64encode, base64.urlsafe_b64encode):
+            forms.add(encode(bytes(before) + data).decode()[first:end])
+    # At the end of a text its last character is known, too.
+    return forms | {base64.b64encode(data).decode().rstrip("="), base64.urlsafe_b64encode(data).decode().rstrip("=")}
 
 
 def _dense(text: str) -> str:

@@ -195,14 +195,14 @@ def load_config(
     """
     secrets: list[str] = []
     try:
-        root, doc = _composed(text, file, settings)
+        root, doc = composed(text, file, settings)
         expanded = _expanded(doc, root)
         fill(doc, root)
         config = _validated(doc, _leaked(doc, secrets), left_out(begun), read_sessions or partial(_kept, begun or {}))
         config._measured_by = expanded
         return config
     except ConfigError as error:
-        raise ConfigError(file, _redacted(error.complaints, secrets)) from None
+        raise ConfigError(file, without_secrets(error.complaints, Secrets.of((), secrets))) from None
 
 
 def config_text(text: str, file: str, settings: Sequence[Setting] = ()) -> str:
@@ -212,10 +212,10 @@ def config_text(text: str, file: str, settings: Sequence[Setting] = ()) -> str:
     if not settings:
         return text
     made_of = "".join(f"# {file} with  {setting.said}\n" for setting in settings)
-    return made_of + rendered(_composed(text, file, settings)[0])
+    return made_of + rendered(composed(text, file, settings)[0])
 
 
-def _composed(text: str, file: str, settings: Sequence[Setting]) -> tuple[yaml.MappingNode, Document]:
+def composed(text: str, file: str, settings: Sequence[Setting]) -> tuple[yaml.MappingNode, Document]:
     """The nodes of a text with the settings put in their places, in their order; what cannot be put
     is among the complaints of the document.
 
@@ -406,9 +406,8 @@ def _unknown_key(key: str, path: Path, known: list[str]) -> Problem:
     return Problem(what, likely or "frontier init URL  shows every key", *where, at_key=True)
 
 
-def _redacted(complaints: Sequence[Complaint], secrets: Sequence[str]) -> tuple[Complaint, ...]:
+def without_secrets(complaints: Sequence[Complaint], hidden: Secrets) -> tuple[Complaint, ...]:
     """The complaints without any secret, not even in the quoted line."""
-    hidden = Secrets.of((), secrets)
 
     def clean(text: str | None) -> str | None:
         return None if text is None else hidden.redact(text)

@@ -2,6 +2,7 @@
 on."""
 
 import itertools
+import re
 import shlex
 import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -10,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from frontier.client.secrets import redact
+from frontier.client.secrets import MASK
 from frontier.config import Config, Setting, config_text
 from frontier.core.errors import UsageError
 from frontier.core.loads import listed, load_facts
@@ -226,7 +227,8 @@ def _command(run: RunDirectory, lines: Sequence[Mapping[str, Any]], name: str) -
     options = [word for setting in given for word in ("--set", setting)]
     kept = _without_head(run.config_text())
     for directory in ("", *([session["directory"]] if session else [])):
-        if _own_config(Path(directory, file), given) == kept:
+        own = _own_config(Path(directory, file), given)
+        if own is not None and re.fullmatch(re.escape(kept).replace(re.escape(MASK), ".*"), own):
             path = run.path.absolute() if directory else run.path
             words = shlex.join(["frontier", name, file, "-o", str(path), *options])
             return clean(f"cd {shlex.quote(directory)} && {words}" if directory else words, 4000)
@@ -234,13 +236,15 @@ def _command(run: RunDirectory, lines: Sequence[Mapping[str, Any]], name: str) -
 
 
 def _own_config(file: Path, settings: Sequence[str]) -> str | None:
-    """The text that a run would keep of a config of the user's; None where there is none."""
+    """The text that a run would keep of a config of the user's, but for what it masks; None where
+    there is none.
+    """
     with suppress(OSError, UnicodeDecodeError, ValueError, UsageError):
         status = file.stat()
         if stat.S_ISREG(status.st_mode) and status.st_size < _LARGEST_CONFIG:
             text = file.read_text()
             given = [Setting.of(setting) for setting in settings]
-            return _without_head(redact(config_text(text, str(file), given) if given else text))
+            return _without_head(config_text(text, str(file), given) if given else text)
     return None
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import orjson
 
+from frontier.client.secrets import masked
 from frontier.core.errors import StoreError
 from frontier.core.loads import Rate, SessionRate
 from frontier.store.files import Folder, too_large, writing
@@ -87,8 +88,10 @@ class Journal:
     def append(self, event: str, **facts: Any) -> None:
         """One line, on the disk when this returns. WriteError otherwise, and then nothing of it is
         left: a partial line would corrupt the next one once there is space again. Texts may be a
-        server's: they are bounded, and cleaned.
+        server's: they are bounded, and cleaned; a reason, which may repeat its words, is masked.
         """
+        if isinstance(reason := facts.get("reason"), str):
+            facts["reason"] = masked(reason)
         tree = stored_tree({"time": round(time.time(), 3), "event": event, **facts})
         line = orjson.dumps(tree, option=orjson.OPT_APPEND_NEWLINE)
         with writing(self._path), self._folder.appender(self._name) as file:

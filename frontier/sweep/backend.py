@@ -17,7 +17,7 @@ from frontier.client.ask.target import Proxies, Target
 from frontier.client.load.loop import TrialProgress
 from frontier.client.load.processes import LocalWorkers, workers_needed
 from frontier.client.load.shard import Worker, WorkerLostError, run_sharded
-from frontier.client.secrets import NO_SECRETS, Secrets, environment_secrets
+from frontier.client.secrets import NO_SECRETS, Secrets, environment_secrets, remember
 from frontier.config import Config, DeploymentConfig
 from frontier.core.errors import AnotherServerError, MeasurementError, UsageError
 from frontier.core.loads import Rate, streams
@@ -102,6 +102,7 @@ class HttpBackend(Backend):
 
     def __init__(self, config: Config, environ: Mapping[str, str], salt: int = 0) -> None:
         self._config, self._environ, self._salt = config, environ, salt
+        remember(self.secrets())
         self._simulators: dict[str, Any] = {}  # `SimulatorProcess` of the extra
         self._ready: dict[str, Preflight] = {}
         self._calibrations: dict[str, Calibration] = {}

@@ -92,3 +92,42 @@ def test_each_shape_has_its_own() -> None:
     other = Shape.of(8, 8)
     points = [point("a", 1, quality=0.9, cost=1.0), point("b", 1, other, quality=0.1, cost=9.0)]
     assert [{"a"}, {"b"}] == [{p.deployment for p in pool.members} for pool in pooled(points, ("quality", "cost"))]
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_rates_are_compared_per_gpu_where_the_gpus_of_all_are_known(number: int) -> None:
+    names = ("output_throughput", "p99_ttft", "quality")[:number]
+    for seed in range(60):
+        rng = random.Random(seed)
+        gpus = {f"d{i}": rng.choice([1, 2, 4, 8]) for i in range(4)}
+        points = [
+            point(f"d{i % 4}", i + 1, **{name: float(rng.randrange(1, 40)) for name in OBJECTIVES}) for i in range(40)
+        ]
+        values = [
+            [p.metrics[n].value / (gpus[p.deployment] if n == "output_throughput" else 1) for n in names]
+            for p in points
+        ]
+        costs = np.array(values) * [-metric(n).sign for n in names]
+        oracle = moocore.is_nondominated(costs, keep_weakly=True)
+        (pool,) = pooled(points, names, gpus=gpus)
+        assert {p.concurrency for p, kept in zip(points, oracle, strict=True) if kept} == {
+            p.concurrency for p in pool.members
+        }
+        assert {p.concurrency: p.metrics for p in points if p in pool.members} == {
+            p.concurrency: p.metrics for p in pool.members
+        }, "the values are those of the whole deployment"
+
+
+def test_with_the_gpus_of_some_whole_deployments_are_compared_and_it_is_said() -> None:
+    points = [
+        point("one", 1, output_throughput=100.0, p99_ttft=0.2),
+        point("four", 1, output_throughput=300.0, p99_ttft=0.1),
+    ]
+    axes = ("output_throughput", "p99_ttft")
+    members = [{p.deployment for p in pooled(points, axes, gpus=g)[0].members} for g in ({}, {"one": None, "four": 4})]
+    assert members == [{"four"}, {"four"}]
+    (known,) = pooled(points, axes, gpus={"one": 1, "four": 4})
+    assert {p.deployment for p in known.members} == {"one", "four"}
+    assert known.undivided == ""
+    assert "one" in pooled(points, axes, gpus={"one": None, "four": 4})[0].undivided
+    assert pooled(points, ("quality", "p99_ttft"), gpus={"one": None, "four": 4})[0].undivided == ""

@@ -19,6 +19,7 @@ MODULES = (
     "tests.faults.test_server_faults",
     "tests.sweep.test_nights",
     "tests.faults.test_security",
+    "tests.faults.test_leaks",
     "tests.sweep.test_deployments",
     "tests.faults.test_kills",
     "tests.sweep.test_interrupt",

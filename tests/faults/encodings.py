@@ -27,6 +27,13 @@ ENCODINGS: dict[str, Callable[[str], str]] = {
     "unseen between": "\u200b".join,
     "unassigned between": "\ue000".join,
     "basic": lambda key: f"Basic {base64.b64encode(f'user:{key}'.encode()).decode()}",
+    "base64 behind one byte": lambda key: base64.b64encode(f":{key}".encode()).decode(),
+    "base64 behind two bytes": lambda key: base64.b64encode(f"u:{key}".encode()).decode().rstrip("="),
+    "base64 inside": lambda key: base64.urlsafe_b64encode(f"user:{key}@host".encode()).decode(),
+    "base64, its first half": lambda key: base64.b64encode(f"u:{key}".encode()).decode()[: max(20, len(key) // 2)],
+    "every byte in percent": lambda key: "".join(f"%{byte:02X}" for byte in key.encode()),
+    "hexadecimal": lambda key: key.encode().hex(),
+    "html": lambda key: html.escape(key),
     "base64": lambda key: base64.b64encode(key.encode()).decode().rstrip("="),
     "base64 for URLs": lambda key: base64.urlsafe_b64encode(key.encode()).decode(),
 }

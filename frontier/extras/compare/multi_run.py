@@ -13,7 +13,7 @@ from frontier.core.metrics import RATES, metric, per_gpu
 from frontier.core.shapes import Shape
 from frontier.core.text import clean, clean_name
 from frontier.extras.compare.contest import Contest, Rules, Side
-from frontier.extras.compare.pooled import base_axes, keeps, unique_labels
+from frontier.extras.compare.pooled import base_axes, keeps, undivided, unique_labels
 from frontier.extras.compare.rivals import contest_sentence
 from frontier.run import Objectives, Run
 from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role, View
@@ -159,10 +159,8 @@ def _undivided(groups: Sequence[Group]) -> list[str]:
     do, or none.
     """
     counts = list(dict.fromkeys((n, v.gpus) for group in groups for n, v in zip(group.names, group.views, strict=True)))
-    unknown = [name for name, gpus in counts if gpus is None]
-    if not unknown or len(unknown) == len(counts) or not any(metric(n).unit in RATES for n in groups[0].views[0].axes):
-        return []
-    return [f"whole deployments, not per GPU: the number of GPUs is not known of {', '.join(unknown)}"]
+    why = undivided(counts, groups[0].views[0].axes)
+    return [why] if why else []
 
 
 def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, more: Sequence[str]) -> Picture:

@@ -3,13 +3,14 @@ another has none."""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 import numpy as np
 
 from frontier.core.decisions import Limit, Verdict
 from frontier.core.loads import load_facts, setting
-from frontier.core.metrics import Metric, metric
+from frontier.core.metrics import RATES, Metric, metric, per_gpu
 from frontier.core.pareto import costs, exclusion, nondominated_nd
 from frontier.core.points import Point
 from frontier.core.shapes import Shape
@@ -26,7 +27,8 @@ from frontier.show.wording import limits_text, value_text
 class Pooled:
     """The frontier of one shape over several owners; a point names its owner as its deployment. The
     best by the first objective come first. `without` says of each owner that has no part of it why;
-    `hidden` are the limits that the settings had to keep.
+    `hidden` are the limits that the settings had to keep. `gpus` are those of each owner where
+    rates were compared per GPU; where they were not, `undivided` says why if some are known.
     """
 
     shape: Shape
@@ -34,28 +36,63 @@ class Pooled:
     hidden: tuple[Limit, ...]
     members: tuple[Point, ...]
     without: Mapping[str, str]
+    gpus: Mapping[str, int] = field(default_factory=dict)
+    undivided: str = ""
 
 
-def pooled(owned: Sequence[Point], objectives: Sequence[str], limits: Sequence[Limit] = ()) -> list[Pooled]:
+def pooled(
+    owned: Sequence[Point],
+    objectives: Sequence[str],
+    limits: Sequence[Limit] = (),
+    gpus: Mapping[str, int | None] = MappingProxyType({}),
+) -> list[Pooled]:
     """The pooled frontier of each shape, on two to four metrics. The points have their owners as
-    deployments.
+    deployments; rates are compared per GPU where the `gpus` of each owner are known.
 
     A setting takes part when it has a value of each metric and, where there is an SLA, is proven to
     keep the limits on other metrics: quality against cost would not show that the cheapest is too
     slow.
     """
+    return [
+        _of_shape(shape, [point for point in owned if point.shape == shape], objectives, limits, gpus)
+        for shape in dict.fromkeys(point.shape for point in owned)
+    ]
+
+
+def _of_shape(
+    shape: Shape,
+    points: Sequence[Point],
+    objectives: Sequence[str],
+    limits: Sequence[Limit],
+    gpus: Mapping[str, int | None],
+) -> Pooled:
     metrics = [metric(name) for name in objectives]
     hidden = tuple(limit for limit in limits if limit.metric not in objectives)
-    pools = []
-    for shape in dict.fromkeys(point.shape for point in owned):
-        points = [point for point in owned if point.shape == shape]
-        parts = [p for p in points if exclusion(p, metrics) is None and keeps(p, hidden)]
-        table = costs(parts, metrics)
-        kept = np.flatnonzero(nondominated_nd(table))
-        members = [parts[i] for i in sorted(kept, key=lambda i: (*table[i], i))]
-        without = dict(_without(points, parts, members, metrics))
-        pools.append(Pooled(shape, tuple(objectives), hidden, tuple(members), without))
-    return pools
+    counts = [(owner, gpus.get(owner)) for owner in dict.fromkeys(point.deployment for point in points)]
+    known = {owner: number for owner, number in counts if number}
+    by = known if len(known) == len(counts) else {}
+    parts = [p for p in points if exclusion(p, metrics) is None and keeps(p, hidden)]
+    divided = [_per_gpu(p, metrics, by.get(p.deployment)) for p in parts]
+    table = costs(divided, metrics)
+    best = sorted(np.flatnonzero(nondominated_nd(table)), key=lambda i: (*table[i], i))
+    without = dict(_without(points, divided, [divided[i] for i in best], metrics))
+    members = tuple(parts[i] for i in best)
+    return Pooled(shape, tuple(objectives), hidden, members, without, by, undivided(counts, objectives))
+
+
+def _per_gpu(point: Point, metrics: Sequence[Metric], gpus: int | None) -> Point:
+    divided = {m.name: point.metrics[m.name].scaled(1, per_gpu(m.name, gpus)) for m in metrics}
+    return replace(point, metrics={**point.metrics, **divided})
+
+
+def undivided(counts: Sequence[tuple[str, int | None]], axes: Sequence[str]) -> str:
+    """Why no rate of several owners is per GPU, where some but not all say how many GPUs they have;
+    empty where all do, or none.
+    """
+    unknown = [name for name, gpus in counts if gpus is None]
+    if not unknown or len(unknown) == len(counts) or not any(metric(name).unit in RATES for name in axes):
+        return ""
+    return f"whole deployments, not per GPU: the number of GPUs is not known of {', '.join(unknown)}"
 
 
 def keeps(point: Point, limits: Sequence[Limit]) -> bool:
@@ -118,7 +155,8 @@ def pooled_of(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limi
     """
     axes = base_axes(runs, objectives, limits)
     drawn = tuple(dict.fromkeys(itertools.chain(*axes.values())))
-    owned = []
+    owned: list[Point] = []
+    gpus: dict[str, int | None] = {}
     for name, run in zip(unique_labels([run.path.name for run in runs], 200), runs, strict=True):
         points = run.points(limits, names=drawn)
         check_axes(points, drawn, str(run.path))
@@ -127,7 +165,10 @@ def pooled_of(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limi
         if len(runs) == 1:
             owner = "{}"
         owned += [replace(p, deployment=owner.format(p.deployment)) for p in points]
-    pools = [pool for shape in axes for pool in pooled([p for p in owned if p.shape == shape], axes[shape], limits)]
+        gpus |= {owner.format(deployment): number for deployment, number in run.gpus.items()}
+    pools = [
+        pool for shape in axes for pool in pooled([p for p in owned if p.shape == shape], axes[shape], limits, gpus)
+    ]
     return [(_table(pool), _tree(pool)) for pool in pools]
 
 
@@ -138,7 +179,7 @@ def _table(pool: Pooled) -> Table:
         (
             clean_name(p.deployment),
             setting(p.concurrency),
-            *(value_text(name, p.metrics[name].value) for name in pool.objectives),
+            *(value_text(name, p.metrics[name].value, pool.gpus.get(p.deployment)) for name in pool.objectives),
         )
         for p in pool.members
     ]
@@ -146,19 +187,24 @@ def _table(pool: Pooled) -> Table:
         (clean_name(owner), f"no part: {why}", *("" for _ in pool.objectives)) for owner, why in pool.without.items()
     ]
     keep = f", settings proven to keep {limits_text(pool.hidden)}" if pool.hidden else ""
-    caption = f"Frontier over all deployments, {clean_name(pool.shape.label)}{keep}"
+    whole = f"; {pool.undivided}" if pool.undivided else ""
+    caption = f"Frontier over all deployments, {clean_name(pool.shape.label)}{keep}{whole}"
     return Table.of(heads, rows, caption, right=range(2, len(heads)))
 
 
 def _tree(pool: Pooled) -> Tree:
-    """Which deployment owns which part of the frontier, for JSON."""
+    """Which deployment owns which part of the frontier, for JSON. Also where rates were compared
+    `per_gpu` the metrics are of the whole deployment, as everywhere in JSON; its `gpus` are beside.
+    """
     return {
         "shape": pool.shape.label,
         "objectives": list(pool.objectives),
+        "per_gpu": bool(pool.gpus) and any(metric(name).unit in RATES for name in pool.objectives),
         "members": [
             {
                 "deployment": p.deployment,
                 **load_facts(p.concurrency),
+                "gpus": pool.gpus.get(p.deployment),
                 "metrics": {name: tree_of(p.metrics[name]) for name in pool.objectives},
             }
             for p in pool.members

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from frontier.core.difference import INDIFFERENCE
 from frontier.core.loads import listed, setting
-from frontier.core.metrics import RATES, Unit, metric
-from frontier.core.points import Estimate, Point
+from frontier.core.metrics import RATES, Unit, metric, per_gpu
+from frontier.core.points import Estimate
 from frontier.core.units import format_number
 from frontier.extras.compare.contest import Comparison, Contest, MetricDifference, Side, best_of, compare
-from frontier.extras.compare.pooled import pooled
+from frontier.extras.compare.pooled import Pooled, pooled
 from frontier.show.sla_notes import best_note, joined_names
 from frontier.show.wording import MANY, count, limits_text, named_value, value_text
 
@@ -43,23 +43,26 @@ def _quality_sentence(contests: Sequence[Contest]) -> str:
     """Which deployments are on the frontier of quality and the other axis, and which are not."""
     rules = contests[0].rules
     owned = [replace(p, deployment=side.name) for contest in contests for side in contest.sides for p in side.points]
-    pools = pooled(owned, rules.objectives, rules.limits)
+    gpus = {side.name: side.gpus for contest in contests for side in contest.sides}
+    pools = pooled(owned, rules.objectives, rules.limits, gpus)
     owners = list(dict.fromkeys(p.deployment for pool in pools for p in pool.members))
     without = "".join(f"; {owner}: {why}" for pool in pools for owner, why in pool.without.items())
     if len(pools) == 1 and len(owners) > 1 and rules.objectives[0] == "quality" and len(rules.objectives) == 2:
-        return f"{_price_of_quality(pools[0].members, rules.objectives[1])}{without}"
+        return f"{_price_of_quality(pools[0], rules.objectives[1])}{without}"
     axes = " and ".join(metric(name).label for name in rules.objectives)
     return f"On the frontier of {axes}: {joined_names(owners) if owners else 'nothing'}{without}"
 
 
-def _price_of_quality(members: Sequence[Point], name: str) -> str:
+def _price_of_quality(pool: Pooled, name: str) -> str:
     """'fp8: 30% less cost per million output tokens than bf16, for 0.003 less quality', of the best
     owner and the next.
     """
-    best = members[0]
-    other = next(p for p in members if p.deployment != best.deployment)
-    ratio = other.metrics[name].value / best.metrics[name].value
-    change = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} {metric(name).label.partition(' (')[0]}"
+    best = pool.members[0]
+    other = next(p for p in pool.members if p.deployment != best.deployment)
+    by = [per_gpu(name, pool.gpus.get(p.deployment)) for p in (best, other)]
+    ratio = other.metrics[name].value / by[1] / (best.metrics[name].value / by[0])
+    per = " per GPU" if max(by) > 1 else ""
+    change = f"{abs(ratio - 1):.0%} {'more' if ratio > 1 else 'less'} {metric(name).label.partition(' (')[0]}{per}"
     lost = best.metrics["quality"].value - other.metrics["quality"].value
     return f"{other.deployment}: {change} than {best.deployment}, for {lost:.3g} less quality"
 

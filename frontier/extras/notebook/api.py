@@ -11,6 +11,7 @@ from frontier.config import Config, Setting
 from frontier.config import load_config as config_of_text
 from frontier.config.config_file import open_run, require_sweep, with_trace
 from frontier.config.config_file import read_sessions as sessions_of_file
+from frontier.config.kept_text import kept_text
 from frontier.config.shape_keys import ReadSessions
 from frontier.core.errors import MeasurementError, UsageError
 from frontier.extras.notebook.notebook_run import NotebookRun, load
@@ -67,6 +68,7 @@ def run_sweep(
     require_sweep(config, str(config_file))
     if virtual and not all(deployment.is_simulator for deployment in config.deployments):
         raise UsageError("only the embedded engine runs in virtual time", "write  endpoint: simulator")
+    text = kept_text(text, str(config_file), (), backend.secrets_of(config, environ or {}))
     facts = {"config_file": str(config_file), **prompts_facts(config.prompts_file)}
     with open_run(Path(run), config, text, facts) as directory:
 

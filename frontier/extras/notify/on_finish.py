@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from frontier.client.secrets import MOST, NO_SECRETS, Secrets
+from frontier.client.secrets import MOST, NO_SECRETS, Secrets, masked
 from frontier.config import Config
 from frontier.core.decisions import Decision
 from frontier.core.loads import in_words, load_facts
@@ -63,7 +63,7 @@ def _finish_facts(path: Path, end: str, code: int, decisions: Sequence[Decision]
         "end": end,
         "exit_code": int(code),
         "shapes": shapes,
-        "text": "; ".join([text, *verdicts])[:1000],
+        "text": masked("; ".join([text, *verdicts]))[:1000],
     }
 
 

@@ -1,5 +1,6 @@
 """`frontier report`: the run as one page (HTML, Markdown or JSON)."""
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ from frontier.cli.common import (
     subcommand,
     write_file,
 )
+from frontier.client.secrets import remember
 from frontier.core.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
@@ -45,8 +47,11 @@ def command(options: RunOptions, output: Path | None) -> int:
     from frontier.extras.report.page import report_markdown
     from frontier.extras.report.report import report_of
     from frontier.show.picture.selection import check_panels
+    from frontier.sweep.backend import secrets_of
 
     run = options.read()
+    if not run.is_imported:  # an earlier version kept the config as it was
+        remember(secrets_of(run.config, os.environ))
     check_panels(run)
     report = report_of(run, options.limits(run), options.all_axes, given_options())
     if output is None or str(output) == "-":

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from frontier import registry
+from frontier.client.secrets import masked
 from frontier.core.decisions import Cause, Decision, Limit, Reason
 from frontier.core.loads import setting
 from frontier.core.metrics import metric
@@ -302,7 +303,7 @@ def _config_cleaned(text: str | None) -> str | None:
     """The config, cleaned line by line, indentation kept."""
     if text is None:
         return None
-    lines = [re.match(r" *", line)[0] + clean(line, 1000) for line in text.splitlines()]  # type: ignore[index]
+    lines = [re.match(r" *", line)[0] + clean(line, 1000) for line in masked(text).splitlines()]  # type: ignore[index]
     return "\n".join(lines)
 
 

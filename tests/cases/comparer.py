@@ -1,0 +1,243 @@
+"""Compares what the command says on a situation with what is expected. A case is a situation, a
+config and what may, must and must not be said."""
+
+import json
+import math
+import re
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cases.http_server import serving
+from tests.cases.situation import Situation
+from tests.commands import Said, frontier
+
+DEFAULTS = {
+    "shapes": "[64/32]",
+    "concurrency": "[4]",
+    "sla": "{p50_ttft: 900ms, p50_tpot: 60ms}",
+    "requests": "34",
+    "repeats": "1",
+    "refine": "0",
+    "max_time": "8s",
+    "budget": "{time: 60s}",
+    "warmup": "200ms",
+}
+SWEEP = (("sweep", "{config}", "-o", "{run}"),)
+LOOKS = (("show", "{run}", "-v"), ("solve", "{run}", "--json"), ("show", "{run}", "--json"))
+"""What is looked at after the commands of a case, where a trial was finished."""
+BUSY = ("client_bound", "this machine was busy", "machine is busy", "client_capacity")
+"""What a measurement says of a machine that had too much else to do."""
+TOLERANCE = 0.10
+"""Of a figure against the server's truth: a busy machine delays what the server writes, too."""
+YES, NO, UNPROVEN, FAILED = 0, 3, 4, 5
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What is allowed, and what has to be there.
+
+    `codes`: exit codes of the first command. `verdicts`: of each shape; empty: none need be given.
+    `flags` stand at a point, `no_flags` at none. `true`: metrics whose interval has to hold the
+    server's truth. `words` (regular expressions) are in what was said, `not_words` nowhere but in
+    JSON. `then`: exit codes of the further commands. `counted`: each request that the server saw is
+    in a file of the run, or `gap` is said.
+    """
+
+    codes: tuple[int, ...] = (YES,)
+    verdicts: tuple[str, ...] = ("meets",)
+    flags: tuple[str, ...] = ()
+    no_flags: tuple[str, ...] = ()
+    true: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()
+    not_words: tuple[str, ...] = ()
+    then: tuple[tuple[int, ...], ...] = ()
+    counted: bool = False
+    gap: str | None = None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A case by its name. `config`: lines that replace or add to the defaults. `gate`: it is in
+    the gate, too.
+    """
+
+    name: str
+    situation: Callable[[], Situation]
+    expected: Expected
+    config: Mapping[str, str] | None = None
+    commands: tuple[tuple[str, ...], ...] = SWEEP
+    gate: bool = False
+    environ: Mapping[str, str] | None = None
+    files: Callable[[], Mapping[str, bytes]] | None = None
+    """Files beside the config, by name."""
+    check: Callable[["Seen"], list[str]] | None = None
+    """More that is to be held against what was seen; each text is a difference."""
+
+    def text(self, url: str) -> str:
+        """The config."""
+        lines = {"endpoint": f"{url}/v1", **DEFAULTS, **(self.config or {})}
+        return "".join(f"{key}: {value}\n" for key, value in lines.items())
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a case came to: each command with what it said, the JSON answers, the place, and the
+    server.
+    """
+
+    said: tuple[Said, ...]
+    looks: tuple[Said, ...]
+    solve: Mapping[str, Any]
+    show: Mapping[str, Any]
+    run: Path
+    server: Situation
+
+    @property
+    def words(self) -> str:
+        """All that was said."""
+        return "\n".join(text for one in (*self.said, *self.looks) for text in (one.out, one.err))
+
+    @property
+    def prose(self) -> str:
+        """All that was said but for JSON."""
+        return "\n".join(text for one in (*self.said, *self.looks[:1]) for text in (one.out, one.err))
+
+    @property
+    def busy(self) -> bool:
+        """Whether the machine was too busy to measure on."""
+        return any(word in self.words for word in BUSY)
+
+    @property
+    def points(self) -> list[dict[str, Any]]:
+        return list(self.show.get("points", ()))
+
+
+@dataclass(frozen=True)
+class Result:
+    """The differences of a case: `wrong` stand whatever the machine did, `missing` may be owed
+    to a busy one.
+    """
+
+    case: Case
+    wrong: tuple[str, ...]
+    missing: tuple[str, ...]
+    busy: bool
+    seconds: float
+    words: str
+
+    @property
+    def state(self) -> str:
+        """ok, DIFFERS, or busy where what is missing may be owed to the machine."""
+        if self.wrong or (self.missing and not self.busy):
+            return "DIFFERS"
+        return "busy" if self.missing else "ok"
+
+
+def compare(case: Case) -> Result:
+    """The result of a case; on a busy machine of its second try."""
+    result = _compare(case)
+    return _compare(case) if result.state != "ok" and result.busy else result
+
+
+def _compare(case: Case) -> Result:
+    begun = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="case-") as place:
+        seen = see(case, Path(place))
+        wrong, missing = differences(case.expected, seen)
+        if case.check is not None:
+            wrong += case.check(seen)
+        return Result(case, tuple(wrong), tuple(missing), seen.busy, time.monotonic() - begun, seen.prose)
+
+
+def see(case: Case, place: Path) -> Seen:
+    """Carry out the commands of a case in a folder."""
+    server, run = case.situation(), place / "run"
+    environ = {"XDG_CACHE_HOME": str(place / "cache"), **(case.environ or {})}
+    with serving(server) as url:
+        (place / "sweep.yaml").write_text(case.text(url))
+        for name, data in (case.files() if case.files else {}).items():
+            (place / name).write_bytes(data)
+        named = {"config": "sweep.yaml", "run": "run", "url": f"{url}/v1", "root": url}
+        said = []
+        for command in case.commands:
+            said.append(frontier(*(word.format(**named) for word in command), cwd=place, here=False, **environ))
+            server.step += 1
+    looks: tuple[Said, ...] = ()
+    if list(run.glob("trials/*.jsonl")):
+        looks = tuple(frontier(*(w.format(**named) for w in one), cwd=place, **environ) for one in LOOKS)
+    solve, show = (_json(one.out) for one in looks[1:]) if looks else ({}, {})
+    return Seen(tuple(said), looks, solve, show, run, server)
+
+
+def _json(text: str) -> dict[str, Any]:
+    try:
+        tree: dict[str, Any] = json.loads(text)
+    except ValueError:
+        return {}
+    return tree
+
+
+def differences(expected: Expected, seen: Seen) -> tuple[list[str], list[str]]:
+    """What is wrong, and what is missing."""
+    wrong, missing, words = [], [], seen.words
+    codes = [expected.codes, *expected.then]
+    for number, (said, allowed) in enumerate(zip(seen.said, codes, strict=False), 1):
+        if said.code not in allowed:
+            # A yes that may not be is wrong whatever the machine did; others may be owed to it.
+            (wrong if said.code in (YES, 1) else missing).append(
+                f"command {number} ended with {said.code}, not {allowed}"
+            )
+    verdicts = [shape.get("verdict") for shape in seen.solve.get("shapes", ())]
+    for verdict in verdicts:
+        if expected.verdicts and verdict not in expected.verdicts:
+            (wrong if verdict in ("meets", "violates") else missing).append(
+                f"verdict {verdict}, not {expected.verdicts}"
+            )
+    flags = {flag["name"] if isinstance(flag, dict) else flag for point in seen.points for flag in point["flags"]}
+    missing += [f"no flag {name}" for name in expected.flags if name not in flags]
+    missing += [f"flag {name}" for name in expected.no_flags if name in flags]
+    missing += [f"not said: {word}" for word in expected.words if not re.search(word, words)]
+    wrong += [f"said: {match[0]!r}" for word in expected.not_words if (match := re.search(word, seen.prose))]
+    wrong += [text for metric in expected.true for text in _untrue(metric, seen)]
+    if expected.counted and not (expected.gap and re.search(expected.gap, words)):
+        wrong += _uncounted(seen)
+    return wrong, missing
+
+
+def _untrue(metric: str, seen: Seen) -> list[str]:
+    """Points whose interval of a metric does not hold the server's truth of their requests."""
+    found = []
+    for point in seen.points:
+        figure = point["metrics"].get(metric) or {}
+        if not point["valid"] or figure.get("value") is None:
+            continue
+        truth = true_value(metric, seen.server, point)
+        low, high = (figure["value"] if figure.get(side) is None else figure[side] for side in ("low", "high"))
+        if not (low <= truth * (1 + TOLERANCE) and high >= truth * (1 - TOLERANCE)):
+            found.append(f"{metric} {low:.4g} to {high:.4g} at c={point.get('concurrency')}; true {truth:.4g}")
+    return found
+
+
+def true_value(metric: str, server: Situation, point: Mapping[str, Any]) -> float:
+    """A percentile of the requests with the point's output length, by rank, in the units of the
+    answer.
+    """
+    statistic, _, quantity = metric.partition("_")
+    tokens = int(str(point["shape"]).split("/")[1])
+    values = sorted(getattr(one, quantity) for one in server.served if one.asked == tokens and one.status is not None)
+    return float(values[math.ceil(int(statistic[1:]) / 100 * len(values)) - 1])
+
+
+def _uncounted(seen: Seen) -> list[str]:
+    """Requests of trials that the server saw and no file of the run has."""
+    kept = [json.loads(line) for file in seen.run.rglob("trials/*.jsonl*") for line in file.read_text().splitlines()]
+    asked = {int(str(point["shape"]).split("/")[1]) for point in seen.points}
+    served = [one for one in seen.server.served if one.asked in asked]
+    records = [one for one in kept if "outcome" in one]
+    if len(records) < len(served):
+        return [f"the server saw {len(served)} requests, the run has {len(records)}"]
+    return []
