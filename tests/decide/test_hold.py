@@ -122,7 +122,7 @@ class Falls(Slows):
 @pytest.mark.parametrize(
     ("known", "since", "until", "another"),
     [(True, 0.0, math.inf, 60), (True, 50.0, math.inf, 50), (True, 50.0, 61.0, 1), (False, 50.0, math.inf, 50)],
-    ids=["all of it", "later", "a minute", "names unknown to the run"],
+    ids=["all", "later", "a minute", "no names known"],
 )
 def test_another_model_than_the_runs_holds_nothing(run, known, since, until, another):
     """A gateway fell back to a smaller model, and the hold said that it kept the SLA."""

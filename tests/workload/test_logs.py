@@ -391,7 +391,7 @@ KEYS = {"my planted prompt": 1, "sk-planted1234567890abcdef": 2, "4111 1111 1111
 @pytest.mark.parametrize(
     ("data", "word"),
     [
-        (ROWS.encode(), "no names of columns"),
+        (ROWS.encode(), "names of columns"),
         (ROWS.encode("utf-16"), "UTF-8"),
         (ROWS.encode("utf-16-le"), "UTF-8"),
         (gzip.compress(ROWS.encode("utf-16")), "UTF-8"),

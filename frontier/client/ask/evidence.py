@@ -24,6 +24,7 @@ from frontier import registry
 from frontier.client.ask.facts import INFO, LONGEST_LABEL, NAMES, START, Key, Readings, Samples, facts_at
 from frontier.client.ask.identify import Served, object_of
 from frontier.client.ask.target import Target
+from frontier.client.engines import PREFIXES
 from frontier.client.http.http_client import Client
 from frontier.client.secrets import is_secret_name
 from frontier.core.standstill import LASTED
@@ -41,10 +42,10 @@ _SETTLED = 2 * _ASKED + 1.0
 
 
 def series_of(names: Iterable[str]) -> re.Pattern[bytes]:
-    """Finds the lines of a Prometheus text that are of these names; those of SGLang also with an
-    underscore for the colon, as what passes them on may write it.
+    """Finds the lines of a Prometheus text that are of these names; also with an underscore for the
+    colon, as an exporter or what passes them on may write it.
     """
-    listed = b"|".join(re.escape(name.encode()).replace(b"sglang:", b"sglang[:_]") for name in names)
+    listed = b"|".join(re.escape(name.encode()).replace(b":", b"[:_]") for name in names)
     return re.compile(rb"^(?:%s)(?:\{[^\n]*)?[ \t][^\n]*$" % listed, re.MULTILINE)
 
 
@@ -75,10 +76,16 @@ def parse_metrics(*texts: bytes, wanted: re.Pattern[bytes] = _WANTED, most: int 
             for sample in family.samples:
                 value = usable(sample.value)
                 if value is not None and value >= 0:
-                    key: Key = (sample.name.replace("sglang_", "sglang:"), (*source, *sample.labels.items()))
+                    key: Key = (_as_engines_write(sample.name), (*source, *sample.labels.items()))
                     samples[_told_apart(key, seen[key])] = value
                     seen[key] += 1
     return samples
+
+
+def _as_engines_write(name: str) -> str:
+    """The name with the colon of its engine's prefix where an underscore stands for it."""
+    head, _, rest = name.partition("_")
+    return f"{head}:{rest}" if f"{head}:" in PREFIXES else name
 
 
 def _told_apart(key: Key, again: int) -> Key:

@@ -23,6 +23,9 @@ ENGINES: Mapping[str, Engine] = {
     )
 }
 
+PREFIXES = frozenset(engine.prefix for engine in ENGINES.values() if engine.prefix)
+"""What the names of their metrics begin with."""
+
 KNOWN = {name: engine for name, engine in ENGINES.items() if engine.limit}
 """The engines whose limit on requests in flight is known, by dialect."""
 
