@@ -170,3 +170,30 @@ def test_after_one_restart_all_that_is_counted_is_called_a_lower_bound(tmp_path:
     assert "at least" in next(line for line in answer.out.splitlines() if "requests/s arrive" in line)
     assert "at least" in next(line for line in answer.out.splitlines() if "Made by" in line)
     assert any("lower bound" in line for line in answer.err.splitlines())
+
+
+def joined(number: int, *, alike: bool) -> bytes:
+    """Two exporters behind one proxy, of one server (vllm-project/production-stack#617) or two."""
+    pages = []
+    for exporter in (0, 1):
+        mean = 0.73012 if alike else 0.73012 + exporter * 0.0007
+        h = buckets([100])
+        series = {n: type(h)(h.bounds, tuple(b * number for b in h.at_most), number, mean * number) for n in SERIES}
+        pages.append(text(series).replace(b"{", b'{exporter="%d",' % exporter))
+    return b"\n".join(pages)
+
+
+@pytest.mark.parametrize(("alike", "times"), [(True, 1), (False, 2)])
+def test_a_server_that_is_exported_twice_is_counted_once(alike: bool, times: int) -> None:
+    increases = Increases()
+    for second in range(10):
+        increases.add(parse_metrics(joined(low(second), alike=alike), wanted=WANTED, most=MOST_LINES))
+    assert times * 9 * RATE == requests(increases)
+
+
+def test_a_server_that_is_named_twice_is_counted_once() -> None:
+    increases = Increases()
+    for second in range(10):
+        page = joined(low(second), alike=True).split(b"\n\n")[0]
+        increases.add(parse_metrics(page, page, wanted=WANTED, most=MOST_LINES))
+    assert 9 * RATE == requests(increases)

@@ -32,6 +32,7 @@ ANEW = (
     "Counters began anew, as a server was restarted: what was counted around that is missing, so that the number of "
     "requests, their rate and what is in flight are lower bounds."
 )
+TWICE = "Some series repeat the counts of others to the last digit: both are of one server, and are counted once."
 _ROUTES = ("/metrics", "/prometheus/metrics")
 """Where engines have them: the second is TensorRT-LLM's."""
 
@@ -69,7 +70,12 @@ async def watch(addresses: Sequence[str], seconds: float, api_key: str | None, c
     rate = float(came.sum()) / lasted
     dispersion = dispersion_of(came[1:], round(step)) if step >= 1 and not missed else {}
     arrivals = ArrivalFacts(rate, rate, f"in {format_elapsed(lasted)}", dispersion) if rate > 0 else None
-    notes = {ANEW: increases.restarted, f"{missed:,} of {planned:,} readings had no answer.": missed}
+    twice = "Some series repeat another's counts to the last digit: they are one server's, and counted once."
+    notes = {
+        ANEW: increases.restarted,
+        twice: bool(increases.twins),
+        f"{missed:,} of {planned:,} readings had no answer.": missed,
+    }
     workload = workload_of(
         ", ".join(addresses),
         increases.grown,

@@ -56,6 +56,7 @@ COUNTERS: Mapping[str, tuple[str, ...]] = {
     ),
 }
 _PARTS = ("_bucket", "_sum", "_count")
+Labels = tuple[tuple[str, str], ...]
 SERIES = (
     *(f"{name}{part}" for names in HISTOGRAMS.values() for name in names for part in _PARTS),
     *(name for names in COUNTERS.values() for name in names),
@@ -106,12 +107,13 @@ class _Address:
 class Increases:
     """What counters grew by between successive readings. At an address whose counters fell they
     began anew, and what was counted around that is not known. `since` is when the watch began (unix
-    time).
+    time). `twins` repeat what another engine counts, and are left out.
     """
 
     since: float | None = None
     grown: dict[Key, float] = field(default_factory=dict)
     restarted: bool = False
+    twins: set[Labels] = field(default_factory=set)
     _addresses: dict[int, _Address] = field(default_factory=dict)
     _before: Samples | None = None
 
@@ -119,6 +121,8 @@ class Increases:
         """A reading: how many requests came since the one before, and the seconds that those which
         ended had been in the server.
         """
+        self.twins |= _twins(samples)
+        samples = {key: value for key, value in samples.items() if _engine(key) not in self.twins}
         came, spent, before = 0.0, 0.0, samples if self._before is None else self._before
         self._before = {**before, **samples}  # a page without them, of a proxy, says nothing of a counter
         starts = {_address(key): value for key, value in samples.items() if key[0] == START}
@@ -146,6 +150,30 @@ class Increases:
     def several(self) -> int | None:
         """The place of an address behind which several replicas answer; None where none is."""
         return next((at for at, each in self._addresses.items() if each.several), None)
+
+
+def _engine(key: Key) -> Labels:
+    """The labels of a series but for those of a histogram's buckets: those of its engine."""
+    return tuple(label for label in key[1] if label[0] != "le")
+
+
+def _twins(samples: Samples) -> set[Labels]:
+    """Engines whose counts, and sums of seconds to the last digit, are those of one before: an
+    exporter that is there twice, or one server under two addresses.
+    """
+    counted: dict[Labels, set[tuple[str, Labels, float]]] = {}
+    for key, value in samples.items():
+        if value > 0 and key[0] != START:
+            bound = tuple(label for label in key[1] if label[0] == "le")
+            counted.setdefault(_engine(key), set()).add((key[0], bound, value))
+    first: dict[frozenset[tuple[str, Labels, float]], Labels] = {}
+    timed = {engine: frozenset(each) for engine, each in counted.items() if any(_has_digits(part) for part in each)}
+    return {engine for engine, each in timed.items() if first.setdefault(each, engine) != engine}
+
+
+def _has_digits(part: tuple[str, Labels, float]) -> bool:
+    """Whether a value is a sum of seconds that no other engine would reach by chance."""
+    return part[0].endswith("_seconds_sum") and not part[2].is_integer()
 
 
 def _address(key: Key) -> int:
@@ -234,7 +262,7 @@ def workload_of(
 def _histogram(grown: Mapping[Key, float], names: Iterable[str]) -> list[Buckets]:
     """The histograms of each engine under the first name that has counted anything."""
     for name in names:
-        engines: dict[tuple[tuple[str, str], ...], dict[str, float]] = {}
+        engines: dict[Labels, dict[str, float]] = {}
         for (series, labels), value in grown.items():
             if series.startswith(name) and (part := series[len(name) :]) in _PARTS:
                 engine = tuple(label for label in labels if label[0] != "le")
