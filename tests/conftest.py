@@ -56,8 +56,8 @@ SECONDS_EACH = (
     "sweep/test_verify.py",
     "tune/test_race.py",
 )
-"""Files of whole sweeps in virtual time, and of every command on whole runs, seconds a test: with
-the processes, but for what is slow there. The fast lane has one sweep of each kind
+"""Files of whole sweeps in virtual time, and of every command on whole runs, seconds a test: they
+are `whole`, but for what is marked otherwise there. The fast lane has one sweep of each kind
 (tests/sweeps.py), recorded runs, and the commands' mistakes.
 """
 
@@ -105,12 +105,12 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole sweeps belong to the lane of processes, before lanes are chosen. The stories last
-    longest: begun last, they would keep one process waiting for the other.
+    """Whole sweeps are marked before lanes are chosen. The stories last longest: begun last, they
+    would keep one process waiting for the other.
     """
     for item in items:
-        if item.path.as_posix().endswith(SECONDS_EACH) and not item.get_closest_marker("slow"):
-            item.add_marker("process")
+        if item.path.as_posix().endswith(SECONDS_EACH) and not any(map(item.get_closest_marker, MAY)):
+            item.add_marker("whole")
     items.sort(key=lambda item: item.path.name != "test_stories.py")
 
 

@@ -20,7 +20,7 @@ from frontier.core.loads import bare, kind_of
 from frontier.planning.plan import ToProve
 from frontier.store.files import read_config
 from frontier.store.run_dir import is_narrower, read_manifest, runs_under
-from frontier.sweep.backend import secrets_of
+from frontier.sweep.secrets_of_config import secrets_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -13,18 +12,19 @@ from frontier.client import run_trial
 from frontier.client.ask.identify import LONGEST_MODEL
 from frontier.client.ask.preflight import Preflight, calibrate, changed, preflight, settle_salt
 from frontier.client.ask.prompts import Calibration, PromptPlan, prompt_seed
-from frontier.client.ask.target import Proxies, Target
+from frontier.client.ask.target import Target
 from frontier.client.load.loop import TrialProgress
 from frontier.client.load.processes import LocalWorkers, workers_needed
 from frontier.client.load.shard import Worker, WorkerLostError, run_sharded
-from frontier.client.secrets import NO_SECRETS, Secrets, environment_secrets, remember
+from frontier.client.secrets import NO_SECRETS, Secrets, remember
 from frontier.config import Config, DeploymentConfig
-from frontier.core.errors import AnotherServerError, MeasurementError, UsageError
+from frontier.core.errors import AnotherServerError, MeasurementError
 from frontier.core.loads import Rate, streams
 from frontier.core.trials import Measurement, Record, Trial
 from frontier.planning.plan import GRID_REQUESTS
 from frontier.search.window_size import connections_wanted
 from frontier.sweep.given_files import read_key_file, read_prompts
+from frontier.sweep.secrets_of_config import secrets_of
 
 OnRecord = Callable[[Record], None]
 OnTick = Callable[[TrialProgress], None]
@@ -76,20 +76,6 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Stop what was started."""
-
-
-def secrets_of(config: Config, environ: Mapping[str, str]) -> Secrets:
-    """Every secret that a config names, and those that the environment names as such."""
-    named = config.on_finish.hidden(environ) if config.on_finish else ()
-    secrets = Secrets.of([*named, *environment_secrets(environ)])
-    for deployment in config.deployments:
-        key = None
-        if deployment.api_key_file is not None:
-            with suppress(UsageError):  # the request that needs the key says why it cannot be read
-                key = read_key_file(Path(deployment.api_key_file))
-        secrets |= Secrets.of(deployment.hidden(environ, key))
-        secrets |= Proxies.of_environment().secrets if deployment.proxy == "env" else NO_SECRETS
-    return secrets
 
 
 class HttpBackend(Backend):

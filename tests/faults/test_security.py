@@ -25,8 +25,8 @@ from frontier.client.secrets import MOST, Secrets, environment_secrets
 from frontier.config import load_config
 from frontier.config.complaints import ConfigError
 from frontier.core.errors import UsageError
-from frontier.sweep.backend import secrets_of
 from frontier.sweep.given_files import read_key_file
+from frontier.sweep.secrets_of_config import secrets_of
 from tests import servers
 from tests.commands import Said, frontier, start
 from tests.faults.encodings import ENCODINGS, LONG_KEY, SHORT_KEY, leaked
@@ -308,7 +308,7 @@ def test_no_part_of_a_long_key_is_stored_or_printed_in_any_encoding(tmp_path: Pa
     said += look_from_all_sides(tmp_path, [one for one in QUICK if one != ("status",)], **environ)
     produced = everything(tmp_path, said).decode(errors="replace")
     assert '"outcome":"http_error"' in produced, "the server failed as it should"
-    assert produced.count("***") > 60
+    assert produced.count("***") > 20
     for line in set(re.split(r"\\n|[\n>]", produced)):
         assert leaked(line, LONG_KEY) is None, line
         assert SHORT_KEY not in html.unescape(unquote(line)), line

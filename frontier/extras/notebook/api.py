@@ -24,6 +24,7 @@ from frontier.store.run_dir import read_manifest
 from frontier.sweep import backend
 from frontier.sweep.conductor import Conductor, SweepEnd
 from frontier.sweep.given_files import prompts_facts
+from frontier.sweep.secrets_of_config import secrets_of
 
 
 def load_config(
@@ -68,7 +69,7 @@ def run_sweep(
     require_sweep(config, str(config_file))
     if virtual and not all(deployment.is_simulator for deployment in config.deployments):
         raise UsageError("only the embedded engine runs in virtual time", "write  endpoint: simulator")
-    text = kept_text(text, str(config_file), (), backend.secrets_of(config, environ or {}))
+    text = kept_text(text, str(config_file), (), secrets_of(config, environ or {}))
     facts = {"config_file": str(config_file), **prompts_facts(config.prompts_file)}
     with open_run(Path(run), config, text, facts) as directory:
 

@@ -19,7 +19,7 @@ from frontier.core.units import format_elapsed
 from frontier.extras.notify.finish_keys import FinishConfig
 from frontier.planning.standing import lost_server
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import secrets_of
+from frontier.sweep.secrets_of_config import secrets_of
 from frontier.sweep.shell_line import run_line
 
 _OUTPUT_CHARS = 300

@@ -66,7 +66,7 @@ def _quality(run: Run, limits: Sequence[Limit], scorer_command: str | None, as_j
     from frontier.extras.quality.answers import Scorer, check_quality, quality_checks
     from frontier.extras.quality.quality_tables import quality_json, quality_text
     from frontier.store.run_dir import RunDirectory
-    from frontier.sweep.backend import secrets_of
+    from frontier.sweep.secrets_of_config import secrets_of
 
     wanted = quality_checks(run, limits)
     consent(run)

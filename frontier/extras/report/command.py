@@ -47,7 +47,7 @@ def command(options: RunOptions, output: Path | None) -> int:
     from frontier.extras.report.page import report_markdown
     from frontier.extras.report.report import report_of
     from frontier.show.picture.selection import check_panels
-    from frontier.sweep.backend import secrets_of
+    from frontier.sweep.secrets_of_config import secrets_of
 
     run = options.read()
     if not run.is_imported:  # an earlier version kept the config as it was
