@@ -125,6 +125,7 @@ def test_it_is_a_part_of_the_dry_run(tmp_path: Path) -> None:
         assert (2, "") == (refused.code, refused.out)
 
 
+@pytest.mark.process
 def test_where_no_trial_is_finished_the_config_is_probed(tmp_path: Path) -> None:
     (tmp_path / "dead.yaml").write_text(
         "endpoint: http://127.0.0.1:1/v1\nmodel: m\nshapes: [8/8]\nsla: {p90_ttft: 1s}\n"
