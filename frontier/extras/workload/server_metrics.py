@@ -121,8 +121,7 @@ class Increases:
         """A reading: how many requests came since the one before, and the seconds that those which
         ended had been in the server.
         """
-        self.twins |= _twins(samples)
-        samples = {key: value for key, value in samples.items() if _engine(key) not in self.twins}
+        samples = self._without_twins(samples)
         came, spent, before = 0.0, 0.0, samples if self._before is None else self._before
         self._before = {**before, **samples}  # a page without them, of a proxy, says nothing of a counter
         starts = {_address(key): value for key, value in samples.items() if key[0] == START}
@@ -145,6 +144,10 @@ class Increases:
             came += step if key[0] in _ARRIVALS else 0.0
             spent += step if key[0] in _SPENT else 0.0
         return came, spent
+
+    def _without_twins(self, samples: Samples) -> Samples:
+        self.twins |= _twins(samples)
+        return {key: value for key, value in samples.items() if _engine(key) not in self.twins}
 
     @property
     def several(self) -> int | None:
