@@ -29,7 +29,7 @@ def thresholds() -> str:
         "# Thresholds",
         "",
         "Each constant that decides something for a user: where it stands, its value, what it means and why. Seconds,",
-        "bytes and shares from 0 to 1 where nothing else is said. Those that a user meets are in",
+        "bytes and shares from 0 to 1 unless stated otherwise. Those that a user meets are in",
         "[flags](flags.md#thresholds), too.",
     ]
     for folder in DECIDING:

@@ -23,17 +23,18 @@ DEVIATIONS = 3.0
 
 
 def held_against(facts: Facts, readings: Sequence[SourceReadings], sent: Floats, end: Floats) -> dict[str, float]:
-    """The facts of a window; where its gauges said more than what was in flight at the readings
-    both numbers, and neither the gauges nor the preemptions, which are added up likewise.
+    """The facts of a window. Where its gauges count more requests than were in flight at the
+    readings, both numbers replace the gauges and the preemptions, which are added up in the same
+    way.
     """
     kept, times = dict(facts), [float(t) for s in readings if s.source == "metrics" for t in s.times.split()]
-    said = kept.get(RUNNING, 0.0) + kept.get(WAITING, 0.0)
-    if not said or not times:
+    counted = kept.get(RUNNING, 0.0) + kept.get(WAITING, 0.0)
+    if not counted or not times:
         return kept
     began, ended = np.sort(sent), np.sort(end)
-    there = np.searchsorted(began, times, side="right") - np.searchsorted(ended, times, side="left")
-    held, doubt = float(there.mean()), float(there.std()) / len(times) ** 0.5
-    if said <= (1 + MORE) * held + FEW + DEVIATIONS * doubt:
+    in_flight = np.searchsorted(began, times, side="right") - np.searchsorted(ended, times, side="left")
+    mean, standard_error = float(in_flight.mean()), float(in_flight.std()) / len(times) ** 0.5
+    if counted <= (1 + MORE) * mean + FEW + DEVIATIONS * standard_error:
         return kept
     left_out = {*(f"{name}{most}" for name in (RUNNING, WAITING) for most in ("", "_max")), "num_preemptions_total"}
-    return {name: fact for name, fact in kept.items() if name not in left_out} | {SAID: said, HELD: held}
+    return {name: fact for name, fact in kept.items() if name not in left_out} | {SAID: counted, HELD: mean}

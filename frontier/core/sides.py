@@ -19,12 +19,12 @@ def sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
 
     A TTFT is at most the time to the first visible character. A TPOT that is not known lies between
     0 and the whole E2E by the tokens, without a count infinity. Where chunks brought several
-    tokens, those of the first were about as many as its text tells (`_lumped`). Where that was not
-    kept, they were one or as many as of an average chunk; where it had none, one at least was timed
-    of each later chunk. Where a count
-    differs from the chunks (`differing`), or the usage can be read in two ways, the tokens were as
-    many as one or the other. What a load slightly off leaves in doubt (`widening`) comes on top: of
-    a TPOT, shared by the tokens.
+    tokens, the first chunk's share of the text gives about how many were its own (`_lumped`). Where
+    its text was not kept, the first chunk had one token or as many as an average chunk; where it
+    had no text, each later chunk had one timed token at least. Where a count differs from the
+    chunks (`differing`), or the usage can be read in two ways, the tokens were as many as one or
+    the other. The uncertainty of a load slightly off (`widening`) comes on top: of a TPOT, shared
+    by the tokens.
     """
     best, worst = _as_measured(sample, quantity)
     slack = widening(sample)

@@ -1,9 +1,10 @@
-"""Tokens that were timed: those of an answer after its first chunk, whose own were not waited for.
+"""Tokens that were timed: those of an answer after its first chunk, whose own came before the clock
+started.
 
-A time per token is the time from the first chunk to the last, by the tokens that came in it. Where
-a chunk is a token these are all but one. With a stream interval, block diffusion or a gateway that
-holds text back the first chunk brings several: how many is told by a running count of usage, by
-token ids, or by its share of the answer's text.
+TPOT is the time from the first chunk to the last, divided by the tokens that came in it. Where a
+chunk is a token these are all but one. With a stream interval, block diffusion or a gateway that
+holds text back the first chunk brings several. A running count of usage or token ids give their
+number; else the first chunk's share of the answer's text estimates it.
 """
 
 import numpy as np

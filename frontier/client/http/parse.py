@@ -278,8 +278,8 @@ def output_tokens(usage: Mapping[str, Any], chunks: int, *, reasoned: bool) -> t
     """The tokens that were streamed, and the higher count where the usage can be read in two ways.
 
     Reasoning tokens that were counted and not streamed came at no known time, so they are not among
-    them. Whether `completion_tokens` holds the reasoning or stands beside it is told by the total,
-    and where a reading has fewer tokens than chunks came, by the chunks.
+    them. The total shows whether `completion_tokens` includes the reasoning; a reading with fewer
+    tokens than chunks is ruled out.
     """
     completion = _count_of(usage, "completion_tokens")
     total, prompt = _count_of(usage, "total_tokens"), _count_of(usage, "prompt_tokens")
