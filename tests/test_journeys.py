@@ -11,7 +11,8 @@ from tests.transcripts import JOURNEYS, ROOT, Shell, alike, blocks, masked, sect
 
 REAL_TIME = {"quickstart", "killed"}
 """These measure, or are killed, on a clock; the other sweeps of simulated engines take no time."""
-SLOW = REAL_TIME | {"gate"}
+SLOW = [pytest.mark.slow, pytest.mark.timeout(600)]
+MARKS = {"gate": SLOW, "killed": SLOW, "quickstart": [*SLOW, pytest.mark.nightly]}  # the gate types the README's
 NOT_CONCLUSIVE = (4, 5)
 
 
@@ -26,7 +27,7 @@ def reader(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, str
 @pytest.mark.process
 @pytest.mark.parametrize(
     "journey",
-    [pytest.param(n, marks=[pytest.mark.slow, pytest.mark.timeout(600)] if n in SLOW else []) for n in JOURNEYS],
+    [pytest.param(name, marks=MARKS.get(name, [])) for name in JOURNEYS],
 )
 def test_the_journey_goes_as_written(journey: str, reader: tuple[Path, str], tmp_path: Path) -> None:
     workplace, url = reader

@@ -67,10 +67,10 @@ vllm:spec_decode_num_accepted_tokens_per_pos_total{engine="0",position="0"} 9.0
 
 def test_a_hundred_thousand_series_are_not_read_beside_a_measurement() -> None:
     many = b"".join(b'vllm:num_requests_running{engine="%d"} 1\n' % i for i in range(100_000))
-    began = time.monotonic()
+    began = time.process_time()
     with pytest.raises(ValueError, match="100,000 series"):
         parse_metrics(many)
-    assert time.monotonic() - began < 2
+    assert time.process_time() - began < 2
     assert {"num_requests_running": 64.0} == facts_at(parse_metrics(many[: many.index(b'"64"') - 34]))
 
 

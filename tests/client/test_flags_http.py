@@ -23,9 +23,11 @@ from frontier.core.decisions import Limit
 from frontier.core.estimate import point
 from frontier.core.flags import flags
 from frontier.core.from_records import window_data
+from frontier.core.load_flags import median
 from frontier.core.points import Flag
 from frontier.core.shapes import Shape
 from frontier.core.trials import Measurement, Phase, Record, Trial
+from frontier.core.units import format_seconds
 from frontier.core.window import WindowData, join
 from frontier.hardware.above_roofline import above_roofline
 from tests.client.engine import Engine
@@ -258,7 +260,8 @@ def test_a_client_that_cannot_keep_up_says_so() -> None:
     share = case.sample.health[0].cpu_share
     assert share is not None
     assert ("CPU" in bound.measured) is (share > 0.8)
-    assert "5.00 ms" in bound.limit
+    per_token = median(case.sample.tpot) or 0.0  # a machine that others use serves slower, too
+    assert format_seconds(max(0.005, 0.1 * per_token)) in bound.limit
     assert "idle machine" in bound.advice
     assert bound.fatal
     assert_golden_row("flags", without_numbers(raised["under_concurrency"].measured))

@@ -139,8 +139,8 @@ def test_a_line_over_the_cap_is_refused() -> None:
 
 
 def test_a_long_line_in_many_reads_takes_as_long_as_it_is_long() -> None:
-    parser, began = LineParser(), time.monotonic()
+    parser, began = LineParser(), time.process_time()
     for _ in range(50_000):
         assert parser.feed(b"x" * 300) == []
     assert parser.feed(b"\n") == [(b"", b"x" * 15_000_000)]
-    assert time.monotonic() - began < 10, "counting all reads anew at each took a minute"
+    assert time.process_time() - began < 10, "counting all reads anew at each took a minute"

@@ -36,7 +36,7 @@ from frontier.core.trials import Phase
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.fixture(scope="module", params=[44, pytest.param(110, marks=pytest.mark.nightly)])
+@pytest.fixture(scope="module", params=[22, pytest.param(110, marks=pytest.mark.nightly)])
 def results(tmp_path_factory, request):
     """So many drawn deployments of all families."""
     file = tmp_path_factory.mktemp("calibration") / "results.jsonl"

@@ -283,6 +283,7 @@ def test_the_short_study_of_simulated_deployments():
     assert slower.count("worse") >= 34
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_two_sweeps_of_one_config_are_resolved():

@@ -196,6 +196,7 @@ def test_what_cannot_be_held_is_refused(run, given):
     assert_golden_row("messages", done.err.replace(str(run.path), "RUN"), given[-1])
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.process
 def test_a_real_server_is_held_and_the_hold_goes_on_after_a_kill(tmp_path):

@@ -336,9 +336,10 @@ def test_the_answer_has_the_point_of_the_rate_proven() -> None:
 
 
 @pytest.mark.slow
-def test_over_many_queues_at_most_five_in_a_hundred_break_the_sla() -> None:
+@pytest.mark.parametrize("count", [40, pytest.param(120, marks=pytest.mark.nightly)])
+def test_over_many_queues_at_most_five_in_a_hundred_break_the_sla(count: int) -> None:
     """What docs/decisions/0011-open-loop-rate.md says of the search."""
-    count, broken, far, answered, shares = 120, 0, 0, 0, []
+    broken, far, answered, shares = 0, 0, 0, []
     for seed in range(count):
         queue = drawn(seed)
         done, _ = search(queue, seed)
@@ -351,6 +352,6 @@ def test_over_many_queues_at_most_five_in_a_hundred_break_the_sla() -> None:
         if queue.cv == 1 and (best := queue.best()) is not None:
             shares.append(done.proven / best)
     assert broken <= 0.05 * count
-    assert far <= 0.02 * count
+    assert far <= max(1, 0.02 * count)
     assert answered >= 0.8 * count
     assert float(np.median(shares)) >= 0.75

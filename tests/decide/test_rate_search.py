@@ -167,10 +167,11 @@ def test_what_is_searched_for_breaks_no_limit_on_three_deployments() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_over_many_deployments_at_most_five_in_a_hundred_break_their_limit() -> None:
+@pytest.mark.parametrize("drawn", [16, pytest.param(64, marks=pytest.mark.nightly)])
+def test_over_many_deployments_at_most_five_in_a_hundred_break_their_limit(drawn: int) -> None:
     """What docs/decisions/0015-rates.md says of the search."""
-    results = [studied(d) for seed in range(64) if (d := Deployment.of(seed)) is not None]
-    assert len(results) >= 60
-    assert sum(result.breaks for result in results) <= 0.05 * len(results)
+    results = [studied(d) for seed in range(drawn) if (d := Deployment.of(seed)) is not None]
+    assert len(results) >= 0.9 * drawn
+    assert sum(result.breaks for result in results) <= max(1, 0.05 * len(results))
     assert sum(result.beyond > 0.05 for result in results) <= 0.04 * len(results)
     assert sum(result.share is not None for result in results) >= 0.9 * len(results)

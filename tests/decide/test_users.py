@@ -307,19 +307,20 @@ def test_the_tables_of_the_study_count_what_holds() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-def test_a_promised_head_count_keeps_the_sla_and_is_near_the_most(tmp_path: Path) -> None:
+@pytest.mark.parametrize("drawn", [12, pytest.param(40, marks=pytest.mark.nightly)])
+def test_a_promised_head_count_keeps_the_sla_and_is_near_the_most(tmp_path: Path, drawn: int) -> None:
     file = tmp_path / "people.jsonl"
-    command = [sys.executable, "-m", "benchmarks.people", "--deployments", "40", "--results", str(file)]
+    command = [sys.executable, "-m", "benchmarks.people", "--deployments", str(drawn), "--results", str(file)]
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=1400)
     results = study.known(file)
-    assert len(results) == 40
+    assert len(results) == drawn
     # 95 % are asked for: it fails when fewer are sure.
     answered = [r for r in results if r["people"]]
     for law in study.LAWS:
         assert clopper_pearson(sum(r["holds"][law] for r in answered), len(answered), 0.99)[1] >= 0.95
     assert np.median([study.share(r) for r in results]) >= 0.85
     # The mean alone (N = X (R + Z)) breaks the SLA nearly always.
-    assert sum(r["mean_holds"] for r in results) < 12
+    assert sum(r["mean_holds"] for r in results) < 0.3 * drawn
 
 
 @pytest.mark.slow

@@ -1,7 +1,7 @@
 """Fuzzing of event streams, configs, records and run directories: bytes are read or refused, never
 a crash.
 
-Bounded by default; `-m slow` looks much longer.
+Bounded by default; `-m nightly` looks much longer.
 """
 
 import hashlib
@@ -42,13 +42,14 @@ from frontier.store.window_cache import unpack
 from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
 SHORT = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+AT_NIGHT = [pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(1200)]
 LONG = settings(max_examples=3000, deadline=timedelta(seconds=5), suppress_health_check=list(HealthCheck))
 
 
 def fuzz(test: Callable[..., None]) -> Any:
-    """The test briefly, and as `[long]` under slow."""
+    """The test briefly, and as `[True]`, much longer, in the nightly lane."""
 
-    @pytest.mark.parametrize("long", [False, pytest.param(True, marks=[pytest.mark.slow, pytest.mark.timeout(1200)])])
+    @pytest.mark.parametrize("long", [False, pytest.param(True, marks=AT_NIGHT)])
     def run(long: bool) -> None:
         (LONG if long else SHORT)(test)()
 
@@ -459,7 +460,7 @@ def damages(many: int, *marks: pytest.MarkDecorator) -> Any:
     return pytest.param(many, marks=[*marks, pytest.mark.fault("a file of the run cut or damaged", times=many)])
 
 
-@pytest.mark.parametrize("many", [damages(10), damages(1500, pytest.mark.slow, pytest.mark.timeout(1200))])
+@pytest.mark.parametrize("many", [damages(10), damages(100, pytest.mark.slow), damages(1500, *AT_NIGHT)])
 def test_a_run_damaged_anywhere_is_read_or_refused_and_never_a_crash(many: int, run: Path, imported_run: Path) -> None:
     """One byte string put somewhere, or an end cut off, in any of the run's files; then everything
     is asked of it.
@@ -525,7 +526,7 @@ def put(tree: Any, path: tuple[Any, ...], value: object) -> None:
     "many",
     [
         pytest.param(n, marks=[*marks, pytest.mark.fault("a stored number at the edge of what a float holds", times=n)])
-        for n, marks in ((25, ()), (500, (pytest.mark.slow, pytest.mark.timeout(1200))))
+        for n, marks in ((25, ()), (500, AT_NIGHT))
     ],
 )
 def test_numbers_at_the_edges_with_every_hash_in_place_are_read_or_refused(

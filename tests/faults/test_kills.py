@@ -44,18 +44,28 @@ def test_kills_at_random_moments_lose_no_finished_trial() -> None:
 
 @pytest.mark.process
 @pytest.mark.fault("SIGKILL at a random moment", times=40)
+@pytest.mark.nightly
 @pytest.mark.slow
 def test_forty_kills_at_random_moments_lose_no_finished_trial() -> None:
     assert (0, 0) == lost_and_torn(study("--kills", "40", "--seed", str(time.time_ns() % 10**6)))
 
 
+STEP = "SIGKILL before an open, fsync, rename, removal, mkdir or lock"
+
+
 @pytest.mark.process
-@pytest.mark.fault("SIGKILL before an open, fsync, rename, removal, mkdir or lock", times=40)
 @pytest.mark.slow
-def test_a_kill_before_any_step_on_the_disk_loses_no_finished_trial() -> None:
-    said = study("--every-step", "4")
+@pytest.mark.parametrize(
+    ("stride", "least"),
+    [
+        pytest.param("12", 13, marks=pytest.mark.fault(STEP, times=13)),
+        pytest.param("4", 40, marks=[pytest.mark.fault(STEP, times=40), pytest.mark.nightly]),
+    ],
+)
+def test_a_kill_before_any_step_on_the_disk_loses_no_finished_trial(stride: str, least: int) -> None:
+    said = study("--every-step", stride)
     assert (0, 0) == lost_and_torn(said)
-    assert int(said.split()[0]) >= 40
+    assert int(said.split()[0]) >= least
 
 
 @pytest.mark.process

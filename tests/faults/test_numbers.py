@@ -22,7 +22,7 @@ from frontier.store.records import decode_imported, encode_imported
 from frontier.store.run_dir import RunDirectory
 from tests import servers
 from tests.commands import Said, frontier
-from tests.faults.test_fuzz import edges, fuzz, small_run
+from tests.faults.test_fuzz import AT_NIGHT, edges, fuzz, small_run
 from tests.sweeps import own_exit_code
 
 
@@ -79,7 +79,7 @@ def code_of(command: str, said: Said) -> int:
     "many",
     [
         pytest.param(20, marks=pytest.mark.fault(HOSTILE, times=20)),
-        pytest.param(300, marks=[pytest.mark.slow, pytest.mark.timeout(1200), pytest.mark.fault(HOSTILE, times=300)]),
+        pytest.param(300, marks=[*AT_NIGHT, pytest.mark.fault(HOSTILE, times=300)]),
     ],
 )
 def test_a_run_with_any_number_in_it_is_read_or_refused_with_its_file(many: int, tmp_path: Path) -> None:

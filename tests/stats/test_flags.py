@@ -730,6 +730,7 @@ def test_healthy_windows_are_hardly_ever_flagged() -> None:
     assert flagged <= 1, names
 
 
+@pytest.mark.nightly
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_of_a_thousand_healthy_windows_fewer_than_five_are_flagged() -> None:

@@ -372,6 +372,7 @@ def started(tmp_path: Path, budget: str = "") -> Path:
     return path
 
 
+@pytest.mark.nightly
 @pytest.mark.process
 @pytest.mark.slow
 def test_a_race_of_servers_that_is_killed_goes_on_to_the_best_of_those_that_start(tmp_path: Path) -> None:
