@@ -23,6 +23,7 @@ from frontier.core.claimed import claim_points, claim_windows
 from frontier.core.cost_energy import cost
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import UsageError
+from frontier.core.flags import failed_trials
 from frontier.core.metrics import DEFAULT_METRICS, metric
 from frontier.core.points import Flag, Frontier, Point, Power
 from frontier.core.proof import by_concurrency
@@ -191,8 +192,11 @@ class Run:
         looser = [(trial, sample) for trial, sample in history if trial.concurrency not in samples]
         joined = [window.join(parts) for parts in by_concurrency(looser).values()]
         return (
-            [self._checked(point, samples[point.concurrency]) for point in claims],
-            [self._checked(summarize.point(s, names=metrics, limits=limits, price=price), s) for s in joined],
+            [self._checked(_with_failures(point, history), samples[point.concurrency]) for point in claims],
+            [
+                self._checked(_with_failures(summarize.point(s, names=metrics, limits=limits, price=price), history), s)
+                for s in joined
+            ],
         )
 
     def _aggregates(self) -> list[Point]:
@@ -391,6 +395,12 @@ class Run:
             if drawn.concurrencies:
                 known[f.series] = FrontierUncertainty(uncertainty.membership(drawn), uncertainty.band(drawn))
         return known
+
+
+def _with_failures(point: Point, history: History) -> Point:
+    """The point with a note on its setting's trials in which requests failed."""
+    said = failed_trials([sample for trial, sample in history if trial.concurrency == point.concurrency])
+    return replace(point, notes=(said, *point.notes)) if said else point
 
 
 def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:

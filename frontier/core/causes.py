@@ -22,7 +22,7 @@ from frontier.core.decisions import (
     Verdict,
 )
 from frontier.core.metrics import claim_floor, metric
-from frontier.core.points import Estimate, Point
+from frontier.core.points import Estimate, Flag, Point
 from frontier.core.verdict import RISING, judge
 
 _WORTH_SAYING = 0.01
@@ -51,6 +51,7 @@ PASSING = frozenset(
         "too_few_samples",
         "server_lost",
         "server_restarted",
+        "cut_off",
     }
 )
 """Flags that need not come again when a setting is measured again, and that leave its values some
@@ -148,7 +149,7 @@ def _setting(
 ) -> Reason:
     """Why one measured setting is, or is not, the operating point."""
     if judged is None:
-        values = point.metrics if point is not None and _may_pass(point) else {}
+        values = point.metrics if point is not None and may_pass(point.fatal) else {}
         measured = [limit for limit in decision.limits if limit.metric in values]
         if point is None or not measured:
             return Reason(Cause.NOT_JUDGED, (concurrency,))
@@ -171,13 +172,19 @@ def _setting(
         gain,
         need=need,
         cut=cut,
-        flags=point.fatal if point is not None else (),
+        flags=() if point is None else (*point.fatal, *_failures(point, estimate)),
     )
     reason = _of_connections(reason, point)
     step = decision.rejected
     if step is not None and step.concurrency == concurrency:
         return dataclasses.replace(reason, metric=step.metric, gain=step.gain, cost=step.cost)
     return reason
+
+
+def _failures(point: Point, estimate: Estimate | None) -> tuple[Flag, ...]:
+    """What its requests failed of, where that makes a value infinite."""
+    infinite = estimate is not None and math.isinf(estimate.value)
+    return tuple(flag for flag in point.flags if infinite and flag.name == "errors" and not flag.fatal)
 
 
 def _of_connections(reason: Reason, point: Point | None) -> Reason:
@@ -232,9 +239,9 @@ def _inside(point: Point, limits: Iterable[Limit]) -> bool:
     return all(limit.holds(point.value(limit.metric)) for limit in limits)
 
 
-def _may_pass(point: Point) -> bool:
-    """Whether nothing excluded it that would come again, or that leaves its values no meaning."""
-    return all(flag.name in PASSING for flag in point.fatal)
+def may_pass(fatal: Iterable[Flag]) -> bool:
+    """Whether nothing excludes that would come again, or that leaves the values no meaning."""
+    return all(flag.name in PASSING for flag in fatal)
 
 
 def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
@@ -258,7 +265,7 @@ def _next_step(
     for reason in settings:
         (c,) = reason.settings
         point = points.get(c)
-        if point is None or not (_inside(point, decision.limits) and _may_pass(point)):
+        if point is None or not (_inside(point, decision.limits) and may_pass(point.fatal)):
             continue
         if reason.cause not in (*UNDECIDED, Cause.EXCLUDED):
             continue

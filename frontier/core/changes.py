@@ -15,6 +15,7 @@ PRIOR windows' worth of what is known before, and what the requests within each 
 
 import functools
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -45,6 +46,7 @@ MOST_AUTOCORRELATION = 0.9
 """Correlation of neighboring parts of a window at most: more cannot be told from ten of them."""
 FEWEST, GROWS = 4, 0.005
 """Fewest windows of a load of which a growth is told, and the error of that."""
+_AWAY = re.compile(r"HTTP 50[234]\b")
 MOST_SUSPECT = 3
 """So many windows that differ from those before, and not in one way, are noise."""
 MOST_CHANGES = 3
@@ -102,8 +104,19 @@ class Unchanged(tuple[tuple[Trial, WindowData], ...]):
 
 @functools.lru_cache(maxsize=4096)
 def spoilt(sample: WindowData) -> bool:
-    """Whether the client itself spoilt a window: it says nothing of the server."""
+    """Whether a window says nothing of the server under this load: the client itself spoilt it, the
+    budget cut it off, or a gateway answered in the place of a server that was away.
+    """
+    if "budget" in sample.ended or away(sample):
+        return True
     return bool(sample.n) and any(flag.fatal for flag in load_flags.client(sample))
+
+
+def away(sample: WindowData) -> bool:
+    """Whether nothing but a gateway's word that the server is away (502, 503, 504) came, until the
+    trial was ended.
+    """
+    return sample.ended == ("failing",) and bool(sample.failures) and all(map(_AWAY.match, sample.failures))
 
 
 def latencies(sample: WindowData, limit: Limit) -> Floats:

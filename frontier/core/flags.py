@@ -7,7 +7,7 @@ notice them.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -66,6 +66,9 @@ CACHED = 0.02
 flag."""
 CACHE_BLOCK = 16
 """Tokens of a cache block of most engines."""
+NOT_THE_SERVER = ("client", "cancelled")
+MOST_WORDS = 120
+"""Characters of a server's words that a sentence has room for."""
 CLOCKS_HELD = 0.10
 """Share of readings with clocks held down that is worth a warning."""
 
@@ -80,7 +83,7 @@ def flags(sample: WindowData, limits: tuple[Limit, ...] = ()) -> tuple[Flag, ...
     be claimed.
     """
     if not sample.n:
-        raised = [*_server(sample), _nothing(sample)]
+        raised = [*_server(sample), *_cut_off(sample), _nothing(sample)]
     else:
         raised = [flag for check in _CHECKS for flag in check(sample)]
         raised += [*stream(sample, limits), *_errors(sample, limits), *hollow_first(sample, limits)]
@@ -112,14 +115,56 @@ def _errors(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
         for m, ok in judged
     )
     if failed > ERRORS * sample.n:
-        kinds = {name: count for name, count in sample.outcomes.items() if name not in ("ok", "client", "cancelled")}
-        most = max(kinds, key=lambda name: kinds[name], default="failed")
         yield Flag(
             "errors",
-            f"{format_share(failed / sample.n)} failed, mostly {most}",
+            f"{format_share(failed / sample.n)} failed, mostly {failure_words(sample)}",
             format_share(ERRORS),
-            "look at the records' errors and the server's log; the setting may be beyond what the server takes",
+            "see the server's log: the setting may be beyond what it takes. Where some may fail, say how many: "
+            "error_rate: 5%  in the sla",
             fatal=not caught,
+        )
+
+
+def failure_words(sample: WindowData) -> str:
+    """What most requests failed of, in the server's words: 'HTTP 503: overloaded'; the outcome
+    where none are known.
+    """
+    kinds = sample.failures or {name: n for name, n in sample.outcomes.items() if name not in ("ok", *NOT_THE_SERVER)}
+    most = max(kinds, key=lambda name: kinds[name], default="failed").strip()
+    return most if len(most) <= MOST_WORDS else f"{most[:MOST_WORDS].rstrip()}…"
+
+
+def failed_trials(samples: Sequence[WindowData]) -> str:
+    """'1 of 2 trials had 9% failures: HTTP 503: overloaded'; '' where no trial of a setting had
+    more than ERRORS of them. Trials that do not count for latency do for this.
+    """
+    windows = [(n, part) for part in samples for n in _failed_shares(part)]
+    failing = [(share, part) for share, part in windows if share > ERRORS]
+    if not failing or len(windows) < 2:
+        return ""
+    worst, part = max(failing, key=lambda each: each[0])
+    several = "had up to" if len(failing) > 1 else "had"
+    return f"{len(failing)} of {len(windows)} trials {several} {format_share(worst)} failures: {failure_words(part)}"
+
+
+def _failed_shares(sample: WindowData) -> list[float]:
+    """The share of failed requests in each window that has any."""
+    sent = np.bincount(sample.window, minlength=len(sample.starts))
+    failed = np.bincount(sample.window, ~sample.ok, minlength=len(sample.starts))
+    return [float(f / n) for f, n in zip(failed, sent, strict=True) if n]
+
+
+def _cut_off(sample: WindowData) -> Iterator[Flag]:
+    """Windows that the budget's end cut off: of what was in flight nobody knows how long it would
+    have taken.
+    """
+    cut = sum(ended == "budget" for ended in sample.ended)
+    if cut:
+        yield Flag(
+            "cut_off",
+            f"{cut} of {len(sample.ended)} windows ended with the budget",
+            "0",
+            "run the same command again with more time",
         )
 
 
@@ -382,6 +427,7 @@ def _few_connections(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[
 
 _CHECKS: tuple[Check, ...] = (
     _server,
+    _cut_off,
     _fingerprints,
     _clocks,
     of_load,

@@ -7,6 +7,7 @@ So a million requests of 256 gaps take little memory and no Python work per gap.
 import functools
 import math
 import operator
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
@@ -36,6 +37,9 @@ BY_CLIENT = (Outcome.CANCELLED, Outcome.CLIENT)
 """Outcomes that say nothing about the server."""
 TOO_MANY = 429
 """The HTTP status of a rate limit."""
+_CAUSES = 256
+"""Causes of failures that are told apart in a window: a server may word each anew."""
+_NUMBER = re.compile(r"\d+")
 _MICRO = 1e-6
 _CLOSE = 1e-3
 _PERCENTILES = (50, 90, 95, 99)
@@ -85,7 +89,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
     trial, window = measurement.trial, measurement.window
     open_loop = open_loop or isinstance(trial.concurrency, Rate)
     still = Standstill(measurement.readings)
-    everything, blocks, odd, limited = _read(records, window, open_loop, still)
+    everything, blocks, words, limited = _read(records, window, open_loop, still)
     order = np.argsort(everything["sent"], kind="stable")
     sent = everything["sent"][order]
     inside = order[(sent >= window.start) & (sent <= window.end)]
@@ -119,7 +123,8 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         server=(_facts(measurement, everything, limited) | still.facts(),),
         ended=(measurement.ended,),
         client_failures=int(by_client[inside].sum()),
-        odd_finishes=most_frequent(odd),
+        odd_finishes=most_frequent(words.odd),
+        failures=most_frequent(words.failures),
         outcomes={_OUTCOMES[int(code)].value: int(count) for code, count in zip(codes, counts, strict=True)},
         whole_run=_whole_run(everything),
         open_loop=open_loop,
@@ -135,21 +140,21 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
 
 def _read(
     records: Iterable[Record], window: Window, open_loop: bool, still: Standstill
-) -> tuple[Columns, "_Blocks", Counter[str], int]:
-    """One pass over the records: their columns, the sums of time blocks, the finish reasons in the
-    window that are not known to be good, and how many requests met a rate limit in it.
+) -> tuple[Columns, "_Blocks", "_Words", int]:
+    """One pass over the records: their columns, the sums of time blocks, the words of the window,
+    and how many requests met a rate limit in it.
     """
-    blocks, odd, limited = _Blocks(window), Counter[str](), 0
+    blocks, words, limited = _Blocks(window), _Words(window), 0
     parts: list[Columns] = []
     for batch in _batches(records):
         gaps, counts = _gaps(batch)
         parts.append(_columns(batch, gaps, counts, open_loop))
         blocks.add(parts[-1], gaps, counts)
         still.add(parts[-1]["first"], gaps, counts)
-        odd.update(_odd_finishes(batch, window))
+        words.add(batch)
         limited += sum(r.status == TOO_MANY and window.start <= r.sent <= window.end for r in batch)
     parts = parts or [_columns((), *_gaps(()), open_loop)]
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, blocks, odd, limited
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, blocks, words, limited
 
 
 def _turns(columns: Columns, shape: Shape) -> dict[str, Any]:
@@ -256,11 +261,29 @@ def _late(record: Record, gaps: Floats, silence: float, tokens: int) -> bool:
     return silence > HOLLOW * ((record.first or 0.0) - record.sent) and silence > 2 * pace * tokens
 
 
-def _odd_finishes(batch: Sequence[Record], window: Window) -> Iterator[str]:
-    """The finish reasons in the window that are not known to be good."""
-    for r in batch:
-        if r.finish_reason and r.finish_reason.lower() not in FINISHED and window.start <= r.sent <= window.end:
-            yield r.finish_reason
+class _Words:
+    """How often answers in the window ended with each finish reason that is not known to be good,
+    and what requests in it failed of. Words that differ in their numbers alone are one cause, in
+    the first one's words: 'HTTP 429: try again in 16 s'.
+    """
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+        self.odd, self.failures = Counter[str](), Counter[str]()
+        self.first: dict[tuple[int | None, str], str] = {}
+
+    def add(self, batch: Sequence[Record]) -> None:
+        """A batch of records."""
+        for r in batch:
+            reason = r.finish_reason if r.finish_reason and r.finish_reason.lower() not in FINISHED else None
+            if (reason is None and r.outcome is Outcome.OK) or not self.window.start <= r.sent <= self.window.end:
+                continue
+            if reason is not None:
+                self.odd[reason] += 1
+            elif r.outcome not in BY_CLIENT:
+                words = r.error or r.outcome.value
+                known = self.first.setdefault((r.status, _NUMBER.sub("0", words)), words)
+                self.failures[known if known in self.failures or len(self.failures) < _CAUSES else "others"] += 1
 
 
 class _Blocks:

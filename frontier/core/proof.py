@@ -58,11 +58,13 @@ visits of what it had proven."""
 
 
 def by_concurrency(history: History) -> dict[int, list[WindowData]]:
-    """The samples of each concurrency, in the history's order."""
+    """The samples of each concurrency, in the history's order, less those that say nothing of the
+    server where there are others.
+    """
     groups: dict[int, list[WindowData]] = {}
     for trial, sample in history:
         groups.setdefault(trial.concurrency, []).append(sample)
-    return groups
+    return {c: [sample for sample in mine if not spoilt(sample)] or mine for c, mine in groups.items()}
 
 
 def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, WindowData]:

@@ -264,11 +264,13 @@ class Measurement:
     """The facts of a finished trial beside its records: its window, its start as unix time, and the
     evidence gathered.
 
-    `ended` says why the window closed: 'requests', 'time', 'interrupted' or 'server_lost'. `server`
-    holds the server's own metrics over the window (counters as differences, gauges as means), under
-    vLLM's names without the prefix: facts that `client.ask` made of the `readings`, which are
-    kept as they came. `server_settings` are what the server told of its own flags. `health` is the
-    worst of all client processes; `workers` are these, where there were several.
+    `ended` says why the window closed: 'requests', 'time', 'failing' (every request was answered
+    with a failure for so long that the trial was ended), 'budget' (cut off as its time was over),
+    'interrupted' or 'server_lost'. `server` holds the server's own metrics over the window
+    (counters as differences, gauges as means), under vLLM's names without the prefix: facts that
+    `client.ask` made of the `readings`, which are kept as they came. `server_settings` are what the
+    server told of its own flags. `health` is the worst of all client processes; `workers` are
+    these, where there were several.
 
     `named` holds what the answers named, by field ('model', 'system_fingerprint'), with the number
     of answers, and under 'asked' the model that was asked for. `changed` says what the server
@@ -279,7 +281,7 @@ class Measurement:
     trial: Trial
     epoch: float
     window: Window
-    ended: Literal["requests", "time", "interrupted", "server_lost"]
+    ended: Literal["requests", "time", "failing", "budget", "interrupted", "server_lost"]
     health: ClientHealth = ClientHealth()
     server: Mapping[str, float] = field(default_factory=dict)
     server_identity: str | None = None

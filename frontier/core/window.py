@@ -37,7 +37,7 @@ UNSTREAMED = 1
 USAGE = ("first_tokens", "most_tokens")
 """What is known of an answer's tokens beside their count."""
 ODD_REASONS = 8
-"""Finish reasons that are counted each by itself."""
+"""Finish reasons, and causes of failures, that are counted each by itself."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +66,8 @@ class WindowData:
     Requests that the client cut off (CANCELLED) or failed itself (CLIENT) are not in the arrays but
     counted in `client_failures`. `odd_finishes` counts the finish reasons that are not known to be
     good.
+
+    `failures` counts what requests failed of, in the server's words, numbers in them aside.
 
     `power` and `quality` are set when a run is read, since the config may state them.
 
@@ -122,6 +124,7 @@ class WindowData:
     outcomes: dict[str, int]
     whole_run: dict[str, float]
     odd_finishes: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
     open_loop: bool = False
     power: Power | None = None
     quality: Estimate | None = None
@@ -339,10 +342,11 @@ def join(samples: Sequence[WindowData]) -> WindowData:
     )
     joined["client_failures"] = sum(part.client_failures for part in parts)
     joined["power"] = cost_energy.mean([(float((part.ends - part.starts).sum()), part.power) for part in parts])
-    outcomes, odd = (
-        sum((Counter(getattr(part, name)) for part in parts), Counter[str]()) for name in ("outcomes", "odd_finishes")
+    outcomes, odd, failures = (
+        sum((Counter(getattr(part, name)) for part in parts), Counter[str]())
+        for name in ("outcomes", "odd_finishes", "failures")
     )
-    joined |= {"outcomes": dict(outcomes), "odd_finishes": most_frequent(odd)}
+    joined |= {"outcomes": dict(outcomes), "odd_finishes": most_frequent(odd), "failures": most_frequent(failures)}
     joined["whole_run"] = {
         name: float(np.median([part.whole_run[name] for part in parts if name in part.whole_run]))
         for name in sorted(set().union(*(part.whole_run for part in parts)))

@@ -15,7 +15,7 @@ from frontier.show.costs import power_text
 from frontier.show.mixes import shares_sentence
 from frontier.show.rough import roughly
 from frontier.show.sentences import claim_sentence, next_step_note
-from frontier.show.wording import count, evidence_text, flag_words, is_clear, limit_value_text, value_text
+from frontier.show.wording import count, evidence_text, flag_words, how_close, limit_value_text, value_text
 
 SENTENCES = {
     Cause.CHOSEN: "Binding: {evidence}.",
@@ -98,13 +98,14 @@ def _figure_words(reason: Reason) -> dict[str, str]:
     label = metric(reason.metric).label if reason.metric else ""
     value = value_text(reason.metric, estimate.value) if reason.metric and known and estimate else "–"
     promise = limit_value_text(limit.metric, limit.promise) if limit else ""
+    failed = next((f" ({flag.measured})" for flag in reason.flags if flag.name == "errors"), "")
     lacks = f"{estimate.n if estimate else 0:,} requests prove no {label} ({value}, limit {promise})"
     return {
         "label": label,
         "value": value,
         "limit": promise,
         "seen": f": {label} {value}, limit {promise}" if limit and known else "",
-        "evidence": evidence_text(estimate, limit) if limit else "its limit was not measured",
+        "evidence": f"{evidence_text(estimate, limit)}{failed}" if limit else "its limit was not measured",
         "alone": "; --point-estimates decides on the value alone" if known else "",
         "lacks": "; ".join(map(_flag_with_advice, reason.flags)) or lacks,
         "where": _where_in_range(reason),
@@ -149,7 +150,7 @@ def _what_would_decide(reason: Reason) -> str:
     """
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
     if reason.need is None:
-        close = "its bound is too wide" if is_clear(reason) else "too close to the limit"
+        close = how_close(reason, "its bound is too wide", "too close to the limit", "too many requests fail")
         why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
         return f"{cut}{why} to decide at a reasonable cost"
     return f"{cut}about {roughly(reason.need)} requests would decide"

@@ -66,6 +66,7 @@ class LiveProgress(SweepProgress):
 
     def tick(self, tick: "TrialProgress") -> None:
         """Redraw, at most about twice a second."""
+        super().tick(tick)
         self._tick = tick
         if self._clock() - self._drawn >= _DRAW_EVERY:
             self._draw()

@@ -10,7 +10,7 @@ import time
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 from frontier.core.decisions import Decision, Judgement, Limit, Verdict
 from frontier.core.loads import in_words, listed, setting
@@ -23,6 +23,9 @@ from frontier.planning.sweep_progress import Better, Progress, Stage
 from frontier.planning.time_left import TimeLeft
 from frontier.show.rough import format_range, format_rough
 from frontier.show.wording import count, evidence_text, flag_words, value_text
+
+if TYPE_CHECKING:
+    from frontier.client.load.loop import TrialProgress
 
 BOLD, DIM, YELLOW = "1", "2", "33"
 """SGR codes of the styles of a line."""
@@ -74,6 +77,7 @@ class SweepProgress(Progress, ABC):
         self._over: dict[int, str | None] = {}
         self._completed: list[Trial] = []
         self._phase = self._phase_head = ""
+        self._silent_minutes = 0
 
     @abstractmethod
     def _line(self, text: str, style: str = "") -> None:
@@ -90,6 +94,15 @@ class SweepProgress(Progress, ABC):
 
     def stage(self, stage: Stage) -> None:
         self._stage = stage
+
+    def tick(self, tick: "TrialProgress") -> None:
+        """A line for each minute in which requests have been silent."""
+        number, seconds = tick.silent or (0, 0.0)
+        minutes = int(seconds // 60)
+        if minutes > self._silent_minutes:
+            verb = "has" if number == 1 else "have"
+            self._line(f"{count(number, 'request')} {verb} been silent for {format_elapsed(60 * minutes)}", YELLOW)
+        self._silent_minutes = minutes
 
     @property
     def _word(self) -> str:

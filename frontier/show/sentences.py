@@ -20,7 +20,7 @@ from frontier.show.wording import (
     ci_text,
     count,
     flag_kind,
-    is_clear,
+    how_close,
     limit_value_text,
     limits_text,
     named_value,
@@ -110,7 +110,9 @@ def reason_words(reason: Reason, broken: Sequence[Limit] = ()) -> str:
     if reason.cause in _NOT_PROVEN and reason.verdict is not Verdict.MEETS:
         if broken and reason.metric not in [limit.metric for limit in broken]:
             return f"not proven: {broken[0].of.label} is probably over its limit"
-        close = "has too wide a bound" if is_clear(reason) else "is too close to its limit"
+        close = how_close(
+            reason, "has too wide a bound", "is too close to its limit", "is infinite, as requests failed"
+        )
         few = "has too few requests" if reason.cause is Cause.TOO_FEW else close
         needs = few if reason.need is None else f"needs about {roughly(reason.need)} requests"
         return _NOT_PROVEN[reason.cause].format(label=label, needs=needs)
@@ -180,8 +182,10 @@ def next_step_words(decision: Decision) -> str:
         return "a sweep would decide"
     if step.requests is None:
         why = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
-        alike = why is not None and why.cause is Cause.TOO_FEW
-        return f"{'requests too much alike' if alike else 'too close to its limit'} to decide at a reasonable cost"
+        if why is not None and why.cause is Cause.TOO_FEW:
+            return "requests too much alike to decide at a reasonable cost"
+        close = "too close to its limit to decide at a reasonable cost"
+        return close if why is None else how_close(why, close, close, "too many requests fail to decide it")
     amount = f"{roughly(step.requests)} requests"
     if step.seconds is None:
         return f"about {amount} would decide"

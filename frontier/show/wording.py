@@ -346,6 +346,15 @@ def is_clear(reason: Reason) -> bool:
     return limit is not None and estimate is not None and limit.margin(estimate.value) >= CLEARLY
 
 
+def how_close(reason: Reason, wide: str, close: str, failed: str) -> str:
+    """Which of the words says why no reasonable number of requests decides: the bound is too wide,
+    the value too close to its limit, or infinite.
+    """
+    if reason.estimate is not None and math.isinf(reason.estimate.value):
+        return failed
+    return wide if is_clear(reason) else close
+
+
 def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:
     """The one-sided 95 % bound that decides: the one toward the limit from the value. None where
     there is none.

@@ -24,7 +24,7 @@ from frontier.store.records import build, shape_tree
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import Evidence
 
-VERSION = 11
+VERSION = 12
 """Raised whenever `from_records.window_data` or `WindowData` changes what it says; older caches are
 then made anew."""
 TYPES = ("<f8", "<i8", "|b1")

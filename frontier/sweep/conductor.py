@@ -7,7 +7,7 @@ history alone.
 """
 
 import contextlib
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Protocol
@@ -59,7 +59,7 @@ class Conductor(SweepState):
     _runner: TrialRunner = field(init=False)
     _proposals: Proposals = field(init=False)
     _announcer: Announcer = field(init=False)
-    _repeats: Counter[str] = field(default_factory=Counter)
+    _repeats: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
     _in_vain: int = 0
     _completing: dict[Series, float] = field(default_factory=lambda: defaultdict(float))
 
@@ -120,7 +120,7 @@ class Conductor(SweepState):
             self._runner.recall(measurement.trial, load_window_data(self.run, measurement))
         for line in lines:
             if line["event"] == "measured_again":
-                self._count_repeat(line["trial"])
+                self._count_repeat(line["trial"], line.get("under", line["trial"]))
 
     def _report_unproven(self) -> None:
         """Say in which series the run whose settings are to be proven proved none."""
@@ -327,8 +327,10 @@ class Conductor(SweepState):
             self._skip(trial, lost or self.failures.reason_to_skip(trial))
         return step
 
-    async def _measure(self, trial: Trial) -> Step:
-        """Measure a trial, with what it is run for and how its setting stands after it."""
+    async def _measure(self, trial: Trial, *, in_place: bool = False) -> Step:
+        """Measure a trial, with what it is run for and how its setting stands after it. Where a
+        gateway said all the time that its server is away, once more when that answers.
+        """
         self._announcer.stage(trial)
         step = await self._runner.measure(trial)
         if step == "interrupted":
@@ -337,14 +339,25 @@ class Conductor(SweepState):
             self._announcer.judged(trial)
             if self.course is None:
                 self._announcer.time_left()
+            found = self.excluded.get(trial.key)
+            if found is not None and found.away and self._stays_open(trial.key) and not in_place:
+                return await self._after_absence(trial)
         return step
+
+    async def _after_absence(self, trial: Trial) -> Step:
+        """Wait for the server behind a gateway, and measure the trial once more."""
+        if await self._servers.back(self.config.deployment(trial.deployment)):
+            return await self._repeat(trial)
+        if self.stop.is_set():
+            raise _Interrupted
+        return "lost"
 
     # -- numbers that mean nothing
     # ----------------------------------------------------------------------------------------------
 
     def _to_repeat(self, series: Series) -> Trial | None:
-        """A trial to be measured again: its numbers mean nothing, and no other trial of its setting
-        has any.
+        """A trial that is to have another in its place: its numbers mean nothing, by what can pass,
+        and no other trial of its setting has any.
         """
         if self._in_vain >= PATIENCE or series.deployment in self.failures.given_up:
             return None
@@ -354,24 +367,34 @@ class Conductor(SweepState):
             trial
             for trial, _ in history
             if trial.key in excluded
-            and self._repeats[trial.key] < MOST_REPEATS
+            and excluded[trial.key].may_pass
+            and self._stays_open(trial.key)
             and (trial.phase not in SCANS or trial.concurrency not in valid)
         ]
         return min(open_, key=lambda t: (t.phase not in (*PROOFS, Phase.VISIT), t.concurrency, t.repeat), default=None)
 
+    def _stays_open(self, key: str) -> bool:
+        """Whether a trial is no repeat of another, and its repeats so far mean nothing either."""
+        repeats = self._repeats.get(key, [])
+        in_place = any(key in others and key != first for first, others in self._repeats.items())
+        return not in_place and len(repeats) < MOST_REPEATS and (not repeats or repeats[-1] in self.excluded)
+
     async def _repeat(self, trial: Trial) -> Step:
-        reason = self.excluded[trial.key]
+        """Measure another trial in its place, under a number of its own: nothing measured is thrown
+        away.
+        """
+        reason, again = self.excluded[trial.key].why, self._proposals.once_more(trial)
         self.progress.note(f"{setting(trial.concurrency)} is measured again: {reason}")
-        step = await self._measure(trial)
-        self.dropped.pop(trial.key, None)  # without room it counts as it is
+        step = await self._measure(again, in_place=True)
+        self.dropped.pop(again.key, None)  # without room it counts as it is
         if step == "done":
-            self.run.journal("measured_again", trial=trial.key, reason=reason)
-            self._count_repeat(trial.key)
+            self.run.journal("measured_again", trial=trial.key, under=again.key, reason=reason)
+            self._count_repeat(trial.key, again.key)
         return step
 
-    def _count_repeat(self, key: str) -> None:
-        self._repeats[key] += 1
-        self._in_vain = self._in_vain + 1 if key in self.excluded else 0
+    def _count_repeat(self, key: str, again: str) -> None:
+        self._repeats[key].append(again)
+        self._in_vain = self._in_vain + 1 if again in self.excluded else 0
 
     # -- what is reported
     # ----------------------------------------------------------------------------------------------

@@ -115,6 +115,16 @@ class Proposals:
         setting = ask.concurrency, ask.phase, repeat
         return make_trial(self.sweep.config, deployment, series.shape, *setting, *size, warmup=ask.warmup)
 
+    def once_more(self, trial: Trial) -> Trial:
+        """The same trial under a free number, that of no planned one."""
+        alike = [*self.sweep.plan.trials, *(t for t, _ in self.sweep.history(trial.series))]
+        place = trial.series, trial.concurrency, trial.phase
+        taken = [t.repeat for t in alike if (t.series, t.concurrency, t.phase) == place]
+        deployment = self.sweep.config.deployment(trial.deployment)
+        size = trial.requests, trial.seconds
+        setting = trial.concurrency, trial.phase, 1 + max(taken)
+        return make_trial(self.sweep.config, deployment, trial.shape, *setting, *size, warmup=trial.warmup)
+
     def reason_to_skip(self, trial: Trial) -> str | None:
         """Why the trial would show nothing new, going by what was measured; None to run it."""
         return complete.skip_reason(trial.concurrency, self.sweep.config.tiers, self.sweep.history(trial.series))

@@ -69,6 +69,17 @@ class ServerFailures:
         return why if why and trial.concurrency >= concurrency else None
 
 
+@dataclass(frozen=True, slots=True)
+class Exclusion:
+    """Why a trial's numbers mean nothing, and whether that can pass: a busy machine can, a server
+    that counts otherwise cannot. `away`: a gateway answered in the place of its server.
+    """
+
+    why: str
+    may_pass: bool
+    away: bool = False
+
+
 @dataclass(slots=True)
 class SweepState:
     """What the parts of one sweep share. `histories` has its finished trials.
@@ -79,7 +90,7 @@ class SweepState:
 
     `done` are the keys of the trials that count, `dropped` those without room in the budget and the
     limit, `skipped` those not worth it or not possible. `excluded` are the finished ones whose
-    numbers mean nothing, and why. `identities` are who answered first for each deployment.
+    numbers mean nothing. `identities` are who answered first for each deployment.
     `forecast` has the seconds that are left of the sweep; they go into the journal when a trial
     begins.
     """
@@ -99,7 +110,7 @@ class SweepState:
     done: set[str] = field(default_factory=set)
     dropped: dict[str, tuple[Trial, str]] = field(default_factory=dict)
     skipped: set[str] = field(default_factory=set)
-    excluded: dict[str, str] = field(default_factory=dict)
+    excluded: dict[str, Exclusion] = field(default_factory=dict)
     identities: dict[str, Identity] = field(default_factory=dict)
     forecast: dict[str, float] = field(default_factory=dict)
     ledger: Ledger = field(init=False)

@@ -10,9 +10,11 @@ from typing import Any, Literal
 
 from frontier.client.ask.same_server import EVENT, Identity
 from frontier.client.load.shard import WorkerLostError
+from frontier.core.causes import may_pass
+from frontier.core.changes import away
 from frontier.core.errors import AnotherServerError
 from frontier.core.estimate import estimate
-from frontier.core.flags import flags
+from frontier.core.flags import failure_words, flags
 from frontier.core.loads import setting
 from frontier.core.points import Flag
 from frontier.core.trials import Measurement, Outcome, Record, Trial
@@ -21,12 +23,15 @@ from frontier.store.run_dir import RunDirectory
 from frontier.store.window_cache import load_window_data
 from frontier.sweep.backend import Backend, OnRecord, OnTick
 from frontier.sweep.servers import ATTEMPTS, Servers, sleep_or_stop
-from frontier.sweep.sweep_state import SweepState
+from frontier.sweep.sweep_state import Exclusion, SweepState
 
 Step = Literal["done", "skipped", "dropped", "lost", "interrupted"]
 """How one trial ended: measured; not worth measuring; no room in the budget; the server lost under
 it; stopped."""
 
+KEPT = ("requests", "time", "failing", "budget")
+"""How trials end that stay: what a lost server or the user cut off is measured again whole."""
+CUT_OFF = "time: it was cut off"
 WORKERS_LOST = 2
 """How often a trial is run again because a client process failed, each time with one process fewer.
 """
@@ -35,7 +40,7 @@ _FIGURES = ("p50_ttft", "p99_ttft", "p99_tpot")
 line of a trial where nothing is limited."""
 
 
-async def recorded(
+async def recorded(  # noqa: PLR0913
     store: RunDirectory,
     backend: Backend,
     trial: Trial,
@@ -45,10 +50,11 @@ async def recorded(
     on_tick: OnTick,
     kept_with: Callable[[Measurement], Mapping[str, Any] | None],
     expected_e2e: float | None = None,
+    by_budget: Callable[[], bool] = lambda: False,
 ) -> Measurement:
     """A trial run by the backend, of the sweep or of a check. Each record goes from the client to
     the file as it ends; the trial is kept with the facts that are given for its measurement, and
-    not at all for None.
+    not at all for None. `by_budget` says of one that was cut off whether the budget did that.
     """
     with store.writer(trial) as writer:
 
@@ -57,6 +63,8 @@ async def recorded(
             writer.add(record)
 
         measurement = await backend.run(trial, expected_e2e=expected_e2e, on_record=record, on_tick=on_tick, stop=stop)
+        if measurement.ended == "interrupted" and measurement.window.length > 0 and by_budget():
+            measurement = replace(measurement, ended="budget")
         if (facts := kept_with(measurement)) is not None:
             writer.commit(measurement, **facts)
     return measurement
@@ -95,7 +103,7 @@ class TrialRunner:
                 continue
             if measurement.ended == "interrupted":
                 self.sweep.run.journal("interrupted", trial=trial.key, **self.sweep.ledger.facts())
-                return "interrupted" if self.sweep.stop.is_set() else self._drop(trial, "time: it was cut off")
+                return "interrupted" if self.sweep.stop.is_set() else self._drop(trial, CUT_OFF)
             if measurement.ended == "server_lost":
                 attempts += 1
                 if (step := await self._wait_for_server(trial, attempts)) is not None:
@@ -103,7 +111,8 @@ class TrialRunner:
                 continue
             # From the file, not from memory: what is decided now is what a later look at the run
             # will decide.
-            return self._finish(trial, load_window_data(self.sweep.run, measurement))
+            step = self._finish(trial, load_window_data(self.sweep.run, measurement))
+            return self._drop(trial, CUT_OFF) if measurement.ended == "budget" else step
 
     async def _wait_for_server(self, trial: Trial, attempts: int) -> Step | None:
         """Wait for the server that was lost under a trial. None when the trial is to be tried
@@ -159,7 +168,8 @@ class TrialRunner:
                 expected_e2e=e2e,
                 on_record=self._count,
                 on_tick=self.sweep.progress.tick,
-                kept_with=lambda found: self.sweep.ledger.facts() if found.ended in ("requests", "time") else None,
+                kept_with=lambda found: self.sweep.ledger.facts() if found.ended in KEPT else None,
+                by_budget=lambda: not self.sweep.stop.is_set(),
             )
 
     def _count(self, record: Record) -> None:
@@ -198,9 +208,13 @@ class TrialRunner:
         history.append((trial, sample))
         self.sweep.done.add(trial.key)
         raised = flags(sample, self.sweep.config.limits)
-        self.sweep.excluded.pop(trial.key, None)
-        if fatal := [flag for flag in raised if flag.fatal]:
-            self.sweep.excluded[trial.key] = "; ".join(flag.measured for flag in fatal)
+        fatal = [flag for flag in raised if flag.fatal]
+        if fatal:
+            self.sweep.excluded[trial.key] = Exclusion("; ".join(flag.measured for flag in fatal), may_pass(fatal))
+        elif away(sample):
+            self.sweep.excluded[trial.key] = Exclusion(failure_words(sample), may_pass=True, away=True)
+        else:
+            self.sweep.excluded.pop(trial.key, None)
         return raised
 
     def _finish(self, trial: Trial, sample: WindowData) -> Step:

@@ -13,6 +13,7 @@ cancelled. (A closed system in the sense of Schroeder, Wierman and Harchol-Balte
 
 import asyncio
 import contextlib
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,11 @@ _GLANCE = 8
 """Reads of an answer that may be looked at between two sends."""
 _LOST_AFTER = 3.0
 _DOWN_AFTER = 10.0
+_FEW, _MANY = 8, 32
+"""Failures in a row that end a trial: so many after _DOWN_AFTER, or so many after _LOST_AFTER."""
+_SILENT, _SILENCES = 10.0, 5.0
+"""Seconds without a byte, and times the longest wait of an answer, whichever is longer, after which
+a request is given up once the window has closed."""
 _CUT_OFF = 5.0
 """Seconds that requests which were cut off may take to be on record; a busy machine's need,
 normally nothing."""
@@ -47,7 +53,8 @@ class TrialProgress:
     """How a running trial stands. `window_sent` counts the requests sent in the window so far.
 
     `rate` (output tokens per second), `p50_ttft` and `p99_ttft` (seconds) are of the window so far,
-    for display; None before there is anything.
+    for display; None before there is anything. `silent` is how many requests have been silent for
+    at least so many seconds, where that is long.
     """
 
     stage: Stage
@@ -58,9 +65,12 @@ class TrialProgress:
     rate: float | None = None
     p50_ttft: float | None = None
     p99_ttft: float | None = None
+    silent: tuple[int, float] | None = None
 
     @classmethod
-    def of(cls, stage: Stage, status: StreamStatus, live: LiveStats) -> "TrialProgress":
+    def of(
+        cls, stage: Stage, status: StreamStatus, live: LiveStats, silent: tuple[int, float] | None = None
+    ) -> "TrialProgress":
         """How the streams stand, and what has ended."""
         return cls(
             stage,
@@ -71,6 +81,7 @@ class TrialProgress:
             live.rate(status.now),
             live.ttft(0.50),
             live.ttft(0.99),
+            silent,
         )
 
 
@@ -117,6 +128,8 @@ class ClosedLoop:
         self.connect_failures = 0
         self.connect_failing_since = 0.0
         self.failing_since: float | None = None
+        self.answered = -math.inf
+        """When a request that was answered with a status ended last, on the client's clock."""
 
     def now(self) -> float:
         """Seconds since the trial's start."""
@@ -203,6 +216,8 @@ class ClosedLoop:
         if self.spread is None:
             self.spread = exchange.end - exchange.sent
             self.spread_known.set()
+        if exchange.status is not None:
+            self.answered = exchange.end
         failure = exchange.failure
         if failure is None or failure[0] not in (Outcome.CONNECT, Outcome.TLS):
             self.connect_failures = 0
@@ -237,25 +252,65 @@ class ClosedLoop:
 
     # --- the window
 
+    def cut_silent(self) -> None:
+        """Give up what has been silent for much longer than any answer of the trial took to begin
+        or to go on: it would keep the trial open for ever. Nothing before there was an answer.
+        """
+        if (longest := self.pipeline.longest_wait) is None:
+            return
+        allowed = max(_SILENT, _SILENCES * longest)
+        for exchange in tuple(self.client.in_flight):
+            if self.silence(exchange) > allowed:
+                self.client.cut(exchange, Outcome.TIMEOUT, f"silent for {allowed:.3g} s, and the window had closed")
+
+    def silence(self, exchange: Exchange) -> float:
+        """Seconds since something of an answer came, or since its request was sent."""
+        last = exchange.last_read
+        return self.clock() - (exchange.sent if last is None else last)
+
+    def silent(self) -> tuple[int, float] | None:
+        """How many requests have been silent for at least so long, in seconds; None while none has
+        for long.
+        """
+        silences = [since for exchange in self.client.in_flight if (since := self.silence(exchange)) > _SILENT]
+        return (len(silences), min(silences)) if silences else None
+
     @property
     def server_lost(self) -> bool:
-        """The circuit breaker. Nothing but refused connections for a while: the server is gone.
-        Nothing but failures of any kind, and not a byte in any stream, for longer: to go on would
-        only hammer it.
+        """The circuit breaker. Nothing but refused connections for a while: the server is gone. No
+        answer with a status, and not a byte in any stream, for longer: so it is.
         """
-        now, enough = self.clock(), min(32, max(5, len(self.numbers)))
-        if self.pipeline.failed_in_a_row == 0:
-            self.failing_since = None
+        now, since, enough = self.clock(), self.failing_since, min(32, max(5, len(self.numbers)))
+        if since is None:
             return False
-        self.failing_since = now if self.failing_since is None else self.failing_since
         if self.connect_failures >= enough and now - self.connect_failing_since > _LOST_AFTER:
             return True
-        failing = self.pipeline.failed_in_a_row >= enough and now - self.failing_since > _DOWN_AFTER
-        return failing and not self.client.received_since(self.failing_since)
+        silent = self.pipeline.failed_in_a_row >= enough and now - since > _DOWN_AFTER
+        return silent and self.answered < since and not self.client.received_since(since)
+
+    @property
+    def failing(self) -> float | None:
+        """Since when, on the trial's clock, every request has been answered with a failure: a
+        server that answers is not lost, and to go on would only hammer it. None while that has not
+        lasted, and while an earlier request still receives.
+        """
+        since, row = self.failing_since, self.pipeline.failed_in_a_row
+        if since is None or self.answered < since:
+            return None
+        lasts = self.clock() - since
+        few, many = min(_MANY, max(_FEW, len(self.numbers))), max(_MANY, len(self.numbers))
+        if not (row >= many and lasts > _LOST_AFTER) and not (row >= few and lasts > _DOWN_AFTER):
+            return None
+        earlier = (exchange.last_read for exchange in self.client.in_flight if exchange.sent < since)
+        return None if any(read is not None and read > since for read in earlier) else self.pipeline.failing_from
 
     def status(self) -> StreamStatus:
         """How the streams stand."""
         now, state, pipeline = self.now(), self.state, self.pipeline
+        if pipeline.failed_in_a_row == 0:
+            self.failing_since = None
+        elif self.failing_since is None:
+            self.failing_since = self.clock()
         waiting = True
         if state.start is not None and state.end is not None and now >= state.end:
             waiting = self.window_pending(state.start, state.end)
@@ -270,6 +325,7 @@ class ClosedLoop:
             pipeline.times.count,
             pipeline.times.e2e_sum,
             self.server_lost,
+            self.failing,
             pipeline.times.early_e2e,
         )
 
@@ -321,8 +377,11 @@ class ClosedLoop:
                 self.follow(self.state.cut_short(self.now(), "interrupted"))
                 return
             status = self.status()
-            if on_progress is not None and now >= next_progress:
-                on_progress(TrialProgress.of(self.stage, status, self.pipeline.live))
+            if now >= next_progress:
+                if on_progress is not None:
+                    on_progress(TrialProgress.of(self.stage, status, self.pipeline.live, self.silent()))
+                if self.stage == "hold":
+                    self.cut_silent()
                 next_progress = now + _PROGRESS_EVERY
             self.follow(self.decide(self.state, status))
             if self.state.over:
@@ -356,6 +415,7 @@ class ClosedLoop:
     async def wind_up(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
         """Cut off what is in flight, and put every exchange on record."""
         self.closing = True
+        self.cut_silent()
         for exchange in tuple(self.client.in_flight):
             self.client.cut(exchange, Outcome.CANCELLED, "cut off at the end of the trial")
         # A task that was cut off ends its exchange and hands it in; to cancel it at once would lose

@@ -108,7 +108,7 @@ class OpenLoop(ClosedLoop):
         """
         await super().wind_up(tasks)
         state = self.state
-        while state.ended in ("requests", "time") and state.end is not None and self.next_due < state.end:
+        while state.ended in ("requests", "time", "failing") and state.end is not None and self.next_due < state.end:
             due, request = self.take()
             never_sent = Exchange(self.zero + due, end=self.clock())
             never_sent.failure = Outcome.TIMEOUT, f"never sent: {self.trial.streams} were in flight all the time"

@@ -162,6 +162,10 @@ class RequestPipeline:
         self.zero = 0.0
         self.failed = 0
         self.failed_in_a_row = 0
+        self.failing_from = 0.0
+        """When the first of those in a row was sent, on the trial's clock."""
+        self.longest_wait: float | None = None
+        """Seconds until a good answer began, or went on, at the most; None before there was one."""
         self.live = LiveStats()
         self.named = Named(target)
         self.times = MeanTimes()
@@ -245,6 +249,8 @@ class RequestPipeline:
         parser.exchange.parser = None  # a cycle of references would wait for the garbage collector
         if record.outcome is Outcome.OK:
             self.failed_in_a_row = 0
+            first = record.end if record.first is None else record.first
+            self.longest_wait = max(self.longest_wait or 0.0, first - record.sent, max(record.gaps, default=0) / 1e6)
             self.named.add(parser.state.named)  # of an answer that was cut off it is not known what it would name
             if record.index not in self._shortened:
                 gaps, tpot = (record.completion_tokens or 0) - 1, None
@@ -253,7 +259,9 @@ class RequestPipeline:
                 self.times.add(record.end - record.sent, tpot)
         elif record.outcome is not Outcome.CANCELLED:
             self.failed += 1
-            self.failed_in_a_row += record.outcome is not Outcome.CLIENT
+            if record.outcome is not Outcome.CLIENT:
+                self.failing_from = record.sent if self.failed_in_a_row == 0 else min(self.failing_from, record.sent)
+                self.failed_in_a_row += 1
         self.live.add(record)
         self._on_record(record)
         awaited = self._awaited.get(record.index)

@@ -90,7 +90,7 @@ class MeanTimes:
 
 # --- the window
 
-Ended = Literal["requests", "time", "interrupted", "server_lost"]
+Ended = Literal["requests", "time", "failing", "budget", "interrupted", "server_lost"]
 Stage = Literal["ramp", "warmup", "window", "hold"]
 
 WARMUP_SHARE = 0.5
@@ -105,7 +105,8 @@ class StreamStatus:
     `begun` of them have ended their first request. `finished` requests have ended, `failed` of them
     failed; `window_sent` were sent in the window so far. `waiting`: a request of the window may
     still be in flight. `succeeded` requests of full length took `e2e_sum` seconds, the first ones
-    `early_e2e` on average. `lost`: nothing but failures for so long that the server is gone.
+    `early_e2e` on average. `lost`: no connection, or not a word, for so long that the server is
+    gone. `failing`: since when every request was answered with a failure, where that has lasted.
     """
 
     now: float
@@ -118,6 +119,7 @@ class StreamStatus:
     succeeded: int = 0
     e2e_sum: float = 0.0
     lost: bool = False
+    failing: float | None = None
     early_e2e: float = 0.0
 
     @property
@@ -132,6 +134,7 @@ def together(statuses: Sequence[StreamStatus]) -> StreamStatus:
     It is as old as the oldest of them. One process with a success or with bytes coming in shows
     that the server lives.
     """
+    failing = [s.failing for s in statuses if s.failing is not None]
     return StreamStatus(
         now=min(s.now for s in statuses),
         begun=sum(s.begun for s in statuses),
@@ -143,6 +146,7 @@ def together(statuses: Sequence[StreamStatus]) -> StreamStatus:
         succeeded=sum(s.succeeded for s in statuses),
         e2e_sum=sum(s.e2e_sum for s in statuses),
         lost=all(s.lost for s in statuses),
+        failing=min(failing) if len(failing) == len(statuses) else None,
     )
 
 
@@ -203,6 +207,8 @@ def next_state(trial: Trial, state: WindowState, status: StreamStatus, *, lead: 
     now, start = status.now, state.start
     if status.lost:
         return state.cut_short(now, "server_lost")
+    if status.failing is not None and state.end is None:
+        return replace(state.cut_short(now, "failing"), start=status.failing if start is None else start)
     if start is None:
         return replace(state, start=now + lead) if warm(trial, status) else state
     if state.end is None:

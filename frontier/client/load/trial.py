@@ -67,7 +67,7 @@ async def measurement(
     assert state.end is not None
     assert state.ended is not None
     changed = None
-    if state.ended in ("requests", "time"):
+    if state.ended in ("requests", "time", "failing"):
         await evidence.settle()
         changed = await evidence.differences()
     readings = evidence.readings()
