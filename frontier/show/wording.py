@@ -188,6 +188,7 @@ def left_out(points: Iterable[Point], frontier: Frontier) -> list[str]:
 
 _FLAG_WORDS = {
     "errors": "requests failed",
+    "cut_off": "the budget ended it",
     "short_output": "answers of another length than asked",
     "wrong_input_length": "prompts of another length than asked",
     "cache_contaminated": "prompts came from the cache",

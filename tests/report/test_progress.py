@@ -35,6 +35,7 @@ class Tick:
     rate: float | None = None
     p50_ttft: float | None = None
     p99_ttft: float | None = None
+    silent: tuple[int, float] | None = None
 
 
 class Clock:
