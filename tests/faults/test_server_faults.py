@@ -73,21 +73,36 @@ SLOW = pytest.mark.slow
     [
         pytest.param(crash, marks=pytest.mark.fault("crash (SIGKILL) and restart")),
         pytest.param(hang, marks=[SLOW, pytest.mark.fault("freeze with open sockets (SIGSTOP)")]),
-        pytest.param(storm, marks=[SLOW, pytest.mark.fault("503 to everything")]),
     ],
 )
 def test_a_server_that_comes_back_costs_the_trial_in_flight_and_no_more(
     fault: Callable[[FaultyServer], None], server: FaultyServer, tmp_path: Path
 ) -> None:
     injector = FaultInjector(at_concurrency(4, lambda: fault(server)))
-    requests = 90 if fault is storm else 30  # refusals are quick: few requests would be over before they are seen
-    assert run_sweep(server, tmp_path / "run", injector, requests=requests) == "finished"
+    assert run_sweep(server, tmp_path / "run", injector, requests=30) == "finished"
     assert [2, 4] == measured(tmp_path / "run")
     assert [2, 4, 4] == [trial.concurrency for trial in injector.started]
     (lost,) = journal(tmp_path / "run", "server_lost")
     assert "requests failed" in str(lost["reason"])
     assert_golden_row("progress", next(note for note in injector.notes if "back" in note))
     assert [0.0, 0.0] == [p.metrics["error_rate"].value for p in load(tmp_path / "run").points()]
+
+
+@pytest.mark.process
+@pytest.mark.fault("503 to everything")
+@SLOW
+def test_a_server_that_refuses_for_a_while_is_not_lost_and_its_refusals_count(
+    server: FaultyServer, tmp_path: Path
+) -> None:
+    injector = FaultInjector(at_concurrency(4, lambda: storm(server)))
+    assert run_sweep(server, tmp_path / "run", injector, requests=90) == "finished"
+    assert not journal(tmp_path / "run", "server_lost")
+    refused = [line for line in server.arrivals() if line["fault"] == "status"]
+    run = RunDirectory.read(tmp_path / "run")
+    kept = [record for key in run.finished() for record in run.records(key)]
+    assert len(refused) == sum(record.status == 503 for record in kept), "each is in a file"
+    (point,) = [p for p in load(tmp_path / "run").points() if p.concurrency == 4]
+    assert point.metrics["error_rate"].value > 0
 
 
 @pytest.mark.process
