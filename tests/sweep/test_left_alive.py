@@ -17,7 +17,7 @@ from frontier.extras.launcher import process_session
 from frontier.extras.launcher.process_session import ProcessSession, SeenProcess
 from frontier.extras.launcher.started_server import LeftAlive, left_alive
 from frontier.extras.launcher.supervisor import Job, Output, finish
-from tests.commands import frontier, start
+from tests.commands import conclusive, frontier, start
 from tests.golden import assert_golden_row
 from tests.neutral import neutral
 from tests.sweep.test_deployments import (
@@ -236,7 +236,7 @@ def test_the_next_sweep_names_what_lives_on_with_the_command_that_ends_it(
 ) -> None:
     port = free_port()
     deaf = f"trap '' TERM; {piped(port)}" if order == "the sweep first" else piped(port)
-    deployment = started("plain", deaf).replace("{within: 5s}", "{within: 60s}")
+    deployment = started("plain", deaf).replace("{within: 5s}", "{within: 15s}")
     written(tmp_path, port, deployment, requests=300)
     process = running_trial(tmp_path)
     session = of_the_run(tmp_path, sessions)
@@ -255,7 +255,7 @@ def test_the_next_sweep_names_what_lives_on_with_the_command_that_ends_it(
     said = sweep(tmp_path)
     assert said.code == 5
     assert time.monotonic() - began < 30
-    command = "kill -9 -- " + " ".join(f"-{g}" for g in dict.fromkeys(p.group for p in left))
+    command = "kill -9 " + " ".join(f"-{g}" for g in dict.fromkeys(p.group for p in left))
     assert command in said.err
     assert any(f"({p.pid})" in said.err for p in left)
     assert left == session.living(), "they are named, and not ended"
@@ -280,7 +280,7 @@ def test_a_finished_run_still_names_what_lives_on(tmp_path: Path, sessions: list
             file.write(f'{line}"start": {session.start}, "system": "{session.system}"}}\n')
         os.kill(other.pid, signal.SIGSTOP)
         until(lambda: session.living()[0].is_stopped)
-        assert f"kill -9 -- -{other.pid}" in sweep(tmp_path).err
+        assert f"kill -9 -{other.pid}" in sweep(tmp_path).err
         other.kill()
 
 
@@ -320,8 +320,9 @@ def test_a_supervisor_that_is_lost_while_the_server_loads_is_said(
 def test_verifying_a_run_whose_server_the_sweep_started_names_the_command(tmp_path: Path) -> None:
     port = free_port()
     serve = SERVE.format(port=port)
-    written(tmp_path, port, started("plain", serve))
-    assert 0 == sweep(tmp_path).code
+    written(tmp_path, port, started("plain", serve), requests=200)
+    swept = conclusive(sweep(tmp_path))
+    assert 0 == swept.code, swept.err
     refused = frontier("verify", "--requests", "20", cwd=tmp_path)
     assert refused.code == 5
     assert serve in refused.error

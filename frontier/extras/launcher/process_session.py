@@ -91,7 +91,7 @@ def names(processes: Iterable[SeenProcess]) -> str:
 def ending(processes: Iterable[SeenProcess]) -> str:
     """The command that ends them, by their groups, as they may make more processes meanwhile."""
     groups = dict.fromkeys(process.group for process in processes)
-    return " ".join([f"kill -{signal.SIGKILL.value} --", *(f"-{group}" for group in groups)])
+    return " ".join([f"kill -{signal.SIGKILL.value}", *(f"-{group}" for group in groups)])
 
 
 def this_system() -> str:
