@@ -19,7 +19,7 @@ from frontier.extras.launcher.started_server import LeftAlive, left_alive
 from frontier.extras.launcher.supervisor import Job, Output, finish
 from tests.commands import conclusive, frontier, start
 from tests.golden import assert_golden_row
-from tests.neutral import neutral
+from tests.neutral import line_of, neutral
 from tests.sweep.test_deployments import (
     SERVE,
     answers,
@@ -203,7 +203,7 @@ def test_a_sweep_that_loses_the_supervisor_says_so_ends_the_server_and_starts_it
     os.kill(session.leader, signal.SIGKILL)
     _, err = process.communicate(timeout=180)
     assert process.returncode == own_exit_code(the_run(tmp_path)), err
-    assert "the supervisor of plain was lost" in err
+    assert line_of(err, "supervisor", "plain", "lost")
     assert [] == session.living()
     assert 2 == len(events(tmp_path, "supervised"))
     assert [] == of_the_run(tmp_path, sessions).living()
@@ -312,7 +312,7 @@ def test_a_supervisor_that_is_lost_while_the_server_loads_is_said(
     os.kill(session.leader, signal.SIGKILL)
     _, err = process.communicate(timeout=90)
     assert process.returncode == 5
-    assert "the supervisor of slow was lost" in err
+    assert line_of(err, "supervisor", "slow", "lost")
     assert [] == session.living()
 
 
