@@ -88,7 +88,8 @@ def test_each_row_of_the_table_leads_to_an_extra() -> None:
     places += [place for modules in registry.OPTIONS.values() for place in modules]
     places += [*registry.API.values(), registry.SEVERAL, registry.EXECUTOR]
     places += [registry.TRACE, registry.KEPT_TRACE, registry.SESSIONS, registry.REQUESTS]
-    places += [registry.SIMULATOR, registry.NATURAL, registry.STARTED_SERVER, registry.NOTIFY, registry.FINISH]
+    places += [registry.SIMULATOR, registry.NATURAL, registry.STARTED_SERVER, registry.LEFT_ALIVE]
+    places += [registry.NOTIFY, registry.FINISH]
     places += [
         registry.COMPARED_ANSWERS,
         *registry.SOURCES.values(),

@@ -24,6 +24,7 @@ _NEEDED = {
     **dict.fromkeys(("trial_begun", "trial_done", "skipped"), ("trial",)),
     "dropped": ("trials",),
     "server": ("deployment", "identity", "model"),
+    "supervised": ("deployment", "leader", "start", "system"),
     "answered": ("deployment",),
 }
 """What a line of this event must have beside its time."""
@@ -56,10 +57,10 @@ class Amount:
 
 _KINDS: dict[str, Any] = {
     **dict.fromkeys(("event", "trial", "deployment", "identity", "model", "reason", "text", "version"), str),
-    **dict.fromkeys(("config", "directory"), str),
+    **dict.fromkeys(("config", "directory", "system"), str),
     **dict.fromkeys(("trials", "flags", "settings", "names"), tuple[str, ...]),
     **dict.fromkeys(("time", "took", "sent", "tokens", "process", "since"), float),
-    "client_processes": int,
+    **dict.fromkeys(("client_processes", "leader", "start"), int),
     "spent": Amount,
 }
 """The type of a fact of this name, where a line has it."""

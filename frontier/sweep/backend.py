@@ -120,7 +120,7 @@ class HttpBackend(Backend):
                 ready = await settle_salt(ready)
         except MeasurementError as error:
             what = target.secrets.redact(error.what)
-            raise MeasurementError(what, error.hint, retry_after=error.retry_after) from None
+            raise type(error)(what, error.hint, retry_after=error.retry_after) from None
         self._ready[deployment.name] = ready
         warnings = [check for check in ready.checks if check.state == "warn"]
         notes = tuple(target.cleaned(f"{check.name}: {check.detail}") for check in warnings)

@@ -112,6 +112,7 @@ class Conductor(SweepState):
         lines = self.run.journal_lines()
         self.ledger.recall(lines, trials)
         self.identities = journalled(lines)
+        self._servers.tell_left(lines)
         stale = {trial.key for trial in self.plan.left(trials)}
         for key, measurement in finished.items():
             if key in stale:

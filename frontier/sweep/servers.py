@@ -70,6 +70,13 @@ class Servers:
     facts: dict[str, Facts] = field(default_factory=dict)
     started: dict[str, Any] = field(default_factory=dict)
 
+    def tell_left(self, lines: Iterable[Mapping[str, Any]]) -> None:
+        """Name what lives of servers that earlier sweeps of the run started, by its journal."""
+        left_alive = registry.optional(registry.LEFT_ALIVE)
+        for left in () if left_alive is None else left_alive(lines):
+            if not left.is_being_ended:
+                self.sweep.progress.note(f"warning: {left.text}")
+
     async def up(self, deployment: DeploymentConfig) -> bool:
         """Have it ready to be measured, started by the sweep where the config says how. False when
         it is given up.
@@ -113,7 +120,8 @@ class Servers:
         self.started[deployment.name] = server
         self.sweep.run.journal("starting", deployment=deployment.name)
         try:
-            await server.start(partial(self.prepare, deployment))
+            run = self.sweep.run
+            await server.start(partial(self.prepare, deployment), run.journal, run.journal_lines())
         except BaseException:
             await self.down(deployment.name)
             raise
@@ -121,8 +129,7 @@ class Servers:
     async def down(self, name: str) -> None:
         """Stop a server that we started; nothing is done to any other."""
         server = self.started.pop(name, None)
-        if server is not None:
-            await server.end()
+        if server is not None and await server.end():  # what lives on is named before the next start
             self.sweep.run.journal("stopped", deployment=name)
 
     async def close(self) -> None:

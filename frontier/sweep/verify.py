@@ -18,6 +18,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from frontier.client.ask.same_server import compared
+from frontier.client.ask.unmeasurable import NoAnswerError
 from frontier.client.load.loop import TrialProgress
 from frontier.config import Config
 from frontier.core import estimate
@@ -137,9 +138,18 @@ class Sender:
     _prepared: set[str] = field(default_factory=set)
 
     async def prepare(self, deployment: str) -> None:
-        """See that the deployment's server is there, and is the one that the run was begun with."""
+        """See that the deployment's server is there, and is the one that the run was begun with.
+        One that the sweep started is not started here.
+        """
         if deployment not in self._prepared:
-            facts = await self.backend.prepare(self.run.config.deployment(deployment))
+            config = self.run.config.deployment(deployment)
+            try:
+                facts = await self.backend.prepare(config)
+            except NoAnswerError as error:
+                if config.start is None:
+                    raise
+                hint = f"the sweep started this server and ended it; start it yourself:\n  {config.start}"
+                raise MeasurementError(error.what, hint) from None
             journal = RunDirectory.read(self.run.path).journal_lines()
             require_same_server(journal, facts, "put the old server back, or sweep this one")
             self._prepared.add(deployment)

@@ -21,6 +21,7 @@ MODULES = (
     "tests.faults.test_security",
     "tests.faults.test_leaks",
     "tests.sweep.test_deployments",
+    "tests.sweep.test_left_alive",
     "tests.faults.test_kills",
     "tests.sweep.test_interrupt",
     "tests.store.test_lock",

@@ -15,8 +15,13 @@ from frontier.core.units import format_elapsed
 NO_ROUTE = (404, 405)
 """What a server answers on a route that it does not have."""
 
+
 FailedStream = tuple[str, Record, Exchange]
 """One streamed request that failed: the route, and what came of it."""
+
+
+class NoAnswerError(MeasurementError):
+    """Nothing answers at the endpoint."""
 
 
 def model_names(target: Target, models: Sequence[str]) -> str:
@@ -49,7 +54,8 @@ def unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
     hint = next((hint for words, hint in hints.items() if re.search(words, reason)), other)
     reached = "no secure connection to" if kind is Outcome.TLS else "cannot reach"
     reason = "connection refused" if "Connect call failed" in reason else reason
-    return MeasurementError(f"{reached} {url}: {reason} ({tries} tries)", hint)
+    error = MeasurementError if kind is Outcome.TLS else NoAnswerError
+    return error(f"{reached} {url}: {reason} ({tries} tries)", hint)
 
 
 def refused(target: Target, reason: str) -> MeasurementError:

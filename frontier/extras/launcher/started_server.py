@@ -1,15 +1,19 @@
 """A server that a sweep starts: its command, the wait until it is ready, and its end.
 
 It runs under a supervisor, a process of its own that ends it whenever the sweep lets go of it or is
-gone.
+gone. When the supervisor is lost the sweep ends what it started. Where both are lost the next sweep
+of the run names what lives on: the journal has the session in which it was started.
 """
 
 import asyncio
 import json
 import os
+import signal
 import socket
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -18,6 +22,8 @@ from frontier.client.secrets import Secrets
 from frontier.config import DeploymentConfig
 from frontier.core.errors import AnotherServerError, MeasurementError, StoreError
 from frontier.core.units import format_elapsed
+from frontier.extras.launcher.process_session import ProcessSession, SeenProcess, ending, names
+from frontier.extras.launcher.supervisor import KILLED_WITHIN, Job, Output, finish
 from frontier.store.files import Folder
 from frontier.sweep.servers import LAST_LINES, sleep_or_stop
 from frontier.sweep.shell_line import run_line
@@ -26,6 +32,42 @@ _LAST_LINES = 8
 _FREE_WITHIN = 10.0
 _READY_CHECK = 30.0
 _OWN_HOSTS = ("localhost", "127.0.0.1", "::1", "0.0.0.0")  # noqa: S104  # compared with, not listened on
+
+
+SUPERVISED = "supervised"
+"""The event of the journal that names the session of a server, before the server is started."""
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlive:
+    """What lives of a server whose end no sweep has seen. `is_being_ended`: by its supervisor."""
+
+    deployment: str
+    processes: tuple[SeenProcess, ...]
+    is_being_ended: bool
+
+    @property
+    def text(self) -> str:
+        """What it is, and the command that ends it."""
+        found, command = names(self.processes), ending(self.processes)
+        return f"an earlier start of {self.deployment} is still alive: {found}; end it with  {command}"
+
+
+def left_alive(lines: Iterable[Mapping[str, Any]]) -> list[LeftAlive]:
+    """What lives of the servers that the sweeps of a run started, by the lines of its journal."""
+    unseen: dict[str, list[ProcessSession]] = {}
+    for line in lines:
+        if line["event"] == SUPERVISED:
+            session = ProcessSession(line["leader"], line["start"], line["system"])
+            unseen.setdefault(line["deployment"], []).append(session)
+        elif line["event"] == "stopped":
+            unseen.pop(str(line.get("deployment")), None)
+    living = [(name, session, session.living()) for name, sessions in unseen.items() for session in sessions]
+    return [
+        LeftAlive(name, tuple(found), any(p.pid == session.leader and not p.is_stopped for p in found))
+        for name, session, found in living
+        if found
+    ]
 
 
 class StartedServer:
@@ -47,23 +89,35 @@ class StartedServer:
         self.deployment, self.log = deployment, log
         self._stop, self._clock, self._note = stop, clock, note
         self._supervisor: asyncio.subprocess.Process | None = None
+        self._session: ProcessSession | None = None
+        self._job: Job | None = None
         self._listening: asyncio.Task[None] | None = None
+        self._let_go = False
+        self._lost: str | None = None
         self.status: int | None = None
         """What the command ended with; None while it runs."""
 
-    async def start(self, prepare: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def start(
+        self,
+        prepare: Callable[[], Coroutine[Any, Any, None]],
+        journal: Callable[..., None],
+        lines: Iterable[Mapping[str, Any]],
+    ) -> None:
         """Start it and wait until its ready command succeeds and `prepare` does; at once over when
-        the user stops.
+        the user stops. `lines` are the run's `journal` so far.
 
         MeasurementError, with the last lines of the log, when it ends or is not ready within its
         time.
         """
         name, ready = self.deployment.name, self.deployment.ready
+        await self._ended_before(list(lines))
         await self._free()
         self._note(f"starting {name}; its output is in {self.log}")
-        await self._spawn()
+        await self._spawn(journal)
         began, pause, last = self._clock(), 0.5, "it does not answer"
         while not self._stop.is_set():
+            if self._lost is not None:
+                raise MeasurementError(self._lost)
             if self.status:
                 raise self._failed(f"{name} ended with status {self.status} after {self._since(began)}")
             try:
@@ -95,6 +149,18 @@ class StartedServer:
         tail = f"{LAST_LINES}\n  " + "\n  ".join(lines) if lines else "; it said nothing"
         return MeasurementError(what + tail, f"the whole log is {self.log}")
 
+    async def _ended_before(self, lines: list[Mapping[str, Any]]) -> None:
+        """Nothing may live of a server that the run's sweeps started earlier: it has the port or
+        the memory. Its supervisor is waited for where it is ending it.
+        """
+        deadline = self._clock() + self._longest
+        while left := left_alive(lines):
+            if not all(each.is_being_ended for each in left) or self._clock() > deadline:
+                raise MeasurementError("; ".join(each.text for each in left))
+            if self._stop.is_set():
+                raise MeasurementError(f"an earlier start of {left[0].deployment} has not ended yet")
+            await sleep_or_stop(0.2, self._stop)
+
     async def _free(self) -> None:
         """Nothing may answer at the address yet: it would be taken for the server that is about to
         be started.
@@ -103,8 +169,8 @@ class StartedServer:
         while self._listens():
             if self._clock() > deadline or self._stop.is_set():
                 raise MeasurementError(
-                    f"something answers at {self.deployment.endpoint} before {self.deployment.name} is started",
-                    "end it, or remove  start:  to measure it as it is",
+                    f"something answers at {self.deployment.endpoint} before {self.deployment.name} is started: "
+                    "end it, or remove  start:  to measure it as it is"
                 )
             await sleep_or_stop(0.2, self._stop)
 
@@ -122,20 +188,27 @@ class StartedServer:
         except OSError:
             return False
 
-    async def _spawn(self) -> None:
-        job = {
-            "command": self.deployment.start,
-            "log": str(self.log.absolute()),
-            "stop": self.deployment.stop.command,
-            "within": self.deployment.stop.within,
+    @property
+    def _longest(self) -> float:
+        """Seconds that its supervisor may take to end it."""
+        return 2 * self.deployment.stop.within + KILLED_WITHIN + 10.0
+
+    async def _spawn(self, journal: Callable[..., None]) -> None:
+        assert self.deployment.start is not None
+        self._job = Job(
+            self.deployment.start,
+            str(self.log.absolute()),
+            self.deployment.stop.command,
+            self.deployment.stop.within,
             # Through a pipe, and on no command line.
-            "secrets": sorted(self._secrets.values),
-            "whole": sorted(self._secrets.whole),
-        }
+            sorted(self._secrets.values),
+            sorted(self._secrets.whole),
+        )
         logs = Folder(self.log.parent)
         logs.make()
         logs.appender(self.log.name).close()  # an unwritable log fails here: the supervisor could not report it
-        # A session of its own: Ctrl-C in the terminal must reach the sweep alone.
+        # A session of its own: Ctrl-C in the terminal must reach the sweep alone. All that is
+        # started stays in it, but for what calls setsid.
         self._supervisor = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
@@ -145,19 +218,31 @@ class StartedServer:
             stderr=asyncio.subprocess.DEVNULL,
             start_new_session=True,
         )
+        self._session = ProcessSession.led_by(self._supervisor.pid)
+        journal(SUPERVISED, deployment=self.deployment.name, **asdict(self._session))
         assert self._supervisor.stdin is not None
-        self._supervisor.stdin.write(json.dumps(job).encode() + b"\n")
+        self._supervisor.stdin.write(json.dumps(asdict(self._job)).encode() + b"\n")
         await self._supervisor.stdin.drain()
-        self._listening = asyncio.create_task(self._listen())
+        self._listening = asyncio.create_task(self._listen(self._supervisor))
 
-    async def _listen(self) -> None:
-        """Hear how the command ended. A supervisor that is gone without a word took its command
-        with it, or lost it.
+    async def _listen(self, supervisor: asyncio.subprocess.Process) -> None:
+        """Hear how the command ended. A supervisor that ends before it is told to was lost: then
+        what it started is ended here.
         """
-        assert self._supervisor is not None
-        assert self._supervisor.stdout is not None
-        status = await self._supervisor.stdout.readline()
-        self.status = int(status) if status else await self._supervisor.wait() or -1
+        assert supervisor.stdout is not None
+        while status := await supervisor.stdout.readline():
+            self.status = int(status)
+        if self._let_go:
+            return
+        self.status = self.status or await supervisor.wait() or -1
+        self._lost = f"the supervisor of {self.deployment.name} was lost (status {supervisor.returncode})"
+        self._note(f"{self._lost}; what it started is ended")
+        await self._finish()
+
+    async def _finish(self) -> None:
+        """Do what the supervisor would have done at the end."""
+        if self._job is not None and self._session is not None:
+            await asyncio.to_thread(finish, self._job, self._session, Output(self._job))
 
     @property
     def alive(self) -> bool:
@@ -166,22 +251,30 @@ class StartedServer:
         """
         return not self.status
 
-    async def end(self) -> None:
-        """Stop it: bounded, and whatever happens nothing of it is left."""
+    async def end(self) -> bool:
+        """Stop it: bounded, and whatever happens. Whether it was seen that nothing of it lives."""
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is None:
-            return
+            return True
         assert supervisor.stdin is not None
+        self._let_go = True
         supervisor.stdin.close()
-        longest = 2 * self.deployment.stop.within + 15.0
+        with suppress(ProcessLookupError):
+            supervisor.send_signal(signal.SIGCONT)  # it may have been stopped
         try:
-            await asyncio.wait_for(supervisor.wait(), longest)
+            await asyncio.wait_for(supervisor.wait(), self._longest)
         except TimeoutError:
-            self._note(f"{self.deployment.name} did not stop within {format_elapsed(longest)}")
+            self._note(f"{self.deployment.name} did not stop within {format_elapsed(self._longest)}")
             supervisor.kill()
+            await supervisor.wait()
         if self._listening is not None:
-            self._listening.cancel()
             await asyncio.gather(self._listening, return_exceptions=True)
+        if self._lost is None and supervisor.returncode:
+            await self._finish()
+        left = self._session.living() if self._session is not None else []
+        if left:
+            self._note(LeftAlive(self.deployment.name, tuple(left), False).text)
+        return not left
 
     async def _succeeds(self, command: str) -> bool:
         """A ready command ends with 0, in good time."""

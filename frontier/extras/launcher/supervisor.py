@@ -5,12 +5,16 @@ killed.
 
 It reads its job as one JSON line (see `Job`) from standard input, and writes the command's exit
 status to standard output once it has ended. When the pipe on its standard input closes, the sweep
-is done with the command or gone: the job's stop command runs, then the command's process group gets
-SIGTERM and at last SIGKILL. What has left the group is the stop command's to end. The output of
-both goes to a log that is bounded and without secrets.
+is done with the command or gone: the job's stop command runs, then what lives of this process's
+session, and so of the command's, gets SIGTERM and at last SIGKILL. What has left the session is the
+stop command's to end. The output of both goes to a log that is bounded and without secrets.
+
+When this process is killed, Linux kills the command's shell; the sweep ends the rest of the session
+(`finish`). A sweep that is gone as well leaves the rest to its user: the next sweep names it.
 """
 
 import contextlib
+import ctypes
 import json
 import os
 import re
@@ -22,10 +26,11 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from frontier.client.secrets import Secrets
 from frontier.core.errors import StoreError
+from frontier.extras.launcher.process_session import ProcessSession, SeenProcess
 from frontier.store.files import Folder
 
 LOG_BYTES = 8_000_000
@@ -35,7 +40,9 @@ LINE_CHARS = 4_000
 _LONG = 65_536
 _LOOK = 0.2
 """Seconds between two looks at whether the sweep still holds the pipe."""
-_KILLED_WITHIN = 5.0
+KILLED_WITHIN = 5.0
+"""Seconds in which what got SIGKILL has ended."""
+_PR_SET_PDEATHSIG = 1
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
 
@@ -142,7 +149,7 @@ class Output:
         """Log until something is over, for at most so many seconds; whether it is."""
         deadline = time.monotonic() + seconds
         while not (done := over()) and time.monotonic() < deadline:
-            self.pump(_LOOK / 10)
+            self.pump(_LOOK / 4)
         return done
 
     def close(self) -> None:
@@ -155,57 +162,54 @@ class Output:
 
 def run(job: Job) -> None:
     """Start the command, wait for the sweep to let go, end the command."""
-    output = Output(job)
-    child = _start(job.command, output)
-    left = True
+    output, session, status = Output(job), ProcessSession.led_by(os.getpid()), None
+    child = _start(job.command, output, process_group=0, preexec_fn=_die_with(os.getpid()))
     while not select.select([0], [], [], 0)[0]:
         output.pump(_LOOK)
-        if child.returncode is not None:
-            left = left and _signal(child.pid, 0)  # the number of an empty group may be given to another one
-        elif (status := child.poll()) is not None:
+        if status is None and (status := child.poll()) is not None:
             output.pump()  # its last lines: the sweep looks for the reason of the end in the log
             with contextlib.suppress(OSError):  # the sweep may be gone
                 os.write(1, b"%d\n" % status)
-    if job.stop is not None:
-        stopping = _start(job.stop, output)
-        output.pump_until(lambda: stopping.poll() is not None, job.within)
-        _signal(stopping.pid, signal.SIGKILL)
-    if left:
-        end(child, output, job.within)
-    output.close()
+    finish(job, session, output)
 
 
-def _start(command: str, output: Output) -> "subprocess.Popen[bytes]":
+def _start(command: str, output: Output, **how: Any) -> "subprocess.Popen[bytes]":
     return subprocess.Popen(  # noqa: S603  # the user's own line, from a config they named
-        ["/bin/sh", "-c", command],
-        stdin=subprocess.DEVNULL,
-        stdout=output.writer,
-        stderr=output.writer,
-        start_new_session=True,
+        ["/bin/sh", "-c", command], stdin=subprocess.DEVNULL, stdout=output.writer, stderr=output.writer, **how
     )
 
 
-def end(child: "subprocess.Popen[bytes]", output: Output, within: float) -> None:
-    """End a command and its process group."""
+def _die_with(parent: int) -> Callable[[], None] | None:
+    """What a child of `parent` runs before its command, so that it is killed when the parent is;
+    None where the system has no such thing.
+    """
+    if sys.platform != "linux":
+        return None
+    prctl = ctypes.CDLL(None).prctl
 
-    def over() -> bool:
-        return child.poll() is not None and not _signal(child.pid, 0)
+    def ask() -> None:
+        prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it was gone before
+            os.kill(os.getpid(), signal.SIGKILL)
 
-    for number, patience in ((signal.SIGTERM, within), (signal.SIGKILL, _KILLED_WITHIN)):
-        _signal(child.pid, number)
-        if output.pump_until(over, patience):
-            return
+    return ask
 
 
-def _signal(group: int, number: int) -> bool:
-    """Signal a process group. Whether it exists."""
-    try:
-        os.killpg(group, number)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
+def finish(job: Job, session: ProcessSession, output: Output) -> list[SeenProcess]:
+    """Run the stop command of a job, then end what lives of the session it was run in, and close
+    the log. What lives on all the same.
+    """
+    if job.stop is not None:
+        stopping = _start(job.stop, output, start_new_session=True)
+        its_own = ProcessSession.led_by(stopping.pid)
+        output.pump_until(lambda: stopping.poll() is not None, job.within)
+        its_own.signal(signal.SIGKILL)
+    session.signal(signal.SIGTERM)
+    # What is started meanwhile gets no SIGTERM: it may be what cleans up. It gets SIGKILL.
+    if not output.pump_until(lambda: not session.living(), job.within):
+        output.pump_until(lambda: not session.signal(signal.SIGKILL), KILLED_WITHIN)
+    output.close()
+    return session.living()
 
 
 def main() -> None:
@@ -214,7 +218,8 @@ def main() -> None:
         # The pipe alone tells that the sweep is over. Signals are handled, as what ignores them
         # would hand that on to the command.
         signal.signal(number, lambda *_: None)
-    run(Job(**json.loads(sys.stdin.buffer.readline())))
+    if job := sys.stdin.buffer.readline():  # none where the sweep was gone before
+        run(Job(**json.loads(job)))
 
 
 if __name__ == "__main__":

@@ -1,0 +1,141 @@
+"""Processes of a session: found by the session's number, and told apart from later ones of the same
+numbers by when they were started.
+
+A session keeps what a command started together, whatever process groups it makes; only `setsid`
+leaves it. The system gives the number of a session to no other as long as one of its processes
+lives.
+"""
+
+import calendar
+import hashlib
+import os
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from frontier.core.errors import MeasurementError
+
+_PROC = Path("/proc")
+_LIST = ("ps", "-A", "-o", "pid=,pgid=,stat=,lstart=,comm=")
+_NEEDS = "start: needs /proc, or the command ps"
+_NAMED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class SeenProcess:
+    """A process. `start`: when it was started, in ticks since the boot (Linux), else in seconds of
+    unix time. `lives`: it has not ended; one that only waits to be reaped has.
+    """
+
+    pid: int
+    group: int
+    session: int
+    start: int
+    name: str
+    lives: bool
+    is_stopped: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessSession:
+    """The session that the process `leader`, started at `start`, leads or led; `system` is the boot
+    of the machine.
+    """
+
+    leader: int
+    start: int
+    system: str
+
+    @classmethod
+    def led_by(cls, pid: int) -> "ProcessSession":
+        """The session of its leader, a process that is there. MeasurementError where the system
+        tells nothing of it.
+        """
+        start = next((process.start for process in _processes() if process.pid == pid), None)
+        if start is None:
+            raise MeasurementError(f"process {pid} was not found", _NEEDS)
+        return cls(pid, start, this_system())
+
+    def living(self) -> list[SeenProcess]:
+        """The processes of it that live, without the caller; none where its number is another
+        session's by now.
+        """
+        if self.system != this_system():
+            return []
+        found = list(_processes())
+        if any(p.pid == self.leader and p.start != self.start for p in found):
+            return []
+        mine = (p for p in found if p.session == self.leader and p.start >= self.start)
+        return [p for p in mine if p.lives and p.pid != os.getpid()]
+
+    def signal(self, number: int) -> bool:
+        """Signal what lives of it. Whether anything does."""
+        living = self.living()
+        for group in {process.group for process in living}:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(group, number)
+        return bool(living)
+
+
+def names(processes: Iterable[SeenProcess]) -> str:
+    """'vllm (4120), python (4123) and 6 more'."""
+    words = [f"{process.name} ({process.pid})" for process in processes]
+    return ", ".join(words[:_NAMED]) + (f" and {len(words) - _NAMED} more" if len(words) > _NAMED else "")
+
+
+def ending(processes: Iterable[SeenProcess]) -> str:
+    """The command that ends them, by their groups, as they may make more processes meanwhile."""
+    groups = dict.fromkeys(process.group for process in processes)
+    return " ".join([f"kill -{signal.SIGKILL.value}", *(f"-{group}" for group in groups)])
+
+
+def this_system() -> str:
+    """Where the numbers of processes mean the same: this boot of this machine, or container."""
+    try:
+        told = (_PROC / "sys/kernel/random/boot_id").read_text() + str((_PROC / "self/ns/pid").readlink())
+    except OSError:
+        told = str(uuid.getnode())
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
+
+
+def _processes() -> Iterator[SeenProcess]:
+    return _of_proc() if (_PROC / "self/stat").exists() else _of_ps()
+
+
+def _of_proc() -> Iterator[SeenProcess]:
+    for entry in _PROC.iterdir():
+        if not entry.name.isdecimal():
+            continue
+        with suppress(OSError, ValueError, IndexError):  # it has ended meanwhile
+            told, _, facts = (entry / "stat").read_text(errors="replace").rpartition(")")
+            state, _, group, session, *more = facts.split()
+            pid, _, name = told.partition(" (")
+            lives = state not in "ZX" or int(more[13]) > 1  # threads that go on hold memory and ports
+            numbers = int(pid), int(group), int(session), int(more[15])
+            yield SeenProcess(*numbers, _shown(name), lives, state in "Tt")
+
+
+def _of_ps() -> Iterator[SeenProcess]:
+    try:
+        environ = {**os.environ, "LC_ALL": "C", "TZ": "UTC0"}
+        listed = subprocess.run(  # noqa: S603  # our own line
+            _LIST, capture_output=True, text=True, errors="replace", env=environ, check=False
+        )
+    except OSError as error:
+        raise MeasurementError(f"processes cannot be listed: {error}", _NEEDS) from error
+    for line in listed.stdout.splitlines():
+        with suppress(OSError, ValueError, IndexError):
+            pid, group, state, *when, name = line.split(maxsplit=8)
+            start = calendar.timegm(time.strptime(" ".join(when), "%a %b %d %H:%M:%S %Y"))
+            numbers = int(pid), int(group), os.getsid(int(pid)), start
+            yield SeenProcess(*numbers, _shown(Path(name).name), state[0] != "Z", state[0] == "T")
+
+
+def _shown(name: str) -> str:
+    """The name that a process gave itself, for a terminal."""
+    return "".join(filter(str.isprintable, name))
