@@ -17,6 +17,7 @@ from frontier.core.load_flags import ERRORS, of_load, resent
 from frontier.core.metrics import claim_floor
 from frontier.core.points import Flag
 from frontier.core.stream_flags import chunks, hollow_first, share_above, stream
+from frontier.core.trials import CACHED_ANEW, SHARE_ANEW
 from frontier.core.units import format_share
 from frontier.core.window import Bools, Floats, WindowData, narrowed
 
@@ -69,6 +70,9 @@ CACHE_BLOCK = 16
 NOT_THE_SERVER = ("client", "cancelled")
 MOST_WORDS = 120
 """Characters of a server's words that a sentence has room for."""
+RECOMPUTED = 10.0
+"""Times that all tokens of a preempted request may be counted as found: it is looked up again at
+each step until it fits."""
 CLOCKS_HELD = 0.10
 """Share of readings with clocks held down that is worth a warning."""
 
@@ -268,14 +272,21 @@ def _spreads(sample: WindowData, known: Bools, shares: Floats) -> Floats:
 
 def _cache(sample: WindowData) -> Iterator[Flag]:
     known = sample.ok & ~np.isnan(sample.cached_tokens) & (sample.prompt_tokens > 0)
-    queries = 0.0
+    queries = preempted_tokens = 0.0
     if known.any():
         cached = float(sample.cached_tokens[known].sum() / sample.prompt_tokens[known].sum())
     else:
-        hits, queries = (
-            sum(_counter(s, f"prefix_cache_{kind}") for s in sample.server) for kind in ("hits", "queries")
+        hits, queries, preempted = (
+            sum(_counter(s, name) for s in sample.server)
+            for name in ("prefix_cache_hits", "prefix_cache_queries", "num_preemptions")
         )
+        hits -= max((s.get(CACHED_ANEW, 0.0) for s in sample.server), default=0.0) * sample.n
+        # Where a share of new prompts is called cached, the counters call it so too.
+        if any(SHARE_ANEW in s for s in sample.server):
+            queries = 0.0
         cached = hits / queries if queries > 0 else 0.0
+        longest = float(np.nan_to_num(sample.prompt_tokens + sample.completion_tokens).max(initial=0.0))
+        preempted_tokens = RECOMPUTED * preempted * longest
     expected, missed = sample.shape.prefix, 0.0
     turns = sample.ok & (sample.prompt_tokens > 0)
     if len(sample.reusable) and turns.any():
@@ -294,7 +305,16 @@ def _cache(sample: WindowData) -> Iterator[Flag]:
             "or another replica answers); or its template or its own answers differ when they come back as history",
             fatal=False,
         )
-    if cached - expected > CACHED:
+    if cached - expected > CACHED and (cached - expected) * queries < preempted_tokens:
+        yield Flag(
+            "recomputed",
+            f"{format_share(cached)} of prompt tokens came from the cache by the server's counters, which rise as "
+            "preempted requests are computed again",
+            format_share(expected + CACHED),
+            "no prompt was known before; a lower concurrency or more KV memory avoids preemptions",
+            fatal=False,
+        )
+    elif cached - expected > CACHED:
         # Prompts of a user's file have no asked length; what they have in common belongs to the
         # load.
         of_trace = sample.shape.pairs is not None and sample.shape.pairs.block > 0
