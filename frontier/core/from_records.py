@@ -33,9 +33,9 @@ HOLLOW = 0.10
 """Share of the TTFT after which a first visible character counts as late."""
 CONTROLS = 64
 """Of each batch with a hollow silence: other answers whose first gap is looked at."""
-CACHED_MORE = 0.05
-"""Of all prompt tokens, and of those cached of new prompts: by so many more a window has clearly more
-of them cached, whose lengths and cache blocks are others."""
+CACHED_MORE = 0.02
+"""Of all prompt tokens, and of those cached of new prompts: by so many more, a window has clearly
+more of them cached."""
 BY_CLIENT = (Outcome.CANCELLED, Outcome.CLIENT)
 """Outcomes that say nothing about the server."""
 TOO_MANY = 429

@@ -18,7 +18,7 @@ from frontier.client.ask import unmeasurable
 from frontier.client.ask.identify import Served, context_of, detect, loaded_models, models_of, object_of, version_of
 from frontier.client.ask.prompts import Calibration, NoCountError, calibrate_words, random_prompts
 from frontier.client.ask.refused_fields import KEPT, refused_fields, wants_other_limit
-from frontier.client.ask.replicas import require_one_process
+from frontier.client.ask.replicas import several_processes
 from frontier.client.ask.target import Api, Target
 from frontier.client.ask.unmeasurable import FailedStream
 from frontier.client.engines.request import Content, PreparedRequest, Prompt
@@ -168,7 +168,8 @@ class _Questions:
         self._check_stream(record)
         max_len = await context_of(client, self.target.engine.name, listed, self.target.model)  # now it is loaded
         ids = await self._token_ids(client)
-        await require_one_process(self.target)
+        if (replicas := await several_processes(self.target)) is not None:
+            self.note("replicas", False, replicas)
         return Preflight(self.target, models, max_len, record, ids, tuple(self.checks), version)
 
     async def _reach(self, client: Client, wait: float) -> Exchange:

@@ -32,6 +32,8 @@ _SLIDE = 4096
 PIECE = 64
 """Words of the shortest text that is counted: with fewer, what every prompt has beside its words
 would weigh too much."""
+_SHORT = 16
+"""Words of a prompt that every context takes."""
 _LEAST = 0.25
 """Tokens that a word makes at the least: a count that grows by fewer is none of the prompt."""
 USUAL = 0.8
@@ -322,11 +324,9 @@ async def calibrate_words(count: Count, longest: int, *, natural: bool = False) 
     offset = max(0, sum(of_halves) - counts[0])
     per_word = (sum(counts) - len(pieces) * offset) / words
     if per_word < _LEAST:
-        short = " ".join(halves[0].split()[: PIECE // 4])
-        sent = {
-            len(text.split()): n
-            for text, n in ((short, await count(short)), (halves[0], of_halves[0]), (pieces[0], counts[0]))
-        }
-        least, most = min(sent), max(sent)
-        raise NoCountError(sent, cut=sent[most] - sent[least] > _LEAST * (PIECE // 2 - least))
+        short = " ".join(halves[0].split()[:_SHORT])
+        texts = {short: await count(short), halves[0]: of_halves[0], pieces[0]: counts[0]}
+        least = _LEAST * _SHORT
+        cut = texts[short] >= least and of_halves[0] - texts[short] > least
+        raise NoCountError({len(text.split()): tokens for text, tokens in texts.items()}, cut=cut)
     return Calibration(offset, per_word, natural=natural)

@@ -5,15 +5,14 @@ from frontier.client.ask.evidence import scrape
 from frontier.client.ask.facts import FACTS, START, facts_at
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import Client
-from frontier.core.errors import MeasurementError
 
 _LOOKS = 5
 """Of two replicas that answer at random the same one answers all of them once in 16 times."""
 
 
-async def require_one_process(target: Target) -> None:
-    """MeasurementError where several processes answer by turns at the address of the metrics: they
-    were started at different times, or counts fall from one reading to the next.
+async def several_processes(target: Target) -> str | None:
+    """That several processes answer by turns at the address of the metrics, and what to do: they
+    were started at different times, or counts fall from one reading to the next. None: one does.
 
     Each reading has a connection of its own, as a balancer may choose a replica for each of them.
     """
@@ -22,16 +21,17 @@ async def require_one_process(target: Target) -> None:
         async with Client(target) as client:
             reading = await scrape(client)
         if reading is None:
-            return
+            return None
         starts.add(frozenset(series for series in reading[0].items() if series[0][0] == START))
         now = {name: value for name, value in facts_at(reading[0]).items() if _only_grows(name)}
         if len(starts) > 1 or any(value < before.get(name, 0.0) for name, value in now.items()):
             where = ", ".join(target.metrics_urls or (target.url(target.engine.metrics),))
-            raise MeasurementError(
-                f"several processes answer by turns at {target.cleaned(where)}, so its metrics are of none of them",
-                "name each replica's:  metrics: [URL, URL]  in the config,  or do without:  metrics: none",
+            return (
+                f"several processes answer by turns at {target.cleaned(where)}: name the metrics of each  "
+                "(metrics: [URL, URL]),  or do without  (metrics: none);  else every setting is excluded"
             )
         before = now
+    return None
 
 
 def _only_grows(name: str) -> bool:
