@@ -1,5 +1,6 @@
 """Context: whether the requests of a shape have room in that of the server."""
 
+import math
 from collections.abc import Iterable
 
 from frontier.core.shapes import Lengths, Shape
@@ -19,7 +20,7 @@ def tokens_of(shape: Shape) -> int:
         return round(session.first.mean + turns * (session.added.mean + shape.osl.mean) + shape.osl.mean)
     if shape.pairs is not None and shape.pairs.table is not None:
         totals = sorted(row.isl + row.osl for row in shape.pairs.table.rows)
-        return totals[int(_TAIL * (len(totals) - 1))]
+        return totals[math.ceil(_TAIL * len(totals)) - 1]
     return _usual(shape.isl) + _usual(shape.osl)
 
 

@@ -4,15 +4,18 @@ contexts that are too short, and what is called cached of new prompts."""
 
 import asyncio
 import json
+from pathlib import Path
 
 import pytest
 
 from frontier.client import run_trial
+from frontier.client.ask.facts import RANKS
 from frontier.client.ask.found_servers import ask_server
 from frontier.client.ask.new_prompts import settle_cached
 from frontier.client.ask.preflight import Check, Preflight, calibrate, preflight
 from frontier.client.ask.prompts import Calibration, random_prompts
 from frontier.client.ask.target import Target, Timeouts
+from frontier.config import load_config
 from frontier.core.errors import MeasurementError
 from frontier.core.flags import flags
 from frontier.core.from_records import window_data
@@ -20,18 +23,22 @@ from frontier.core.shapes import Shape
 from frontier.core.trials import Phase, Record, Trial
 from frontier.core.window import WindowData
 from frontier.extras.probe.checklist import probe
+from frontier.planning.context import over_context
+from frontier.show.limit_lines import knob_sentence
 from tests.cases.deployments import (
     CachedAnew,
     Called,
     ConstantCount,
     Preempted,
     SmallContext,
+    SomeRanks,
     Strict,
     Unstarted,
 )
 from tests.cases.http_server import serving
 from tests.cases.situation import Call, Situation
 from tests.cases.situations import OneTemperature, TwoProcesses
+from tests.commands import frontier
 
 pytestmark = pytest.mark.process
 
@@ -248,3 +255,67 @@ def test_a_context_is_known_wherever_it_is_told(tells: str) -> None:
         facts = asyncio.run(ask_server(f"{url}/v1"))
     assert facts is not None
     assert facts.max_model_len == 512
+
+
+def test_a_shape_that_does_not_fit_is_refused_before_anything_is_sent(tmp_path: Path) -> None:
+    with serving(SmallContext()) as url:
+        config = f"endpoint: {url}/v1\nshapes: [1024/32]\nconcurrency: [2]\nsla: {{p90_ttft: 1s}}\n"
+        (tmp_path / "sweep.yaml").write_text(config)
+        said = frontier("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path)
+        assert said.code == 2
+        for words in ("1024/32", "1,056", "512", "[256/32]"):
+            assert words in said.error
+        fits = frontier("sweep", "sweep.yaml", "--dry-run", "--set", "shapes=[256/32]", cwd=tmp_path)
+        assert fits.code == 0, fits.err
+        written = frontier("init", f"{url}/v1", cwd=tmp_path)
+        (tmp_path / "own.yaml").write_text(written.out)
+        assert frontier("sweep", "own.yaml", "--dry-run", cwd=tmp_path).code == 0
+        for use in ("rag", "agent"):
+            assert "context of 512 tokens" in frontier("init", f"{url}/v1", "--for", use, cwd=tmp_path).out
+
+
+@pytest.mark.parametrize(
+    ("shape", "tokens"),
+    [
+        ("1024/32", 1056),
+        ("100-900/100", 1000),
+        ("500~100/100", 800),
+        ("{name: a, turns: 3, first: 1000, per_turn: 100/50}", 1350),
+        ("{name: m, pairs: 100/10 900/100}", 1000),
+    ],
+)
+def test_the_longer_requests_of_a_shape_have_to_fit(shape: str, tokens: int) -> None:
+    config = load_config(f"endpoint: simulator\nshapes: [{shape}]\nconcurrency: [2]\n", "s.yaml")
+    (shape_,) = config.shapes
+    assert over_context([shape_], tokens, "x") is None
+    over = over_context([shape_], tokens - 1, "x")
+    assert over is not None
+    assert f"{tokens:,}" in over[0]
+    assert over_context([shape_], None, "x") is None
+
+
+# ---- the limit of ranks
+
+
+@pytest.mark.parametrize(
+    ("ranks", "concurrency", "each", "in_all"), [(4, 45, 11, 44), (2, 8, 4, 8), (3, 8, 2, 6), (8, 8, 1, 8)]
+)
+def test_the_limit_is_divided_by_the_ranks(ranks: int, concurrency: int, each: int, in_all: int) -> None:
+    """vllm-project/vllm #36748."""
+    said = knob_sentence("vllm", concurrency, ranks)
+    assert f"--max-num-seqs {each} " in said
+    assert f"{in_all} in all" in said
+    assert "--max-num-seqs" not in knob_sentence("sglang", concurrency, ranks)
+    assert f"--max-running-requests {concurrency}" in knob_sentence("sglang", concurrency, ranks)
+    assert f"--max-num-seqs {concurrency};" in knob_sentence("vllm", concurrency)
+
+
+def test_fewer_in_flight_than_ranks_is_no_limit_of_theirs() -> None:
+    said = knob_sentence("vllm", 3, 4)
+    assert said.startswith("limit your gateway to 3")
+    assert "4" in said
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 8])
+def test_ranks_are_those_that_the_metrics_name(ranks: int) -> None:
+    assert ranks == measured(SomeRanks(ranks=ranks)).server[0].get(RANKS, 1)
