@@ -272,21 +272,12 @@ def _spreads(sample: WindowData, known: Bools, shares: Floats) -> Floats:
 
 def _cache(sample: WindowData) -> Iterator[Flag]:
     known = sample.ok & ~np.isnan(sample.cached_tokens) & (sample.prompt_tokens > 0)
-    queries = preempted_tokens = 0.0
+    hits = queries = recomputed = 0.0
     if known.any():
         cached = float(sample.cached_tokens[known].sum() / sample.prompt_tokens[known].sum())
     else:
-        hits, queries, preempted = (
-            sum(_counter(s, name) for s in sample.server)
-            for name in ("prefix_cache_hits", "prefix_cache_queries", "num_preemptions")
-        )
-        hits -= max((s.get(CACHED_ANEW, 0.0) for s in sample.server), default=0.0) * sample.n
-        # Where a share of new prompts is called cached, the counters call it so too.
-        if any(SHARE_ANEW in s for s in sample.server):
-            queries = 0.0
+        hits, queries, recomputed = _by_counters(sample)
         cached = hits / queries if queries > 0 else 0.0
-        longest = float(np.nan_to_num(sample.prompt_tokens + sample.completion_tokens).max(initial=0.0))
-        preempted_tokens = RECOMPUTED * preempted * longest
     expected, missed = sample.shape.prefix, 0.0
     turns = sample.ok & (sample.prompt_tokens > 0)
     if len(sample.reusable) and turns.any():
@@ -305,7 +296,7 @@ def _cache(sample: WindowData) -> Iterator[Flag]:
             "or another replica answers); or its template or its own answers differ when they come back as history",
             fatal=False,
         )
-    if cached - expected > CACHED and (cached - expected) * queries < preempted_tokens:
+    if cached - expected > CACHED and hits - expected * queries < recomputed:
         yield Flag(
             "recomputed",
             f"{format_share(cached)} of prompt tokens came from the cache by the server's counters, which rise as "
@@ -328,6 +319,22 @@ def _cache(sample: WindowData) -> Iterator[Flag]:
             else "restart the server or reset its prefix cache, and let each trial have fresh prompts",
             fatal=not of_user,
         )
+
+
+def _by_counters(sample: WindowData) -> tuple[float, float, float]:
+    """The prompt tokens that the server's counters found in the cache, beyond its template, those
+    looked up, and how many of them may be of preempted requests. Nothing where a share of new
+    prompts is called cached: the counters call it so, too.
+    """
+    if any(SHARE_ANEW in s for s in sample.server):
+        return 0.0, 0.0, 0.0
+    hits, queries, preempted = (
+        sum(_counter(s, name) for s in sample.server)
+        for name in ("prefix_cache_hits", "prefix_cache_queries", "num_preemptions")
+    )
+    template = max((s.get(CACHED_ANEW, 0.0) for s in sample.server), default=0.0) * sample.n
+    longest = float(np.nan_to_num(sample.prompt_tokens + sample.completion_tokens).max(initial=0.0))
+    return max(0.0, hits - template), queries, RECOMPUTED * preempted * longest
 
 
 def _counter(server: Mapping[str, float], name: str) -> float:

@@ -17,7 +17,7 @@ from typing import Literal
 from frontier.client.ask import unmeasurable
 from frontier.client.ask.identify import Served, context_of, detect, loaded_models, models_of, object_of, version_of
 from frontier.client.ask.prompts import Calibration, NoCountError, calibrate_words, random_prompts
-from frontier.client.ask.refused_fields import KEPT, refused_fields, wants_other_limit
+from frontier.client.ask.refused_fields import KEPT, OWN, refused_fields, wants_other_limit
 from frontier.client.ask.replicas import several_processes
 from frontier.client.ask.target import Api, Target
 from frontier.client.ask.unmeasurable import FailedStream
@@ -244,7 +244,7 @@ class _Questions:
                 self.target = dataclasses.replace(self.target, dialect=_REASONING)
                 continue
             ours = refused - self.target.omitted - self.target.extra_body.keys() - KEPT
-            if not ours:
+            if not ours or refused & OWN:
                 return record, exchange
             self.target = dataclasses.replace(self.target, omitted=self.target.omitted | ours)
             self.note("request", None, f"sent without {', '.join(sorted(ours))}: {record.error}")

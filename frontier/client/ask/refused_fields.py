@@ -14,6 +14,8 @@ REFUSING = (400, 422)
 NEEDED = frozenset({"model", "prompt", "messages", "stream", "inputs", "parameters", "options"})
 """Without these nothing is measured."""
 LIMIT, REASONING_LIMIT = "max_tokens", "max_completion_tokens"
+OWN = frozenset({"n_predict", "cache_prompt"})
+"""llama.cpp's: a server that refuses these is none, whatever its dialect was said to be."""
 KEPT = frozenset({LIMIT, REASONING_LIMIT, "temperature"})
 """Left out, these would change what is measured."""
 _PARTS = {"include_usage": "stream_options"}

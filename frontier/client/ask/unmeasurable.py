@@ -107,10 +107,10 @@ def uncounted(counts: Mapping[int, int], *, cut: bool) -> MeasurementError:
     """The server's count does not grow with the prompt: `counts` by the words that were sent.
     `cut`: it does for short ones.
     """
-    told = ", ".join(f"{counts[words]:,} tokens for {words:,} words" for words in sorted(counts))
+    told = ", ".join(f"{counts[words]:,} for {words:,} words" for words in sorted(counts))
     if cut:
         return MeasurementError(
-            f"the server cuts prompts to its context: {told}",
+            f"the server cuts prompts to its context: prompt_tokens are {told}",
             "ask for shorter shapes, or start it with a longer context (Ollama: OLLAMA_CONTEXT_LENGTH)",
         )
     return MeasurementError(
