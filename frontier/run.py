@@ -13,6 +13,7 @@ from typing import Any
 
 from frontier import registry
 from frontier.client.ask import metrics_notes
+from frontier.client.ask.facts import RANKS
 from frontier.client.ask.same_server import Identity
 from frontier.client.engines import KNOWN, engine_of
 from frontier.config import Config
@@ -303,6 +304,7 @@ class Run:
             replace(
                 with_command(decision, self.config, again, self.times, self.spent),
                 engine=self._engine(decision.series),
+                ranks=self._ranks(decision.series),
             )
             for decision in decisions
         )
@@ -314,6 +316,13 @@ class Run:
         told = engine_of(name for _, sample in self.histories.get(series, ()) for name in sample.server_identities)
         stated = (d.dialect for d in self.config.deployments if d.name == series.deployment)
         return told or next((dialect for dialect in stated if dialect in KNOWN), None)
+
+    def _ranks(self, series: Series) -> int:
+        """The ranks of data parallelism that the metrics named in the newest window of a series; 1
+        where they name none.
+        """
+        newest = [sample.server for _, sample in self.histories.get(series, ())][-1:]
+        return max((int(server.get(RANKS, 1)) for windows in newest for server in windows), default=1)
 
     def _decidable(self, limits: tuple[Limit, ...]) -> tuple[list[Point], list[Point]]:
         """What may be claimed; and what was only looked at, of which nothing can be.

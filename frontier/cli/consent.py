@@ -18,7 +18,7 @@ def consent_to_sweep(config_file: Path, config: "Config") -> None:
     """Before a sweep of a config inside a run directory, which may be anybody's: show what it would
     run, read and send, and ask. UsageError without a yes.
     """
-    if _in_a_run(config_file):
+    if needs_consent(config_file):
         _ask(config_file, [effect.text for effect in config.effects])
 
 
@@ -27,15 +27,15 @@ def consent_to_reach(config_file: Path, config: "Config", begun_with: Path | Non
     commands. The user has agreed already where the file that the run was started from is here,
     outside the run, and does the same.
     """
-    if not _in_a_run(config_file):
+    if not needs_consent(config_file):
         return
     effects = [effect.text for effect in config.effects if effect.by != "sweep"]
     if begun_with is None or not set(effects) <= _agreed(begun_with, config_file):
         _ask(config_file, effects, begun_with)
 
 
-def _in_a_run(file: Path) -> bool:
-    """It lies in a run directory, or is a link into one."""
+def needs_consent(file: Path) -> bool:
+    """Whether a config lies in a run directory, or is a link into one."""
     # Both paths are needed: `sweep.yaml` may link into a run, and a run's `config.yaml` may link
     # out of it.
     return any((path.parent / "manifest.json").exists() for path in (file.absolute(), file.resolve()))
@@ -49,7 +49,7 @@ def _agreed(own: Path, foreign: Path) -> set[str]:
 
     # The manifest that names `own` is as foreign as the config: it must not make a file of the run
     # the user's own.
-    if not own.is_file() or _in_a_run(own) or own.resolve().is_relative_to(foreign.resolve().parent):
+    if not own.is_file() or needs_consent(own) or own.resolve().is_relative_to(foreign.resolve().parent):
         return set()
     try:
         return {effect.text for effect in load_config_file(own).effects}

@@ -1,6 +1,7 @@
 """`frontier sweep --dry-run`: what will be done and the time it takes."""
 
 import math
+import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from frontier import registry
 from frontier.cli.common import RunOptions, answer, answer_prose, layout
-from frontier.core.errors import ExitCode
+from frontier.core.errors import ExitCode, FrontierError, UsageError
 from frontier.core.text import clean
 from frontier.core.units import format_elapsed
 from frontier.show.rough import format_range
@@ -68,6 +69,28 @@ def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger
     finished = {key: measurement.trial for key, measurement in directory.finished().items()}
     ledger.recall(directory.journal_lines(), finished)
     return ledger, plan.left(finished)
+
+
+def require_context(config: "Config") -> None:
+    """UsageError where a shape does not fit into the context that a server tells. Those that do not
+    answer, that the sweep starts or that want a key that is not here, are not asked.
+    """
+    from frontier.client.ask.found_servers import told_context
+    from frontier.client.http.http_client import run as run_loop
+    from frontier.planning.context import over_context
+    from frontier.sweep.given_files import read_key_file
+
+    for deployment in config.deployments:
+        if deployment.is_simulator or deployment.start is not None:
+            continue
+        try:
+            key = None if deployment.api_key_file is None else read_key_file(Path(deployment.api_key_file))
+            target = deployment.target(os.environ, ignore_eos=config.ignore_eos, key=key)
+        except FrontierError:
+            continue
+        over = over_context(config.shapes, run_loop(told_context(target)), deployment.endpoint)
+        if over is not None:
+            raise UsageError(*over)
 
 
 # ---- printing

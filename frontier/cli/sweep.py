@@ -22,7 +22,7 @@ import click
 from frontier import registry
 from frontier._version import __version__
 from frontier.cli import common
-from frontier.cli.consent import consent_to_sweep
+from frontier.cli.consent import consent_to_sweep, needs_consent
 from frontier.core.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
 from frontier.core.loads import setting
 from frontier.core.trials import Phase
@@ -98,7 +98,7 @@ def command(
       frontier sweep sweep.yaml -o runs/llama8b --until 07:00
       frontier sweep sweep.yaml -o runs/llama8b --prove 48 --set sla.p99_ttft=1s
     """
-    from frontier.cli.dry_run import print_plan
+    from frontier.cli.dry_run import print_plan, require_context
     from frontier.cli.sweep_request import read_request
     from frontier.config.config_file import open_run, require_sweep
     from frontier.planning.plan import make_plan
@@ -120,6 +120,8 @@ def command(
         if code is not None:
             return code
     if dry_run:
+        if not needs_consent(config_file):
+            require_context(request.config)
         return print_plan(request.config, plan, request.run, options, to_prove)
     consent_to_sweep(config_file, request.config)
     run = open_run(path, request.config, request.text, facts)

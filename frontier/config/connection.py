@@ -58,7 +58,7 @@ NO_METRICS = "none"
 
 def metrics_address(value: Any) -> str:
     """The address of a server's Prometheus metrics; NO_METRICS as it is."""
-    example = "write it as http://localhost:8000/metrics"
+    example = "write it as http://localhost:8000/metrics, or  none  to read none"
     if value == NO_METRICS:
         return NO_METRICS
     try:
@@ -134,7 +134,7 @@ def read_extra_body(value: Any) -> dict[str, Any]:
     """What is sent beside the measurement's own keys; no secret."""
     if not isinstance(value, dict):
         raise Problem("{key} is a mapping sent with every request", "write {temperature: 0}")
-    own = [key for key in value if key in _OWN_BODY]
+    own = [key for key in value if key in _OWN_BODY and (key, value[key]) != ("stream_options", None)]
     problems = [Problem(f"extra_body: {key} is set by the measurement", "remove it", key, at_key=True) for key in own]
     if secret_texts(value):
         hint = "send it as a header:  headers: {X-Api-Key: ${MY_VARIABLE}}"

@@ -321,7 +321,8 @@ class Decision(HasSeries):
     does not count yet. `claim` is what the proof covers: of the operating point, or of a setting
     that a later visit contradicted where that left none. What follows is no part of
     deciding: `engine` is the dialect of the server that answered, where its limit on requests in
-    flight is known (show/limit_lines.py; filled in by `run`), and `notes` is the explanation in
+    flight is known, `ranks` its ranks of data parallelism (show/limit_lines.py; filled in by
+    `run`), and `notes` is the explanation in
     sentences (`show.sentences.with_notes`).
     """
 
@@ -347,6 +348,7 @@ class Decision(HasSeries):
     claim: Claim | None = None
     next_step: NextStep | None = None
     engine: str | None = None
+    ranks: int = 1
 
     @property
     def shown(self) -> int | None:

@@ -17,6 +17,7 @@ from frontier.core.load_flags import ERRORS, of_load, resent
 from frontier.core.metrics import claim_floor
 from frontier.core.points import Flag
 from frontier.core.stream_flags import chunks, hollow_first, share_above, stream
+from frontier.core.trials import CACHED_ANEW, SHARE_ANEW
 from frontier.core.units import format_share
 from frontier.core.window import Bools, Floats, WindowData, narrowed
 
@@ -69,6 +70,9 @@ CACHE_BLOCK = 16
 NOT_THE_SERVER = ("client", "cancelled")
 MOST_WORDS = 120
 """Characters of a server's words that a sentence has room for."""
+RECOMPUTED = 10.0
+"""Times that all tokens of a preempted request may be counted as found: it is looked up again at
+each step until it fits."""
 CLOCKS_HELD = 0.10
 """Share of readings with clocks held down that is worth a warning."""
 
@@ -268,13 +272,11 @@ def _spreads(sample: WindowData, known: Bools, shares: Floats) -> Floats:
 
 def _cache(sample: WindowData) -> Iterator[Flag]:
     known = sample.ok & ~np.isnan(sample.cached_tokens) & (sample.prompt_tokens > 0)
-    queries = 0.0
+    hits = queries = recomputed = 0.0
     if known.any():
         cached = float(sample.cached_tokens[known].sum() / sample.prompt_tokens[known].sum())
     else:
-        hits, queries = (
-            sum(_counter(s, f"prefix_cache_{kind}") for s in sample.server) for kind in ("hits", "queries")
-        )
+        hits, queries, recomputed = _by_counters(sample)
         cached = hits / queries if queries > 0 else 0.0
     expected, missed = sample.shape.prefix, 0.0
     turns = sample.ok & (sample.prompt_tokens > 0)
@@ -294,7 +296,16 @@ def _cache(sample: WindowData) -> Iterator[Flag]:
             "or another replica answers); or its template or its own answers differ when they come back as history",
             fatal=False,
         )
-    if cached - expected > CACHED:
+    if cached - expected > CACHED and hits - expected * queries < recomputed:
+        yield Flag(
+            "recomputed",
+            f"{format_share(cached)} of prompt tokens came from the cache by the server's counters, which rise as "
+            "preempted requests are computed again",
+            format_share(expected + CACHED),
+            "no prompt was known before; a lower concurrency or more KV memory avoids preemptions",
+            fatal=False,
+        )
+    elif cached - expected > CACHED:
         # Prompts of a user's file have no asked length; what they have in common belongs to the
         # load.
         of_trace = sample.shape.pairs is not None and sample.shape.pairs.block > 0
@@ -308,6 +319,22 @@ def _cache(sample: WindowData) -> Iterator[Flag]:
             else "restart the server or reset its prefix cache, and let each trial have fresh prompts",
             fatal=not of_user,
         )
+
+
+def _by_counters(sample: WindowData) -> tuple[float, float, float]:
+    """The prompt tokens that the server's counters found in the cache, beyond its template, those
+    looked up, and how many of them may be of preempted requests. Nothing where a share of new
+    prompts is called cached: the counters call it so, too.
+    """
+    if any(SHARE_ANEW in s for s in sample.server):
+        return 0.0, 0.0, 0.0
+    hits, queries, preempted = (
+        sum(_counter(s, name) for s in sample.server)
+        for name in ("prefix_cache_hits", "prefix_cache_queries", "num_preemptions")
+    )
+    template = max((s.get(CACHED_ANEW, 0.0) for s in sample.server), default=0.0) * sample.n
+    longest = float(np.nan_to_num(sample.prompt_tokens + sample.completion_tokens).max(initial=0.0))
+    return max(0.0, hits - template), queries, RECOMPUTED * preempted * longest
 
 
 def _counter(server: Mapping[str, float], name: str) -> float:

@@ -22,7 +22,7 @@ from frontier.core.loads import Rate
 from frontier.core.reader import felt
 from frontier.core.shapes import Shape
 from frontier.core.standstill import Standstill
-from frontier.core.trials import FINISHED, Measurement, Outcome, Record, Window
+from frontier.core.trials import CACHED_ANEW, FINISHED, SHARE_ANEW, Measurement, Outcome, Record, Window
 from frontier.core.units import LONGEST, MOST_COUNT
 from frontier.core.window import BLOCKS, READER, USAGE, Bools, Floats, Ints, WindowData, most_frequent
 
@@ -33,6 +33,9 @@ HOLLOW = 0.10
 """Share of the TTFT after which a first visible character counts as late."""
 CONTROLS = 64
 """Of each batch with a hollow silence: other answers whose first gap is looked at."""
+CACHED_MORE = 0.02
+"""Of all prompt tokens, and of those cached of new prompts: by so many more, a window has clearly
+more of them cached."""
 BY_CLIENT = (Outcome.CANCELLED, Outcome.CLIENT)
 """Outcomes that say nothing about the server."""
 TOO_MANY = 429
@@ -97,7 +100,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
     kept = {name: column[inside[~by_client[inside]]] for name, column in everything.items()}
     ok: Bools = kept["code"] == _OK
     codes, counts = np.unique(everything["code"][inside], return_counts=True)
-    as_they_are = ("irregular", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens", "cached_tokens")
+    as_they_are = ("irregular", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens")
     arrays: dict[str, Any] = {name: kept[name] for name in (*as_they_are, *USAGE)}
     arrays |= {name: np.where(ok, kept[name], math.inf) for name in ("ttft", "tpot", "e2e")}
     arrays |= {name: kept[name].astype(np.int64) for name in ("events", "reads", "text_chars")}
@@ -129,6 +132,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         whole_run=_whole_run(everything),
         open_loop=open_loop,
         connection=_connections(kept),
+        cached_tokens=_cached(kept, measurement.server),
         named=({name: dict(counts) for name, counts in measurement.named.items()},),
         changed=(measurement.changed,),
         stream=np.empty(0, np.int64) if open_loop else kept["stream"].astype(np.int64),
@@ -164,6 +168,17 @@ def _turns(columns: Columns, shape: Shape) -> dict[str, Any]:
     names = ("session", "turn", *(["class_index"] if shape.mix else []))
     numbers = {name: np.nan_to_num(columns[name]).astype(np.int64) for name in names}
     return numbers | {"reusable": columns["reusable"]}
+
+
+def _cached(columns: Columns, server: Mapping[str, float]) -> Floats:
+    """The prompt tokens from the cache beyond the template, which is known to later turns. NaN
+    where the server calls a share of new prompts cached, and of these no clearly higher one.
+    """
+    cached, prompts = columns["cached_tokens"], columns["prompt_tokens"]
+    if (share := server.get(SHARE_ANEW)) is not None:
+        higher = np.nansum(cached) > (share + CACHED_MORE * (1 + share)) * np.nansum(prompts[~np.isnan(cached)])
+        return cached if higher else np.full(len(cached), math.nan)
+    return np.maximum(cached - np.where(columns["turn"] > 0, 0.0, server.get(CACHED_ANEW, 0.0)), 0.0)
 
 
 def _connections(columns: Columns) -> Ints:

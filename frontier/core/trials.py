@@ -234,6 +234,11 @@ TOGETHER = " + "
 """Between the names that one answer gives its model, as an alias and the name behind it."""
 
 
+CACHED_ANEW, SHARE_ANEW = "cached_of_new_prompts", "cached_share_of_new_prompts"
+"""Facts: what a server calls cached of prompts that it never saw. So many tokens of each however
+long it is, its template; or a share of them, so that it means something else by the word."""
+
+
 @dataclass(frozen=True, slots=True)
 class MetricSeries:
     """One series of a source as it came: its name and labels, and a value for each of the source's

@@ -3,14 +3,20 @@
 from frontier.client.engines import KNOWN
 
 
-def knob_sentence(engine: str | None, concurrency: int) -> str:
+def knob_sentence(engine: str | None, concurrency: int, ranks: int = 1) -> str:
     """'set vLLM --max-num-seqs 48; requests over it wait in the engine's queue, which has no
-    limit'; where the engine is not known, what to set in words.
+    limit'; where the engine is not known, what to set in words. An engine whose limit holds for
+    each rank of data parallelism gets a share for each of its `ranks`, and the sum is said.
     """
     known = KNOWN.get(engine or "")
     if known is None:
         return f"limit the engine or your gateway to {concurrency} at a time"
-    return f"set {known.title} {known.limit.format(c=concurrency)}; {known.over}"
+    each = concurrency // ranks if known.limit_per_rank else concurrency
+    if not each:
+        least = known.limit.format(c=1)
+        return f"limit your gateway to {concurrency} at a time; {known.title} {least} on {ranks} ranks admits {ranks}"
+    in_all = f" on each of {ranks} ranks, {each * ranks} in all" if known.limit_per_rank and ranks > 1 else ""
+    return f"set {known.title} {known.limit.format(c=each)}{in_all}; {known.over}"
 
 
 def room_sentence(engine: str | None, sessions: int) -> str:

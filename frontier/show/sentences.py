@@ -280,7 +280,7 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
         return _rate_in_production(decision, decision.concurrency, arrivals)
     if decision.shape.has_sessions:
         return _sessions_in_production(decision, decision.concurrency)
-    where = knob_sentence(decision.engine, decision.concurrency)
+    where = knob_sentence(decision.engine, decision.concurrency, decision.ranks)
     lines = [f"At most {count(decision.concurrency, 'request')} in flight: {where}."]
     if arrivals is not None:
         rate = trimmed(format_number(arrivals.rate))

@@ -192,6 +192,7 @@ _FLAG_WORDS = {
     "short_output": "answers of another length than asked",
     "wrong_input_length": "prompts of another length than asked",
     "cache_contaminated": "prompts came from the cache",
+    "recomputed": "preempted requests were computed again",
     "history_read_again": "the history of sessions was read again",
     "server_lost": "the server was lost",
     "server_changed": "the server changed",

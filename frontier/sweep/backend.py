@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from frontier import registry
 from frontier.client import run_trial
 from frontier.client.ask.identify import LONGEST_MODEL
+from frontier.client.ask.new_prompts import settle_cached
 from frontier.client.ask.preflight import Preflight, calibrate, changed, preflight, settle_salt
 from frontier.client.ask.prompts import Calibration, PromptPlan, prompt_seed
 from frontier.client.ask.target import Target
@@ -21,6 +22,7 @@ from frontier.config import Config, DeploymentConfig
 from frontier.core.errors import AnotherServerError, MeasurementError
 from frontier.core.loads import Rate, streams
 from frontier.core.trials import Measurement, Record, Trial
+from frontier.planning.context import over_context
 from frontier.planning.plan import GRID_REQUESTS
 from frontier.search.window_size import connections_wanted
 from frontier.sweep.given_files import read_key_file, read_prompts
@@ -112,20 +114,28 @@ class HttpBackend(Backend):
         )
         try:
             ready = await preflight(target, concurrency=max(map(streams, self._config.concurrency)))
-            sessions = any(shape.has_sessions for shape in self._config.shapes)
-            self._calibrations[deployment.name] = await calibrate(
-                ready, self._lengths(), words=sessions, natural=self._config.prompts == "natural"
-            )
-            if self._config.prompts_file is not None:
+            if (over := over_context(self._config.shapes, ready.max_model_len, deployment.endpoint)) is not None:
+                raise MeasurementError(*over)
+            if self._config.prompts_file is None:
+                self._calibrations[deployment.name] = await self._calibrate(ready)
+            else:
                 ready = await settle_salt(ready)
+            calibration = self._calibrations.get(deployment.name)
+            ready, cached = await settle_cached(ready, max(self._lengths()), calibration)
         except MeasurementError as error:
             what = target.secrets.redact(error.what)
             raise type(error)(what, error.hint, retry_after=error.retry_after) from None
         self._ready[deployment.name] = ready
         warnings = [check for check in ready.checks if check.state == "warn"]
         notes = tuple(target.cleaned(f"{check.name}: {check.detail}") for check in warnings)
+        notes += tuple(filter(None, (cached, None if calibration is None else calibration.doubt)))
         model = target.cleaned(ready.target.model or "", LONGEST_MODEL)
         return Facts(deployment.name, deployment.endpoint, model, ready.identity, (*notes, *self._repeats(ready)))
+
+    async def _calibrate(self, ready: Preflight) -> Calibration:
+        """How prompts reach the lengths of the config."""
+        sessions = any(shape.has_sessions for shape in self._config.shapes)
+        return await calibrate(ready, self._lengths(), words=sessions, natural=self._config.prompts == "natural")
 
     def _repeats(self, ready: Preflight) -> tuple[str, ...]:
         """A note where prompts of a file come again within a trial, and nothing keeps them from a

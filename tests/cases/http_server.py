@@ -85,10 +85,12 @@ def serving(answers: Answers) -> Iterator[str]:
         nonlocal connections
         connections += 1
         number = connections
-        with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.LimitOverrunError):
-            while request := await _request(reader, number):
-                await answers.answer(request, Out(writer))
-        writer.close()
+        try:
+            with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.LimitOverrunError):
+                while request := await _request(reader, number):
+                    await answers.answer(request, Out(writer))
+        finally:
+            writer.close()
 
     async def main() -> None:
         nonlocal address
@@ -106,7 +108,7 @@ def serving(answers: Answers) -> Iterator[str]:
         loop.run_until_complete(task)
         for left in asyncio.all_tasks(loop):
             left.cancel()
-        loop.run_until_complete(asyncio.sleep(0))
+        loop.run_until_complete(asyncio.sleep(0.01))
         loop.run_until_complete(loop.shutdown_asyncgens())
         loop.close()
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.cases import situations as s
 from tests.cases.comparer import FAILED, NO, UNPROVEN, YES, Case, Expected, Seen
+from tests.cases.deployments import DEPLOYMENTS
 from tests.cases.situation import Situation
 from tests.cases.workloads import WORKLOADS
 from tests.faults.encodings import leaked
@@ -337,4 +338,4 @@ SECRETS = (
     ),
 )
 
-CASES = {case.name: case for case in (*HELD, *CHUNKS, *COUNTS, *SERIES, *NAMES, *SECRETS, *WORKLOADS)}
+CASES = {case.name: case for case in (*HELD, *CHUNKS, *COUNTS, *SERIES, *NAMES, *SECRETS, *WORKLOADS, *DEPLOYMENTS)}

@@ -15,7 +15,7 @@ import pytest
 import trustme
 
 from frontier.client.ask import preflight as module
-from frontier.client.ask.identify import models_of
+from frontier.client.ask.identify import listed_context
 from frontier.client.ask.preflight import Preflight, calibrate, preflight
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target, Timeouts
@@ -545,4 +545,4 @@ def test_drawn_lengths_are_those_asked(lengths: Lengths) -> None:
 
 @pytest.mark.parametrize(("said", "known"), [(-1, None), (0, None), (True, None), ("9", None), (9, 9)])
 def test_a_context_is_a_number_of_tokens(said: object, known: int | None) -> None:
-    assert models_of({"data": [{"id": "m", "max_model_len": said}]}) == (("m",), known)
+    assert listed_context({"data": [{"id": "m", "max_model_len": said}]}) == known

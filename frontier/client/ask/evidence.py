@@ -28,7 +28,7 @@ from frontier.client.engines import PREFIXES
 from frontier.client.http.http_client import Client
 from frontier.client.secrets import is_secret_name
 from frontier.core.standstill import LASTED
-from frontier.core.trials import SourceReadings
+from frontier.core.trials import MetricSeries, SourceReadings
 from frontier.core.units import usable
 
 _EVERY, _SELDOM = 1.0, 20.0
@@ -264,4 +264,6 @@ class Evidence:
     def readings(self) -> tuple[SourceReadings, ...]:
         """What was read in the window, on the clock of the trial, which began at `zero`."""
         sources = (self._metrics, *(source.readings for source in self._beside))
-        return tuple(kept for source in sources for kept in source.stored(self.zero, self.target.secrets))
+        read = tuple(kept for source in sources for kept in source.stored(self.zero, self.target.secrets))
+        anew = tuple(MetricSeries(name, {}, repr(value)) for name, value in self.target.cached_anew.items())
+        return (*read, SourceReadings("new prompts", "0", anew)) if anew else read

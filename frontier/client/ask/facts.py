@@ -18,7 +18,7 @@ from frontier.client.engines import ENGINES
 from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Fact, Mask, Table
 from frontier.client.secrets import NO_SECRETS, Secrets
 from frontier.core.time_breakdown import FINISHED, SERIES
-from frontier.core.trials import MetricSeries, SourceReadings
+from frontier.core.trials import CACHED_ANEW, SHARE_ANEW, MetricSeries, SourceReadings
 from frontier.core.units import usable
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -34,6 +34,8 @@ FACTS: Mapping[str, Fact] = {
     **{name: Fact(unit, "sum", "increase") for name, unit in COUNTERS.items()},
     **{f"{name}_sum": Fact(unit, "sum", "increase") for name, unit in HISTOGRAMS.items()},
     **{f"{name}_count": Fact("1", "sum", "increase") for name in HISTOGRAMS},
+    CACHED_ANEW: Fact("tokens", "max", "max"),
+    SHARE_ANEW: Fact("share", "max", "max"),
     **{name: fact for table in _DEVICES for name, fact in table.FACTS.items()},
 }
 _MADE: Mapping[str, Any] = {how: make for table in _DEVICES for how, make in table.MADE.items()}
@@ -58,7 +60,8 @@ def _by_name(table: Table) -> dict[str, list[tuple[tuple[str, str] | None, Mappi
     return entries
 
 
-_ENTRIES = _by_name({**EXPORTED, **{name: facts for table in _DEVICES for name, facts in table.READ.items()}})
+_ANEW: Table = {name: {name: 1.0} for name in (CACHED_ANEW, SHARE_ANEW)}
+_ENTRIES = _by_name({**EXPORTED, **_ANEW, **{name: facts for table in _DEVICES for name, facts in table.READ.items()}})
 INFO = tuple(name for engine in ENGINES.values() for name in engine.info)
 """Metrics whose labels are the server's settings."""
 NAMES = (*_by_name(EXPORTED), *INFO)
@@ -102,7 +105,7 @@ def window_facts(readings: Iterable[SourceReadings]) -> dict[str, float]:
         own, fell = _source_facts(times, moments)
         facts |= own
         if source.source == "metrics":
-            facts |= {"observed_from": times[0], "observed_until": times[-1]} | _added_up(moments)
+            facts |= {"observed_from": times[0], "observed_until": times[-1]} | _added_up(moments) | _ranks(moments)
             if (lives := len({start for start in map(started, moments) if start is not None})) > 1 or fell:
                 facts["restarts"] = float(max(1, lives - 1))
     return facts
@@ -139,6 +142,21 @@ def _added_up(moments: Sequence[Samples]) -> dict[str, float]:
     """How many series were added up into one of these facts at most, where they were several."""
     most = max(Counter(fact for _, fact, _ in _made_of(_series(moments)) if fact in _ONE_NUMBER).values(), default=0)
     return {SERIES: float(most)} if most > 1 else {}
+
+
+RANKS = "data_parallel_ranks"
+_RANK = "engine"
+"""vLLM's label of a rank."""
+
+
+def _ranks(moments: Sequence[Samples]) -> dict[str, float]:
+    """How many ranks of data parallelism name themselves in the gauge of what runs, those of one
+    replica; nothing where it is one.
+    """
+    labels = (dict(key[1]) for key, fact, _ in _made_of(_series(moments)) if fact == "num_requests_running")
+    named = {(each.get("metrics_url"), each[_RANK]) for each in labels if _RANK in each}
+    most = max(Counter(replica for replica, _ in named).values(), default=1)
+    return {RANKS: float(most)} if most > 1 else {}
 
 
 def _series(moments: Iterable[Samples]) -> Iterable[Key]:

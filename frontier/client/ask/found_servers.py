@@ -2,12 +2,10 @@
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from frontier.client.ask.identify import body_of, detect, loaded_models, models_of, object_of
+from frontier.client.ask.identify import context_of, detect, loaded_models, models_of, object_of, room_of
 from frontier.client.ask.target import Target, Timeouts
-from frontier.client.engines import ENGINES
-from frontier.client.engines.base import Room
 from frontier.client.http.http_client import Client
 
 USUAL_PORTS = (8000, 30000, 3000, 8080, 9931, 11434, 4000)
@@ -37,9 +35,9 @@ class ServerFacts:
     slots: int | None = None
 
 
-async def ask_server(url: str, api_key: str | None = None) -> ServerFacts | None:
-    """What the server at `url` says within ASK_WITHIN seconds; None when nothing there talks like
-    one.
+async def ask_server(url: str, api_key: str | None = None, model: str | None = None) -> ServerFacts | None:
+    """What the server at `url` says within ASK_WITHIN seconds, of the context that of `model`; None
+    when nothing there talks like one.
     """
     try:
         async with asyncio.timeout(ASK_WITHIN), Client(Target(url, api_key=api_key, timeouts=_PATIENCE)) as client:
@@ -49,13 +47,14 @@ async def ask_server(url: str, api_key: str | None = None) -> ServerFacts | None
             if listing.status in (401, 403):
                 return ServerFacts("", refused=True)
             listed = object_of(listing)
-            models, longest = models_of(listed)
+            models = models_of(listed)
             dialect, identity = await detect(client, listed)
             if not models and dialect == "openai":
                 return None
             loaded = await loaded_models(client, dialect, models) if len(models) > 1 else models
-            room = await _room(client, dialect)
+            room = await room_of(client, dialect)
             names = tuple(dict.fromkeys((*loaded, *models)))
+            longest = await context_of(client, dialect, listed, model or next(iter(loaded), None))
             return ServerFacts(identity, names, longest, kv_tokens=room.kv_tokens, slots=room.slots)
     except TimeoutError:
         return None
@@ -68,14 +67,16 @@ async def find_servers(ports: Sequence[int] = USUAL_PORTS) -> dict[str, str]:
     return {url: facts.engine or "it wants a key" for url, facts in servers if facts is not None}
 
 
-_MOST_ROOM = 10**9
-
-
-async def _room(client: Client, dialect: str) -> Room:
-    """What it says that it has room for."""
-    place = ENGINES[dialect].room
-    if place is None:
-        return Room()
-    route, read = place
-    room = read(body_of(await client.ask(route, ASK_WITHIN / 4)))
-    return Room(*(count if count is not None and 0 < count < _MOST_ROOM else None for count in room))
+async def told_context(target: Target) -> int | None:
+    """The context that a target tells of its model within ASK_WITHIN seconds; None where it does
+    not, or a request sets another one.
+    """
+    options = target.extra_body.get("options")
+    if isinstance(options, dict) and "num_ctx" in options:
+        return None
+    try:
+        async with asyncio.timeout(ASK_WITHIN), Client(replace(target, timeouts=_PATIENCE)) as client:
+            listed = object_of(await client.ask("/v1/models", ASK_WITHIN / 2))
+            return await context_of(client, target.dialect or (await detect(client, listed))[0], listed, target.model)
+    except TimeoutError:
+        return None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from frontier.client.engines import ENGINES
-from frontier.client.engines.base import Listing, json_object
+from frontier.client.engines.base import Listing, Room, json_object
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.http_client import Client
 
@@ -15,6 +15,9 @@ LONGEST_MODEL = 400
 """Characters of a model's name: as many as a config may give it. What is longer is no name, and is
 not asked for."""
 _MODELS = Listing("/v1/models", "data", "id")
+_CONTEXT = ("max_model_len", "context_length", "max_context_length", "loaded_context_length", "context_window", "n_ctx")
+"""The context of a model in a list: of vLLM and SGLang, then of gateways, LM Studio and others."""
+_MOST_ROOM = 10**9
 _MODELS_SAID = 5
 """Models of a list that changed which are named."""
 
@@ -81,13 +84,34 @@ def _rows(content: Mapping[str, Any], listing: Listing) -> list[dict[str, Any]]:
     return [r for r in rows if isinstance(r, dict) and isinstance(r.get(name), str) and len(r[name]) <= LONGEST_MODEL]
 
 
-def models_of(listed: Mapping[str, Any]) -> tuple[tuple[str, ...], int | None]:
-    """The models in the answer of /v1/models, and the shortest context among them, where it says
-    so.
+def models_of(listed: Mapping[str, Any]) -> tuple[str, ...]:
+    """The models in the answer of /v1/models."""
+    return tuple(row["id"] for row in _rows(listed, _MODELS))
+
+
+def listed_context(listed: Mapping[str, Any], model: str | None = None) -> int | None:
+    """The tokens that a prompt and its answer may have together, as the answer of /v1/models says
+    of the model; of several the fewest.
     """
     rows = _rows(listed, _MODELS)
-    lengths = [n for row in rows if type(n := row.get("max_model_len")) is int and n > 0]
-    return tuple(row["id"] for row in rows), min(lengths, default=None)
+    mine = [row for row in rows if row["id"] == model] or rows
+    told = [row.get(name) for row in mine for name in _CONTEXT]
+    return min((n for n in told if type(n) is int and 0 < n < _MOST_ROOM), default=None)
+
+
+async def context_of(client: Client, dialect: str, listed: Mapping[str, Any], model: str | None = None) -> int | None:
+    """The same, or what the engine says elsewhere where its list does not; None: neither does."""
+    return listed_context(listed, model) or (await room_of(client, dialect)).context
+
+
+async def room_of(client: Client, dialect: str) -> Room:
+    """What the engine says that it has room for."""
+    place = ENGINES[dialect].room
+    if place is None or (client.target.metrics_urls is None and place[0] == ENGINES[dialect].metrics):
+        return Room()
+    route, read = place
+    room = read(body_of(await client.ask(route, 1.0)))
+    return Room(*(count if type(count) is int and 0 < count < _MOST_ROOM else None for count in room))
 
 
 async def loaded_models(client: Client, dialect: str, models: Sequence[str]) -> tuple[str, ...]:
@@ -125,7 +149,7 @@ class Served:
             return cls(None, None)
         listed = object_of(exchange)
         known = isinstance(listed.get("data"), list)
-        return cls(frozenset(models_of(listed)[0]) if known else None, await version_of(client, limit))
+        return cls(frozenset(models_of(listed)) if known else None, await version_of(client, limit))
 
     def differences(self, later: "Served") -> str | None:
         """What is another at a later moment, in words; None: nothing."""

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from frontier.client.ask import unmeasurable
-from frontier.client.ask.identify import Served, detect, loaded_models, models_of, object_of, version_of
-from frontier.client.ask.prompts import Calibration, calibrate_words, random_prompts
+from frontier.client.ask.identify import Served, context_of, detect, loaded_models, models_of, object_of, version_of
+from frontier.client.ask.prompts import Calibration, NoCountError, calibrate_words, random_prompts
+from frontier.client.ask.refused_fields import KEPT, OWN, refused_fields, wants_other_limit
+from frontier.client.ask.replicas import several_processes
 from frontier.client.ask.target import Api, Target
 from frontier.client.ask.unmeasurable import FailedStream
 from frontier.client.engines.request import Content, PreparedRequest, Prompt
@@ -38,6 +40,7 @@ _PASSING = (Outcome.CONNECT, Outcome.TLS, Outcome.TIMEOUT, Outcome.STREAM_ERROR,
 _BUSY = (408, 425, 429, 502, 503, 504)
 """What a server answers, or a gateway before it, that is not able to just now."""
 _PROBE_ISL, _PROBE_OSL = 48, 16
+_REASONING = "openai_reasoning"
 _LUMP = 2
 """A stream comes in more reads than this: a first token, others, the usage, the end."""
 _IDS = ((1000, 30000), (300, 5000), (10, 500))
@@ -145,7 +148,7 @@ class _Questions:
         exchange = await self._reach(client, wait)
         self._admitted(exchange)
         listed = object_of(exchange)
-        models, max_len = models_of(listed)
+        models = models_of(listed)
         identity = self.target.dialect or ""
         if self.target.dialect is None:
             dialect, identity = await detect(client, listed)
@@ -154,12 +157,19 @@ class _Questions:
         identity = self.target.cleaned(identity if not server or server in identity else f"{identity} ({server})")
         self.target = dataclasses.replace(self.target, identity=identity)
         self.note("engine", True, identity)
-        await self._settle_model(client, models, max_len, exchange)
+        await self._settle_model(client, models, exchange)
+        max_len = await context_of(client, self.target.engine.name, listed, self.target.model)
+        others = f", one of {len(models)}" if len(models) > 1 else ""
+        context = f", context of {max_len:,} tokens" if max_len else ""
+        self.note("model", True, f"{self.target.model}{others}{context}")
         version = await version_of(client)
         record = await self._first_stream(client)
         self.note("authorisation", True, "the key is taken" if self.target.api_key else "no key is asked for")
         self._check_stream(record)
+        max_len = await context_of(client, self.target.engine.name, listed, self.target.model)  # now it is loaded
         ids = await self._token_ids(client)
+        if (replicas := await several_processes(self.target)) is not None:
+            self.note("replicas", False, replicas)
         return Preflight(self.target, models, max_len, record, ids, tuple(self.checks), version)
 
     async def _reach(self, client: Client, wait: float) -> Exchange:
@@ -184,9 +194,7 @@ class _Questions:
                 f"{self.target.base_url} answers {error_message(exchange)}", "write the address it redirects to"
             )
 
-    async def _settle_model(
-        self, client: Client, models: tuple[str, ...], max_len: int | None, listing: Exchange
-    ) -> None:
+    async def _settle_model(self, client: Client, models: tuple[str, ...], listing: Exchange) -> None:
         wanted = self.target.model
         if wanted is None:
             loaded = models
@@ -200,9 +208,6 @@ class _Questions:
                 f"the server does not serve {wanted!r}; it serves {unmeasurable.model_names(self.target, models)}",
                 "copy the name as it is listed",
             )
-        others = f", one of {len(models)}" if len(models) > 1 else ""
-        context = f", context of {max_len:,} tokens" if max_len else ""
-        self.note("model", True, f"{self.target.model}{others}{context}")
 
     async def _first_stream(self, client: Client) -> Record:
         """Try the apis in order of preference; the first that streams settles `target.api`.
@@ -217,10 +222,7 @@ class _Questions:
         failures: list[FailedStream] = []
         for api in apis:
             self.target = dataclasses.replace(self.target, api=api)
-            record, exchange = await ask_patiently(client, self.target, text, _PROBE_OSL)
-            if exchange.status == 400 and "max_completion_tokens" in (record.error or ""):
-                self.target = dataclasses.replace(self.target, dialect="openai_reasoning")
-                record, exchange = await ask_once(client, self.target, text, _PROBE_OSL)
+            record, exchange = await self._with_fields_taken(client, text)
             if exchange.status in (401, 403):
                 raise unmeasurable.refused(self.target, record.error or "")
             if record.outcome is Outcome.OK:
@@ -229,17 +231,35 @@ class _Questions:
             failures.append((self.target.engine.paths[api], record, exchange))
             if record.outcome in _PASSING or record.status in _BUSY:
                 break
-        raise unmeasurable.unanswered(self.target.base_url, failures)
+        raise unmeasurable.unanswered(self.target, failures)
+
+    async def _with_fields_taken(self, client: Client, text: Content) -> tuple[Record, Exchange]:
+        """A streamed request, asked again without the fields that the server names as refused: each
+        once. Those of `extra_body` are the user's, and the temperature decides what is answered.
+        """
+        while True:
+            record, exchange = await ask_patiently(client, self.target, text, _PROBE_OSL)
+            refused = refused_fields(exchange)
+            if self.target.dialect != _REASONING and wants_other_limit(exchange, refused):
+                self.target = dataclasses.replace(self.target, dialect=_REASONING)
+                continue
+            ours = refused - self.target.omitted - self.target.extra_body.keys() - KEPT
+            if not ours or refused & OWN:
+                return record, exchange
+            self.target = dataclasses.replace(self.target, omitted=self.target.omitted | ours)
+            self.note("request", None, f"sent without {', '.join(sorted(ours))}: {record.error}")
 
     def _check_stream(self, record: Record) -> None:
         """The checks of one streamed answer. Raises without token counts."""
         if record.completion_tokens is None or record.prompt_tokens is None:
-            raise MeasurementError(
-                "the server reports no token counts (usage) in its stream, so throughput cannot be measured", _NO_USAGE
+            without = "" if "stream_options" not in self.target.omitted else " and refuses the stream_options that ask"
+            what = (
+                f"the server reports no token counts (usage) in its stream{without}, so throughput cannot be measured"
             )
+            raise MeasurementError(what, _NO_USAGE)
         self.note("usage", True, f"{record.prompt_tokens} tokens in, {record.completion_tokens} out")
         exact = record.completion_tokens == _PROBE_OSL
-        forced = self.target.ignore_eos and self.target.engine.length_fields(_PROBE_OSL)
+        forced = self.target.forces_length
         length = f"asked {_PROBE_OSL} tokens, got {record.completion_tokens}"
         if not exact:
             self.note("output length", False, f"{length}: the shape's output length will not be met")
@@ -327,7 +347,10 @@ async def calibrate(found: Preflight, lengths: list[int], *, words: bool = False
                     raise MeasurementError(what, unmeasurable.stream_hint(record, wait), retry_after=wait)
             raise MeasurementError(f"a prompt could not be counted: no usage in {_COUNTS} answers", _NO_USAGE)
 
-        learned = await calibrate_words(count, max(lengths), natural=natural)
+        try:
+            learned = await calibrate_words(count, max(lengths), natural=natural)
+        except NoCountError as error:
+            raise unmeasurable.uncounted(error.counts, cut=error.cut) from None
         return learned if natural else dataclasses.replace(learned, ids=found.ids)
 
 

@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -32,8 +32,12 @@ _SLIDE = 4096
 PIECE = 64
 """Words of the shortest text that is counted: with fewer, what every prompt has beside its words
 would weigh too much."""
+_SHORT = 16
+"""Words of a prompt that every context takes."""
 _LEAST = 0.25
-"""Tokens that a word makes at the least, whatever a server says."""
+"""Tokens that a word makes at the least: a count that grows by fewer is none of the prompt."""
+USUAL = 0.8
+"""Tokens of a common word that no tokenizer goes below: punctuation and single letters are none."""
 
 
 PromptSource = Callable[[int], Prompt]
@@ -58,6 +62,15 @@ class Calibration:
     def words(self, isl: int) -> int:
         """Words to send for `isl` tokens, at least one."""
         return max(1, round((isl - self.offset) / self.per_word))
+
+    @property
+    def doubt(self) -> str | None:
+        """Why the server's count of prompts may be wrong; None: it is as usual."""
+        if self.per_word >= USUAL or self.natural:
+            return None
+        return (
+            f"prompts: the server counts {self.per_word:.2g} tokens a word, fewer than tokenizers make of common words"
+        )
 
     def text(self, seed: str, count: int) -> "PromptText":
         """A text of so many words (or ids) of which prompts are made."""
@@ -279,6 +292,16 @@ Count = Callable[[Content], Awaitable[int]]
 """Asks the server how many tokens it counts in a prompt (one request with one output token)."""
 
 
+class NoCountError(Exception):
+    """The count does not grow with the prompt: `counts` by the words that were sent. `cut`: it does
+    for short ones.
+    """
+
+    def __init__(self, counts: Mapping[int, int], *, cut: bool) -> None:
+        super().__init__(counts)
+        self.counts, self.cut = counts, cut
+
+
 async def calibrate_words(count: Count, longest: int, *, natural: bool = False) -> Calibration:
     """Learn from the server's count what all the words make, so that prompts drawn from them are as
     long as asked on average; a prompt or two would tell what those happen to make. Of the natural
@@ -286,6 +309,7 @@ async def calibrate_words(count: Count, longest: int, *, natural: bool = False) 
 
     The words are counted in pieces that any server takes whose prompts may have `longest` tokens,
     and the first piece once more in two halves, which shows what every prompt has beside its words.
+    NoCountError where the count does not grow with the words.
     """
     if natural:
         pieces, halves, words = registry.needed(registry.NATURAL, "prompts: natural").counted(longest)
@@ -296,5 +320,13 @@ async def calibrate_words(count: Count, longest: int, *, natural: bool = False) 
         halves = [" ".join(half) for half in (shuffled[: size // 2], shuffled[size // 2 : size])]
         words = len(WORDS)
     counts = [await count(piece) for piece in pieces]
-    offset = max(0, sum([await count(half) for half in halves]) - counts[0])
-    return Calibration(offset, max(_LEAST, (sum(counts) - len(pieces) * offset) / words), natural=natural)
+    of_halves = [await count(half) for half in halves]
+    offset = max(0, sum(of_halves) - counts[0])
+    per_word = (sum(counts) - len(pieces) * offset) / words
+    if per_word < _LEAST:
+        short = " ".join(halves[0].split()[:_SHORT])
+        texts = {short: await count(short), halves[0]: of_halves[0], pieces[0]: counts[0]}
+        least = _LEAST * _SHORT
+        cut = texts[short] >= least and of_halves[0] - texts[short] > least
+        raise NoCountError({len(text.split()): tokens for text, tokens in texts.items()}, cut=cut)
+    return Calibration(offset, per_word, natural=natural)

@@ -154,7 +154,9 @@ class Target:
     empty; None: they are not read. `salted` lets prompts that bring a cache salt send it, where the
     dialect knows one. `hidden` are secrets beside the key and the headers that tell by their name,
     as those of other headers. `connections`: the requests of a window are spread over at least so
-    many, which are renewed for it; 0: each is kept as long as it lives.
+    many, which are renewed for it; 0: each is kept as long as it lives. `omitted` are fields of a
+    request that the server refuses, and that are left out. `cached_anew` are facts of what it calls
+    cached of new prompts.
     """
 
     base_url: str
@@ -176,6 +178,8 @@ class Target:
     hidden: tuple[str, ...] = field(default=(), repr=False)
     connections: int = 0
     identity: str | None = None
+    omitted: frozenset[str] = frozenset()
+    cached_anew: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_address(self.base_url)
@@ -205,14 +209,17 @@ class Target:
         """The body of a request."""
         if not self.salted:
             prompt = replace(prompt, salt=None)
-        return self.engine.body(self.api, self.model or "", prompt, force_length=self.ignore_eos, extra=self.extra_body)
+        model, forced = self.model or "", self.ignore_eos
+        extra, omitted = self.extra_body, self.omitted
+        return self.engine.body(self.api, model, prompt, force_length=forced, extra=extra, omitted=omitted)
 
     @property
     def forces_length(self) -> bool:
         """Whether answers have the output length asked for: it is asked for, and the server has a
-        field for it.
+        field for it that it takes.
         """
-        return self.ignore_eos and bool(self.engine.length_fields(1))
+        fields = self.engine.length_fields(1).keys() if self.ignore_eos else set()
+        return bool(fields - self.omitted - {"n_predict"})  # which is a limit
 
     def request_headers(self) -> Mapping[str, str]:
         """What every request carries: no compression, and the key when there is one. A header of

@@ -2,9 +2,10 @@
 with its hint."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from frontier.client.ask.identify import LONGEST_MODEL
+from frontier.client.ask.refused_fields import refused_fields
 from frontier.client.ask.target import Target
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import error_message, retry_after
@@ -83,16 +84,46 @@ def unnamed_model(target: Target, models: tuple[str, ...], listing: Exchange) ->
     return MeasurementError(f"no model was named, and it {why}", hint)
 
 
-def unanswered(url: str, failures: Sequence[FailedStream]) -> MeasurementError:
+def unanswered(target: Target, failures: Sequence[FailedStream]) -> MeasurementError:
     """It answers, and no request was streamed to its end."""
     routes: dict[str, list[str]] = {}
     for path, record, _ in failures:
         routes.setdefault(record.error or "", []).append(path)
     reasons = "; ".join(f"{' and '.join(paths)}: {error}" for error, paths in routes.items())
     records = [record for _, record, _ in failures]
-    telling = next((record for record in records if record.status not in NO_ROUTE), records[0])
+    telling = next((n for n, record in enumerate(records) if record.status not in NO_ROUTE), 0)
     wait = max((wait for _, _, exchange in failures if (wait := retry_after(exchange)) is not None), default=None)
-    return MeasurementError(f"no streamed answer from {url}: {reasons}", stream_hint(telling, wait), retry_after=wait)
+    hint = _field_hint(target, failures[telling][2]) or stream_hint(records[telling], wait)
+    return MeasurementError(f"no streamed answer from {target.base_url}: {reasons}", hint, retry_after=wait)
+
+
+def _field_hint(target: Target, exchange: Exchange) -> str | None:
+    """The key of the config that changes or removes a field that the server refuses; None where it
+    names none.
+    """
+    refused = refused_fields(exchange)
+    if own := sorted(refused & target.extra_body.keys()):
+        return f"change or remove  {', '.join(own)}  under  extra_body:  in the config"
+    if "temperature" in refused:
+        return "write  extra_body: {temperature: 1}  in the config (null leaves it out),  or  dialect: openai_reasoning"
+    return None
+
+
+def uncounted(counts: Mapping[int, int], *, cut: bool) -> MeasurementError:
+    """The server's count does not grow with the prompt: `counts` by the words that were sent.
+    `cut`: it does for short ones.
+    """
+    told = ", ".join(f"{counts[words]:,} for {words:,} words" for words in sorted(counts))
+    if cut:
+        return MeasurementError(
+            f"the server cuts prompts to its context: prompt_tokens are {told}",
+            "ask for shorter shapes, or start it with a longer context (Ollama: OLLAMA_CONTEXT_LENGTH)",
+        )
+    return MeasurementError(
+        f"prompt_tokens of the server are no count of the prompt: {told}",
+        "a gateway in between makes them up: name the server behind it  (endpoint:),  or have them passed on; "
+        "prompts: FILE  needs no count",
+    )
 
 
 _BY_STATUS = {

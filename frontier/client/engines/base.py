@@ -5,7 +5,7 @@ Extension fields (ignore_eos and the like) are sent only where the engine lists 
 reject what they do not know. Formats are from the engines' own sources and API references.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
@@ -111,12 +111,13 @@ Sign = Callable[[bytes], bool]
 
 
 class Room(NamedTuple):
-    """The tokens that a KV cache has room for, and the requests that a server takes at once; None:
-    not told.
+    """The tokens that a KV cache has room for, the requests that a server takes at once, and the
+    tokens that one of them may have; None: not told.
     """
 
     kv_tokens: int | None = None
     slots: int | None = None
+    context: int | None = None
 
 
 class Listing(NamedTuple):
@@ -145,8 +146,8 @@ class Engine:
     `facts` are the names of its metrics, `info` those whose labels are its settings, which it may
     also tell on one of the routes `tells`; `setting_names` are theirs. `room` reads what it has
     room for from a route. `title` is its name in a sentence, `limit` its flag for `{c}` requests in
-    flight (none: it is not known), and `over` what happens to requests beyond; `flags` are further
-    ones.
+    flight (none: it is not known), of each data-parallel rank with `limit_per_rank`, and `over`
+    what happens to requests beyond; `flags` are further ones.
     """
 
     name: str
@@ -172,17 +173,29 @@ class Engine:
     room: tuple[str, Callable[[bytes], Room]] | None = None
     title: str = ""
     limit: str = ""
+    limit_per_rank: bool = False
     over: str = ""
     flags: Mapping[Flag, str] = field(default_factory=dict)
 
     def body(
-        self, api: str, model: str, prompt: Prompt, *, force_length: bool = True, extra: Mapping[str, Any] | None = None
+        self,
+        api: str,
+        model: str,
+        prompt: Prompt,
+        *,
+        force_length: bool = True,
+        extra: Mapping[str, Any] | None = None,
+        omitted: Set[str] = frozenset(),
     ) -> bytes:
-        """The body of a request; `extra` is merged into it, last."""
+        """The body of a request; `extra` is merged into it, last. The fields `omitted` are left
+        out, as is one of the body's own that is null in `extra`.
+        """
         length = self.length_fields(prompt.osl) if force_length else {}
         salt = {"cache_salt": prompt.salt} if self.salted and prompt.salt is not None else {}
         uncached = {} if prompt.shares else dict(self.uncached)
-        return orjson.dumps(self.payload(api, model, prompt) | length | salt | uncached | dict(extra or {}))
+        body, more = self.payload(api, model, prompt) | length | salt | uncached, dict(extra or {})
+        left_out = omitted | {name for name, value in more.items() if value is None and name in body}
+        return orjson.dumps({name: value for name, value in (body | more).items() if name not in left_out})
 
 
 def json_object(body: bytes) -> dict[str, Any]:

@@ -5,9 +5,10 @@ from frontier.client.engines.base import Engine, Flag, Room, SettingNames, json_
 
 
 def _room(props: bytes) -> Room:
-    """Its slots."""
-    slots = json_object(props).get("total_slots")
-    return Room(slots=slots if isinstance(slots, int) else None)
+    """Its slots, and the context of each; a router has none of its own."""
+    told = json_object(props)
+    defaults = told.get("default_generation_settings")
+    return Room(slots=told.get("total_slots"), context=defaults.get("n_ctx") if isinstance(defaults, dict) else None)
 
 
 ENGINE = Engine(

@@ -3,7 +3,7 @@
 from typing import Any
 
 from frontier.client.engines import openai
-from frontier.client.engines.base import Engine, Listing, object_with
+from frontier.client.engines.base import Engine, Listing, Room, json_object, object_with
 from frontier.client.engines.request import Prompt
 from frontier.client.engines.stream import (
     NO_TOKEN,
@@ -42,6 +42,13 @@ def _payload(api: str, model: str, prompt: Prompt) -> dict[str, Any]:
     return {"model": model, "stream": True, "options": options} | content
 
 
+def _room(loaded: bytes) -> Room:
+    """The context of the model in its memory, where it is one."""
+    models = json_object(loaded).get("models")
+    one = models[0] if isinstance(models, list) and len(models) == 1 else None
+    return Room(context=one.get("context_length") if isinstance(one, dict) else None)
+
+
 ENGINE = Engine(
     "ollama",
     _payload,
@@ -52,6 +59,7 @@ ENGINE = Engine(
     signs={"/api/version": object_with("version")},
     version=("/api/version", "version"),
     loaded=Listing("/api/ps", "models", "model"),  # it lists all that it could load
+    room=("/api/ps", _room),
     title="Ollama",
     limit="OLLAMA_NUM_PARALLEL={c}",
     over="requests over it wait, OLLAMA_MAX_QUEUE at most; then 503",

@@ -69,10 +69,21 @@ def message_of(error: object, depth: int = 0) -> str:
 def _parts_of(error: object) -> list[object]:
     """What of an error object or of a list of errors holds its text."""
     if isinstance(error, dict):
-        return [error[key] for key in ("message", "detail", "error") if error.get(key)][:1]
+        text = next((error[key] for key in ("message", "detail", "error") if error.get(key)), None)
+        return [] if text is None else [_placed(error.get("param"), text)]
     if isinstance(error, list):
-        return [item.get("msg", item) if isinstance(item, dict) else item for item in error[:3]]
+        return [
+            _placed(item.get("loc"), item.get("msg", item)) if isinstance(item, dict) else item for item in error[:3]
+        ]
     return []
+
+
+def _placed(where: object, text: object) -> object:
+    """The text after the field of the request that it is about, where it does not name it."""
+    if isinstance(where, list):
+        where = ".".join(str(part) for part in where if isinstance(part, str | int) and part != "body")
+    named = isinstance(where, str) and isinstance(text, str) and where not in ("", "None") and where not in text
+    return f"{where}: {text}" if named else text
 
 
 def json_event(state: StreamState, data: bytes) -> dict[str, Any] | None:

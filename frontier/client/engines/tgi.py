@@ -3,7 +3,7 @@
 from typing import Any
 
 from frontier.client.engines import openai
-from frontier.client.engines.base import Engine, Flag, SettingNames, histogram, object_with
+from frontier.client.engines.base import Engine, Flag, Room, SettingNames, histogram, json_object, object_with
 from frontier.client.engines.request import Prompt
 from frontier.client.engines.stream import NO_TOKEN, VISIBLE, StreamState, native_event, take_reason, take_text
 
@@ -42,6 +42,11 @@ def _payload(api: str, model: str, prompt: Prompt) -> dict[str, Any]:
     return {"inputs": prompt.text, "parameters": parameters}
 
 
+def _room(info: bytes) -> Room:
+    """Its longest prompt and answer."""
+    return Room(context=json_object(info).get("max_total_tokens"))
+
+
 ENGINE = Engine(
     "tgi",
     _payload,
@@ -69,6 +74,7 @@ ENGINE = Engine(
         cap=("max_batch_size",),
         model=("model_id",),
     ),
+    room=("/info", _room),
     title="TGI",
     limit="--max-concurrent-requests {c}",
     over="requests over it are refused (429)",

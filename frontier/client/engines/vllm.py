@@ -53,6 +53,7 @@ ENGINE = Engine(
     room=("/metrics", _room),
     title="vLLM",
     limit="--max-num-seqs {c}",
+    limit_per_rank=True,
     over="requests over it wait in the engine's queue, which has no limit",
     flags={
         Flag.GPUS: "--tensor-parallel-size",

@@ -1,8 +1,8 @@
 """Parsing of an answer into a Record: events out of time-stamped bytes, and the predicate of
 success, in one place.
 
-A request is OK when the status is 2xx, the content type is the dialect's stream, at least one event
-brought a token, nothing in the stream was an error, and the server said it was finished. Pure: no
+A request is OK when the status is 2xx, the body is the dialect's stream, at least one event brought
+a token, nothing in the stream was an error, and the server said it was finished. Pure: no
 clock, no network.
 """
 
@@ -183,8 +183,10 @@ class AnswerParser:
         if exchange.failure is not None and not state.done:
             return exchange.failure
         kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
-        if kind not in _STREAM_TYPES[self.engine.framing]:
-            return Outcome.PROTOCOL, f"the answer is {exchange.cleaned(kind, 80) or 'of no content type'}, not a stream"
+        # A proxy may call the stream what it likes: events are what makes one.
+        streamed = self.events or state.done or state.usage is not None
+        if not streamed and kind not in _STREAM_TYPES[self.engine.framing]:
+            return Outcome.PROTOCOL, _no_stream(exchange, kind)
         if self.events == 0:
             return Outcome.EMPTY, "the stream ended without a token"
         if not state.terminal:
@@ -192,16 +194,29 @@ class AnswerParser:
         return Outcome.OK, None
 
 
-def error_message(exchange: Exchange) -> str:
-    """What a non-2xx answer says, with its status; bounded and printable."""
+def _no_stream(exchange: Exchange, kind: str) -> str:
+    """What came in place of a stream, with the error in it."""
+    what = f"the answer is {exchange.cleaned(kind, 80) or 'of no content type'}, not a stream"
+    content = error_body(exchange)
+    error = content.get("error") if isinstance(content, dict) else None
+    return f"{what}: {exchange.cleaned(message_of(error))}" if error else what
+
+
+def error_body(exchange: Exchange) -> Any:
+    """The body of an answer that is no stream: its JSON, or its text."""
     body = b"".join(exchange.reads)[:65536]
     try:
-        content: Any = orjson.loads(body)
+        return orjson.loads(body)
     except orjson.JSONDecodeError:
-        content = body.decode(errors="replace")
-        if content.lstrip().startswith("<"):
-            title = _TITLE.search(content)  # of a proxy's page: it says all
-            content = html.unescape(title[1]) if title else content
+        return body.decode(errors="replace")
+
+
+def error_message(exchange: Exchange) -> str:
+    """What a non-2xx answer says, with its status; bounded and printable."""
+    content = error_body(exchange)
+    if isinstance(content, str) and content.lstrip().startswith("<"):
+        title = _TITLE.search(content)  # of a proxy's page: it says all
+        content = html.unescape(title[1]) if title else content
     if isinstance(content, dict) and "error" in content:
         content = content["error"]
     text = exchange.cleaned(message_of(content)).removeprefix(f"{exchange.status} ") if content else ""

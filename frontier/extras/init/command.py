@@ -48,7 +48,7 @@ def command(url: str, model: str | None, api_key_env: str | None, use: str | Non
     except Problem as problem:
         raise UsageError(problem.named("URL").what, problem.hint) from None
     simulated = address == "simulator"
-    server = None if simulated else run(ask_server(address, read_key(api_key_env)))
+    server = None if simulated else run(ask_server(address, read_key(api_key_env), model))
     if server is None and not simulated:
         say(f"note: no LLM server answered at {address}; the config is a template")
     elif server is not None and server.refused:

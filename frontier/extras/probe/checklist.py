@@ -6,7 +6,8 @@ Every finding is a line of the checklist; nothing raises for what a server does.
 import secrets
 
 from frontier.client.ask.evidence import scrape
-from frontier.client.ask.facts import facts_at, started
+from frontier.client.ask.facts import facts_at
+from frontier.client.ask.new_prompts import send_new_prompts
 from frontier.client.ask.preflight import Check, Preflight, ask_once, preflight
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
@@ -14,7 +15,7 @@ from frontier.client.http.http_client import Client
 from frontier.client.load.processes import CARRIES, auto_chooses
 from frontier.core.errors import FrontierError
 from frontier.core.shapes import Shape
-from frontier.core.trials import Outcome
+from frontier.core.trials import SHARE_ANEW, Outcome
 
 _METRIC_LABELS = {
     "num_requests_running": "requests running",
@@ -69,8 +70,11 @@ async def _cache(client: Client, found: Preflight) -> Check:
     cached, share = second.cached_tokens, f"of {second.prompt_tokens} tokens of a prompt sent twice came from it"
     if cached is None:
         return Check("prefix cache", "note", "unknown (no cached_tokens in the usage); a sweep's prompts all differ")
-    on = f"on: {cached} {share}; a sweep's prompts are all different" if cached else f"off: 0 {share}"
-    return Check("prefix cache", "ok", on)
+    on = f"on: {cached} {share}, {first.cached_tokens or 0} the first time" if cached else f"off: 0 {share}"
+    new = await send_new_prompts(client, found)
+    if new is not None and new.cached is not None:
+        return Check("prefix cache", "warn" if SHARE_ANEW in new.facts() else "note", f"{on}; {new.words()}")
+    return Check("prefix cache", "ok", f"{on}; a sweep's prompts are all different" if cached else on)
 
 
 async def _metrics(client: Client) -> Check:
@@ -79,11 +83,6 @@ async def _metrics(client: Client) -> Check:
     metrics = await scrape(client)
     if metrics is None:
         return Check("metrics", "note", "none that are known; a sweep goes without the server's own evidence")
-    again = await scrape(client)
-    if again is not None and started(again[0]) != started(metrics[0]):
-        return Check(
-            "metrics", "warn", "several processes answer by turns: name the metrics of each under  metrics:,  or  none"
-        )
     facts = facts_at(metrics[0])
     labels = [label for name, label in _METRIC_LABELS.items() if name in facts]
     return Check("metrics", "ok", ", ".join(labels))

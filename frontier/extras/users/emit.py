@@ -24,9 +24,14 @@ BY_PEOPLE = ("keda", "prometheus-rule")
 
 TEMPLATES = {
     "vllm": """\
+{% if ranks == 1 %}
 # vLLM: at most {{ c }} requests run at once, on each data-parallel rank.
+{% else %}
+# vLLM: at most {{ c // ranks }} requests run at once on each of {{ ranks }} data-parallel ranks.
+# That is {{ c // ranks * ranks }} in all.
+{% endif %}
 # Further requests wait in the engine's queue, which has no limit.
---max-num-seqs {{ c }}
+--max-num-seqs {{ c // ranks }}
 """,
     "sglang": """\
 # SGLang: at most {{ c }} requests run at once.
@@ -92,11 +97,15 @@ def emit(target: str, decision: Decision, people: HeadCount | None) -> str:
         raise UsageError(what, "frontier users --think TIME  gives the number to put into a rule of your own")
     if target in BY_PEOPLE and people is None:
         raise UsageError("this target is a mean number in flight, which depends on the people", "add  --think 45s")
+    if target == "vllm" and (decision.concurrency or 0) < decision.ranks:
+        what = f"{decision.ranks} data-parallel ranks admit {decision.ranks} requests at least, which is over the limit"
+        raise UsageError(what, f"limit your gateway to {decision.concurrency} at a time")
     running, waiting = GAUGES.get(engine, ("", ""))
     percentiles = [limit for limit in decision.limits if limit.of.p is not None and limit.of.quantity in HISTOGRAMS]
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701  # not HTML
     return environment.from_string(TEMPLATES[target]).render(
         c=decision.concurrency,
+        ranks=decision.ranks,
         replicas=people.replicas if people else 1,
         mean=trimmed(format_number(people.in_flight)) if people else "",
         running=running,

@@ -38,7 +38,7 @@ def _users(users: Users, detail: Detail, width: int, colour: bool) -> str:
     head = f"{_people(users.one.people)} per replica, each asking again {_time(users.think)} after an answer"
     claim = users.decision.claim
     early = [claim_sentence(users.decision)] if claim is not None and claim.stage == "early" else []
-    limit = f"On each replica {knob_sentence(users.decision.engine, users.cap)}."
+    limit = f"On each replica {knob_sentence(users.decision.engine, users.cap, users.decision.ranks)}."
     assumed = f"Assumed: {'; '.join(_assumed(users))}."
     lines = [_basis(users), *early, limit, assumed] if detail >= Detail.USUAL else [_basis(users), limit]
     if detail is Detail.ALL:
@@ -133,6 +133,6 @@ def _users_json(users: Users) -> dict[str, Any]:
         "cost_per_hour": users.cost,
         "basis": "closed_loop" if users.verified is None else "verified_rate",
         "engine": decision.engine,
-        "set": knob_sentence(decision.engine, users.cap),
+        "set": knob_sentence(decision.engine, users.cap, decision.ranks),
         "assumed": _assumed(users),
     }
