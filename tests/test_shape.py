@@ -88,7 +88,7 @@ def test_functions_of_many_arguments_are_few() -> None:
 
 MOST_IN_CORE = 4_250
 """Statements of the core, without imports and docstrings."""
-MOST_IMPORTED = {"frontier.core.solver": 3_600, "frontier.search.scan": 4_600}
+MOST_IMPORTED = {"frontier.core.solver": 3_650, "frontier.search.scan": 4_600}
 """Statements of a module and of all modules of the package that it imports."""
 
 
