@@ -100,9 +100,10 @@ def test_a_constant_count_is_the_template_and_taken_off(tokens: int) -> None:
     assert not sample.cached_tokens.any()
 
 
-@pytest.mark.parametrize("how", ["none", "template"])
-def test_a_cache_that_is_warm_later_still_excludes(how: str) -> None:
-    server = CachedAnew(how=how, warm=36, dialect="vllm" if how == "none" else "openai")
+@pytest.mark.parametrize(("how", "warm"), [("none", 1), ("none", 36), ("template", 36)])
+def test_a_cache_that_is_warm_later_still_excludes(how: str, warm: int) -> None:
+    """The very first prompt shows none, or the template alone."""
+    server = CachedAnew(how=how, warm=warm, dialect="vllm" if how == "none" else "openai")
     assert raised(measured(server)) == {"cache_contaminated"}
 
 

@@ -7,7 +7,7 @@ and a server of chats that it found its template. Neither is a prompt that was k
 import secrets
 from dataclasses import dataclass, replace
 
-from frontier.client.ask.preflight import Preflight, ask_patiently
+from frontier.client.ask.preflight import PROBE_ISL, Preflight, ask_patiently
 from frontier.client.ask.prompts import Calibration, random_prompts
 from frontier.client.http.http_client import Client
 from frontier.core.shapes import Shape
@@ -23,10 +23,13 @@ _GROWS, _FEW = 0.05, 2.0
 
 @dataclass(frozen=True, slots=True)
 class NewPrompts:
-    """What the server counted of two new prompts, the second twice as long."""
+    """What the server counted of two new prompts, the second twice as long. `warm`: it called none
+    of the very first prompt cached, and some of a later one as long.
+    """
 
     short: Record
     long: Record
+    warm: bool = False
 
     @property
     def cached(self) -> tuple[float, float] | None:
@@ -44,6 +47,8 @@ class NewPrompts:
         (few, many), prompts = self.cached, (self.short.prompt_tokens or 0, self.long.prompt_tokens or 0)
         if many - few <= max(_FEW, _GROWS * (prompts[1] - prompts[0])):
             return {CACHED_ANEW: max(few, many)}
+        if self.warm:
+            return {}
         return {SHARE_ANEW: min(1.0, many / max(1, prompts[1]))}
 
     def words(self) -> str:
@@ -51,7 +56,7 @@ class NewPrompts:
         told = ", ".join(f"{record.cached_tokens or 0} of {record.prompt_tokens}" for record in (self.short, self.long))
         said = f"of new prompts it calls {told} tokens cached"
         if (share := self.facts().get(SHARE_ANEW)) is None:
-            return f"{said}: the template, which is taken off"
+            return f"{said}: {'they were known before' if self.warm else 'the template, which is taken off'}"
         return (
             f"{said}, about {format_share(share)} (as the decode server of a prefill/decode fleet does): its count is "
             "not used, and a warm cache cannot be seen"
@@ -66,13 +71,14 @@ async def send_new_prompts(
     """
     most = min(max(longest, SHORTEST), LONGEST, (found.max_model_len or LONGEST) // 2)
     records = []
-    for tokens in (most // 2, most):
+    for tokens in (PROBE_ISL, most // 2, most):
         source = random_prompts(Shape.of(max(1, tokens), 1), secrets.randbits(64), calibration)
         record, _ = await ask_patiently(client, found.target, source(0).content, 1)
         if record.outcome not in (Outcome.OK, Outcome.EMPTY) or record.prompt_tokens is None:
             return None
         records.append(record)
-    return NewPrompts(*records)
+    again, short, long = records
+    return NewPrompts(short, long, warm=bool(again.cached_tokens) and not found.probe.cached_tokens)
 
 
 async def settle_cached(

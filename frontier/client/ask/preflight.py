@@ -39,7 +39,7 @@ _NO_USAGE = "switch on usage in streams at the server (stream_options.include_us
 _PASSING = (Outcome.CONNECT, Outcome.TLS, Outcome.TIMEOUT, Outcome.STREAM_ERROR, Outcome.TRUNCATED)
 _BUSY = (408, 425, 429, 502, 503, 504)
 """What a server answers, or a gateway before it, that is not able to just now."""
-_PROBE_ISL, _PROBE_OSL = 48, 16
+PROBE_ISL, _PROBE_OSL = 48, 16
 _REASONING = "openai_reasoning"
 _LUMP = 2
 """A stream comes in more reads than this: a first token, others, the usage, the end."""
@@ -218,7 +218,7 @@ class _Questions:
         """
         wanted = self.target.api
         apis: tuple[Api, ...] = ("completions", "chat") if wanted == "auto" else (wanted,)
-        text = random_prompts(Shape.of(_PROBE_ISL, _PROBE_OSL), seed=time.time_ns())(0).content
+        text = random_prompts(Shape.of(PROBE_ISL, _PROBE_OSL), seed=time.time_ns())(0).content
         failures: list[FailedStream] = []
         for api in apis:
             self.target = dataclasses.replace(self.target, api=api)

@@ -28,7 +28,7 @@ async def several_processes(target: Target) -> str | None:
             where = ", ".join(target.metrics_urls or (target.url(target.engine.metrics),))
             return (
                 f"several processes answer by turns at {target.cleaned(where)}: name the metrics of each  "
-                "(metrics: [URL, URL]),  or do without  (metrics: none);  else every setting is excluded"
+                "(metrics: [URL, URL]),  or do without  (metrics: none);  else settings may be excluded"
             )
         before = now
     return None
