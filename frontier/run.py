@@ -24,7 +24,7 @@ from frontier.core.claimed import claim_points, claim_windows
 from frontier.core.cost_energy import cost
 from frontier.core.decisions import Decision, Limit, Verdict
 from frontier.core.errors import UsageError
-from frontier.core.flags import failed_trials
+from frontier.core.failures import failed_trials
 from frontier.core.metrics import DEFAULT_METRICS, metric
 from frontier.core.points import Flag, Frontier, Point, Power
 from frontier.core.proof import by_concurrency

@@ -96,6 +96,7 @@ def test_every_volume_is_mounted_and_no_container_is_root(manifest: Path) -> Non
         assert container["securityContext"] == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", ["ray", "sweep"])
 def test_the_commands_of_the_manifests_are_understood(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -182,6 +182,7 @@ def test_a_sweep_says_what_is_left_after_each_trial(tmp_path: Path) -> None:
     assert 0 == told.left[-1]
 
 
+@pytest.mark.process
 @pytest.mark.parametrize(
     "more",
     [

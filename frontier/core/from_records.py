@@ -7,8 +7,6 @@ So a million requests of 256 gaps take little memory and no Python work per gap.
 import functools
 import math
 import operator
-import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from typing import Any, Literal
@@ -22,9 +20,10 @@ from frontier.core.loads import Rate
 from frontier.core.reader import felt
 from frontier.core.shapes import Shape
 from frontier.core.standstill import Standstill
-from frontier.core.trials import CACHED_ANEW, FINISHED, SHARE_ANEW, Measurement, Outcome, Record, Window
+from frontier.core.trials import CACHED_ANEW, SHARE_ANEW, Measurement, Outcome, Record, Window
 from frontier.core.units import LONGEST, MOST_COUNT
 from frontier.core.window import BLOCKS, READER, USAGE, Bools, Floats, Ints, WindowData, most_frequent
+from frontier.core.window_words import BY_CLIENT, WindowWords
 
 BATCH = 1024
 """Records worked on at once: long enough for arrays to pay, short enough to stay in memory at any
@@ -36,13 +35,8 @@ CONTROLS = 64
 CACHED_MORE = 0.02
 """Of all prompt tokens, and of those cached of new prompts: by so many more, a window has clearly
 more of them cached."""
-BY_CLIENT = (Outcome.CANCELLED, Outcome.CLIENT)
-"""Outcomes that say nothing about the server."""
 TOO_MANY = 429
 """The HTTP status of a rate limit."""
-_CAUSES = 256
-"""Causes of failures that are told apart in a window: a server may word each anew."""
-_NUMBER = re.compile(r"\d+")
 _MICRO = 1e-6
 _CLOSE = 1e-3
 _PERCENTILES = (50, 90, 95, 99)
@@ -144,11 +138,11 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
 
 def _read(
     records: Iterable[Record], window: Window, open_loop: bool, still: Standstill
-) -> tuple[Columns, "_Blocks", "_Words", int]:
+) -> tuple[Columns, "_Blocks", WindowWords, int]:
     """One pass over the records: their columns, the sums of time blocks, the words of the window,
     and how many requests met a rate limit in it.
     """
-    blocks, words, limited = _Blocks(window), _Words(window), 0
+    blocks, words, limited = _Blocks(window), WindowWords(window), 0
     parts: list[Columns] = []
     for batch in _batches(records):
         gaps, counts = _gaps(batch)
@@ -274,31 +268,6 @@ def _hollowness(batch: Sequence[Record]) -> list[tuple[float, float, float]]:
 def _late(record: Record, gaps: Floats, silence: float, tokens: int) -> bool:
     pace = float(np.median(gaps[1:])) if len(gaps) > 1 else 0.0
     return silence > HOLLOW * ((record.first or 0.0) - record.sent) and silence > 2 * pace * tokens
-
-
-class _Words:
-    """How often answers in the window ended with each finish reason that is not known to be good,
-    and what requests in it failed of. Words that differ in their numbers alone are one cause, in
-    the first one's words: 'HTTP 429: try again in 16 s'.
-    """
-
-    def __init__(self, window: Window) -> None:
-        self.window = window
-        self.odd, self.failures = Counter[str](), Counter[str]()
-        self.first: dict[tuple[int | None, str], str] = {}
-
-    def add(self, batch: Sequence[Record]) -> None:
-        """A batch of records."""
-        for r in batch:
-            reason = r.finish_reason if r.finish_reason and r.finish_reason.lower() not in FINISHED else None
-            if (reason is None and r.outcome is Outcome.OK) or not self.window.start <= r.sent <= self.window.end:
-                continue
-            if reason is not None:
-                self.odd[reason] += 1
-            elif r.outcome not in BY_CLIENT:
-                words = r.error or r.outcome.value
-                known = self.first.setdefault((r.status, _NUMBER.sub("0", words)), words)
-                self.failures[known if known in self.failures or len(self.failures) < _CAUSES else "others"] += 1
 
 
 class _Blocks:

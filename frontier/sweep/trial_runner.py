@@ -14,7 +14,8 @@ from frontier.core.causes import may_pass
 from frontier.core.changes import away
 from frontier.core.errors import AnotherServerError
 from frontier.core.estimate import estimate
-from frontier.core.flags import failure_words, flags
+from frontier.core.failures import failure_words
+from frontier.core.flags import flags
 from frontier.core.loads import setting
 from frontier.core.points import Flag
 from frontier.core.trials import Measurement, Outcome, Record, Trial
@@ -101,18 +102,21 @@ class TrialRunner:
                 if self._gives_up(trial, workers_lost, error):
                     return "lost"
                 continue
-            if measurement.ended == "interrupted":
-                self.sweep.run.journal("interrupted", trial=trial.key, **self.sweep.ledger.facts())
-                return "interrupted" if self.sweep.stop.is_set() else self._drop(trial, CUT_OFF)
-            if measurement.ended == "server_lost":
-                attempts += 1
-                if (step := await self._wait_for_server(trial, attempts)) is not None:
-                    return step
-                continue
-            # From the file, not from memory: what is decided now is what a later look at the run
-            # will decide.
-            step = self._finish(trial, load_window_data(self.sweep.run, measurement))
-            return self._drop(trial, CUT_OFF) if measurement.ended == "budget" else step
+            if measurement.ended != "server_lost":
+                return self._ended(trial, measurement)
+            attempts += 1
+            if (step := await self._wait_for_server(trial, attempts)) is not None:
+                return step
+
+    def _ended(self, trial: Trial, measurement: Measurement) -> Step:
+        """Take in a trial that ran to its end, or that the user or the budget cut off."""
+        if measurement.ended == "interrupted":
+            self.sweep.run.journal("interrupted", trial=trial.key, **self.sweep.ledger.facts())
+            return "interrupted" if self.sweep.stop.is_set() else self._drop(trial, CUT_OFF)
+        # From the file, not from memory: what is decided now is what a later look at the run will
+        # decide.
+        step = self._finish(trial, load_window_data(self.sweep.run, measurement))
+        return self._drop(trial, CUT_OFF) if measurement.ended == "budget" else step
 
     async def _wait_for_server(self, trial: Trial, attempts: int) -> Step | None:
         """Wait for the server that was lost under a trial. None when the trial is to be tried
