@@ -47,7 +47,6 @@ COMPLEX = {
     "show/picture/draw_panel.py: draw_panel": 21,
     "show/picture/frontier_picture.py: axes_of": 38,
     "sweep/conductor.py: Conductor._complete": 24,
-    "sweep/trial_runner.py: TrialRunner.measure": 22,
 }
 MANY_ARGUMENTS = 10
 """Functions of more than eight arguments at most, each marked with `noqa: PLR0913`."""
