@@ -14,13 +14,14 @@ from typing import Any, Literal
 import numpy as np
 
 from frontier.core import time_breakdown, timed_tokens
+from frontier.core.cached_tokens import beyond_template
 from frontier.core.gauges import held_against
 from frontier.core.histogram import TOP, LogHistogram, bin_indices
 from frontier.core.loads import Rate
 from frontier.core.reader import felt
 from frontier.core.shapes import Shape
 from frontier.core.standstill import Standstill
-from frontier.core.trials import CACHED_ANEW, SHARE_ANEW, Measurement, Outcome, Record, Window
+from frontier.core.trials import Measurement, Outcome, Record, Window
 from frontier.core.units import LONGEST, MOST_COUNT
 from frontier.core.window import BLOCKS, READER, USAGE, Bools, Floats, Ints, WindowData, most_frequent
 from frontier.core.window_words import BY_CLIENT, WindowWords
@@ -32,9 +33,6 @@ HOLLOW = 0.10
 """Share of the TTFT after which a first visible character counts as late."""
 CONTROLS = 64
 """Of each batch with a hollow silence: other answers whose first gap is looked at."""
-CACHED_MORE = 0.02
-"""Of all prompt tokens, and of those cached of new prompts: by so many more, a window has clearly
-more of them cached."""
 TOO_MANY = 429
 """The HTTP status of a rate limit."""
 _MICRO = 1e-6
@@ -126,7 +124,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         whole_run=_whole_run(everything),
         open_loop=open_loop,
         connection=_connections(kept),
-        cached_tokens=_cached(kept, measurement.server),
+        cached_tokens=beyond_template(kept, measurement.server),
         named=({name: dict(counts) for name, counts in measurement.named.items()},),
         changed=(measurement.changed,),
         stream=np.empty(0, np.int64) if open_loop else kept["stream"].astype(np.int64),
@@ -162,17 +160,6 @@ def _turns(columns: Columns, shape: Shape) -> dict[str, Any]:
     names = ("session", "turn", *(["class_index"] if shape.mix else []))
     numbers = {name: np.nan_to_num(columns[name]).astype(np.int64) for name in names}
     return numbers | {"reusable": columns["reusable"]}
-
-
-def _cached(columns: Columns, server: Mapping[str, float]) -> Floats:
-    """The prompt tokens from the cache beyond the template, which is known to later turns. NaN
-    where the server calls a share of new prompts cached, and of these no clearly higher one.
-    """
-    cached, prompts = columns["cached_tokens"], columns["prompt_tokens"]
-    if (share := server.get(SHARE_ANEW)) is not None:
-        higher = np.nansum(cached) > (share + CACHED_MORE * (1 + share)) * np.nansum(prompts[~np.isnan(cached)])
-        return cached if higher else np.full(len(cached), math.nan)
-    return np.maximum(cached - np.where(columns["turn"] > 0, 0.0, server.get(CACHED_ANEW, 0.0)), 0.0)
 
 
 def _connections(columns: Columns) -> Ints:

@@ -237,6 +237,8 @@ TOGETHER = " + "
 CACHED_ANEW, SHARE_ANEW = "cached_of_new_prompts", "cached_share_of_new_prompts"
 """Facts: what a server calls cached of prompts that it never saw. So many tokens of each however
 long it is, its template; or a share of them, so that it means something else by the word."""
+UNCOUNTED_PROMPTS = "prompts_not_counted"
+"""The fact that the server's count of prompts does not grow with them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -238,16 +238,25 @@ def test_replicas_behind_one_address_are_seen_before_the_sweep(server: type[Situ
 
 def test_a_count_that_does_not_grow_is_no_count() -> None:
     """BerriAI/litellm #36114."""
-    for name, server, words in (
-        ("constant", ConstantCount(), "no count of"),
-        ("share", ConstantCount(constant=None, share=0.1), "no count of"),
-        ("cut", ConstantCount(constant=None, cut=48), "cuts prompts"),
+    for name, server, counted in (
+        ("constant", ConstantCount(), False),
+        ("share", ConstantCount(constant=None, share=0.1), False),
+        ("cut", ConstantCount(constant=None, cut=48), True),
+        ("right", ConstantCount(constant=None), True),
     ):
         with serving(server) as url:
             found = asyncio.run(preflight(target(url)))
-            with pytest.raises(MeasurementError, match=words) as error:
-                asyncio.run(calibrate(found, [256]))
-            assert_golden_row("messages", neutral(str(error.value)), name)
+            calibration = asyncio.run(calibrate(found, [256]))
+        assert (calibration.counted, calibration.words(256)) == (counted, 256)
+        assert (calibration.doubt is None) is (name == "right")
+        assert_golden_row("messages", calibration.doubt or "", name)
+
+
+def test_a_count_that_is_none_is_the_cause_that_a_flag_gives() -> None:
+    for server, none in ((ConstantCount(), True), (ConstantCount(constant=None, cut=48), False)):
+        (flag,) = [each for each in flags(measured(server)) if each.name == "wrong_input_length"]
+        assert flag.fatal
+        assert (none, not none) == ("no count" in flag.advice, "cuts prompts" in flag.advice)
 
 
 def test_a_count_below_that_of_any_tokenizer_is_said() -> None:

@@ -34,10 +34,10 @@ def test_every_outcome_is_explained() -> None:
 
 
 def test_every_flag_has_its_row_with_the_limit_of_the_code() -> None:
-    from frontier.core import flags, load_flags, stream_flags
+    from frontier.core import cache_flags, flags, load_flags, stream_flags
 
     page = (ROOT / "docs" / "flags.md").read_text(encoding="utf-8")
-    source = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in (load_flags, flags))
+    source = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in (load_flags, cache_flags, flags))
     named = set(re.findall(r'Flag\(\s*"([a-z_]+)"', source)) | {"under_concurrency", "over_concurrency"}
     assert len(named) > 18
     assert sorted(name for name in named if f"`{name}`" not in page) == []
@@ -45,7 +45,7 @@ def test_every_flag_has_its_row_with_the_limit_of_the_code() -> None:
         "errors": load_flags.ERRORS,
         "short_output": flags.SHORT_OUTPUT,
         "wrong_input_length": flags.INPUT_OFF,
-        "cache_contaminated": flags.CACHED,
+        "cache_contaminated": cache_flags.CACHED,
         "token_mismatch": stream_flags.MISCOUNTED,
         "uncounted": flags.UNCOUNTED,
         "littles_law": load_flags.OCCUPANCY,

@@ -265,5 +265,5 @@ class Evidence:
         """What was read in the window, on the clock of the trial, which began at `zero`."""
         sources = (self._metrics, *(source.readings for source in self._beside))
         read = tuple(kept for source in sources for kept in source.stored(self.zero, self.target.secrets))
-        anew = tuple(MetricSeries(name, {}, repr(value)) for name, value in self.target.cached_anew.items())
-        return (*read, SourceReadings("new prompts", "0", anew)) if anew else read
+        known = tuple(MetricSeries(name, {}, repr(value)) for name, value in self.target.learned.items())
+        return (*read, SourceReadings("learned before", "0", known)) if known else read

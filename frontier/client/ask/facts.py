@@ -18,7 +18,7 @@ from frontier.client.engines import ENGINES
 from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Fact, Mask, Table
 from frontier.client.secrets import NO_SECRETS, Secrets
 from frontier.core.time_breakdown import FINISHED, SERIES
-from frontier.core.trials import CACHED_ANEW, SHARE_ANEW, MetricSeries, SourceReadings
+from frontier.core.trials import CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS, MetricSeries, SourceReadings
 from frontier.core.units import usable
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
@@ -36,6 +36,7 @@ FACTS: Mapping[str, Fact] = {
     **{f"{name}_count": Fact("1", "sum", "increase") for name in HISTOGRAMS},
     CACHED_ANEW: Fact("tokens", "max", "max"),
     SHARE_ANEW: Fact("share", "max", "max"),
+    UNCOUNTED_PROMPTS: Fact("1", "max", "max"),
     **{name: fact for table in _DEVICES for name, fact in table.FACTS.items()},
 }
 _MADE: Mapping[str, Any] = {how: make for table in _DEVICES for how, make in table.MADE.items()}
@@ -60,8 +61,10 @@ def _by_name(table: Table) -> dict[str, list[tuple[tuple[str, str] | None, Mappi
     return entries
 
 
-_ANEW: Table = {name: {name: 1.0} for name in (CACHED_ANEW, SHARE_ANEW)}
-_ENTRIES = _by_name({**EXPORTED, **_ANEW, **{name: facts for table in _DEVICES for name, facts in table.READ.items()}})
+_LEARNED: Table = {name: {name: 1.0} for name in (CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS)}
+_ENTRIES = _by_name(
+    {**EXPORTED, **_LEARNED, **{name: facts for table in _DEVICES for name, facts in table.READ.items()}}
+)
 INFO = tuple(name for engine in ENGINES.values() for name in engine.info)
 """Metrics whose labels are the server's settings."""
 NAMES = (*_by_name(EXPORTED), *INFO)

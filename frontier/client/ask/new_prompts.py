@@ -11,7 +11,7 @@ from frontier.client.ask.preflight import PROBE_ISL, Preflight, ask_patiently
 from frontier.client.ask.prompts import Calibration, random_prompts
 from frontier.client.http.http_client import Client
 from frontier.core.shapes import Shape
-from frontier.core.trials import CACHED_ANEW, SHARE_ANEW, Outcome, Record
+from frontier.core.trials import CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS, Outcome, Record
 from frontier.core.units import format_share
 
 SHORTEST, LONGEST = 32, 2048
@@ -84,13 +84,13 @@ async def send_new_prompts(
 async def settle_cached(
     found: Preflight, longest: int, calibration: Calibration | None
 ) -> tuple[Preflight, str | None]:
-    """The same with what the server calls cached of new prompts in its target; and a warning where
-    its count cannot be used.
+    """The same with what its counts of prompts mean in its target: what it calls cached of new
+    ones, and whether it counts them at all; and a warning where the cached count cannot be used.
     """
     async with Client(found.target) as client:
         new = await send_new_prompts(client, found, longest, calibration)
     facts = new.facts(calibration.offset if calibration is not None else 0.0) if new is not None else {}
-    if new is None or not facts:
-        return found, None
-    warning = f"prefix cache: {new.words()}" if SHARE_ANEW in facts else None
-    return replace(found, target=replace(found.target, cached_anew=facts)), warning
+    warning = f"prefix cache: {new.words()}" if new is not None and SHARE_ANEW in facts else None
+    if calibration is not None and not calibration.counted:
+        facts |= {UNCOUNTED_PROMPTS: 1.0}
+    return replace(found, target=replace(found.target, learned=facts)), warning

@@ -16,7 +16,7 @@ from typing import Literal
 
 from frontier.client.ask import unmeasurable
 from frontier.client.ask.identify import Served, context_of, detect, loaded_models, models_of, object_of, version_of
-from frontier.client.ask.prompts import Calibration, NoCountError, calibrate_words, random_prompts
+from frontier.client.ask.prompts import Calibration, calibrate_words, random_prompts
 from frontier.client.ask.refused_fields import KEPT, OWN, refused_fields, wants_other_limit
 from frontier.client.ask.replicas import several_processes
 from frontier.client.ask.target import Api, Target
@@ -347,10 +347,7 @@ async def calibrate(found: Preflight, lengths: list[int], *, words: bool = False
                     raise MeasurementError(what, unmeasurable.stream_hint(record, wait), retry_after=wait)
             raise MeasurementError(f"a prompt could not be counted: no usage in {_COUNTS} answers", _NO_USAGE)
 
-        try:
-            learned = await calibrate_words(count, max(lengths), natural=natural)
-        except NoCountError as error:
-            raise unmeasurable.uncounted(error.counts, cut=error.cut) from None
+        learned = await calibrate_words(count, max(lengths), natural=natural)
         return learned if natural else dataclasses.replace(learned, ids=found.ids)
 
 

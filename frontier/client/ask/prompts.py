@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import itertools
 import random
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -52,20 +52,35 @@ class Calibration:
 
     With `ids` set (lowest and highest token id that may be sent) prompts are token ids and lengths
     are exact. With `natural` the words are those of the corpus, its punctuation marks counted too.
+    `told` are counts that do not grow with the prompt; `cut`: they do as long as it is short.
     """
 
     offset: float = 0.0
     per_word: float = 1.0
     ids: tuple[int, int] | None = None
     natural: bool = False
+    told: str = ""
+    cut: bool = False
 
     def words(self, isl: int) -> int:
         """Words to send for `isl` tokens, at least one."""
         return max(1, round((isl - self.offset) / self.per_word))
 
     @property
+    def counted(self) -> bool:
+        """The server's count is one of the prompt, as far as it takes it."""
+        return not self.told or self.cut
+
+    @property
     def doubt(self) -> str | None:
-        """Why the server's count of prompts may be wrong; None: it is as usual."""
+        """Why the server's count of prompts is wrong, or may be; None: it is as usual."""
+        if not self.counted:
+            return (
+                f"prompts: prompt_tokens are no count of the prompt: {self.told} (a gateway that makes them up?): name "
+                "the server behind it  (endpoint:),  or have its count passed on"
+            )
+        if self.told:
+            return f"prompts: the server cuts prompts to its context: prompt_tokens are {self.told}"
         if self.per_word >= USUAL or self.natural:
             return None
         return (
@@ -292,16 +307,6 @@ Count = Callable[[Content], Awaitable[int]]
 """Asks the server how many tokens it counts in a prompt (one request with one output token)."""
 
 
-class NoCountError(Exception):
-    """The count does not grow with the prompt: `counts` by the words that were sent. `cut`: it does
-    for short ones.
-    """
-
-    def __init__(self, counts: Mapping[int, int], *, cut: bool) -> None:
-        super().__init__(counts)
-        self.counts, self.cut = counts, cut
-
-
 async def calibrate_words(count: Count, longest: int, *, natural: bool = False) -> Calibration:
     """Learn from the server's count what all the words make, so that prompts drawn from them are as
     long as asked on average; a prompt or two would tell what those happen to make. Of the natural
@@ -309,7 +314,7 @@ async def calibrate_words(count: Count, longest: int, *, natural: bool = False) 
 
     The words are counted in pieces that any server takes whose prompts may have `longest` tokens,
     and the first piece once more in two halves, which shows what every prompt has beside its words.
-    NoCountError where the count does not grow with the words.
+    Where the count does not grow with the words, each is taken for a token.
     """
     if natural:
         pieces, halves, words = registry.needed(registry.NATURAL, "prompts: natural").counted(longest)
@@ -328,5 +333,6 @@ async def calibrate_words(count: Count, longest: int, *, natural: bool = False) 
         texts = {short: await count(short), halves[0]: of_halves[0], pieces[0]: counts[0]}
         least = _LEAST * _SHORT
         cut = texts[short] >= least and of_halves[0] - texts[short] > least
-        raise NoCountError({len(text.split()): tokens for text, tokens in texts.items()}, cut=cut)
+        told = ", ".join(f"{tokens:,} for {len(text.split()):,} words" for text, tokens in texts.items())
+        return Calibration(natural=natural, told=told, cut=cut)
     return Calibration(offset, per_word, natural=natural)

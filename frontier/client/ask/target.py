@@ -155,8 +155,8 @@ class Target:
     dialect knows one. `hidden` are secrets beside the key and the headers that tell by their name,
     as those of other headers. `connections`: the requests of a window are spread over at least so
     many, which are renewed for it; 0: each is kept as long as it lives. `omitted` are fields of a
-    request that the server refuses, and that are left out. `cached_anew` are facts of what it calls
-    cached of new prompts.
+    request that the server refuses, and that are left out. `learned` are facts that were
+    learned before the trials: what its counts mean.
     """
 
     base_url: str
@@ -179,7 +179,7 @@ class Target:
     connections: int = 0
     identity: str | None = None
     omitted: frozenset[str] = frozenset()
-    cached_anew: Mapping[str, float] = field(default_factory=dict)
+    learned: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         require_address(self.base_url)

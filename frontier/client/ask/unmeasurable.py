@@ -2,7 +2,7 @@
 with its hint."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from frontier.client.ask.identify import LONGEST_MODEL
 from frontier.client.ask.refused_fields import refused_fields
@@ -107,23 +107,6 @@ def _field_hint(target: Target, exchange: Exchange) -> str | None:
     if "temperature" in refused:
         return "write  extra_body: {temperature: 1}  in the config (null leaves it out),  or  dialect: openai_reasoning"
     return None
-
-
-def uncounted(counts: Mapping[int, int], *, cut: bool) -> MeasurementError:
-    """The server's count does not grow with the prompt: `counts` by the words that were sent.
-    `cut`: it does for short ones.
-    """
-    told = ", ".join(f"{counts[words]:,} for {words:,} words" for words in sorted(counts))
-    if cut:
-        return MeasurementError(
-            f"the server cuts prompts to its context: prompt_tokens are {told}",
-            "ask for shorter shapes, or start it with a longer context (Ollama: OLLAMA_CONTEXT_LENGTH)",
-        )
-    return MeasurementError(
-        f"prompt_tokens of the server are no count of the prompt: {told}",
-        "a gateway in between makes them up: name the server behind it  (endpoint:),  or have them passed on; "
-        "prompts: FILE  needs no count",
-    )
 
 
 _BY_STATUS = {
