@@ -4,6 +4,7 @@ config and what may, must and must not be said."""
 import json
 import math
 import re
+import signal
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -12,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from tests.cases.http_server import serving
-from tests.cases.situation import Situation
-from tests.commands import Said, frontier
+from tests.cases.situation import Served, Situation
+from tests.commands import Said, frontier, start, until_trial
 
 DEFAULTS = {
     "shapes": "[64/32]",
@@ -31,6 +32,11 @@ LOOKS = (("show", "{run}", "-v"), ("solve", "{run}", "--json"), ("show", "{run}"
 """What is looked at after the commands of a case, where a trial was finished."""
 BUSY = ("client_bound", "this machine was busy", "machine is busy", "client_capacity")
 """What a measurement says of a machine that had too much else to do."""
+COUNTED = {"shapes": "[80/32]"}
+"""Prompts of trials that can be told from all others at the server, by their length."""
+AHEAD = frozenset({1, 32, 48, 64, 512, 907 % 64})
+"""Words of prompts that are sent ahead of trials: by the preflight, by `probe`, to fit lengths."""
+KILLED = -signal.SIGKILL
 TOLERANCE = 0.10
 """Of a figure against the server's truth: a busy machine delays what the server writes, too."""
 YES, NO, UNPROVEN, FAILED = 0, 3, 4, 5
@@ -43,8 +49,9 @@ class Expected:
     `codes`: exit codes of the first command. `verdicts`: of each shape; empty: none need be given.
     `flags` stand at a point, `no_flags` at none. `true`: metrics whose interval has to hold the
     server's truth. `words` (regular expressions) are in what was said, `not_words` nowhere but in
-    JSON. `then`: exit codes of the further commands. `counted`: each request that the server saw is
-    in a file of the run, or `gap` is said.
+    JSON. `then`: exit codes of the further commands. `counted`: each request of a trial that the
+    server saw is in a file of the run, or in a gap that is said: the first group of `gap` is how
+    many.
     """
 
     codes: tuple[int, ...] = (YES,)
@@ -61,8 +68,9 @@ class Expected:
 
 @dataclass(frozen=True)
 class Case:
-    """A case by its name. `config`: lines that replace or add to the defaults. `gate`: it is in
-    the gate, too.
+    """A case by its name. `config`: lines that replace or add to the defaults, with URL for the
+    server's address. A command that begins with `kill` is killed in its second trial. `gate`: it is
+    in the gate, too.
     """
 
     name: str
@@ -79,8 +87,12 @@ class Case:
 
     def text(self, url: str) -> str:
         """The config."""
-        lines = {"endpoint": f"{url}/v1", **DEFAULTS, **(self.config or {})}
-        return "".join(f"{key}: {value}\n" for key, value in lines.items())
+        return "".join(f"{key}: {value}\n" for key, value in self.lines(f"{url}/v1").items()).replace("URL", url)
+
+    def lines(self, endpoint: str = "") -> dict[str, str]:
+        """The config's values as they are written, by key."""
+        counted = COUNTED if self.expected.counted else {}
+        return {"endpoint": endpoint, **DEFAULTS, **counted, **(self.config or {})}
 
 
 @dataclass(frozen=True)
@@ -89,6 +101,7 @@ class Seen:
     server.
     """
 
+    case: Case
     said: tuple[Said, ...]
     looks: tuple[Said, ...]
     solve: Mapping[str, Any]
@@ -114,6 +127,27 @@ class Seen:
     @property
     def points(self) -> list[dict[str, Any]]:
         return list(self.show.get("points", ()))
+
+    def point(self, concurrency: int) -> dict[str, Any]:
+        """The first point of a concurrency; nothing where there is none."""
+        return next((point for point in self.points if point["concurrency"] == concurrency), {})
+
+    @property
+    def of_trials(self) -> list[Served]:
+        """The requests of trials that the server saw: those with as many words as a shape asks
+        for, without what the server adds.
+        """
+        asked = {int(isl) for isl, _ in re.findall(r"(\d+)/(\d+)", self.case.lines()["shapes"])}
+        words = {isl - self.server.template for isl in asked}
+        assert not words & AHEAD, f"prompts of {sorted(words)} words are sent ahead of trials, too"
+        return [one for one in self.server.served if one.prompt in words]
+
+    @property
+    def records(self) -> list[dict[str, Any]]:
+        """The records in all files of the run."""
+        files = [file for file in self.run.rglob("*.jsonl*") if not file.name.startswith("journal")]
+        lines = (json.loads(line) for file in files for line in file.read_text().splitlines())
+        return [line for line in lines if "outcome" in line and "sent" in line]
 
 
 @dataclass(frozen=True)
@@ -164,13 +198,28 @@ def see(case: Case, place: Path) -> Seen:
         named = {"config": "sweep.yaml", "run": "run", "url": f"{url}/v1", "root": url}
         said = []
         for command in case.commands:
-            said.append(frontier(*(word.format(**named) for word in command), cwd=place, here=False, **environ))
+            words = [word.format(**named) for word in command]
+            if words[0] == "kill":
+                said.append(_killed(words[1:], place, run, environ))
+            else:
+                said.append(frontier(*words, cwd=place, here=False, **environ))
             server.step += 1
     looks: tuple[Said, ...] = ()
     if list(run.glob("trials/*.jsonl")):
         looks = tuple(frontier(*(w.format(**named) for w in one), cwd=place, **environ) for one in LOOKS)
     solve, show = (_json(one.out) for one in looks[1:]) if looks else ({}, {})
-    return Seen(tuple(said), looks, solve, show, run, server)
+    return Seen(case, tuple(said), looks, solve, show, run, server)
+
+
+def _killed(words: list[str], place: Path, run: Path, environ: Mapping[str, str]) -> Said:
+    """What a command said that is killed in its second trial."""
+    process = start(*words, cwd=place, **environ)
+    try:
+        until_trial(process, run, finished=1)
+    finally:
+        process.kill()
+        out, err = process.communicate()
+    return Said(process.returncode, out, err)
 
 
 def _json(text: str) -> dict[str, Any]:
@@ -203,7 +252,7 @@ def differences(expected: Expected, seen: Seen) -> tuple[list[str], list[str]]:
     missing += [f"not said: {word}" for word in expected.words if not re.search(word, words)]
     wrong += [f"said: {match[0]!r}" for word in expected.not_words if (match := re.search(word, seen.prose))]
     wrong += [text for metric in expected.true for text in _untrue(metric, seen)]
-    if expected.counted and not (expected.gap and re.search(expected.gap, words)):
+    if expected.counted:
         wrong += _uncounted(seen)
     return wrong, missing
 
@@ -233,11 +282,15 @@ def true_value(metric: str, server: Situation, point: Mapping[str, Any]) -> floa
 
 
 def _uncounted(seen: Seen) -> list[str]:
-    """Requests of trials that the server saw and no file of the run has."""
-    kept = [json.loads(line) for file in seen.run.rglob("trials/*.jsonl*") for line in file.read_text().splitlines()]
-    asked = {int(str(point["shape"]).split("/")[1]) for point in seen.points}
-    served = [one for one in seen.server.served if one.asked in asked]
-    records = [one for one in kept if "outcome" in one]
-    if len(records) < len(served):
-        return [f"the server saw {len(served)} requests, the run has {len(records)}"]
+    """The requests of trials that the server saw, against the records in the run's files and the
+    gaps that are said. A record may be of a request that the server never saw: it was cancelled, or
+    could not be sent.
+    """
+    gap = seen.case.expected.gap
+    named = sum(int(count.replace(",", "")) for count in re.findall(gap, seen.words)) if gap else 0
+    records, saw = seen.records, len(seen.of_trials)
+    unseen = sum(one["outcome"] in ("cancelled", "connect", "client", "tls") for one in records)
+    if len(records) + named < saw or len(records) - unseen > saw:
+        gaps = f" and names {named} more" if gap else ""
+        return [f"the server saw {saw} requests of trials, the run has {len(records)}{gaps}"]
     return []

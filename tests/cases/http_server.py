@@ -30,13 +30,13 @@ class Request:
 class Out:
     """Writes one answer: whole, or as a stream of chunks."""
 
-    def __init__(self, writer: asyncio.StreamWriter) -> None:
-        self._writer = writer
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
 
     @property
     def gone(self) -> bool:
         """The client closed the connection."""
-        return self._writer.is_closing()
+        return self._writer.is_closing() or self._reader.at_eof()
 
     async def whole(
         self, status: int, body: Any, kind: str = "application/json", headers: Mapping[str, str] | None = None
@@ -88,7 +88,7 @@ def serving(answers: Answers) -> Iterator[str]:
         try:
             with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.LimitOverrunError):
                 while request := await _request(reader, number):
-                    await answers.answer(request, Out(writer))
+                    await answers.answer(request, Out(reader, writer))
         finally:
             writer.close()
 

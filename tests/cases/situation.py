@@ -80,6 +80,8 @@ class Situation:
     """The public reports that it was built from."""
     kind: ClassVar[str] = "text/event-stream; charset=utf-8"
     trailers: ClassVar[Mapping[str, str]] = {}
+    counts_unasked: ClassVar[bool] = False
+    """The usage is sent whether it was asked for or not."""
 
     ttft: float = 0.030
     tpot: float = 0.010
@@ -88,6 +90,8 @@ class Situation:
     chat_only: bool = False
     hidden: int = 0
     """Tokens that are made ahead of the first one and never sent."""
+    template: int = 0
+    """Tokens that the server puts around each prompt, and counts."""
     held: int = 1
     """So many chunks leave in one write at the beginning."""
     step: int = field(default=0, init=False)
@@ -121,7 +125,7 @@ class Situation:
 
     def usage(self, call: Call) -> dict[str, Any]:
         """The token counts at the end."""
-        prompt, out = call.true.prompt, call.true.tokens
+        prompt, out = call.true.prompt + self.template, call.true.tokens
         return {"prompt_tokens": prompt, "completion_tokens": out, "total_tokens": prompt + out}
 
     def said(self, call: Call, chunk: int, tokens: int) -> dict[str, Any]:
@@ -135,6 +139,10 @@ class Situation:
     async def hold(self, call: Call, chunk: int) -> float:
         """Seconds that everything stands still before a chunk."""
         return 0.0
+
+    def broken(self, call: Call, chunk: int) -> dict[str, Any] | None:
+        """The error with which the answer ends in the place of a chunk; None: it goes on."""
+        return None
 
     async def finish(self, call: Call, out: Out) -> None:
         """Events behind the last text, but for the usage."""
@@ -236,6 +244,10 @@ class Situation:
             true.tokens += size
             start += await self.hold(call, number)
             await asyncio.sleep(max(0.0, start + (true.tokens - 1) * self.tpot - time.perf_counter()))
+            if (error := self.broken(call, number)) is not None:
+                await out.chunk(event({"error": error}))
+                await out.end()
+                return
             if number == 0 and size == 1:
                 true.first = time.perf_counter() - call.begun
             last = number == len(sizes) - 1
@@ -255,7 +267,7 @@ class Situation:
 
     async def close(self, call: Call, out: Out) -> None:
         """The usage and the end of the stream."""
-        if (call.tree.get("stream_options") or {}).get("include_usage"):
+        if self.counts_unasked or (call.tree.get("stream_options") or {}).get("include_usage"):
             await out.chunk(event({"id": "x", "model": self.model(call, -2), "choices": [], "usage": self.usage(call)}))
         await out.chunk(event("[DONE]"))
         await out.end(self.trailers)

@@ -6,27 +6,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tests.cases import situations as s
+from tests.cases.allowed import EXCLUDED, MEETS, NATURAL, NEVER_MEETS, limits, tpot
+from tests.cases.blocked import BLOCKED
+from tests.cases.changes import CHANGES
 from tests.cases.comparer import FAILED, NO, UNPROVEN, YES, Case, Expected, Seen
 from tests.cases.deployments import DEPLOYMENTS
+from tests.cases.failures import FAILURES
 from tests.cases.situation import Situation
 from tests.cases.workloads import WORKLOADS
 from tests.faults.encodings import leaked
-
-NATURAL = {"ignore_eos": "false"}
-MEETS = {"codes": (YES, UNPROVEN), "verdicts": ("meets", "unproven", "marginal")}
-NEVER_MEETS = {"codes": (NO, UNPROVEN), "verdicts": ("violates", "infeasible", "unproven", "marginal")}
-EXCLUDED = {"codes": (FAILED,), "verdicts": ("invalid",)}
-
-
-def limits(**of: str) -> dict[str, str]:
-    """The SLA as a line of a config."""
-    return {"sla": "{" + ", ".join(f"p50_{name}: {value}" for name, value in of.items()) + "}"}
-
-
-def tpot(value: str, **more: str) -> dict[str, str]:
-    """A limit on TPOT, wide ones on TTFT, and answers of natural length."""
-    return NATURAL | limits(ttft="3s", tpot=value) | more
-
 
 # ---- what held, and controls
 
@@ -48,7 +36,12 @@ HELD = (
     ),
     Case("router", s.Router, Expected((FAILED, 2), (), words=("m, big, small",))),
     Case("router_named", s.Router, Expected(true=("p50_tpot",)), {"model": "m"}),
-    Case("temperature_refused", s.OneTemperature, Expected((FAILED,), (), words=("only 1 is allowed",)), NATURAL),
+    Case(
+        "temperature_refused",
+        s.OneTemperature,
+        Expected((FAILED,), (), words=("only 1 is allowed", r"extra_body: \{temperature: 1\}")),
+        NATURAL,
+    ),
     Case(
         "temperature_given",
         s.OneTemperature,
@@ -223,7 +216,7 @@ SERIES = (
     Case(
         "two_processes",
         s.TwoProcesses,
-        Expected(**EXCLUDED, flags=("server_changed",), words=("metrics: none",)),
+        Expected(**EXCLUDED, words=("metrics: none",)),
     ),
     Case("two_processes_unread", s.TwoProcesses, Expected(**MEETS, true=("p50_tpot",)), {"metrics": "none"}),
     Case(
@@ -338,4 +331,7 @@ SECRETS = (
     ),
 )
 
-CASES = {case.name: case for case in (*HELD, *CHUNKS, *COUNTS, *SERIES, *NAMES, *SECRETS, *WORKLOADS, *DEPLOYMENTS)}
+CASES = {
+    case.name: case
+    for case in (*HELD, *CHUNKS, *COUNTS, *SERIES, *NAMES, *CHANGES, *SECRETS, *FAILURES, *BLOCKED, *WORKLOADS)
+}
