@@ -177,7 +177,7 @@ class Blips(Situation):
 
 @dataclass
 class AtRandom(Situation):
-    """A share of requests is refused with a status, or (0) its connection is reset in the middle."""
+    """A share of requests is refused with a status, or (0) its connection is reset midway."""
 
     reports = ("sgl-project/genai-bench #155", "aws-samples/sample-apj-sup-sa #181")
     dialect: str = "openai"

@@ -240,7 +240,12 @@ def arrivals(*rates: tuple[float, float, float]) -> Callable[[], Mapping[str, by
 def rush(name: str, begin: float, when: str, rate: str = r"1\.[23]\d*") -> Case:
     """A case of an hour with eight times the requests of those around it."""
     rates = ((begin - 1.5, begin, 0.15), (begin, begin + 1, 1.25), (begin + 1, begin + 2.5, 0.15))
-    words = (rf"the hour from [^\n]*{when}", rf"{rate} requests/s", r"in flight +4\.[2-6]", r"arrivals: poisson")
+    words = (
+        rf"the hour from [^\n]*{when}",
+        rf"{rate} requests/s",
+        r"in flight +4\.[2-6]",
+        r"arrivals: (poisson|\{gamma: \{cv: (0\.(8[5-9]|9\d*)|1|1\.[0-2]\d*)\}\})",
+    )
     expected = Expected((YES,), (), words=words)
     return Case(name, Silent, expected, commands=(("workload", "log.jsonl"),), files=arrivals(*rates))
 
