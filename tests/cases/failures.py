@@ -51,8 +51,8 @@ class SharedContext(Situation):
 
 @dataclass
 class FailsAbove(Situation):
-    """Once more than `most` requests are inside, all of a trial fail until none has come for
-    `quiet` seconds: with a status, or with an error in a 200 stream (`status` 200).
+    """Once more than `most` requests are inside, all fail to the end of the trial: with a status or
+    with an error in a 200 stream (`status` 200).
     """
 
     reports = (
@@ -66,17 +66,19 @@ class FailsAbove(Situation):
     status: int = 500
     words: str = "the engine core has died"
     headers: Mapping[str, str] = field(default_factory=dict)
-    quiet: float = 3.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.until, self.failed = 0.0, set[int]()
+        self.dead, self.failed = False, set[int]()
+
+    def pages(self) -> dict[str, Any]:
+        self.dead = False  # between trials the list of models is asked for
+        return super().pages()
 
     def refusal(self, call: Call) -> Refused | None:
-        now = time.monotonic()
-        if call.true.prompt != LENGTH or not (self.inside > self.most or now < self.until):
+        self.dead = self.dead or self.inside > self.most
+        if call.true.prompt != LENGTH or not self.dead:
             return None
-        self.until = now + self.quiet
         self.failed.add(call.number)
         return None if self.status == 200 else Refused(self.status, {"error": self.error()}, self.headers)
 
@@ -336,11 +338,14 @@ ALL_FAIL = (
     all_fail("shared_context_three", SharedContext, EXCEEDED, {"concurrency": "[4, 8, 10]"}),
     all_fail("fails_500_above", FailsAbove, "the engine core has died", NATURAL),
     all_fail("fails_in_the_stream_above", lambda: FailsAbove(status=200), "the engine core has died", NATURAL),
-    all_fail(
-        "fails_429_for_20_s",
-        lambda: FailsAbove(status=429, words="rate limit", headers={"Retry-After": "20"}, quiet=12.0),
-        "rate limit",
-        NATURAL,
+    *(
+        all_fail(
+            f"fails_429_for_20_s_in_{seconds}_s",
+            lambda: FailsAbove(status=429, words="rate limit", headers={"Retry-After": "20"}),
+            "rate limit",
+            {**NATURAL, "max_time": f"{seconds}s"},
+        )
+        for seconds in (8, 16)
     ),
     Case(
         "token_quota",
