@@ -165,6 +165,8 @@ class Reasoning(Chunks):
     think: int = 0
     completion: str = "all"
     total: str | None = "all"
+    told: bool = True
+    """The usage says how many tokens were reasoning."""
 
     def said(self, call: Call, chunk: int, tokens: int) -> dict[str, Any]:
         said = super().said(call, chunk, tokens)
@@ -177,7 +179,7 @@ class Reasoning(Chunks):
         usage = {"prompt_tokens": prompt, "completion_tokens": completion}
         if self.total is not None:
             usage["total_tokens"] = prompt + (out + self.hidden if self.total == "all" else completion)
-        return usage | {"completion_tokens_details": {"reasoning_tokens": think + self.hidden}}
+        return usage | ({"completion_tokens_details": {"reasoning_tokens": think + self.hidden}} if self.told else {})
 
 
 @dataclass

@@ -56,7 +56,7 @@ HELD = (
     ),
     Case(
         "reasoning_uncounted",
-        lambda: s.Reasoning(think=4, completion="visible", total="completion"),
+        lambda: s.Reasoning(think=4, completion="visible", total="completion", told=False),
         Expected(**EXCLUDED, flags=("token_mismatch",)),
         NATURAL,
     ),
@@ -159,6 +159,12 @@ def reasoning(tpot: float = 0.01, **how: object) -> Callable[[], Situation]:
 COUNTS = (
     Case("reasoning_beside", reasoning(hidden=20, completion="visible"), RIGHT, tpot("15ms"), gate=True),
     Case("reasoning_inside", reasoning(hidden=20), RIGHT, tpot("15ms")),
+    Case(
+        "reasoning_beside_by_the_chunks",
+        reasoning(think=4, completion="visible", total="completion"),
+        RIGHT,
+        tpot("15ms"),
+    ),
     Case("reasoning_partly_beside", reasoning(think=4, completion="visible"), RIGHT, tpot("15ms")),
     Case(
         "reasoning_unsaid",

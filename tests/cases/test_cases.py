@@ -5,7 +5,7 @@ import pytest
 
 from tests.cases.comparer import Case, compare
 from tests.cases.situation import Situation
-from tests.cases.table import CASES
+from tests.cases.table import CASES, LISTED
 
 GATE = [case for case in CASES.values() if case.gate]
 NIGHT = [case for case in CASES.values() if not case.gate]
@@ -29,6 +29,10 @@ def test_a_case_of_the_gate(case: Case) -> None:
 @pytest.mark.parametrize("case", NIGHT, ids=lambda case: case.name)
 def test_a_case_of_the_night(case: Case) -> None:
     hold(case)
+
+
+def test_no_two_cases_share_a_name() -> None:
+    assert len(CASES) == len(LISTED)
 
 
 def test_every_case_names_the_reports_it_was_built_from() -> None:
