@@ -337,7 +337,5 @@ SECRETS = (
     ),
 )
 
-CASES = {
-    case.name: case
-    for case in (*HELD, *CHUNKS, *COUNTS, *SERIES, *NAMES, *CHANGES, *SECRETS, *FAILURES, *BLOCKED, *WORKLOADS)
-}
+LISTED = (*HELD, *CHUNKS, *COUNTS, *SERIES, *NAMES, *CHANGES, *SECRETS, *FAILURES, *BLOCKED, *WORKLOADS)
+CASES = {case.name: case for case in LISTED}
