@@ -1,5 +1,5 @@
-"""Cases of sound servers that could not be measured: cached tokens that are no contamination,
-fields that a server refuses, wrong content types, several processes, ranks."""
+"""More cases of sound servers that could not be measured (`deployments.py`): what else calls tokens
+cached, other refusals of a field, other content types, contexts and ranks."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -8,7 +8,8 @@ from typing import Any
 
 from tests.cases import situations as s
 from tests.cases.allowed import EXCLUDED, MEETS, NATURAL, tpot
-from tests.cases.comparer import FAILED, UNPROVEN, YES, Case, Expected
+from tests.cases.comparer import FAILED, UNPROVEN, YES, Case, Expected, Seen
+from tests.cases.deployments import Called, SmallContext, SomeRanks, Strict, Unstarted
 from tests.cases.failures import LENGTH
 from tests.cases.http_server import Out
 from tests.cases.situation import Call, Refused, Situation
@@ -55,7 +56,7 @@ TEMPLATE = Expected(
     not_words=("restart the server",),
     counted=True,
 )
-WARM = Expected(**EXCLUDED, flags=("cache_contaminated",))
+WARM = Expected(**EXCLUDED, flags=("cache_contaminated",), counted=True)
 PROBE = (("probe", "{url}"), ("sweep", "{config}", "-o", "{run}"))
 
 
@@ -67,7 +68,7 @@ def cached(
     **how: Any,
 ) -> Case:
     """A case of cached tokens that the usage says."""
-    return Case(name, lambda: Cached(of=of, **how), expected, config, gate=name == "cached_is_the_prompt")
+    return Case(name, lambda: Cached(of=of, **how), expected, config)
 
 
 def template(name: str, tokens: int, found: int, **config: str) -> Case:
@@ -77,9 +78,7 @@ def template(name: str, tokens: int, found: int, **config: str) -> Case:
 
 
 CACHED = (
-    cached("cached_is_the_prompt", lambda prompt, before: prompt - 1),
     cached("cached_is_the_whole_prompt", lambda prompt, before: prompt),
-    cached("cached_in_blocks", lambda prompt, before: prompt // 16 * 16),
     cached("cached_is_half_of_each", lambda prompt, before: prompt // 2),
     Case(
         "cached_is_the_prompt_probe",
@@ -87,7 +86,6 @@ CACHED = (
         Expected((YES,), (), words=(r"511 of 512[^\n]*511 of 512|511[^\n]*sent once",), then=((YES, UNPROVEN),)),
         commands=PROBE,
     ),
-    template("template_cached", 25, 25),
     template("template_cached_in_blocks", 25, 16),
     template("template_cached_at_two_lengths", 25, 25, shapes="[80/32, 200/32]"),
     # Controls: caches that are warm.
@@ -96,17 +94,8 @@ CACHED = (
     cached(
         "warmer_from_trial_to_trial",
         lambda prompt, before: int(prompt * min(0.9, 0.3 * (before // 45))),
-        Expected((YES, UNPROVEN, FAILED), (), flags=("cache_contaminated",)),
+        Expected((YES, UNPROVEN, FAILED), (), flags=("cache_contaminated",), counted=True),
         {"concurrency": "[2, 3, 4]"},
-    ),
-    cached(
-        "template_and_a_warm_cache",
-        lambda prompt, before: 25 + (prompt - 25) // 2 * (before > 4),
-        WARM,
-        NATURAL,
-        template=25,
-        dialect="openai",
-        chat_only=True,
     ),
 )
 
@@ -147,19 +136,12 @@ class Recomputed(Situation):
 FULL = {"concurrency": "[4, 8]", "requests": "60"}
 COUNTED_HITS = (
     Case(
-        "recomputed",
-        Recomputed,
-        Expected(**MEETS, flags=("recomputed",), no_flags=("cache_contaminated",), true=("p50_tpot",), counted=True),
-        FULL,
-    ),
-    Case(
-        "recomputed_older_names",
+        "recomputed_when_full",
         lambda: Recomputed(hits_name="vllm:gpu_prefix_cache"),
-        Expected(**MEETS, flags=("recomputed",), no_flags=("cache_contaminated",)),
+        Expected(**MEETS, flags=("recomputed",), no_flags=("cache_contaminated",), counted=True),
         FULL,
     ),
-    # Controls: no preemption, or far too few.
-    Case("warm_by_counters", lambda: Recomputed(full=1, preempting=0), WARM),
+    # A control: far too few preemptions.
     Case("warm_beside_few_preemptions", lambda: Recomputed(full=1, share=0.9, preempting=30), WARM),
 )
 
@@ -167,38 +149,11 @@ COUNTED_HITS = (
 
 
 @dataclass
-class Strict(Situation):
-    """A server that counts unasked, and refuses a field: in the words of pydantic, as Mistral's
-    gateway wraps them, or of OpenAI.
-    """
-
-    reports = ("openai/openai-agents-python #442", "vybestack/llxprt-code #114")
-    dialect: str = "openai"
-    chat_only: bool = True
-    counts_unasked = True
-    name: str = "stream_options"
-    words: str = "mistral"
-
-    def refusal(self, call: Call) -> Refused | None:
-        if self.name not in call.tree:
-            return None
-        inside = ["include_usage"] if self.name == "stream_options" else []
-        where, extra = ["body", self.name, *inside], "Extra inputs are not permitted"
-        detail = [{"type": "extra_forbidden", "loc": where, "msg": extra, "input": True}]
-        unknown = {"message": f"Unrecognized request argument supplied: {self.name}", "param": self.name}
-        body = {
-            "mistral": {"object": "error", "message": {"detail": detail}, "type": "invalid_request_error"},
-            "pydantic": {"detail": detail},
-            "openai": {"error": unknown | {"type": "invalid_request_error", "code": "unknown_parameter"}},
-        }
-        return Refused(400 if self.words == "openai" else 422, body[self.words])
-
-
-@dataclass
 class StrictUncounted(Strict):
     """It refuses to be asked for the usage, and sends none."""
 
-    counts_unasked = False
+    async def close(self, call: Call, out: Out) -> None:
+        await Situation.close(self, call, out)
 
 
 @dataclass
@@ -214,11 +169,16 @@ class ModelsTemperature(s.OneTemperature):
 
 
 LEFT_OUT = Expected(**MEETS, true=("p50_tpot",), counted=True)
+UNKNOWN = "Unrecognized request argument supplied: stream_options"
 FIELDS = (
-    *(
-        Case(f"refuses_stream_options_{words}", lambda words=words: Strict(words=words), LEFT_OUT, NATURAL)  # type: ignore[misc]
-        for words in ("mistral", "pydantic", "openai")
+    Case("refuses_stream_options_pydantic", lambda: Strict(chat_only=True), LEFT_OUT, NATURAL),
+    Case(
+        "refuses_stream_options_openai",
+        lambda: Strict(chat_only=True, says="param", status=400, words=UNKNOWN),
+        LEFT_OUT,
+        NATURAL,
     ),
+    Case("refuses_stream_options_text", lambda: Strict(chat_only=True, says="text", status=400), LEFT_OUT, NATURAL),
     Case(
         "refuses_stream_options_given_as_null",
         Strict,
@@ -237,7 +197,9 @@ FIELDS = (
         Expected((FAILED,), (), words=("stream_options", "token counts")),
         NATURAL,
     ),
-    Case("refuses_ignore_eos", lambda: Strict(name="ignore_eos", dialect="vllm", words="openai"), LEFT_OUT),
+    Case(
+        "refuses_ignore_eos", lambda: Strict(fields=("ignore_eos",), dialect="vllm", says="param", status=400), LEFT_OUT
+    ),
     Case(
         "temperature_of_the_model",
         ModelsTemperature,
@@ -247,18 +209,6 @@ FIELDS = (
 )
 
 # ---- what the stream is called
-
-
-@dataclass
-class Called(Situation):
-    """An event stream under another content type."""
-
-    reports = ("vllm-project/vllm-ascend #5033",)
-    called: str = "application/json"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.kind = self.called  # type: ignore[misc]
 
 
 @dataclass
@@ -278,14 +228,12 @@ class WholeAnswer(Situation):
 
 
 CONTENT_TYPES = {
-    "json": "application/json",
-    "text": "text/plain; charset=utf-8",
     "bytes": "application/octet-stream",
     "nothing": "",
 }
 TYPES = (
     *(
-        Case(f"stream_called_{name}", lambda called=called: Called(called=called), LEFT_OUT)  # type: ignore[misc]
+        Case(f"stream_called_{name}", lambda called=called: Called(name=called), LEFT_OUT)  # type: ignore[misc]
         for name, called in CONTENT_TYPES.items()
     ),
     Case("stream_called_json_probe", Called, Expected((YES,), ()), commands=(("probe", "{url}"),)),
@@ -295,30 +243,10 @@ TYPES = (
 # ---- several processes behind one address
 
 
-@dataclass
-class TwoCounters(Situation):
-    """Two processes that answer by turns for one address, and do not say when they began."""
-
-    reports = ("BerriAI/litellm #10595", "huggingface/inference-benchmarker #14")
-
-    async def metrics(self, out: Out) -> None:
-        own, self.generated, self.prompted = (self.generated, self.prompted), self.generated, self.prompted
-        if self.scrapes % 2:
-            self.generated, self.prompted = own[0] + 90_000, own[1] + 190_000
-        self.scrapes += 1
-        await out.whole(200, "\n".join([*self.gauges(), *self.counters()]) + "\n", "text/plain; version=0.0.4")
-        self.generated, self.prompted = own
-
-
 BOTH_SEEN = Expected((FAILED, YES), (), words=("several (processes|replicas)", "metrics:", "none"))
 PROCESSES = (
     Case("two_processes_probe", s.TwoProcesses, BOTH_SEEN, commands=(("probe", "{url}"),)),
-    Case("two_processes_without_a_start_probe", TwoCounters, BOTH_SEEN, commands=(("probe", "{url}"),)),
-    Case(
-        "two_processes_without_a_start",
-        TwoCounters,
-        Expected((FAILED,), (), words=("metrics: none",)),
-    ),
+    Case("two_processes_without_a_start_probe", Unstarted, BOTH_SEEN, commands=(("probe", "{url}"),)),
     Case(
         "two_processes_are_seen_before_the_sweep",
         s.TwoProcesses,
@@ -329,22 +257,6 @@ PROCESSES = (
 )
 
 # ---- ranks
-
-
-@dataclass
-class SomeRanks(s.Ranks):
-    """So many ranks of data parallelism."""
-
-    ranks: int = 4
-
-    def gauges(self) -> list[str]:
-        waiting = self.inside - self.running
-        shared = {"num_requests_running": self.running, "num_requests_waiting": waiting}
-        return [
-            f'vllm:{name}{{engine="{rank}",model_name="m"}} {value // self.ranks + (rank < value % self.ranks)}'
-            for name, value in shared.items()
-            for rank in range(self.ranks)
-        ]
 
 
 def of_ranks(concurrency: int, ranks: int = 4) -> Case:
@@ -360,7 +272,52 @@ def of_ranks(concurrency: int, ranks: int = 4) -> Case:
     )
 
 
-RANKS = (of_ranks(45), of_ranks(9), of_ranks(3), of_ranks(9, 1), of_ranks(7, 2))
+RANKS = (of_ranks(45), of_ranks(9, 1), of_ranks(7, 2))
 
 
-BLOCKED = (*CACHED, *COUNTED_HITS, *FIELDS, *TYPES, *PROCESSES, *RANKS)
+# ---- a context that is too small
+
+
+def _nothing_sent(seen: Seen) -> list[str]:
+    return [f"{len(seen.of_trials)} requests of trials were sent"] if seen.of_trials else []
+
+
+def _fits(seen: Seen) -> list[str]:
+    lines = [line for line in seen.said[0].out.splitlines() if line.startswith("shapes:")]
+    lengths = [sum(map(int, part.split("/"))) for line in lines for part in line.split("[")[1].split("]")[0].split(",")]
+    return [] if lengths and max(lengths) <= 512 else [f"init writes {lines}"]
+
+
+def too_long(
+    name: str, shape: str, command: tuple[str, ...] = ("sweep", "{config}", "-o", "{run}"), **how: Any
+) -> Case:
+    """A case of a shape that the context of 512 tokens has no room for."""
+    expected = Expected((2, FAILED), (), words=("512", shape), not_words=("server was lost",))
+    return Case(
+        name,
+        lambda: SmallContext(**how),
+        expected,
+        {"shapes": f"[{shape}]"},
+        commands=(command,),
+        check=_nothing_sent,
+    )
+
+
+DRY = ("sweep", "{config}", "--dry-run")
+CONTEXTS = (
+    too_long("context_too_small_dry_run", "1024/40", DRY),
+    too_long("context_too_small_with_the_answer", "500/40", DRY),
+    too_long("context_too_small_vllm", "500/40", DRY, dialect="vllm", tells="max_model_len"),
+    Case("context_is_enough", SmallContext, Expected(true=("p50_tpot",)), {"shapes": "[400/32]"}),
+    Case("context_init", SmallContext, Expected((YES,), ()), commands=(("init", "{url}"),), check=_fits),
+    Case(
+        "context_init_vllm",
+        lambda: SmallContext(dialect="vllm", tells="max_model_len"),
+        Expected((YES,), ()),
+        commands=(("init", "{url}"),),
+        check=_fits,
+    ),
+)
+
+
+BLOCKED = (*CACHED, *COUNTED_HITS, *FIELDS, *TYPES, *PROCESSES, *RANKS, *CONTEXTS)

@@ -33,9 +33,10 @@ LOOKS = (("show", "{run}", "-v"), ("solve", "{run}", "--json"), ("show", "{run}"
 BUSY = ("client_bound", "this machine was busy", "machine is busy", "client_capacity")
 """What a measurement says of a machine that had too much else to do."""
 COUNTED = {"shapes": "[80/32]"}
-"""Prompts of trials that can be told from all others at the server, by their length."""
-AHEAD = frozenset({1, 32, 48, 64, 512, 907 % 64})
-"""Words of prompts that are sent ahead of trials: by the preflight, by `probe`, to fit lengths."""
+"""Prompts of trials that can be told from all others at the server, by their length: what is sent
+ahead of trials has others, or asks for one token."""
+AHEAD = frozenset({1, 16, 48})
+"""Words of prompts that are sent ahead of trials and ask for more than one token."""
 KILLED = -signal.SIGKILL
 TOLERANCE = 0.10
 """Of a figure against the server's truth: a busy machine delays what the server writes, too."""
@@ -134,20 +135,20 @@ class Seen:
 
     @property
     def of_trials(self) -> list[Served]:
-        """The requests of trials that the server saw: those with as many words as a shape asks
-        for, without what the server adds.
+        """The requests of trials that the server saw, but for those of one token: those with as
+        many words as a shape asks for, without what the server adds.
         """
         asked = {int(isl) for isl, _ in re.findall(r"(\d+)/(\d+)", self.case.lines()["shapes"])}
         words = {isl - self.server.template for isl in asked}
         assert not words & AHEAD, f"prompts of {sorted(words)} words are sent ahead of trials, too"
-        return [one for one in self.server.served if one.prompt in words]
+        return [one for one in self.server.served if one.prompt in words and one.asked > 1]
 
     @property
     def records(self) -> list[dict[str, Any]]:
-        """The records in all files of the run."""
+        """The records in all files of the run, but for those of one token."""
         files = [file for file in self.run.rglob("*.jsonl*") if not file.name.startswith("journal")]
         lines = (json.loads(line) for file in files for line in file.read_text().splitlines())
-        return [line for line in lines if "outcome" in line and "sent" in line]
+        return [line for line in lines if "outcome" in line and "sent" in line and line.get("asked_osl") != 1]
 
 
 @dataclass(frozen=True)

@@ -272,35 +272,6 @@ class Slow(Situation):
         return self.seconds if waits else 0.0
 
 
-# ---- a context that is too small
-
-
-@dataclass
-class SmallContext(Situation):
-    """A server whose context of 512 tokens is named, and refuses what is longer."""
-
-    reports = ("arbs-io/github-copilot-llm-gateway #55", "SillyTavern/SillyTavern #4914")
-    dialect: str = "llamacpp"
-    context: int = 512
-
-    def pages(self) -> dict[str, Any]:
-        pages = super().pages()
-        if self.dialect == "llamacpp":
-            pages["/props"] = {"total_slots": 4, "default_generation_settings": {"n_ctx": self.context}}
-        else:
-            pages["/v1/models"]["data"][0]["max_model_len"] = self.context
-        return pages
-
-    def refusal(self, call: Call) -> Refused | None:
-        if call.true.prompt + call.true.asked <= self.context:
-            return None
-        message = (
-            f"request ({call.true.prompt} tokens) exceeds the available context size ({self.context} tokens), try "
-            "increasing it"
-        )
-        return Refused(400, {"error": {"code": 400, "message": message, "type": "exceed_context_size_error"}})
-
-
 # ---- what is expected
 
 
@@ -458,46 +429,4 @@ ENDLESS = (
 )
 
 
-def _nothing_sent(seen: Seen) -> list[str]:
-    return [f"{len(seen.of_trials)} requests of trials were sent"] if seen.of_trials else []
-
-
-def _fits(seen: Seen) -> list[str]:
-    lines = [line for line in seen.said[0].out.splitlines() if line.startswith("shapes:")]
-    lengths = [sum(map(int, part.split("/"))) for line in lines for part in line.split("[")[1].split("]")[0].split(",")]
-    return [] if lengths and max(lengths) <= 512 else [f"init writes {lines}"]
-
-
-def too_long(
-    name: str, shape: str, command: tuple[str, ...] = ("sweep", "{config}", "-o", "{run}"), **how: Any
-) -> Case:
-    """A case of a shape that the context of 512 tokens has no room for."""
-    expected = Expected((2, FAILED), (), words=("512", shape), not_words=("server was lost",))
-    return Case(
-        name,
-        lambda: SmallContext(**how),
-        expected,
-        {"shapes": f"[{shape}]"},
-        commands=(command,),
-        check=_nothing_sent,
-    )
-
-
-DRY = ("sweep", "{config}", "--dry-run")
-CONTEXT = (
-    too_long("context_too_small", "1024/40"),
-    too_long("context_too_small_dry_run", "1024/40", DRY),
-    too_long("context_too_small_with_the_answer", "500/40", DRY),
-    too_long("context_too_small_vllm", "500/40", DRY, dialect="vllm"),
-    Case("context_is_enough", SmallContext, Expected(true=("p50_tpot",)), {"shapes": "[400/32]"}),
-    Case("context_init", SmallContext, Expected((YES,), ()), commands=(("init", "{url}"),), check=_fits),
-    Case(
-        "context_init_vllm",
-        lambda: SmallContext(dialect="vllm"),
-        Expected((YES,), ()),
-        commands=(("init", "{url}"),),
-        check=_fits,
-    ),
-)
-
-FAILURES = (*ALL_FAIL, *SOME_FAIL, *AT_MOST, *ENDLESS, *CONTEXT)
+FAILURES = (*ALL_FAIL, *SOME_FAIL, *AT_MOST, *ENDLESS)
