@@ -20,13 +20,11 @@ class CachedAnew(Situation):
 
     reports = ("vllm-project/vllm #43370", "vllm-project/vllm #47136", "vllm-project/router #193")
     how: str = "all"
-    template: int = 21
     warm: int | None = None
     details: str = "prompt_tokens_details"
 
     def usage(self, call: Call) -> dict[str, Any]:
-        words = call.true.prompt
-        prompt = words + (self.template if self.how == "template" else 0)
+        words, prompt = call.true.prompt, call.true.prompt + self.template
         cached = {"all": prompt - 1, "blocks": (prompt - 1) // 16 * 16, "template": self.template, "none": 0}[self.how]
         if self.warm is not None and call.number >= self.warm:
             cached = min(prompt, cached + words // 3)
@@ -187,13 +185,16 @@ DEPLOYMENTS = (
     Case("cached_in_blocks", lambda: CachedAnew(how="blocks"), Expected(**MEETS, no_flags=NO_FLAG)),
     Case(
         "cached_template",
-        lambda: CachedAnew(how="template", dialect="openai", chat_only=True),
+        lambda: CachedAnew(how="template", template=21, dialect="openai", chat_only=True),
         Expected(**MEETS, no_flags=NO_FLAG, not_words=("is not used",)),
         NATURAL,
     ),
     Case("warm_later", lambda: CachedAnew(how="none", warm=2), CONTAMINATED),
     Case(
-        "warm_beside_a_template", lambda: CachedAnew(how="template", warm=40, dialect="openai"), CONTAMINATED, NATURAL
+        "warm_beside_a_template",
+        lambda: CachedAnew(how="template", template=21, warm=40, dialect="openai"),
+        CONTAMINATED,
+        NATURAL,
     ),
     Case(
         "recomputed",
