@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.cases.allowed import MEETS, NATURAL
-from tests.cases.comparer import FAILED, NO, YES, Case, Expected
+from tests.cases.comparer import FAILED, NO, UNPROVEN, YES, Case, Expected
 from tests.cases.http_server import Out
 from tests.cases.situation import Call, Refused, Situation
 from tests.cases.situations import Ranks
