@@ -218,7 +218,7 @@ class Gateway(s.AtMost):
         if refused is None:
             return None
         date = formatdate(time.time() + 2, usegmt=True)
-        headers = {"ms": {"retry-after-ms": "800"}, "date": {"Retry-After": date}, "part": {"Retry-After": "0.8"}}
+        headers = {"ms": {"retry-after-ms": "800"}, "date": {"Retry-After": date}}
         return Refused(self.status, refused.body, headers.get(self.after, {}))
 
 
@@ -377,10 +377,8 @@ def refused(name: str, words: str, **how: Any) -> Case:
 
 
 AT_MOST = (
-    refused("five_at_once", "429"),
     refused("five_at_once_ms", "429", after="ms"),
     refused("five_at_once_date", "429", after="date"),
-    refused("five_at_once_part_of_a_second", "429", after="part"),
     refused("five_at_once_503", "503", status=503),
 )
 
