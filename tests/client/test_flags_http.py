@@ -179,7 +179,7 @@ PROVOKED = [
     ("one_counted", "token_mismatch", True, "1 tokens in 10 chunks", "1.00%", "usage"),
     ("waves", "lockstep", False, "dispersion of sends", "2", "vary the output length"),
     ("throttled", "non_stationary", False, "from half to half", "±5.00%, 25.0%", "warm up longer"),
-    ("failing", "errors", True, "failed, mostly http_error", "1.00%", "server's log"),
+    ("failing", "errors", True, "failed, mostly HTTP 500", "1.00%", "server's log"),
     ("lingering", "littles_law", False, "rate x E2E is", "4 ±", "after their last token"),
     ("restarted", "server_changed", True, "another process", "one server", "replica's metrics"),
     ("buffered", "buffered_stream", True, "chunks came together", "50.0%, 90.0%", "proxy buffering"),

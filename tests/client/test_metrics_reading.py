@@ -87,5 +87,5 @@ def test_a_probe_sees_processes_that_answer_by_turns(server: Hostile) -> None:
     starts = itertools.cycle([1.7e9, 1.6e9])
     engine = Engine("by_turns", started=lambda _: next(starts)).install()
     checks = {check.name: check for check in run(probe(target(server, engine)))}
-    assert checks["metrics"].state == "warn"
-    assert "none" in checks["metrics"].detail
+    assert checks["replicas"].state == "warn"
+    assert "none" in checks["replicas"].detail

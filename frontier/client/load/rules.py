@@ -94,6 +94,8 @@ Ended = Literal["requests", "time", "failing", "budget", "interrupted", "server_
 Stage = Literal["ramp", "warmup", "window", "hold"]
 
 WARMUP_SHARE = 0.5
+_NOTHING_CAME = 0.0
+"""Where the window then begins: with the trial."""
 SEND = 0.02
 """Seconds that may pass, at the most, between the decision to send and the bytes on their way."""
 
@@ -219,6 +221,11 @@ def next_state(trial: Trial, state: WindowState, status: StreamStatus, *, lead: 
         if trial.seconds is not None and now - start >= trial.seconds and status.window_sent:
             return replace(state, end=now + max(SEND, lead), ended="time")
         if now >= trial.max_time:
-            return replace(state, end=max(start, now + lead), ended="time")
+            # Where nothing came of what was sent, and nobody was free to send more, that counts.
+            start = start if status.window_sent or status.succeeded else _NOTHING_CAME
+            return replace(state, start=start, end=max(start, now + lead), ended="time")
         return state
-    return state if status.waiting else replace(state, over=True)
+    if status.waiting:
+        return state
+    # What came after all was sent while streams began, and shows no load.
+    return replace(state, start=state.end if start == _NOTHING_CAME and status.succeeded else start, over=True)

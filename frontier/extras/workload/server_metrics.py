@@ -94,6 +94,8 @@ class _Address:
         if fell and not other:
             self.falls += 1
             self.several |= self.falls > 1 or self._came_back(total)
+        elif self.falls:
+            self.several |= self._went_back(total)
         self.totals.append(total)
         return fell or other
 
@@ -101,6 +103,15 @@ class _Address:
         """Whether counters that fell have a value again from which they had risen at once."""
         half = (self.totals[-1] - total) / 2
         return any(0 < low <= total and high - low >= half > 0 for low, high in pairwise(self.totals))
+
+    def _went_back(self, total: float) -> bool:
+        """Whether counters that fell are at once where they would be had they not: a restarted
+        process takes as long again.
+        """
+        steps = [b - a for a, b in pairwise(self.totals)]
+        fall, rises = min(steps), [step for step in steps if step > 0]
+        rise, before = total - self.totals[-1], self.totals[steps.index(fall)]
+        return bool(rises) and total >= before and rise >= -fall / 2 and rise > _AT_ONCE * max(rises)
 
 
 @dataclass(slots=True)
@@ -185,6 +196,8 @@ def _address(key: Key) -> int:
     return int(place) if label == "metrics_url" and place.isdecimal() else 0
 
 
+_AT_ONCE = 3.0
+"""Times the largest step before that a counter rises where another process answers again."""
 _SKEW = 60.0
 """Seconds that the clocks of a server and of this machine may differ."""
 _ARRIVALS = frozenset(f"{name}_count" for name in (*HISTOGRAMS["ttft"], "tgi_request_input_length"))
