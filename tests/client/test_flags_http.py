@@ -186,7 +186,7 @@ PROVOKED = [
     ("closing", "resent", False, "sent again on a fresh connection", "0", "closes connections"),
     ("mortal", "server_lost", True, "in 1 of 1 windows", "0", "went away"),
     ("nobody", "server_lost", True, "in 1 of 1 windows", "0", "went away"),
-    ("silent", "no_requests", True, "0 of 0 requests count", "1", "more time"),
+    ("silent", "errors", False, "100% failed, mostly first_byte", "1.00%", "server's log"),
 ]
 
 
