@@ -161,3 +161,23 @@ def test_any_number_of_shares_sends_the_very_requests_that_one_process_sends(cou
     parts = {index: r for i in range(count) for index, r in requests(Share(i, count), 42 // count).items()}
     assert parts == {index: whole[index] for index in parts}
     assert set(parts) == set(range(42))
+
+
+def test_nothing_but_failures_end_a_trial_from_the_first_of_them_on():
+    failing = status(12.0, failing=1.5)
+    assert WindowState(1.5, 12.0, "failing", over=True) == next_state(TRIAL, WindowState(), failing)
+    assert WindowState(1.0, 12.0, "failing", over=True) == next_state(TRIAL, WindowState(1.0), failing)
+    closed = WindowState(1.0, 11.0, "time")
+    assert closed == next_state(TRIAL, closed, failing), "the last requests of a window are waited for"
+    assert together([failing, status(12.0)]).failing is None, "one process with an answer shows that some are good"
+
+
+@pytest.mark.parametrize(("failed", "begins"), [(8, 2.0), (0, 60.0)])
+def test_a_window_that_nobody_was_free_to_send_in_has_what_nothing_came_of(failed, begins):
+    """Eight streams, all in requests that they sent before it."""
+    at_close = status(60.0, stuck=2.0)
+    closed = next_state(TRIAL, WindowState(30.0), at_close)
+    assert (2.0, 60.0) == (closed.start, closed.end)
+    assert closed == next_state(TRIAL, closed, status(70.0, stuck=2.0)), "they are waited for"
+    ended = status(75.0, waiting=False, failed=failed, succeeded=20 - failed)
+    assert begins == next_state(TRIAL, closed, ended).start

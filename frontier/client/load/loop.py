@@ -124,6 +124,7 @@ class ClosedLoop:
         self.pacing = Pacing(len(self.numbers))
         self.finished = self.window_sent = 0
         self.pending: dict[int, float] = {}
+        self.refused: dict[int, float] = {}
         self.held: dict[int, int] = {}
         self.connect_failures = 0
         self.connect_failing_since = 0.0
@@ -155,6 +156,10 @@ class ClosedLoop:
             free = exchange.end
             self.first_ended.add(number)
             pause = self.after(exchange, pause)
+            if pause:
+                self.refused[number] = exchange.sent - self.zero
+            else:
+                self.refused.pop(number, None)
             request = await self.pipeline.next_turn(request)
             if request is not None and request.pause:
                 continue
@@ -252,6 +257,13 @@ class ClosedLoop:
 
     # --- the window
 
+    @property
+    def stuck(self) -> float | None:
+        """Since when, on the trial's clock, streams are in requests that nothing has come of, or
+        pause as their last ones failed; None where none does.
+        """
+        return min([*self.pending.values(), *self.refused.values()], default=None)
+
     def cut_silent(self) -> None:
         """Give up what has been silent for much longer than any answer of the trial took to begin
         or to go on: it would keep the trial open for ever. Nothing before there was an answer.
@@ -327,6 +339,7 @@ class ClosedLoop:
             self.server_lost,
             self.failing,
             pipeline.times.early_e2e,
+            self.stuck if state.end is None else None,
         )
 
     def follow(self, state: WindowState) -> None:

@@ -94,8 +94,6 @@ Ended = Literal["requests", "time", "failing", "budget", "interrupted", "server_
 Stage = Literal["ramp", "warmup", "window", "hold"]
 
 WARMUP_SHARE = 0.5
-_NOTHING_CAME = 0.0
-"""Where the window then begins: with the trial."""
 SEND = 0.02
 """Seconds that may pass, at the most, between the decision to send and the bytes on their way."""
 
@@ -109,6 +107,7 @@ class StreamStatus:
     still be in flight. `succeeded` requests of full length took `e2e_sum` seconds, the first ones
     `early_e2e` on average. `lost`: no connection, or not a word, for so long that the server is
     gone. `failing`: since when every request was answered with a failure, where that has lasted.
+    `stuck`: since when streams are in requests that nothing has come of, or whose last ones failed.
     """
 
     now: float
@@ -123,6 +122,7 @@ class StreamStatus:
     lost: bool = False
     failing: float | None = None
     early_e2e: float = 0.0
+    stuck: float | None = None
 
     @property
     def mean_e2e(self) -> float | None:
@@ -137,6 +137,7 @@ def together(statuses: Sequence[StreamStatus]) -> StreamStatus:
     that the server lives.
     """
     failing = [s.failing for s in statuses if s.failing is not None]
+    stuck = [s.stuck for s in statuses if s.stuck is not None]
     return StreamStatus(
         now=min(s.now for s in statuses),
         begun=sum(s.begun for s in statuses),
@@ -149,6 +150,7 @@ def together(statuses: Sequence[StreamStatus]) -> StreamStatus:
         e2e_sum=sum(s.e2e_sum for s in statuses),
         lost=all(s.lost for s in statuses),
         failing=min(failing) if len(failing) == len(statuses) else None,
+        stuck=min(stuck, default=None),
     )
 
 
@@ -156,12 +158,15 @@ def together(statuses: Sequence[StreamStatus]) -> StreamStatus:
 class WindowState:
     """What is decided of a trial's window: it opens at `start` and closes at `end`, in seconds on
     the trial's clock, because of `ended`. `over`: the trial ends, and what is in flight is cut off.
+    `stuck`: how many more had succeeded than failed when a window closed that nobody was free to
+    send in.
     """
 
     start: float | None = None
     end: float | None = None
     ended: Ended | None = None
     over: bool = False
+    stuck: int | None = None
 
     def stage(self, now: float, all_begun: bool) -> Stage:
         """The stage of the trial at `now`."""
@@ -221,11 +226,14 @@ def next_state(trial: Trial, state: WindowState, status: StreamStatus, *, lead: 
         if trial.seconds is not None and now - start >= trial.seconds and status.window_sent:
             return replace(state, end=now + max(SEND, lead), ended="time")
         if now >= trial.max_time:
-            # Where nothing came of what was sent, and nobody was free to send more, that counts.
-            start = start if status.window_sent or status.succeeded else _NOTHING_CAME
-            return replace(state, start=start, end=max(start, now + lead), ended="time")
+            closed = replace(state, end=max(start, now + lead), ended="time")
+            if status.window_sent or status.stuck is None:
+                return closed
+            # Nobody was free to send in the window: what nothing came of before it counts.
+            return replace(closed, start=min(start, status.stuck), stuck=status.succeeded - status.failed)
         return state
     if status.waiting:
         return state
-    # What came after all was sent while streams began, and shows no load.
-    return replace(state, start=state.end if start == _NOTHING_CAME and status.succeeded else start, over=True)
+    # Where most of it came after all: it was sent while streams began, and shows no load.
+    came = state.stuck is not None and status.succeeded - status.failed > state.stuck
+    return replace(state, start=state.end if came else start, over=True)
