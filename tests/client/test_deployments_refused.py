@@ -129,7 +129,7 @@ def test_probe_shows_both_readings_of_the_cache() -> None:
     assert checks["prefix cache"].state == "warn"
     assert "511 of 512" in checks["prefix cache"].detail
     assert "511 the first time" in checks["prefix cache"].detail
-    template = looked(CachedAnew(how="template", dialect="openai"))["prefix cache"]
+    template = looked(CachedAnew(how="template", template=21, dialect="openai"))["prefix cache"]
     assert template.state == "note"
     assert_golden_row("messages", checks["prefix cache"].detail, "all")
     assert_golden_row("messages", template.detail, "template")

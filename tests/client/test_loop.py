@@ -285,7 +285,7 @@ def test_a_window_shorter_than_a_request_lasts_until_one_was_sent(server: Hostil
 
 
 def test_warm_up_never_takes_more_than_half_of_max_time(server: Hostile) -> None:
-    engine = Engine("sluggish", ttft=3.0).install()
+    engine = Engine("sluggish", ttft=0.8).install()
     measurement, _ = go(trial(2, 1, max_time=1.0, warmup=30.0), target(server, engine))
     assert 0.5 <= measurement.window.start < 0.9
 

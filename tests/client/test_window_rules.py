@@ -172,7 +172,7 @@ def test_nothing_but_failures_end_a_trial_from_the_first_of_them_on():
     assert together([failing, status(12.0)]).failing is None, "one process with an answer shows that some are good"
 
 
-@pytest.mark.parametrize(("failed", "begins"), [(8, 2.0), (0, 60.0)])
+@pytest.mark.parametrize(("failed", "begins"), [(8, 2.0), (0, 30.0)])
 def test_a_window_that_nobody_was_free_to_send_in_has_what_nothing_came_of(failed, begins):
     """Eight streams, all in requests that they sent before it."""
     at_close = status(60.0, stuck=2.0)

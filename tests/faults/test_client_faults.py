@@ -50,7 +50,8 @@ VIRTUAL = (
 
 
 def finished(run: Path) -> list[int]:
-    return sorted(m.trial.concurrency for m in RunDirectory.read(run).finished().values())
+    """The settings of the finished trials; on a busy machine some have several."""
+    return sorted({m.trial.concurrency for m in RunDirectory.read(run).finished().values()})
 
 
 # --- the disk
@@ -372,7 +373,7 @@ def test_a_trial_in_which_the_sweep_was_stopped_is_measured_again(tmp_path: Path
     assert process.returncode == own_exit_code(tmp_path / "run"), err
     again = [x for x in RunDirectory.read(tmp_path / "run").journal_lines() if x["event"] == "measured_again"]
     assert "stood still" in again[0]["reason"], err
-    assert finished(tmp_path / "run") == [2] * (1 + len(again)), "each has a number of its own"
+    assert 1 + len(again) == len(RunDirectory.read(tmp_path / "run").finished()), "each has a number of its own"
 
 
 # --- memory, and the terminal

@@ -391,7 +391,7 @@ def test_a_replay_over_http_sends_each_request_when_it_came_and_with_its_blocks(
     swept = conclusive(frontier("sweep", "mine.yaml", *settings, "-o", "run", cwd=tmp_path))
     assert swept.code == 0, swept.err
     run = RunDirectory.read(tmp_path / "run")
-    (measurement,) = run.finished().values()
+    measurement = next(iter(run.finished().values()))  # on a busy machine others follow
     records = [record for record in run.records(measurement.trial.key) if record.outcome is Outcome.OK]
     records.sort(key=lambda record: record.index)
     assert len(records) >= 60

@@ -158,15 +158,15 @@ def together(statuses: Sequence[StreamStatus]) -> StreamStatus:
 class WindowState:
     """What is decided of a trial's window: it opens at `start` and closes at `end`, in seconds on
     the trial's clock, because of `ended`. `over`: the trial ends, and what is in flight is cut off.
-    `stuck`: how many more had succeeded than failed when a window closed that nobody was free to
-    send in.
+    `stuck`: when a window began that nobody was free to send in, and how many more requests had
+    succeeded than failed when it closed.
     """
 
     start: float | None = None
     end: float | None = None
     ended: Ended | None = None
     over: bool = False
-    stuck: int | None = None
+    stuck: tuple[float, int] | None = None
 
     def stage(self, now: float, all_begun: bool) -> Stage:
         """The stage of the trial at `now`."""
@@ -230,10 +230,11 @@ def next_state(trial: Trial, state: WindowState, status: StreamStatus, *, lead: 
             if status.window_sent or status.stuck is None:
                 return closed
             # Nobody was free to send in the window: what nothing came of before it counts.
-            return replace(closed, start=min(start, status.stuck), stuck=status.succeeded - status.failed)
+            return replace(closed, start=min(start, status.stuck), stuck=(start, status.succeeded - status.failed))
         return state
     if status.waiting:
         return state
     # Where most of it came after all: it was sent while streams began, and shows no load.
-    came = state.stuck is not None and status.succeeded - status.failed > state.stuck
-    return replace(state, start=state.end if came else start, over=True)
+    if state.stuck is not None and status.succeeded - status.failed > state.stuck[1]:
+        start = state.stuck[0]
+    return replace(state, start=start, over=True)
