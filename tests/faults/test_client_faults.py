@@ -50,8 +50,7 @@ VIRTUAL = (
 
 
 def finished(run: Path) -> list[int]:
-    """The settings of the finished trials; on a busy machine some have several."""
-    return sorted({m.trial.concurrency for m in RunDirectory.read(run).finished().values()})
+    return sorted(m.trial.concurrency for m in RunDirectory.read(run).finished().values())
 
 
 # --- the disk

@@ -225,16 +225,26 @@ def next_state(trial: Trial, state: WindowState, status: StreamStatus, *, lead: 
             return replace(state, end=now + max(SEND, lead), ended="requests")
         if trial.seconds is not None and now - start >= trial.seconds and status.window_sent:
             return replace(state, end=now + max(SEND, lead), ended="time")
-        if now >= trial.max_time:
-            closed = replace(state, end=max(start, now + lead), ended="time")
-            if status.window_sent or status.stuck is None:
-                return closed
-            # Nobody was free to send in the window: what nothing came of before it counts.
-            return replace(closed, start=min(start, status.stuck), stuck=(start, status.succeeded - status.failed))
-        return state
+        return _closed(state, start, status, lead) if now >= trial.max_time else state
     if status.waiting:
         return state
-    # Where most of it came after all: it was sent while streams began, and shows no load.
-    if state.stuck is not None and status.succeeded - status.failed > state.stuck[1]:
-        start = state.stuck[0]
-    return replace(state, start=start, over=True)
+    return replace(state, start=_reopened(state, status), over=True)
+
+
+def _closed(state: WindowState, start: float, status: StreamStatus, lead: float) -> WindowState:
+    """The window closed by its time. Where nobody was free to send in it, it has what nothing came
+    of before.
+    """
+    closed = replace(state, end=max(start, status.now + lead), ended="time")
+    if status.window_sent or status.stuck is None:
+        return closed
+    return replace(closed, start=min(start, status.stuck), stuck=(start, status.succeeded - status.failed))
+
+
+def _reopened(state: WindowState, status: StreamStatus) -> float | None:
+    """When the window began after all: where most of what it was stuck in came, that was sent while
+    streams began, and shows no load.
+    """
+    if state.stuck is None or status.succeeded - status.failed <= state.stuck[1]:
+        return state.start
+    return state.stuck[0]
