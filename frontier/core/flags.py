@@ -98,8 +98,8 @@ def _nothing(sample: WindowData) -> Flag:
 
 
 def _cut_off(sample: WindowData) -> Iterator[Flag]:
-    """Windows that the budget's end cut off: of what was in flight nobody knows how long it would
-    have taken.
+    """Windows that the budget's end cut off: how long the requests in flight would have taken is
+    not known.
     """
     cut = sum(ended == "budget" for ended in sample.ended)
     if cut:

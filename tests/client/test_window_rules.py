@@ -173,7 +173,7 @@ def test_nothing_but_failures_end_a_trial_from_the_first_of_them_on():
 
 
 @pytest.mark.parametrize(("failed", "begins"), [(8, 2.0), (0, 30.0)])
-def test_a_window_that_nobody_was_free_to_send_in_has_what_nothing_came_of(failed, begins):
+def test_a_window_without_a_send_begins_with_what_its_streams_are_stuck_in(failed, begins):
     """Eight streams, all in requests that they sent before it."""
     at_close = status(60.0, stuck=2.0)
     closed = next_state(TRIAL, WindowState(30.0), at_close)

@@ -259,8 +259,8 @@ class ClosedLoop:
 
     @property
     def stuck(self) -> float | None:
-        """Since when, on the trial's clock, streams are in requests that nothing has come of, or
-        pause as their last ones failed; None where none does.
+        """When the earliest request was sent, on the trial's clock, that is still open, or that a
+        stream pauses after; None where there is none.
         """
         return min([*self.pending.values(), *self.refused.values()], default=None)
 

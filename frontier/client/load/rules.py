@@ -107,7 +107,7 @@ class StreamStatus:
     still be in flight. `succeeded` requests of full length took `e2e_sum` seconds, the first ones
     `early_e2e` on average. `lost`: no connection, or not a word, for so long that the server is
     gone. `failing`: since when every request was answered with a failure, where that has lasted.
-    `stuck`: since when streams are in requests that nothing has come of, or whose last ones failed.
+    `stuck`: when the earliest request was sent that is still open, or that a stream pauses after.
     """
 
     now: float
@@ -158,8 +158,8 @@ def together(statuses: Sequence[StreamStatus]) -> StreamStatus:
 class WindowState:
     """What is decided of a trial's window: it opens at `start` and closes at `end`, in seconds on
     the trial's clock, because of `ended`. `over`: the trial ends, and what is in flight is cut off.
-    `stuck`: when a window began that nobody was free to send in, and how many more requests had
-    succeeded than failed when it closed.
+    `stuck`: of a window in which no request was sent, when it began, and how many more requests had
+    succeeded than failed by its end.
     """
 
     start: float | None = None
@@ -232,8 +232,8 @@ def next_state(trial: Trial, state: WindowState, status: StreamStatus, *, lead: 
 
 
 def _closed(state: WindowState, start: float, status: StreamStatus, lead: float) -> WindowState:
-    """The window closed by its time. Where nobody was free to send in it, it has what nothing came
-    of before.
+    """The window, closed by its time. If no request was sent in it, it begins with the earliest
+    request that its streams are stuck in.
     """
     closed = replace(state, end=max(start, status.now + lead), ended="time")
     if status.window_sent or status.stuck is None:
@@ -242,8 +242,8 @@ def _closed(state: WindowState, start: float, status: StreamStatus, lead: float)
 
 
 def _reopened(state: WindowState, status: StreamStatus) -> float | None:
-    """When the window began after all: where most of what it was stuck in came, that was sent while
-    streams began, and shows no load.
+    """When the window began. If most of the requests that its streams were stuck in succeeded, they
+    were sent while the streams began and show no load: it is empty, as it was.
     """
     if state.stuck is None or status.succeeded - status.failed <= state.stuck[1]:
         return state.start
