@@ -105,9 +105,10 @@ class Unchanged(tuple[tuple[Trial, WindowData], ...]):
 @functools.lru_cache(maxsize=4096)
 def spoilt(sample: WindowData) -> bool:
     """Whether a window says nothing of the server under this load: the client itself spoilt it, the
-    budget cut it off, or a gateway answered in the place of a server that was away.
+    budget cut it off, a gateway answered in the place of a server that was away, or another was
+    deployed meanwhile.
     """
-    if "budget" in sample.ended or away(sample):
+    if "budget" in sample.ended or any(sample.changed) or away(sample):
         return True
     return bool(sample.n) and any(flag.fatal for flag in load_flags.client(sample))
 

@@ -77,12 +77,12 @@ def test_what_a_server_says_otherwise_after_the_trial_excludes_it(
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("budget", "code"), [("{requests: 135}", 5), ("{requests: 1500}", 5)])
+@pytest.mark.parametrize(("budget", "code"), [("{requests: 135}", 5), ("{requests: 1500}", 0)])
 def test_the_last_trial_of_a_sweep_is_compared_too(server: Hostile, tmp_path: Path, budget: str, code: int) -> None:
-    """It ended in "meets" before: only the next trial would have asked. Room for another changes
-    nothing: what answers is another server than the sweep began with.
+    """It ended in "meets" before: only the next trial would have asked. Where there is room it is
+    measured again, and the answer is about the server as it is then.
     """
-    engine = Deployed(f"last{len(budget)}", after=60, later=LISTS).install()
+    engine = Deployed(f"last{code}", after=60, later=LISTS).install()
     (tmp_path / "sweep.yaml").write_text(
         f"endpoint: {server.url(engine.name)}/v1\nmodel: m\nshapes: [40/8]\nconcurrency: [2]\n"
         f"requests: 120\nrepeats: 1\nwarmup: 200ms\nsla: {{p50_e2e: 10s}}\nbudget: {budget}\n"
