@@ -18,7 +18,7 @@ from frontier.client.ask.same_server import Identity
 from frontier.client.engines import KNOWN, engine_of
 from frontier.config import Config
 from frontier.core import estimate as summarize
-from frontier.core import pareto, solver, uncertainty, window
+from frontier.core import flags, pareto, solver, uncertainty, window
 from frontier.core.changes import unchanged
 from frontier.core.claimed import claim_points, claim_windows
 from frontier.core.cost_energy import cost
@@ -193,9 +193,9 @@ class Run:
         looser = [(trial, sample) for trial, sample in history if trial.concurrency not in samples]
         joined = [window.join(parts) for parts in by_concurrency(looser).values()]
         return (
-            [self._checked(_with_failures(point, history), samples[point.concurrency]) for point in claims],
+            [self._checked(_with_history(point, history), samples[point.concurrency]) for point in claims],
             [
-                self._checked(_with_failures(summarize.point(s, names=metrics, limits=limits, price=price), history), s)
+                self._checked(_with_history(summarize.point(s, names=metrics, limits=limits, price=price), history), s)
                 for s in joined
             ],
         )
@@ -236,8 +236,8 @@ class Run:
         roofline = self.light(point.deployment)
         if roofline is None:
             return point
-        flags = tuple(above_roofline(sample, bounds(roofline, point)))
-        return replace(point, flags=(*flags, *point.flags), light=distance(roofline, point))
+        faster = tuple(above_roofline(sample, bounds(roofline, point)))
+        return replace(point, flags=(*faster, *point.flags), light=distance(roofline, point))
 
     def _drafted(self, sample: WindowData) -> Iterator[str]:
         """That drafts were accepted of made-up text: of other text they are not so many."""
@@ -406,10 +406,19 @@ class Run:
         return known
 
 
-def _with_failures(point: Point, history: History) -> Point:
-    """The point with a note on its setting's trials in which requests failed."""
-    said = failed_trials([sample for trial, sample in history if trial.concurrency == point.concurrency])
-    return replace(point, notes=(said, *point.notes)) if said else point
+def _with_history(point: Point, history: History) -> Point:
+    """The point with a note on its setting's trials in which requests failed, and a flag on those
+    that another server answered, where others were measured in their place.
+    """
+    mine = [sample for trial, sample in history if trial.concurrency == point.concurrency]
+    if said := failed_trials(mine):
+        point = replace(point, notes=(said, *point.notes))
+    replaced = [sample for sample in mine if any(sample.changed)]
+    if not 0 < len(replaced) < len(mine) or any(flag.name == "server_changed" for flag in point.flags):
+        return point
+    flag = next(flag for flag in flags.flags(window.join(replaced)) if flag.name == "server_changed")
+    measured = f"{len(replaced)} of {len(mine)} trials, left out: {flag.measured}"
+    return replace(point, flags=(*point.flags, replace(flag, measured=measured, fatal=False)))
 
 
 def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:
