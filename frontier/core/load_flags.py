@@ -234,7 +234,8 @@ def occupancy(sample: WindowData) -> Iterator[Flag]:
             f"{sample.concurrency} ±{format_share(OCCUPANCY)}",
             "failing requests end early and pause their stream"
             if thinned
-            else "the client does not keep its streams busy: it is too slow, or requests are too short for it",
+            else "streams stood idle: requests are too short for this client, it is too slow (client_bound), or the "
+            "server had them wait before the window (429 with a long Retry-After; the trial's records have it)",
             fatal=not thinned and abs(worst / sample.concurrency - 1) > GROSS,
         )
 
