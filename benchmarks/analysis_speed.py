@@ -23,12 +23,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from frontier.config import load_config
-from frontier.core import laws
-from frontier.core.decisions import Limit
-from frontier.core.estimate import point
-from frontier.core.from_records import window_data
-from frontier.core.shapes import Shape
-from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.estimates.estimate import point
+from frontier.core.model.decisions import Limit
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.stats import laws
+from frontier.core.window.from_records import window_data
 from frontier.planning.plan import make_plan
 from frontier.store.run_dir import RunDirectory
 

@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks import people
-from frontier.core.claimed import claim_windows
-from frontier.core.intervals import clopper_pearson
-from frontier.core.loads import Rate
+from frontier.core.claim.claimed import claim_windows
+from frontier.core.model.loads import Rate
+from frontier.core.stats.intervals import clopper_pearson
 from frontier.extras.users.arrivals import arrival_rate
 from frontier.simulator import virtual
 

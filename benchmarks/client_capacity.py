@@ -28,8 +28,8 @@ from frontier.client import run_trial
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
-from frontier.core.shapes import Shape
-from frontier.core.trials import Outcome, Phase, Record, Trial
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Outcome, Phase, Record, Trial
 
 ISL = 256
 

@@ -34,10 +34,10 @@ from frontier.client import run_trial
 from frontier.client.ask.target import Target
 from frontier.client.engines.request import Prompt
 from frontier.client.http.http_client import run
-from frontier.core import flags as validity
-from frontier.core.from_records import window_data
-from frontier.core.shapes import Shape
-from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
+from frontier.core.flags import flags as validity
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial
+from frontier.core.window.from_records import window_data
 
 Floats = npt.NDArray[np.float64]
 

@@ -26,8 +26,8 @@ from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
 from frontier.client.load.rules import StreamStatus, WindowState
 from frontier.client.load.shard import ASK_EVERY, ShardReport, ShardResult, WorkerInfo, run_sharded
-from frontier.core.shapes import Shape
-from frontier.core.trials import ClientHealth, Outcome, Phase, Record, Trial
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import ClientHealth, Outcome, Phase, Record, Trial
 from frontier.store.records import encode_record
 
 

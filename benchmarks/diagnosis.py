@@ -37,14 +37,14 @@ import numpy as np
 
 from frontier.client.ask.evidence import parse_metrics
 from frontier.client.ask.facts import Readings, window_facts
-from frontier.core import estimate
-from frontier.core.from_records import window_data
-from frontier.core.intervals import clopper_pearson
-from frontier.core.points import Point
-from frontier.core.shapes import Shape
-from frontier.core.time_breakdown import time_breakdown
-from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
-from frontier.core.window import WindowData
+from frontier.core.estimates import estimate
+from frontier.core.model.points import Point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.stats.intervals import clopper_pearson
+from frontier.core.window.from_records import window_data
+from frontier.core.window.time_breakdown import time_breakdown
+from frontier.core.window.window import WindowData
 from frontier.extras.diagnose.diagnosis import SECOND, SettingDiagnosis, diagnose_setting
 from frontier.extras.diagnose.remedies import Resource
 from frontier.extras.diagnose.signs import signs_of

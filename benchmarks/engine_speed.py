@@ -10,7 +10,7 @@ Run: python benchmarks/engine_speed.py [requests]
 import sys
 import time
 
-from frontier.core.shapes import Shape
+from frontier.core.model.shapes import Shape
 from frontier.simulator.spec import EngineSpec, Speculation
 from frontier.simulator.virtual import arrays_of, closed_loop_arrays, records_of, simulate
 

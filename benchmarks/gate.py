@@ -20,14 +20,14 @@ import numpy as np
 
 from benchmarks.calibration.servers import APART, FAMILIES, NIGHT, STEP_NOISE, Process, draw_law, make_trial
 from frontier.config import load_config
-from frontier.core import window
-from frontier.core.decisions import Limit
-from frontier.core.estimate import estimate
-from frontier.core.metrics import metric
-from frontier.core.points import Estimate
-from frontier.core.shapes import Shape
-from frontier.core.trials import Phase
-from frontier.core.window import WindowData
+from frontier.core.estimates.estimate import estimate
+from frontier.core.model.decisions import Limit
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Phase
+from frontier.core.window import window
+from frontier.core.window.window import WindowData
 from frontier.extras.compare.gate import Gate, GateRules, Measured, family_size, gate, judged_metrics
 from frontier.extras.compare.regression import gate_runs
 from frontier.extras.notebook.virtual_backend import VirtualBackend

@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from frontier.core.shapes import Lengths, Shape
-from frontier.core.trials import Record, Window
+from frontier.core.model.shapes import Lengths, Shape
+from frontier.core.model.trials import Record, Window
 from frontier.extras.diagnose.jitter import LONG, Cause, Jitter, jitter_of
 from frontier.simulator.spec import EngineSpec, Stalls, price_of
 from frontier.simulator.virtual import Took, records_of

@@ -17,8 +17,8 @@ from dataclasses import replace
 import numpy as np
 
 from frontier.client.ask.facts import Key
-from frontier.core.length_pairs import LengthPairs, RequestLengths
-from frontier.core.shapes import Shape
+from frontier.core.model.length_pairs import LengthPairs, RequestLengths
+from frontier.core.model.shapes import Shape
 from frontier.extras.workload.config_text import today
 from frontier.extras.workload.observed import Figure, Pair, Workload
 from frontier.extras.workload.pairing_edges import edge, pairing_edges

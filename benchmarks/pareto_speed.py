@@ -7,7 +7,7 @@ from collections.abc import Callable
 import moocore
 import numpy as np
 
-from frontier.core.pareto import nondominated, nondominated_nd
+from frontier.core.claim.pareto import nondominated, nondominated_nd
 
 
 def best_of(call: Callable[[], object], repeats: int = 7) -> float:

@@ -27,15 +27,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier.core import solver
-from frontier.core.claimed import claim_points, claim_windows
-from frontier.core.decisions import Decision, Limit
-from frontier.core.from_records import window_data
-from frontier.core.intervals import clopper_pearson
-from frontier.core.points import Point
-from frontier.core.shapes import Lengths, Shape
-from frontier.core.trials import Phase, Trial
-from frontier.core.window import WindowData
+from frontier.core.claim import solver
+from frontier.core.claim.claimed import claim_points, claim_windows
+from frontier.core.model.decisions import Decision, Limit
+from frontier.core.model.points import Point
+from frontier.core.model.shapes import Lengths, Shape
+from frontier.core.model.trials import Phase, Trial
+from frontier.core.stats.intervals import clopper_pearson
+from frontier.core.window.from_records import window_data
+from frontier.core.window.window import WindowData
 from frontier.extras.users import arrivals, head_count
 from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec, Stalls

@@ -21,7 +21,7 @@ import numpy as np
 
 from benchmarks.curves import METHODS, METRICS, Figures, Fit
 from benchmarks.silicon import SAMPLE, Series, figures, once, repeated, series_of, settings
-from frontier.core.shapes import Shape
+from frontier.core.model.shapes import Shape
 from frontier.extras.predict.fit import Calibrated, Known, Prediction
 from frontier.extras.predict.prediction import Assumption, assumed_engine, predict
 

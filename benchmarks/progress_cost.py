@@ -28,8 +28,8 @@ from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
 from frontier.client.load.loop import TrialProgress
-from frontier.core.shapes import Shape
-from frontier.core.trials import Outcome, Phase, Record, Trial
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Outcome, Phase, Record, Trial
 from frontier.show.live import LiveProgress
 
 STREAMS, TOKENS, ITL = 128, 100, 0.010

@@ -22,10 +22,10 @@ from frontier.client.http.http_client import run
 from frontier.client.load.health import raise_fd_limit
 from frontier.client.load.processes import LocalWorkers, cores
 from frontier.client.load.shard import run_sharded
-from frontier.core.estimate import estimate
-from frontier.core.from_records import window_data
-from frontier.core.shapes import Shape
-from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
+from frontier.core.estimates.estimate import estimate
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial
+from frontier.core.window.from_records import window_data
 
 ISL = 32
 AGREE = (64, 50, 0.010)

@@ -40,9 +40,9 @@ from typing import Any
 from benchmarks.faults.server import FaultyServer, key_of
 from frontier.client.ask.prompts import PromptSource
 from frontier.config import Config, load_config
-from frontier.core.decisions import Decision
-from frontier.core.errors import MeasurementError
-from frontier.core.trials import Measurement, Outcome, Record, Trial
+from frontier.core.model.decisions import Decision
+from frontier.core.model.errors import MeasurementError
+from frontier.core.model.trials import Measurement, Outcome, Record, Trial
 from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.planning.plan import make_plan
 from frontier.planning.sweep_progress import Progress

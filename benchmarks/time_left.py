@@ -16,7 +16,7 @@ import numpy as np
 
 from benchmarks.calibration.servers import FAMILIES, Process
 from benchmarks.calibration.sweep import Step, Sweep
-from frontier.core.trials import Phase
+from frontier.core.model.trials import Phase
 from frontier.planning.time_left import TimeLeft
 from frontier.search.scan import Done
 

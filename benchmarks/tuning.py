@@ -26,9 +26,9 @@ import numpy as np
 
 from frontier.config import Config, DeploymentConfig, load_config
 from frontier.config.config_file import open_run
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.series import Series
-from frontier.core.shapes import Shape
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.series import Series
+from frontier.core.model.shapes import Shape
 from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.extras.tune.course import RaceCourse, race_of, rules_of
 from frontier.extras.tune.variants import Variant, variants_of

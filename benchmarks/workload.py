@@ -23,9 +23,9 @@ from pathlib import Path
 
 import numpy as np
 
-from frontier.core.length_pairs import LengthPairs, RequestLengths
-from frontier.core.loads import Arrivals, Rate
-from frontier.core.shapes import Shape
+from frontier.core.model.length_pairs import LengthPairs, RequestLengths
+from frontier.core.model.loads import Arrivals, Rate
+from frontier.core.model.shapes import Shape
 from frontier.extras.workload.arrival_files import read_trace
 from frontier.extras.workload.bucket_counts import Buckets, filled
 from frontier.extras.workload.log_rows import COLUMNS, log_rows

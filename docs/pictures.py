@@ -6,8 +6,8 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 
-from frontier.core.intervals import rank, upper_rank
-from frontier.core.shapes import Shape
+from frontier.core.model.shapes import Shape
+from frontier.core.stats.intervals import rank, upper_rank
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
 

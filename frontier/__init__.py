@@ -20,11 +20,11 @@ from frontier._version import __version__
 
 if TYPE_CHECKING:
     from frontier.config import Config, parse_sla
-    from frontier.core.decisions import Decision, Limit, Verdict
-    from frontier.core.metrics import Metric, metric
-    from frontier.core.pareto import nondominated
-    from frontier.core.points import Estimate, Frontier, Point
-    from frontier.core.shapes import Shape
+    from frontier.core.claim.pareto import nondominated
+    from frontier.core.model.decisions import Decision, Limit, Verdict
+    from frontier.core.model.metrics import Metric, metric
+    from frontier.core.model.points import Estimate, Frontier, Point
+    from frontier.core.model.shapes import Shape
     from frontier.extras.compare.comparison_tables import compare_runs
     from frontier.extras.importers.importing import import_files
     from frontier.extras.notebook.api import load_config, run_sweep
@@ -56,12 +56,12 @@ __all__ = [
 ]
 
 _HOMES = {
-    "frontier.core.pareto": ("nondominated",),
+    "frontier.core.claim.pareto": ("nondominated",),
     "frontier.config": ("Config", "parse_sla"),
-    "frontier.core.metrics": ("Metric", "metric"),
-    "frontier.core.decisions": ("Decision", "Limit", "Verdict"),
-    "frontier.core.points": ("Estimate", "Frontier", "Point"),
-    "frontier.core.shapes": ("Shape",),
+    "frontier.core.model.metrics": ("Metric", "metric"),
+    "frontier.core.model.decisions": ("Decision", "Limit", "Verdict"),
+    "frontier.core.model.points": ("Estimate", "Frontier", "Point"),
+    "frontier.core.model.shapes": ("Shape",),
     "frontier.planning.plan": ("make_plan",),
     "frontier.run": ("Run",),
 }

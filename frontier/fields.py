@@ -16,8 +16,8 @@ from typing import Annotated, Any, TypeGuard, get_args, get_type_hints
 from pydantic import BaseModel, BeforeValidator, ConfigDict, PlainValidator, TypeAdapter, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError
 
-from frontier.core.text import suggestion
-from frontier.core.units import AMOUNT, LEAST, MOST_COUNT, parse_duration, parse_share
+from frontier.core.model.text import suggestion
+from frontier.core.model.units import AMOUNT, LEAST, MOST_COUNT, parse_duration, parse_share
 
 Path = tuple[str | int, ...]
 """Where a value is: keys and list positions from the top."""

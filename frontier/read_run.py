@@ -16,11 +16,11 @@ from frontier.client.ask.same_server import Identity, journalled
 from frontier.config import Config
 from frontier.config.config_file import config_of
 from frontier.config.deployment import QualityConfig
-from frontier.core.errors import UsageError
-from frontier.core.from_records import window_data
-from frontier.core.points import Estimate
-from frontier.core.series import Series
-from frontier.core.trials import Trial
+from frontier.core.model.errors import UsageError
+from frontier.core.model.points import Estimate
+from frontier.core.model.series import Series
+from frontier.core.model.trials import Trial
+from frontier.core.window.from_records import window_data
 from frontier.planning.budget import TrialTimes
 from frontier.planning.standing import skipped, standing
 from frontier.run import History, Run, power_of

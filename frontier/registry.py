@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from frontier.core.errors import UsageError
+from frontier.core.model.errors import UsageError
 
 _EXTRAS = Path(__file__).parent / "extras"
 

@@ -17,24 +17,27 @@ from frontier.client.ask.facts import RANKS
 from frontier.client.ask.same_server import Identity
 from frontier.client.engines import KNOWN, engine_of
 from frontier.config import Config
-from frontier.core import estimate as summarize
-from frontier.core import flags, pareto, solver, uncertainty, window
-from frontier.core.changes import unchanged
-from frontier.core.claimed import claim_points, claim_windows
-from frontier.core.cost_energy import cost
-from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.errors import UsageError
-from frontier.core.failures import failed_trials
-from frontier.core.metrics import DEFAULT_METRICS, metric
-from frontier.core.points import Flag, Frontier, Point, Power
-from frontier.core.proof import by_concurrency
-from frontier.core.series import Series, by_series
-from frontier.core.shapes import Shape
-from frontier.core.time_breakdown import time_breakdown
-from frontier.core.trials import Trial
-from frontier.core.units import format_number
-from frontier.core.verdict import judge
-from frontier.core.window import WindowData
+from frontier.core.claim import pareto, solver
+from frontier.core.claim.changes import unchanged
+from frontier.core.claim.claimed import claim_points, claim_windows
+from frontier.core.claim.proof import by_concurrency
+from frontier.core.claim.verdict import judge
+from frontier.core.estimates import estimate as summarize
+from frontier.core.estimates import uncertainty
+from frontier.core.flags import flags
+from frontier.core.flags.failures import failed_trials
+from frontier.core.model.decisions import Decision, Limit, Verdict
+from frontier.core.model.errors import UsageError
+from frontier.core.model.metrics import DEFAULT_METRICS, metric
+from frontier.core.model.points import Flag, Frontier, Point, Power
+from frontier.core.model.series import Series, by_series
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Trial
+from frontier.core.model.units import format_number
+from frontier.core.window import window
+from frontier.core.window.cost_energy import cost
+from frontier.core.window.time_breakdown import time_breakdown
+from frontier.core.window.window import WindowData
 from frontier.hardware import device_power
 from frontier.hardware.above_roofline import above_roofline
 from frontier.hardware.distance import bounds, distance

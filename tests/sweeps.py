@@ -18,11 +18,11 @@ from unittest.mock import patch
 import frontier
 from frontier.config import Config, load_config
 from frontier.config.config_file import kept, with_trace
-from frontier.core.decisions import Decision
-from frontier.core.errors import ExitCode
-from frontier.core.points import Flag
-from frontier.core.solver import exit_code
-from frontier.core.trials import Measurement, Phase, Trial
+from frontier.core.claim.solver import exit_code
+from frontier.core.model.decisions import Decision
+from frontier.core.model.errors import ExitCode
+from frontier.core.model.points import Flag
+from frontier.core.model.trials import Measurement, Phase, Trial
 from frontier.extras.notebook import virtual_backend as backends
 from frontier.extras.notebook.notebook_run import NotebookRun, load
 from frontier.extras.notebook.virtual_backend import VirtualBackend

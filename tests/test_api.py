@@ -10,8 +10,8 @@ import pytest
 import frontier
 from frontier.config import Setting
 from frontier.config.complaints import ConfigError
-from frontier.core.decisions import Verdict
-from frontier.core.errors import UsageError
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.errors import UsageError
 from frontier.show.point_rows import FIRST
 from tests.sweeps import ENGINES, commands_in_virtual_time, config_text, sweep_in_virtual_time
 

@@ -9,8 +9,8 @@ import pytest
 
 from frontier.config import BudgetConfig, Config, load_config
 from frontier.config.complaints import ConfigError
-from frontier.core.shapes import Shape
-from frontier.core.trials import Phase, Trial
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Phase, Trial
 from frontier.planning.budget import Caps, TrialTimes, described_trials
 from frontier.planning.plan import halving, make_plan, make_trial
 from frontier.store.journal import Amount

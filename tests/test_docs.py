@@ -19,7 +19,7 @@ from scipy.stats import binom
 from docs import docstring_pages
 from frontier.cli.main import cli
 from frontier.config import load_config
-from frontier.core.errors import ExitCode
+from frontier.core.model.errors import ExitCode
 from tests.commands import frontier
 from tests.transcripts import JOURNEYS, blocks, section, workplace
 
@@ -190,7 +190,7 @@ def test_the_thresholds_that_a_user_meets_are_those_of_the_code() -> None:
 
 def test_the_page_of_accelerators_has_each_with_its_figures_and_source() -> None:
     """With WRITE_GOLDEN=1 the page is written."""
-    from frontier.core.units import format_number
+    from frontier.core.model.units import format_number
     from frontier.hardware.gpus import HARDWARE
 
     def cell(value: float | None, unit: float) -> str:

@@ -93,7 +93,7 @@ def test_a_sweep_reports_its_progress_and_draws_nothing() -> None:
     assert set() == {name for name in names if name.split(".")[1] in ("show", "cli")}
 
 
-@pytest.mark.parametrize("start", ["frontier.core.solver", "frontier.search.scan"])
+@pytest.mark.parametrize("start", ["frontier.core.claim.solver", "frontier.search.scan"])
 def test_solver_and_search_import_nothing_that_shows_measures_or_stores(start: str) -> None:
     known, seen, todo = modules(), set[str](), [start]
     while todo:

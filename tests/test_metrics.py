@@ -5,11 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from frontier.core.decisions import Limit
-from frontier.core.estimate import estimate
-from frontier.core.metrics import _PLAIN, DEFAULT_METRICS, NEEDS, Unit, claim_floor, metric
-from frontier.core.points import Estimate, Power
-from frontier.core.uncertainty import replicates
+from frontier.core.estimates.estimate import estimate
+from frontier.core.estimates.uncertainty import replicates
+from frontier.core.model.decisions import Limit
+from frontier.core.model.metrics import _PLAIN, DEFAULT_METRICS, NEEDS, Unit, claim_floor, metric
+from frontier.core.model.points import Estimate, Power
 from frontier.show.axis_units import display, display_one
 from tests.stats.made import Server, trial
 

@@ -8,10 +8,10 @@ import pytest
 
 from frontier.client.ask.prompts import Calibration, PromptPlan
 from frontier.client.load.session_plans import class_of, plan_session
-from frontier.core.decisions import Decision, Judgement, Verdict
-from frontier.core.metrics import metric
-from frontier.core.points import Estimate
-from frontier.core.shapes import Lengths, Session, Shape, TrafficClass
+from frontier.core.model.decisions import Decision, Judgement, Verdict
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate
+from frontier.core.model.shapes import Lengths, Session, Shape, TrafficClass
 from frontier.show.mixes import class_shares, class_verdicts, shares_sentence
 from tests.golden import assert_golden_row
 

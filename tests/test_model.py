@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.core.decisions import Limit, Verdict, worst
-from frontier.core.points import Estimate, Frontier, Point
-from frontier.core.series import Series, by_series
-from frontier.core.shapes import MAX_TOKENS, Lengths, Shape, ShapeError
+from frontier.core.model.decisions import Limit, Verdict, worst
+from frontier.core.model.points import Estimate, Frontier, Point
+from frontier.core.model.series import Series, by_series
+from frontier.core.model.shapes import MAX_TOKENS, Lengths, Shape, ShapeError
 
 SHAPE, LONG = Shape.of(1024, 256), Shape.of(4096, 256)
 ENDS = st.one_of(st.floats(allow_nan=False), st.just(0.0))

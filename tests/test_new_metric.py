@@ -1,5 +1,5 @@
-"""A new share of requests is two lines of `frontier/core/metrics.py` (CONTRIBUTING.md); a test puts
-two such lines in."""
+"""A new share of requests is two lines of `core/model/metrics.py` (CONTRIBUTING.md); a test puts two
+such lines in."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,11 +8,13 @@ import numpy as np
 import pytest
 
 from frontier.config import parse_sla
-from frontier.core import intervals, metrics, uncertainty
-from frontier.core.decisions import Verdict
-from frontier.core.estimate import point
-from frontier.core.metrics import Unit, metric
-from frontier.core.verdict import judge
+from frontier.core.claim.verdict import judge
+from frontier.core.estimates import uncertainty
+from frontier.core.estimates.estimate import point
+from frontier.core.model import metrics
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.metrics import Unit, metric
+from frontier.core.stats import intervals
 from tests.stats.made import sample
 
 

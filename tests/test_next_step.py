@@ -12,9 +12,9 @@ import pytest
 
 from frontier.cli.sweep import command as sweep
 from frontier.config import Setting, load_config, parse_sla
-from frontier.core.decisions import Decision, Limit, NextStep, Verdict
-from frontier.core.shapes import Shape
-from frontier.core.trials import Phase
+from frontier.core.model.decisions import Decision, Limit, NextStep, Verdict
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Phase
 from frontier.planning.budget import AROUND, TrialTimes
 from frontier.planning.next_step import with_command
 from frontier.planning.plan import make_plan, make_trial

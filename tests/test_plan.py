@@ -9,8 +9,8 @@ import pytest
 
 from frontier.config import Config, load_config
 from frontier.config.schema import LONGEST_TRIAL, TURNS
-from frontier.core.shapes import Shape
-from frontier.core.trials import Phase, Trial
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Phase, Trial
 from frontier.planning.plan import (
     GRID_SECONDS,
     RECORD_BYTES,

@@ -7,9 +7,9 @@ import statistics
 import pytest
 
 from frontier.client.load.session_plans import left_out, plan_session
-from frontier.core.length_pairs import Table
-from frontier.core.session_table import SessionFile, SessionTurn
-from frontier.core.shapes import Lengths, Session, Shape
+from frontier.core.model.length_pairs import Table
+from frontier.core.model.session_table import SessionFile, SessionTurn
+from frontier.core.model.shapes import Lengths, Session, Shape
 from frontier.extras.workload.session_files import shape_of
 
 AGENT = Shape.of_session(

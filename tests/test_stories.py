@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from frontier.core.errors import exit_code
+from frontier.core.model.errors import exit_code
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 

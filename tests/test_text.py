@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 import frontier
 from frontier.client import secrets
-from frontier.core import errors, text
-from frontier.core.decisions import Verdict
+from frontier.core.model import errors, text
+from frontier.core.model.decisions import Verdict
 from frontier.store.records import stored
 
 PACKAGE = Path(frontier.__file__).parent

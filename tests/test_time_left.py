@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from frontier.config import load_config
-from frontier.core.series import Series
-from frontier.core.trials import Phase
+from frontier.core.model.series import Series
+from frontier.core.model.trials import Phase
 from frontier.planning.budget import TrialTimes
 from frontier.planning.plan import make_plan, make_trial, search_policy
 from frontier.planning.time_left import TimeLeft, of_sweep, outlook, to_come, until_decided

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier import fields
-from frontier.core import units
+from frontier.core.model import units
 
 
 @pytest.mark.parametrize(

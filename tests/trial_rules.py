@@ -12,7 +12,7 @@ import numpy as np
 
 from frontier.client.load.rules import WARMUP_SHARE
 from frontier.config import Config
-from frontier.core.trials import Measurement, Outcome, Phase, Record
+from frontier.core.model.trials import Measurement, Outcome, Phase, Record
 from frontier.planning.plan import make_trial
 from frontier.run import Run
 from frontier.store.run_dir import RunDirectory

@@ -5,10 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from frontier.core.loads import Rate
-from frontier.core.metrics import Unit, metric
-from frontier.core.shapes import Shape
-from frontier.core.trials import Record, Window
+from frontier.core.model.loads import Rate
+from frontier.core.model.metrics import Unit, metric
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Record, Window
 from frontier.simulator import virtual
 from frontier.simulator.spec import EngineSpec, price_of
 

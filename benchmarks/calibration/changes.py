@@ -21,10 +21,10 @@ from benchmarks.calibration import rules
 from benchmarks.calibration.servers import NIGHT, Law, Process, Truth, _between, excess
 from benchmarks.calibration.study import quiet
 from benchmarks.calibration.sweep import Sweep
-from frontier.core import intervals
-from frontier.core.changes import unchanged
-from frontier.core.trials import Trial
-from frontier.core.window import WindowData
+from frontier.core.claim.changes import unchanged
+from frontier.core.model.trials import Trial
+from frontier.core.stats import intervals
+from frontier.core.window.window import WindowData
 
 FAMILIES = ("smooth", "cliff", "queue_capped")
 KINDS = ("step up", "step down", "step up", "creep")

@@ -17,13 +17,13 @@ import numpy as np
 
 from benchmarks.calibration.__main__ import known
 from frontier.config import Config, load_config
-from frontier.core import solver
-from frontier.core.changes import History
-from frontier.core.claimed import claim_points
-from frontier.core.decisions import Decision
-from frontier.core.from_records import window_data
-from frontier.core.proof import pilot_point
-from frontier.core.shapes import Shape
+from frontier.core.claim import solver
+from frontier.core.claim.changes import History
+from frontier.core.claim.claimed import claim_points
+from frontier.core.claim.proof import pilot_point
+from frontier.core.model.decisions import Decision
+from frontier.core.model.shapes import Shape
+from frontier.core.window.from_records import window_data
 from frontier.planning.plan import make_trial, search_policy
 from frontier.search import scan
 from frontier.search.scan import Done

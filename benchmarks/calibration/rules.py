@@ -8,11 +8,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from benchmarks.calibration.servers import TOP, Server, last_inside, make_trial
-from frontier.core import estimate, intervals, solver
-from frontier.core.claimed import claim_points
-from frontier.core.metrics import claim_floor, metric
-from frontier.core.trials import Phase, Trial
-from frontier.core.window import WindowData
+from frontier.core.claim import solver
+from frontier.core.claim.claimed import claim_points
+from frontier.core.estimates import estimate
+from frontier.core.model.metrics import claim_floor, metric
+from frontier.core.model.trials import Phase, Trial
+from frontier.core.stats import intervals
+from frontier.core.window.window import WindowData
 from frontier.search import scan
 
 GRID = (1, 2, 4, 8, 16, 32, 64, 128)

@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from frontier.core.decisions import Limit
-from frontier.core.from_records import window_data
-from frontier.core.histogram import LogHistogram
-from frontier.core.shapes import Lengths, Shape
-from frontier.core.trials import ClientHealth, Measurement, Phase, Record, Trial, Window
-from frontier.core.window import BLOCKS, WindowData
+from frontier.core.model.decisions import Limit
+from frontier.core.model.shapes import Lengths, Shape
+from frontier.core.model.trials import ClientHealth, Measurement, Phase, Record, Trial, Window
+from frontier.core.window.from_records import window_data
+from frontier.core.window.histogram import LogHistogram
+from frontier.core.window.window import BLOCKS, WindowData
 from frontier.simulator import virtual
 from frontier.simulator.spec import EngineSpec, Stalls
 from tests.virtual_truth import closed_loop

@@ -13,11 +13,13 @@ import numpy as np
 from benchmarks.calibration import rules
 from benchmarks.calibration.servers import Engine, Process, Server, excess, make_trial
 from benchmarks.calibration.sweep import answer_first, auto
-from frontier.core import estimate, pareto, uncertainty, window
-from frontier.core.metrics import metric
-from frontier.core.points import Point
-from frontier.core.trials import Phase
-from frontier.core.window import WindowData
+from frontier.core.claim import pareto
+from frontier.core.estimates import estimate, uncertainty
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Point
+from frontier.core.model.trials import Phase
+from frontier.core.window import window
+from frontier.core.window.window import WindowData
 from frontier.extras.compare.contest import Contest, Rules, Side, compare
 
 RULES: dict[str, Callable[[Server, int], rules.Answer]] = {

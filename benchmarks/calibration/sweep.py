@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from benchmarks.calibration.rules import GRID, Answer, _around, search_names
 from benchmarks.calibration.servers import Server
 from frontier.config import Config, load_config
-from frontier.core import solver
-from frontier.core.changes import History
-from frontier.core.claim import claim_of, proof_windows
-from frontier.core.claimed import claim_points
-from frontier.core.decisions import Decision
-from frontier.core.proof import pilot_point
-from frontier.core.series import Series
-from frontier.core.trials import Phase, Trial
+from frontier.core.claim import solver
+from frontier.core.claim.changes import History
+from frontier.core.claim.claim import claim_of, proof_windows
+from frontier.core.claim.claimed import claim_points
+from frontier.core.claim.proof import pilot_point
+from frontier.core.model.decisions import Decision
+from frontier.core.model.series import Series
+from frontier.core.model.trials import Phase, Trial
 from frontier.planning.budget import Amount, TrialTimes
 from frontier.planning.plan import Plan, grid_size, make_plan, make_trial, search_policy
 from frontier.planning.time_left import TimeLeft, to_come

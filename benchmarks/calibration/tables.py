@@ -8,7 +8,7 @@ import numpy as np
 
 from benchmarks.calibration.servers import FAMILIES
 from benchmarks.calibration.study import OURS, RULES, SHIPPED, Result
-from frontier.core import intervals
+from frontier.core.stats import intervals
 
 NOMINAL = {
     "band": ("attainment band, at one latency", "90 %"),

@@ -16,11 +16,11 @@ import orjson
 
 from frontier import registry
 from frontier.client.secrets import Secrets, environment_secrets, masked
-from frontier.core.decisions import Limit
-from frontier.core.errors import MeasurementError, StoreError, UsageError
-from frontier.core.metrics import metric, names
-from frontier.core.text import without_controls
-from frontier.core.units import format_bytes, whole_number
+from frontier.core.model.decisions import Limit
+from frontier.core.model.errors import MeasurementError, StoreError, UsageError
+from frontier.core.model.metrics import metric, names
+from frontier.core.model.text import without_controls
+from frontier.core.model.units import format_bytes, whole_number
 from frontier.show.verbosity import Detail
 from frontier.store.files import write_output
 from frontier.store.run_dir import RunDirectory, last_measured, runs_under

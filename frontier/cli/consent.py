@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from frontier.cli.common import say
-from frontier.core.errors import UsageError
+from frontier.core.model.errors import UsageError
 
 if TYPE_CHECKING:
     from frontier.config import Config

@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from frontier import registry
 from frontier.cli.common import RunOptions, answer, answer_prose, layout
-from frontier.core.errors import ExitCode, FrontierError, UsageError
-from frontier.core.text import clean
-from frontier.core.units import format_elapsed
+from frontier.core.model.errors import ExitCode, FrontierError, UsageError
+from frontier.core.model.text import clean
+from frontier.core.model.units import format_elapsed
 from frontier.show.rough import format_range
 from frontier.show.verbosity import Detail
 from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
     from frontier.config import Config
-    from frontier.core.series import Series
-    from frontier.core.trials import Trial
+    from frontier.core.model.series import Series
+    from frontier.core.model.trials import Trial
     from frontier.planning.plan import Plan, ToProve
     from frontier.planning.time_left import TimeLeft, ToCome
     from frontier.sweep.ledger import Ledger

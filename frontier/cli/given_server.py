@@ -3,7 +3,7 @@
 import os
 
 from frontier.cli import common
-from frontier.core.errors import UsageError
+from frontier.core.model.errors import UsageError
 
 
 def find_server() -> str:

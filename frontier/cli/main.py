@@ -19,7 +19,7 @@ from frontier import registry
 from frontier._version import __version__
 from frontier.cli.streams import final_exit_code, install_streams
 from frontier.client.secrets import forget
-from frontier.core.errors import ExitCode, FrontierError, UsageError
+from frontier.core.model.errors import ExitCode, FrontierError, UsageError
 
 SECTIONS = ("Measure", "Decide", "Present", "Exchange", "Also")
 
@@ -73,7 +73,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        from frontier.core.text import closest
+        from frontier.core.model.text import closest
 
         if args and args[0] not in self.list_commands(ctx):
             close = closest(args[0], self.list_commands(ctx))
@@ -193,7 +193,7 @@ def _mend_environment(environ: MutableMapping[str, str]) -> None:
     """Drop variables whose number is none, on which libraries fail, and silence matplotlib where it
     finds no home.
     """
-    from frontier.core.units import whole_number
+    from frontier.core.model.units import whole_number
 
     for name, most in (("COLUMNS", 10_000), ("LINES", 10_000), ("SOURCE_DATE_EPOCH", 10**11)):
         if whole_number(environ.get(name, "1"), 1, most) is None:

@@ -10,10 +10,10 @@ import click
 
 from frontier import registry
 from frontier.cli import common
-from frontier.core.decisions import Limit
-from frontier.core.errors import DrawingError, ExitCode, UsageError
-from frontier.core.series import Series
-from frontier.core.text import clean, suggestion
+from frontier.core.model.decisions import Limit
+from frontier.core.model.errors import DrawingError, ExitCode, UsageError
+from frontier.core.model.series import Series
+from frontier.core.model.text import clean, suggestion
 from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:

@@ -10,14 +10,14 @@ import click
 
 from frontier import registry
 from frontier.cli import common
-from frontier.core.errors import ExitCode
+from frontier.core.model.errors import ExitCode
 from frontier.show.verbosity import Detail
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from frontier.core.decisions import Decision
-    from frontier.core.points import Point
+    from frontier.core.model.decisions import Decision
+    from frontier.core.model.points import Point
     from frontier.run import Run
     from frontier.show.frontier_summary import FrontierSummary
     from frontier.show.notes import Noted

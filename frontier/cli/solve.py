@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 import click
 
 from frontier.cli import common
-from frontier.core.errors import UsageError
+from frontier.core.model.errors import UsageError
 from frontier.show.verbosity import Detail
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def command(
       frontier solve --sla 'p99_ttft<=200ms..500ms' --sla 'p95_e2e<=4s'
       frontier solve --sla 'p99_e2e<=9s, energy<=0.5' --set hardware.power=700W
     """
-    from frontier.core.solver import exit_code
+    from frontier.core.claim.solver import exit_code
     from frontier.show.answer import answers_json, answers_text
 
     run = options.read(allow_empty=options.as_json)

@@ -15,7 +15,7 @@ import sys
 import unicodedata
 from contextlib import suppress
 
-from frontier.core.errors import ExitCode
+from frontier.core.model.errors import ExitCode
 
 _PLAIN = {
     "≤": "<=",

@@ -23,10 +23,10 @@ from frontier import registry
 from frontier._version import __version__
 from frontier.cli import common
 from frontier.cli.consent import consent_to_sweep, needs_consent
-from frontier.core.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
-from frontier.core.loads import setting
-from frontier.core.trials import Phase
-from frontier.core.units import format_bytes, whole_numbers
+from frontier.core.model.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
+from frontier.core.model.loads import setting
+from frontier.core.model.trials import Phase
+from frontier.core.model.units import format_bytes, whole_numbers
 from frontier.show.verbosity import Detail
 from frontier.store.files import free_bytes
 from frontier.store.journal import last_session, load_of
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     from frontier.cli.sweep_request import SweepRequest
     from frontier.config import Config
-    from frontier.core.decisions import Decision
+    from frontier.core.model.decisions import Decision
     from frontier.planning.plan import Plan, ToProve
     from frontier.sweep.conductor import SweepEnd
 
@@ -330,7 +330,7 @@ def _conclude(
     has been said.
     """
     from frontier.cli.sweep_answer import print_answer
-    from frontier.core.solver import exit_code
+    from frontier.core.claim.solver import exit_code
     from frontier.planning.standing import lost_server
 
     run = common.read_run(path, allow_empty=True)

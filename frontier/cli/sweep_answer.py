@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from frontier.cli import common
-from frontier.core.decisions import Decision
-from frontier.core.errors import UsageError
+from frontier.core.model.decisions import Decision
+from frontier.core.model.errors import UsageError
 from frontier.run import Run
 from frontier.show.verbosity import Detail
 

@@ -15,8 +15,8 @@ from frontier.client.secrets import redact, remember
 from frontier.config import Config, Setting, left_out, load_config
 from frontier.config.config_file import read_sessions, read_settings, with_trace
 from frontier.config.kept_text import kept_text
-from frontier.core.errors import StoreError, UsageError
-from frontier.core.loads import bare, kind_of
+from frontier.core.model.errors import StoreError, UsageError
+from frontier.core.model.loads import bare, kind_of
 from frontier.planning.plan import ToProve
 from frontier.store.files import read_config
 from frontier.store.run_dir import is_narrower, read_manifest, runs_under

@@ -25,8 +25,8 @@ from frontier.cli.common import (
     with_options,
 )
 from frontier.cli.consent import consent_to_reach
-from frontier.core.errors import ExitCode, UsageError, exit_code
-from frontier.core.units import format_elapsed
+from frontier.core.model.errors import ExitCode, UsageError, exit_code
+from frontier.core.model.units import format_elapsed
 from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def command(options: RunOptions, load: str | None, requests: int | None, **given
 
 def nothing_to_verify(run: "Run", options: RunOptions) -> int:
     """Say that the run has no operating point, and why; the exit code."""
-    from frontier.core import solver
+    from frontier.core.claim import solver
     from frontier.show.answer import decision_table, verified_json
 
     decisions = run.solve(options.limits(run))

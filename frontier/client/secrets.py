@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
-from frontier.core.text import one_line, shortened
+from frontier.core.model.text import one_line, shortened
 
 MASK = "***"
 

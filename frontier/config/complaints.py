@@ -3,7 +3,7 @@ reports them together."""
 
 from dataclasses import dataclass
 
-from frontier.core.errors import UsageError
+from frontier.core.model.errors import UsageError
 
 MOST_COMPLAINTS = 50
 """Most complaints that are printed; the rest is only counted."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from frontier import registry
 from frontier.config import Config, Setting, left_out, load_config
-from frontier.core.errors import StoreError, UsageError
-from frontier.core.shapes import Shape
+from frontier.core.model.errors import StoreError, UsageError
+from frontier.core.model.shapes import Shape
 from frontier.store.files import read_config
 from frontier.store.run_dir import RunDirectory
 

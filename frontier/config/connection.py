@@ -10,8 +10,8 @@ from pydantic import PlainValidator, model_validator
 from frontier.client.ask.target import Timeouts, read_address
 from frontier.client.secrets import is_secret_name, looks_like_a_key, looks_random, secret_texts
 from frontier.config.uses import READ, SEND_FILE, SEND_VARIABLE, VARIABLE
-from frontier.core.errors import UsageError
-from frontier.core.text import did_you_mean
+from frontier.core.model.errors import UsageError
+from frontier.core.model.text import did_you_mean
 from frontier.fields import Problem, Strict, Text, Truth, duration_in, read, refuse, shown, text_of, words
 
 SIMULATOR = "simulator"

@@ -27,7 +27,7 @@ from frontier.config.connection import (
 )
 from frontier.config.hardware_keys import HardwareConfig, named_hardware, read_gpus, read_price
 from frontier.config.uses import ASK, PLAIN, PROXY, RUN, SEND_NAMED, VARIABLE
-from frontier.core.points import Estimate
+from frontier.core.model.points import Estimate
 from frontier.fields import (
     ONE_OR_MANY,
     Name,

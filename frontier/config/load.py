@@ -21,9 +21,9 @@ from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import DOUBLINGS, EARLIER, LEFT_OUT, Config
 from frontier.config.shape_keys import SESSIONS, ReadSessions
 from frontier.config.yaml_source import Document, compose, fill, is_null
-from frontier.core.errors import UsageError
-from frontier.core.shapes import Shape
-from frontier.core.text import did_you_mean
+from frontier.core.model.errors import UsageError
+from frontier.core.model.shapes import Shape
+from frontier.core.model.text import did_you_mean
 from frontier.fields import Path, Problem, keys_at, problems_of, shown, unknown_key, without_nulls
 from frontier.store.records import build
 

@@ -8,9 +8,9 @@ from pathlib import PurePath
 from typing import Annotated, Any
 
 from frontier import registry
-from frontier.core.loads import POISSON, Arrivals, Rate, Trace, doublings
-from frontier.core.shapes import Shape
-from frontier.core.text import clean_name, did_you_mean
+from frontier.core.model.loads import POISSON, Arrivals, Rate, Trace, doublings
+from frontier.core.model.shapes import Shape
+from frontier.core.model.text import clean_name, did_you_mean
 from frontier.fields import Problem, Strict, number_in, read, refuse, repeated, shown, whole, whole_in, words
 
 MAX_CONCURRENCY = 65_536

@@ -34,10 +34,10 @@ from frontier.config.shape_keys import described, distinct, file_of, read_shapes
 from frontier.config.sla import DEFAULT_TIER, Tiers, read_objectives, read_tiers
 from frontier.config.traffic_keys import Traffic, mixes, read_traffic
 from frontier.config.uses import MADE_PROMPTS, PLAIN, READ_SESSIONS, READ_TIMES, Use, effects
-from frontier.core.decisions import Limit
-from frontier.core.loads import POISSON, Arrivals, Rate, Trace
-from frontier.core.metrics import metric
-from frontier.core.shapes import Shape
+from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import POISSON, Arrivals, Rate, Trace
+from frontier.core.model.metrics import metric
+from frontier.core.model.shapes import Shape
 from frontier.fields import (
     ONE_OR_MANY,
     Name,

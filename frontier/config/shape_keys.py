@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from pydantic import PlainValidator, ValidationInfo
 
 from frontier import registry
-from frontier.core.shapes import MAX_TOKENS, Lengths, Session, Shape, ShapeError
+from frontier.core.model.shapes import MAX_TOKENS, Lengths, Session, Shape, ShapeError
 from frontier.fields import (
     Name,
     Problem,

@@ -9,10 +9,10 @@ from typing import Annotated, Any
 from pydantic import PlainValidator
 
 from frontier.config.yaml_source import plain_value
-from frontier.core.decisions import Limit
-from frontier.core.errors import UsageError
-from frontier.core.metrics import EXTREMES, TURN_CLASSES, Metric, Unit, metric
-from frontier.core.text import did_you_mean
+from frontier.core.model.decisions import Limit
+from frontier.core.model.errors import UsageError
+from frontier.core.model.metrics import EXTREMES, TURN_CLASSES, Metric, Unit, metric
+from frontier.core.model.text import did_you_mean
 from frontier.fields import Problem, is_number, name, read, refuse, seconds_of, share, shown
 
 Tiers = tuple[tuple[str, tuple[Limit, ...]], ...]

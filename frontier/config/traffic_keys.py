@@ -13,10 +13,10 @@ from pydantic import Field, PlainValidator
 
 from frontier.config.sla import read_limits
 from frontier.config.uses import PLAIN
-from frontier.core.decisions import Limit
-from frontier.core.length_pairs import LengthPairs
-from frontier.core.metrics import CLASS_NAME, TURN_CLASSES
-from frontier.core.shapes import Shape, TrafficClass
+from frontier.core.model.decisions import Limit
+from frontier.core.model.length_pairs import LengthPairs
+from frontier.core.model.metrics import CLASS_NAME, TURN_CLASSES
+from frontier.core.model.shapes import Shape, TrafficClass
 from frontier.fields import Problem, Strict, read, refuse, share, shown, without_nulls
 
 MOST_CLASSES, MOST_SHARES = 8, 20

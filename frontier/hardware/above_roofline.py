@@ -3,10 +3,10 @@
 import math
 from collections.abc import Iterator, Mapping
 
-from frontier.core.load_flags import median
-from frontier.core.points import Flag
-from frontier.core.units import format_number, format_seconds
-from frontier.core.window import WindowData
+from frontier.core.flags.load_flags import median
+from frontier.core.model.points import Flag
+from frontier.core.model.units import format_number, format_seconds
+from frontier.core.window.window import WindowData
 
 FASTER_THAN_LIGHT = 0.05
 """Share by which a point may lie above the roofline before hardware or counts are wrong."""

@@ -8,8 +8,8 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 
 from frontier import registry
-from frontier.core.cost_energy import joules
-from frontier.core.points import Flag, Point, Power
+from frontier.core.model.points import Flag, Point, Power
+from frontier.core.window.cost_energy import joules
 
 Windows = Sequence[tuple[float, Mapping[str, float]]]
 """The length of each window in seconds, and the facts of it that the server and its devices gave.

@@ -3,8 +3,8 @@ can pass."""
 
 import math
 
-from frontier.core.points import Distance, Point
-from frontier.core.shapes import Lengths
+from frontier.core.model.points import Distance, Point
+from frontier.core.model.shapes import Lengths
 from frontier.hardware.roofline import Roofline, limits_if_any
 
 UNEVEN = 0.85

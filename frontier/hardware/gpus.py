@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from frontier.core.text import suggestion
+from frontier.core.model.text import suggestion
 from frontier.fields import (
     Bandwidth,
     BandwidthOrBytes,

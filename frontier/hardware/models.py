@@ -11,7 +11,7 @@ from typing import Annotated, Any
 from pydantic import ConfigDict
 
 from frontier import registry
-from frontier.core.text import suggestion
+from frontier.core.model.text import suggestion
 from frontier.fields import Count, Positive, Problem, one_of, read, shown, without_nulls
 
 WEIGHT_BYTES: Mapping[str, float] = {"bf16": 2.0, "fp8": 1.0, "fp4": 9 / 16}

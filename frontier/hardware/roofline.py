@@ -18,7 +18,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from frontier.core.shapes import Shape
+from frontier.core.model.shapes import Shape
 from frontier.hardware.gpus import Hardware
 from frontier.hardware.models import KV_BYTES, WEIGHT_BYTES, ModelCard
 

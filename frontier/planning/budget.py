@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 from frontier.config import BudgetConfig, DeploymentConfig
-from frontier.core.series import Series
-from frontier.core.trials import Phase, Trial
-from frontier.core.units import format_elapsed
+from frontier.core.model.series import Series
+from frontier.core.model.trials import Phase, Trial
+from frontier.core.model.units import format_elapsed
 from frontier.planning.plan import longest_of, seconds_at
 from frontier.store.journal import Amount
 

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterable
 
-from frontier.core.shapes import Lengths, Shape
+from frontier.core.model.shapes import Lengths, Shape
 
 _TAIL = 0.99
 """Share of the pairs of a trace that must fit: more failures than the others are an error rate."""

@@ -11,12 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from frontier.config import Config
-from frontier.core.changes import History
-from frontier.core.decisions import Cause, Decision, Limit, NextStep
-from frontier.core.loads import Rate
-from frontier.core.metrics import Unit
-from frontier.core.series import Series
-from frontier.core.trials import Phase
+from frontier.core.claim.changes import History
+from frontier.core.model.decisions import Cause, Decision, Limit, NextStep
+from frontier.core.model.loads import Rate
+from frontier.core.model.metrics import Unit
+from frontier.core.model.series import Series
+from frontier.core.model.trials import Phase
 from frontier.planning.budget import TrialTimes, price_of, raised
 from frontier.planning.plan import NO_PROOFS, highest_tried, make_plan, make_trial
 from frontier.planning.sla_result import SlaResult

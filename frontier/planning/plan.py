@@ -22,13 +22,13 @@ from frontier.client.load.health import most_connections
 from frontier.config import Config, DeploymentConfig, digest
 from frontier.config.schema import TURNS
 from frontier.config.shape_keys import described
-from frontier.core.decisions import Cause
-from frontier.core.errors import UsageError
-from frontier.core.from_records import BATCH
-from frontier.core.loads import Rate, doublings, load_facts
-from frontier.core.series import Series
-from frontier.core.shapes import Shape
-from frontier.core.trials import Phase, Trial
+from frontier.core.model.decisions import Cause
+from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import Rate, doublings, load_facts
+from frontier.core.model.series import Series
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Phase, Trial
+from frontier.core.window.from_records import BATCH
 from frontier.search.auto import MOST
 from frontier.search.scan import SearchPolicy
 

@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from frontier.core import difference, metrics
-from frontier.core.decisions import Decision, Judgement, Limit, Verdict
-from frontier.core.points import Point
-from frontier.core.series import Series, by_series
+from frontier.core.model import metrics
+from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
+from frontier.core.model.points import Point
+from frontier.core.model.series import Series, by_series
+from frontier.core.stats import difference
 
 
 @dataclass(frozen=True, slots=True)

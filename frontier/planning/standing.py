@@ -13,12 +13,12 @@ from typing import Any, Literal
 
 from frontier.client.secrets import MASK
 from frontier.config import Config, Setting, config_text
-from frontier.core.errors import UsageError
-from frontier.core.loads import listed, load_facts
-from frontier.core.series import Series
-from frontier.core.text import capital, clean
-from frontier.core.trials import Phase, Trial
-from frontier.core.units import count
+from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import listed, load_facts
+from frontier.core.model.series import Series
+from frontier.core.model.text import capital, clean
+from frontier.core.model.trials import Phase, Trial
+from frontier.core.model.units import count
 from frontier.planning.plan import make_plan
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory

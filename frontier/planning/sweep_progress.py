@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from frontier.core.decisions import Decision, Judgement, Limit
-from frontier.core.points import Estimate, Flag
-from frontier.core.trials import Trial
+from frontier.core.model.decisions import Decision, Judgement, Limit
+from frontier.core.model.points import Estimate, Flag
+from frontier.core.model.trials import Trial
 from frontier.planning.time_left import TimeLeft
 
 if TYPE_CHECKING:

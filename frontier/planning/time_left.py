@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 from frontier.config import Config
 from frontier.config.sla import Tiers
-from frontier.core.changes import History
-from frontier.core.proof import JUDGED_AFTER, SCANS
-from frontier.core.series import Series
-from frontier.core.trials import Phase, Trial
+from frontier.core.claim.changes import History
+from frontier.core.claim.proof import JUDGED_AFTER, SCANS
+from frontier.core.model.series import Series
+from frontier.core.model.trials import Phase, Trial
 from frontier.planning.budget import TrialTimes
 from frontier.planning.plan import NO_PROOFS, Plan, ToProve, make_trial, runs_grid, search_policy
 from frontier.search import complete, scan

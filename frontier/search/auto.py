@@ -5,9 +5,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from frontier.core.changes import History
-from frontier.core.loads import doublings
-from frontier.core.points import Point
+from frontier.core.claim.changes import History
+from frontier.core.model.loads import doublings
+from frontier.core.model.points import Point
 
 MOST = 4_096
 """The highest concurrency that is tried where the deployment states no slots."""

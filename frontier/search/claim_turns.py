@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from frontier.core.changes import History, unchanged
-from frontier.core.claim import PROVEN, STAKES, claim_of, late_shares, proof_windows
-from frontier.core.decisions import Limit
-from frontier.core.metrics import fewest_to_bound
-from frontier.core.trials import Phase
-from frontier.core.window import Floats, WindowData
+from frontier.core.claim.changes import History, unchanged
+from frontier.core.claim.claim import PROVEN, STAKES, claim_of, late_shares, proof_windows
+from frontier.core.model.decisions import Limit
+from frontier.core.model.metrics import fewest_to_bound
+from frontier.core.model.trials import Phase
+from frontier.core.window.window import Floats, WindowData
 
 MOST_TURNS = 600
 """A claim that would not be final after twice the turns of a p99, going by its proof, gets no more

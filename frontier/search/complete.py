@@ -13,20 +13,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from frontier.core.causes import CLEARLY_MORE
-from frontier.core.changes import CLAIMED, MOST_CHANGES, PROOFS, History, spoilt
-from frontier.core.claim import claim_of, proof_windows
-from frontier.core.claimed import over_at_last
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.loads import Rate, setting
-from frontier.core.points import Point
-from frontier.core.proof import (
-    MOST_SPOILT,
-    WINDOWS,
-    joined,
-)
-from frontier.core.shapes import Shape
-from frontier.core.trials import Phase
+from frontier.core.claim.causes import CLEARLY_MORE
+from frontier.core.claim.changes import CLAIMED, MOST_CHANGES, PROOFS, History, spoilt
+from frontier.core.claim.claim import claim_of, proof_windows
+from frontier.core.claim.claimed import over_at_last
+from frontier.core.claim.proof import MOST_SPOILT, WINDOWS, joined
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.loads import Rate, setting
+from frontier.core.model.points import Point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Phase
 from frontier.search import auto, scan
 from frontier.search.claim_turns import MORE_TURNS, turns_expected, turns_to_go
 from frontier.search.scan import VISIT_TURNS, Ask, Done, SearchPolicy, between, settings_beyond, visit_of, widest_gap

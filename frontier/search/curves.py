@@ -11,12 +11,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from frontier.core.changes import latencies
-from frontier.core.decisions import Limit
-from frontier.core.laws import normal_quantile
-from frontier.core.points import Point
-from frontier.core.verdict import RISING
-from frontier.core.window import Floats, WindowData, narrowed
+from frontier.core.claim.changes import latencies
+from frontier.core.claim.verdict import RISING
+from frontier.core.model.decisions import Limit
+from frontier.core.model.points import Point
+from frontier.core.stats.laws import normal_quantile
+from frontier.core.window.window import Floats, WindowData, narrowed
 
 Load = TypeVar("Load", int, float)
 """Requests in flight, or arrivals per second."""

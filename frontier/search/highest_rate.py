@@ -20,10 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.metrics import metric
-from frontier.core.points import Point
-from frontier.core.proof import (
+from frontier.core.claim.proof import (
     ASCENTS,
     WINDOWS,
     Candidate,
@@ -33,8 +30,11 @@ from frontier.core.proof import (
     pilot_point,
     violation,
 )
-from frontier.core.trials import Phase, Trial
-from frontier.core.verdict import judge
+from frontier.core.claim.verdict import judge
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Point
+from frontier.core.model.trials import Phase, Trial
 from frontier.search.curves import rising
 from frontier.search.load_trials import (
     LEAST,

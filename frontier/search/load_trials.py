@@ -8,12 +8,12 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from frontier.core import intervals
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.loads import Rate, SessionRate
-from frontier.core.proof import WINDOWS, pilot_point
-from frontier.core.trials import Phase
-from frontier.core.window import WindowData
+from frontier.core.claim.proof import WINDOWS, pilot_point
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.loads import Rate, SessionRate
+from frontier.core.model.trials import Phase
+from frontier.core.stats import intervals
+from frontier.core.window.window import WindowData
 
 LEAST, MOST = 0.10, 0.90
 """Shares of `top` between which loads are tried. Nearer to it no window of reasonable length

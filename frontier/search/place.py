@@ -17,14 +17,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.core import solver
-from frontier.core.causes import CLEARLY_MORE
-from frontier.core.changes import History, latencies
-from frontier.core.claimed import claim_points
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.laws import normal_cdf, normal_quantile
-from frontier.core.points import Point
-from frontier.core.proof import (
+from frontier.core.claim import solver
+from frontier.core.claim.causes import CLEARLY_MORE
+from frontier.core.claim.changes import History, latencies
+from frontier.core.claim.claimed import claim_points
+from frontier.core.claim.proof import (
     JUDGED_AFTER,
     SCANS,
     SPEND,
@@ -37,9 +34,12 @@ from frontier.core.proof import (
     pilot_point,
     violation,
 )
-from frontier.core.trials import Phase
-from frontier.core.verdict import RISING
-from frontier.core.window import Floats, WindowData
+from frontier.core.claim.verdict import RISING
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.points import Point
+from frontier.core.model.trials import Phase
+from frontier.core.stats.laws import normal_cdf, normal_quantile
+from frontier.core.window.window import Floats, WindowData
 from frontier.search.curves import EXACT, FAR, RUN_TO_RUN, Curve, Part, interpolated, logs_over
 from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import allowance, dependence, window_size

@@ -16,14 +16,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from frontier.core import load_flags
-from frontier.core.changes import History
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.loads import Rate, SessionRate
-from frontier.core.proof import pilot_point, violation
-from frontier.core.shapes import Shape
-from frontier.core.trials import Phase
-from frontier.core.window import BLOCKS, WindowData, mean_e2e
+from frontier.core.claim.changes import History
+from frontier.core.claim.proof import pilot_point, violation
+from frontier.core.flags import load_flags
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.loads import Rate, SessionRate
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Phase
+from frontier.core.window.window import BLOCKS, WindowData, mean_e2e
 from frontier.search import highest_rate
 from frontier.search.highest_rate import INVALID
 from frontier.search.load_trials import LoadAsk, LoadDone, LoadPolicy, LoadTrial, invalid_because, rounded

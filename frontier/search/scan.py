@@ -21,24 +21,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from frontier.core import estimate
-from frontier.core.causes import CLEARLY_MORE
-from frontier.core.changes import CLAIMED, MOST_CHANGES, History, spoilt
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.loads import Rate
-from frontier.core.pareto import knee
-from frontier.core.points import Point
-from frontier.core.proof import (
-    ASCENTS,
-    MOST_SPOILT,
-    Candidate,
-    attempts_over,
-    joined,
-    pilot_point,
-    violation,
-)
-from frontier.core.shapes import Shape
-from frontier.core.trials import Phase
+from frontier.core.claim.causes import CLEARLY_MORE
+from frontier.core.claim.changes import CLAIMED, MOST_CHANGES, History, spoilt
+from frontier.core.claim.pareto import knee
+from frontier.core.claim.proof import ASCENTS, MOST_SPOILT, Candidate, attempts_over, joined, pilot_point, violation
+from frontier.core.estimates import estimate
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.loads import Rate
+from frontier.core.model.points import Point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Phase
 from frontier.search import auto, rates
 from frontier.search.auto import LOOKS_AT_MOST
 from frontier.search.load_trials import LoadAsk

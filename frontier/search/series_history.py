@@ -12,15 +12,15 @@ from functools import cached_property
 
 import numpy as np
 
-from frontier.core import solver
-from frontier.core.changes import PROOFS, History, Unchanged, unchanged
-from frontier.core.claimed import claim_points
-from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.points import Point
-from frontier.core.proof import Candidate, candidates, joined, pilot_point, violation
-from frontier.core.trials import Phase
-from frontier.core.verdict import judge
-from frontier.core.window import WindowData
+from frontier.core.claim import solver
+from frontier.core.claim.changes import PROOFS, History, Unchanged, unchanged
+from frontier.core.claim.claimed import claim_points
+from frontier.core.claim.proof import Candidate, candidates, joined, pilot_point, violation
+from frontier.core.claim.verdict import judge
+from frontier.core.model.decisions import Decision, Limit, Verdict
+from frontier.core.model.points import Point
+from frontier.core.model.trials import Phase
+from frontier.core.window.window import WindowData
 
 
 @dataclass(frozen=True, eq=False)

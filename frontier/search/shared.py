@@ -3,10 +3,10 @@
 import math
 from collections.abc import Mapping, Sequence
 
-from frontier.core.changes import MOST_CHANGES, History, unchanged
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.loads import setting
-from frontier.core.series import Series
+from frontier.core.claim.changes import MOST_CHANGES, History, unchanged
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.loads import setting
+from frontier.core.model.series import Series
 from frontier.search.complete import window_of_proof
 from frontier.search.place import LOWER
 from frontier.search.scan import Ask

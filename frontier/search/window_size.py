@@ -5,16 +5,16 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 
-from frontier.core import intervals, laws
-from frontier.core.changes import PROOFS, latencies
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.loads import Rate
-from frontier.core.metrics import claim_floor
-from frontier.core.points import Point
-from frontier.core.proof import ALPHA, ASCENTS, SCANS, SPEND, STEADY, WINDOWS, Candidate, error_left
-from frontier.core.shapes import Shape
-from frontier.core.trials import Phase, Trial
-from frontier.core.window import WindowData
+from frontier.core.claim.changes import PROOFS, latencies
+from frontier.core.claim.proof import ALPHA, ASCENTS, SCANS, SPEND, STEADY, WINDOWS, Candidate, error_left
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.loads import Rate
+from frontier.core.model.metrics import claim_floor
+from frontier.core.model.points import Point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Phase, Trial
+from frontier.core.stats import intervals, laws
+from frontier.core.window.window import WindowData
 
 PER_STREAM = 4
 """Requests of each stream that a window holds at least: a shorter one costs as much, by its warm-up
@@ -61,7 +61,7 @@ def window_size(
 def connections_wanted(limits: Sequence[Limit], trial: Trial, windows: int = 1) -> int:
     """Over how many connections the requests of a trial's window are to be spread, so that all
     windows of a proof, or the `windows` of a setting of the grid, have as many as the hardest
-    percentile needs (`core.connections`); 0 where nothing is claimed. Without limits as a p99
+    percentile needs (`core.stats.connections`); 0 where nothing is claimed. Without limits as a p99
     needs.
     """
     p = max((limit.of.p for limit in limits if limit.of.p is not None), default=None if limits else 0.99)

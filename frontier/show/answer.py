@@ -9,13 +9,13 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.loads import setting
-from frontier.core.metrics import metric
-from frontier.core.points import Point
-from frontier.core.series import Series
-from frontier.core.text import clean
-from frontier.core.units import format_number, format_share, trimmed
+from frontier.core.model.decisions import Decision, Limit, Verdict
+from frontier.core.model.loads import setting
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Point
+from frontier.core.model.series import Series
+from frontier.core.model.text import clean
+from frontier.core.model.units import format_number, format_share, trimmed
 from frontier.planning.sla_result import ArrivalRate, Checked, SlaResult
 from frontier.show.explain import other_reasons, why_not_more
 from frontier.show.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of

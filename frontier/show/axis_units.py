@@ -3,8 +3,8 @@
 import math
 from collections.abc import Iterable
 
-from frontier.core.metrics import Unit, metric, per_gpu
-from frontier.core.units import seconds_unit
+from frontier.core.model.metrics import Unit, metric, per_gpu
+from frontier.core.model.units import seconds_unit
 
 
 def display(name: str, values: Iterable[float], gpus: int | None = None) -> tuple[float, str]:

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
-from frontier.core.units import format_number, format_share
-from frontier.core.window import WindowData
+from frontier.core.model.units import format_number, format_share
+from frontier.core.window.window import WindowData
 
 Watched = tuple[str, Callable[[WindowData], float | None], Callable[[float], str]]
 """One column of evidence: its head, how it is read from a window, and how it is written."""

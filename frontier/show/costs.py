@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from frontier.core.points import Estimate, Power
-from frontier.core.units import format_number
+from frontier.core.model.points import Estimate, Power
+from frontier.core.model.units import format_number
 
 INPUT_PRICE, CACHED_PRICE = 0.25, 0.025
 """The price of an input token, and of one from the prefix cache, as a share of an output token's:

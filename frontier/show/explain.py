@@ -1,16 +1,16 @@
 """The reasons of a decision in sentences: why its operating point is the answer, and why each other
-setting is not. The causes are those of `core.causes`; nothing is decided here.
+setting is not. The causes are those of `core.claim.causes`; nothing is decided here.
 """
 
 import dataclasses
 import math
 
-from frontier.core.causes import UNDECIDED
-from frontier.core.decisions import Cause, Decision, EndedEarly, Reason, Verdict
-from frontier.core.loads import setting
-from frontier.core.metrics import metric
-from frontier.core.points import Flag
-from frontier.core.text import clean
+from frontier.core.claim.causes import UNDECIDED
+from frontier.core.model.decisions import Cause, Decision, EndedEarly, Reason, Verdict
+from frontier.core.model.loads import setting
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Flag
+from frontier.core.model.text import clean
 from frontier.show.costs import power_text
 from frontier.show.mixes import shares_sentence
 from frontier.show.rough import roughly

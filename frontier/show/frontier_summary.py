@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frontier.core.loads import Rate, setting
-from frontier.core.pareto import knee
-from frontier.core.points import Frontier, Point
+from frontier.core.claim.pareto import knee
+from frontier.core.model.loads import Rate, setting
+from frontier.core.model.points import Frontier, Point
 from frontier.run import Objectives, Run
 
 SURE = 0.5

@@ -11,10 +11,10 @@ from dataclasses import fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
-from frontier.core.decisions import Decision, Explanation, Limit
-from frontier.core.loads import Rate, load_facts
-from frontier.core.points import Estimate, Frontier, Point
-from frontier.core.shapes import Shape
+from frontier.core.model.decisions import Decision, Explanation, Limit
+from frontier.core.model.loads import Rate, load_facts
+from frontier.core.model.points import Estimate, Frontier, Point
+from frontier.core.model.shapes import Shape
 from frontier.show.costs import token_prices
 from frontier.show.explain import with_notes
 from frontier.show.frontier_summary import FrontierSummary

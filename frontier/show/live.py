@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, TextIO
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
-from frontier.core.decisions import Decision
-from frontier.core.loads import setting
-from frontier.core.text import clean
-from frontier.core.trials import Trial
-from frontier.core.units import format_elapsed
+from frontier.core.model.decisions import Decision
+from frontier.core.model.loads import setting
+from frontier.core.model.text import clean
+from frontier.core.model.trials import Trial
+from frontier.core.model.units import format_elapsed
 from frontier.planning.sweep_progress import Better
 from frontier.show.progress import DIM, PlainProgress, SweepProgress, figures_text
 

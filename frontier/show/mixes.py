@@ -4,10 +4,10 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from frontier.core.decisions import Decision, Verdict, worst
-from frontier.core.metrics import metric
-from frontier.core.points import Estimate
-from frontier.core.shapes import Shape
+from frontier.core.model.decisions import Decision, Verdict, worst
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate
+from frontier.core.model.shapes import Shape
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from frontier import registry
-from frontier.core.decisions import Decision
-from frontier.core.points import Point
-from frontier.core.series import Series
+from frontier.core.model.decisions import Decision
+from frontier.core.model.points import Point
+from frontier.core.model.series import Series
 
 if TYPE_CHECKING:
     from frontier.run import Run

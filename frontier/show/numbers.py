@@ -5,9 +5,9 @@ row of each.
 import math
 from dataclasses import dataclass
 
-from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.metrics import metric
-from frontier.core.points import Estimate
+from frontier.core.model.decisions import Decision, Limit, Verdict
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate
 from frontier.show.wording import bound_text, ci_text, deciding_bound, limit_value_text, value_text
 
 

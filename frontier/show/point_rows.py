@@ -8,10 +8,10 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from frontier.core.loads import Rate, load_facts
-from frontier.core.metrics import metric
-from frontier.core.points import Estimate, Frontier, Point
-from frontier.core.series import Series
+from frontier.core.model.loads import Rate, load_facts
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate, Frontier, Point
+from frontier.core.model.series import Series
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, TextIO
 
-from frontier.core.decisions import Decision, Judgement, Limit, Verdict
-from frontier.core.loads import in_words, listed, setting
-from frontier.core.metrics import metric
-from frontier.core.points import Estimate, Flag
-from frontier.core.text import clean
-from frontier.core.trials import Phase, Trial
-from frontier.core.units import format_elapsed
+from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
+from frontier.core.model.loads import in_words, listed, setting
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate, Flag
+from frontier.core.model.text import clean
+from frontier.core.model.trials import Phase, Trial
+from frontier.core.model.units import format_elapsed
 from frontier.planning.sweep_progress import Better, Progress, Stage
 from frontier.planning.time_left import TimeLeft
 from frontier.show.rough import format_range, format_rough

@@ -3,7 +3,7 @@
 import math
 from datetime import UTC, datetime
 
-from frontier.core.units import format_elapsed
+from frontier.core.model.units import format_elapsed
 
 
 def format_rough(seconds: float) -> str:

@@ -5,12 +5,12 @@ are in `explain`. Layout belongs to the medium.
 import math
 from collections.abc import Sequence
 
-from frontier.core.decisions import Cause, Decision, Limit, NextStep, Reason, Verdict
-from frontier.core.loads import Rate, bare, in_words, setting
-from frontier.core.metrics import fewest_to_bound, metric
-from frontier.core.points import Frontier, Point
-from frontier.core.text import clean
-from frontier.core.units import format_elapsed, format_number, trimmed
+from frontier.core.model.decisions import Cause, Decision, Limit, NextStep, Reason, Verdict
+from frontier.core.model.loads import Rate, bare, in_words, setting
+from frontier.core.model.metrics import fewest_to_bound, metric
+from frontier.core.model.points import Frontier, Point
+from frontier.core.model.text import clean
+from frontier.core.model.units import format_elapsed, format_number, trimmed
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.limit_lines import knob_sentence, room_sentence
 from frontier.show.numbers import figure_row, tightest_figure

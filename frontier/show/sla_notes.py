@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from frontier.core.loads import setting
+from frontier.core.model.loads import setting
 from frontier.planning.sla_result import Best, SlaResult
 from frontier.show.wording import named_value
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.core.decisions import Decision, Limit
-from frontier.core.loads import Rate, SessionRate, bare, kind_of, listed
-from frontier.core.metrics import RATES, metric
-from frontier.core.points import Estimate, Frontier, Point
-from frontier.core.series import Series, by_series
-from frontier.core.text import clean
-from frontier.core.units import format_bytes, format_number, format_share
+from frontier.core.model.decisions import Decision, Limit
+from frontier.core.model.loads import Rate, SessionRate, bare, kind_of, listed
+from frontier.core.model.metrics import RATES, metric
+from frontier.core.model.points import Estimate, Frontier, Point
+from frontier.core.model.series import Series, by_series
+from frontier.core.model.text import clean
+from frontier.core.model.units import format_bytes, format_number, format_share
 from frontier.show.costs import power_text
 from frontier.show.frontier_summary import FrontierSummary
 from frontier.show.notes import Noted

@@ -9,14 +9,14 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from frontier.core.decisions import Limit, Reason
-from frontier.core.loads import setting as setting
-from frontier.core.metrics import RATES, Unit, metric, per_gpu
-from frontier.core.points import Estimate, Flag, Frontier, Point, TimeBreakdown
-from frontier.core.text import clean as clean
-from frontier.core.text import clean_name as clean_name
-from frontier.core.units import count as count
-from frontier.core.units import format_number, format_seconds
+from frontier.core.model.decisions import Limit, Reason
+from frontier.core.model.loads import setting as setting
+from frontier.core.model.metrics import RATES, Unit, metric, per_gpu
+from frontier.core.model.points import Estimate, Flag, Frontier, Point, TimeBreakdown
+from frontier.core.model.text import clean as clean
+from frontier.core.model.text import clean_name as clean_name
+from frontier.core.model.units import count as count
+from frontier.core.model.units import format_number, format_seconds
 from frontier.show.axis_units import display_one
 
 CLOSED_LOOP = "closed loop, zero think time"
@@ -225,7 +225,9 @@ _FLAG_WORDS = {
 WIDENS = frozenset(
     {"non_stationary", "lockstep", "under_concurrency", "over_concurrency", "littles_law", "client_bound"}
 )
-"""Flags that widen the bounds of a point where they do not exclude it (`core.widening`)."""
+"""Flags that widen the bounds of a point where they do not exclude it
+(`core.estimates.widening`).
+"""
 
 
 def flag_words(flag: Flag) -> str:

@@ -16,8 +16,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from frontier.core.shapes import Shape
-from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual_clients import Sent, VirtualClients

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 
 from frontier.client.load.rules import MeanTimes, Pacing, first_length
 from frontier.client.load.session_plans import SessionPlan, class_of, left_out, plan_session
-from frontier.core.loads import POISSON, Rate
-from frontier.core.shapes import Shape
+from frontier.core.model.loads import POISSON, Rate
+from frontier.core.model.shapes import Shape
 from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec
 

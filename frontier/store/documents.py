@@ -16,9 +16,9 @@ from typing import Any
 import yaml
 
 from frontier.client.secrets import redact
-from frontier.core.errors import UsageError
-from frontier.core.text import one_line, shortened
-from frontier.core.units import MOST_COUNT
+from frontier.core.model.errors import UsageError
+from frontier.core.model.text import one_line, shortened
+from frontier.core.model.units import MOST_COUNT
 from frontier.fields import is_number
 
 MOST_BYTES = 256 * 2**20

@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from frontier.core.errors import StoreError, UsageError, WriteError
+from frontier.core.model.errors import StoreError, UsageError, WriteError
 
 _SAFELY = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY
 _KINDS = (

@@ -12,8 +12,8 @@ from typing import Any
 import orjson
 
 from frontier.client.secrets import masked
-from frontier.core.errors import StoreError
-from frontier.core.loads import Rate, SessionRate
+from frontier.core.model.errors import StoreError
+from frontier.core.model.loads import Rate, SessionRate
 from frontier.store.files import Folder, too_large, writing
 from frontier.store.records import LATEST, build, require_usable, stored, stored_tree
 

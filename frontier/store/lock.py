@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from frontier.core.errors import StoreError
+from frontier.core.model.errors import StoreError
 from frontier.store.files import Folder
 
 _BUSY = {errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES}

@@ -16,13 +16,13 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import orjson
 
 from frontier.client.ask.facts import window_facts
-from frontier.core.errors import StoreError
-from frontier.core.metrics import metric
-from frontier.core.points import Estimate, Point
-from frontier.core.shapes import Shape
-from frontier.core.text import short_hash, without_controls
-from frontier.core.trials import Measurement, Outcome, Record
-from frontier.core.units import LONGEST, MOST_COUNT, usable, usable_count
+from frontier.core.model.errors import StoreError
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate, Point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.text import short_hash, without_controls
+from frontier.core.model.trials import Measurement, Outcome, Record
+from frontier.core.model.units import LONGEST, MOST_COUNT, usable, usable_count
 
 # --- texts
 

@@ -26,9 +26,9 @@ from typing import Any, Self, TypeVar
 import orjson
 
 from frontier.client.secrets import redact
-from frontier.core.errors import StoreError, UsageError
-from frontier.core.shapes import file_label
-from frontier.core.trials import Phase, Trial
+from frontier.core.model.errors import StoreError, UsageError
+from frontier.core.model.shapes import file_label
+from frontier.core.model.trials import Phase, Trial
 from frontier.store import lock
 from frontier.store.files import CONFIG_BYTES, Folder, writing
 from frontier.store.journal import Journal

@@ -19,9 +19,9 @@ from typing import Any, BinaryIO, Self
 
 import orjson
 
-from frontier.core.errors import StoreError
-from frontier.core.points import Point
-from frontier.core.trials import Measurement, Record, Trial
+from frontier.core.model.errors import StoreError
+from frontier.core.model.points import Point
+from frontier.core.model.trials import Measurement, Record, Trial
 from frontier.store.files import Folder, writing
 from frontier.store.records import (
     decode_imported,

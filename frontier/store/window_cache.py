@@ -14,12 +14,12 @@ from typing import Any, get_type_hints
 
 import numpy as np
 
-from frontier.core.errors import StoreError
-from frontier.core.from_records import window_data
-from frontier.core.histogram import ALPHA, X0, LogHistogram
-from frontier.core.shapes import Shape
-from frontier.core.trials import Measurement
-from frontier.core.window import WindowData
+from frontier.core.model.errors import StoreError
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Measurement
+from frontier.core.window.from_records import window_data
+from frontier.core.window.histogram import ALPHA, X0, LogHistogram
+from frontier.core.window.window import WindowData
 from frontier.store.records import build, shape_tree
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import Evidence

@@ -8,13 +8,13 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from frontier.core import proof
-from frontier.core.claimed import claim_points
-from frontier.core.decisions import Verdict
-from frontier.core.loads import load_facts, setting
-from frontier.core.series import Series
-from frontier.core.trials import Phase, Trial
-from frontier.core.verdict import judge
+from frontier.core.claim import proof
+from frontier.core.claim.claimed import claim_points
+from frontier.core.claim.verdict import judge
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.loads import load_facts, setting
+from frontier.core.model.series import Series
+from frontier.core.model.trials import Phase, Trial
 from frontier.planning.sweep_progress import Stage
 from frontier.run import Run
 from frontier.search.auto import SETTINGS

@@ -19,9 +19,9 @@ from frontier.client.load.processes import LocalWorkers, workers_needed
 from frontier.client.load.shard import Worker, WorkerLostError, run_sharded
 from frontier.client.secrets import NO_SECRETS, Secrets, remember
 from frontier.config import Config, DeploymentConfig
-from frontier.core.errors import AnotherServerError, MeasurementError
-from frontier.core.loads import Rate, streams
-from frontier.core.trials import Measurement, Record, Trial
+from frontier.core.model.errors import AnotherServerError, MeasurementError
+from frontier.core.model.loads import Rate, streams
+from frontier.core.model.trials import Measurement, Record, Trial
 from frontier.planning.context import over_context
 from frontier.planning.plan import GRID_REQUESTS
 from frontier.search.window_size import connections_wanted

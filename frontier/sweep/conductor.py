@@ -14,13 +14,13 @@ from typing import Literal, Protocol
 
 from frontier.client.ask.same_server import journalled
 from frontier.config import DeploymentConfig
-from frontier.core import laws
-from frontier.core.changes import PROOFS
-from frontier.core.errors import FrontierError, MemoryShortError, StoreError
-from frontier.core.loads import load_facts, setting
-from frontier.core.proof import SCANS
-from frontier.core.series import Series
-from frontier.core.trials import Phase, Trial
+from frontier.core.claim.changes import PROOFS
+from frontier.core.claim.proof import SCANS
+from frontier.core.model.errors import FrontierError, MemoryShortError, StoreError
+from frontier.core.model.loads import load_facts, setting
+from frontier.core.model.series import Series
+from frontier.core.model.trials import Phase, Trial
+from frontier.core.stats import laws
 from frontier.planning.budget import described_trials, parts_left
 from frontier.planning.plan import grid_size, in_turn, make_trial, runs_grid
 from frontier.search.scan import Ask

@@ -14,7 +14,7 @@ from typing import Any
 from frontier.client.ask.prompts import FilePrompt
 from frontier.client.secrets import looks_like_a_key, looks_random
 from frontier.config.connection import LONGEST_KEY, usable_key
-from frontier.core.errors import UsageError
+from frontier.core.model.errors import UsageError
 from frontier.store.files import read_given
 
 

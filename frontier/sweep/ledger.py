@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from frontier.config import BudgetConfig, DeploymentConfig
-from frontier.core.errors import MemoryShortError
-from frontier.core.proof import SCANS
-from frontier.core.trials import Record, Trial
+from frontier.core.claim.proof import SCANS
+from frontier.core.model.errors import MemoryShortError
+from frontier.core.model.trials import Record, Trial
 from frontier.planning.budget import MARGIN, Caps, TrialTimes, price_of
 from frontier.store.journal import Amount
 

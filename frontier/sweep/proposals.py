@@ -9,9 +9,9 @@ from functools import partial
 from typing import Any, TypeVar
 
 from frontier.config import DeploymentConfig
-from frontier.core.decisions import Decision
-from frontier.core.series import Series
-from frontier.core.trials import Phase, Trial
+from frontier.core.model.decisions import Decision
+from frontier.core.model.series import Series
+from frontier.core.model.trials import Phase, Trial
 from frontier.planning.plan import grid_size, make_trial, search_policy
 from frontier.planning.sweep_progress import Better
 from frontier.planning.time_left import TimeLeft, of_sweep, series_of, to_come, until_decided

@@ -7,7 +7,7 @@ from pathlib import Path
 from frontier.client.ask.target import Proxies
 from frontier.client.secrets import NO_SECRETS, Secrets, environment_secrets
 from frontier.config import Config
-from frontier.core.errors import UsageError
+from frontier.core.model.errors import UsageError
 from frontier.sweep.given_files import read_key_file
 
 

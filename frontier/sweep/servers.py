@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 
 from frontier import registry
 from frontier.config import DeploymentConfig
-from frontier.core.errors import AnotherServerError, MeasurementError
-from frontier.core.units import format_elapsed
+from frontier.core.model.errors import AnotherServerError, MeasurementError
+from frontier.core.model.units import format_elapsed
 from frontier.store.journal import server_words, servers
 from frontier.sweep.backend import PUT_BACK, Facts
 from frontier.sweep.sweep_state import Cause, GivenUp, SweepState

@@ -10,8 +10,8 @@ from typing import Literal
 
 from frontier.client.ask.same_server import Identity
 from frontier.config import Config
-from frontier.core.series import Series
-from frontier.core.trials import Trial
+from frontier.core.model.series import Series
+from frontier.core.model.trials import Trial
 from frontier.planning.plan import NO_PROOFS, Plan, ToProve
 from frontier.planning.sweep_progress import Progress
 from frontier.run import History

@@ -10,16 +10,16 @@ from typing import Any, Literal
 
 from frontier.client.ask.same_server import EVENT, Identity
 from frontier.client.load.shard import WorkerLostError
-from frontier.core.causes import may_pass
-from frontier.core.changes import away
-from frontier.core.errors import AnotherServerError
-from frontier.core.estimate import estimate
-from frontier.core.failures import failure_words
-from frontier.core.flags import flags
-from frontier.core.loads import setting
-from frontier.core.points import Flag
-from frontier.core.trials import Measurement, Outcome, Record, Trial
-from frontier.core.window import WindowData
+from frontier.core.claim.causes import may_pass
+from frontier.core.claim.changes import away
+from frontier.core.estimates.estimate import estimate
+from frontier.core.flags.failures import failure_words
+from frontier.core.flags.flags import flags
+from frontier.core.model.errors import AnotherServerError
+from frontier.core.model.loads import setting
+from frontier.core.model.points import Flag
+from frontier.core.model.trials import Measurement, Outcome, Record, Trial
+from frontier.core.window.window import WindowData
 from frontier.store.run_dir import RunDirectory
 from frontier.store.window_cache import load_window_data
 from frontier.sweep.backend import Backend, OnRecord, OnTick

@@ -21,16 +21,16 @@ from frontier.client.ask.same_server import compared
 from frontier.client.ask.unmeasurable import NoAnswerError
 from frontier.client.load.loop import TrialProgress
 from frontier.config import Config
-from frontier.core import estimate
-from frontier.core.decisions import Decision, Judgement, Limit, Verdict
-from frontier.core.errors import MeasurementError, UsageError
-from frontier.core.from_records import window_data
-from frontier.core.load_flags import DRIFT
-from frontier.core.metrics import claim_floor, metric
-from frontier.core.points import Point
-from frontier.core.trials import Measurement, Phase, Record, Trial
-from frontier.core.verdict import judge
-from frontier.core.window import WindowData
+from frontier.core.claim.verdict import judge
+from frontier.core.estimates import estimate
+from frontier.core.flags.load_flags import DRIFT
+from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
+from frontier.core.model.errors import MeasurementError, UsageError
+from frontier.core.model.metrics import claim_floor, metric
+from frontier.core.model.points import Point
+from frontier.core.model.trials import Measurement, Phase, Record, Trial
+from frontier.core.window.from_records import window_data
+from frontier.core.window.window import WindowData
 from frontier.planning.sla_result import Check, Checked
 from frontier.run import Run
 from frontier.search.load_trials import LoadAsk, LoadPolicy, proof_size

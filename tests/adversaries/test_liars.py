@@ -14,13 +14,13 @@ from frontier.client import run_trial
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target, Timeouts
 from frontier.client.http.http_client import run
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.estimate import point
-from frontier.core.from_records import window_data
-from frontier.core.points import Point
-from frontier.core.shapes import Shape
-from frontier.core.trials import Phase, Record, Trial
-from frontier.core.verdict import judge
+from frontier.core.claim.verdict import judge
+from frontier.core.estimates.estimate import point
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.points import Point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Phase, Record, Trial
+from frontier.core.window.from_records import window_data
 from frontier.search.window_size import connections_wanted
 from tests.adversaries.liars import TOKENS, TPOT, WORDS, Liar, honest, liars, named, thinking
 from tests.client.hostile import Hostile

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from frontier.config import load_config
-from frontier.core.errors import install_command
+from frontier.core.model.errors import install_command
 from frontier.extras.predict.link_ceilings import place_of
 from tests.commands import frontier
 from tests.golden import assert_golden_row

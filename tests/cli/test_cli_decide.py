@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.core.trials import ClientHealth
+from frontier.core.model.trials import ClientHealth
 from frontier.read_run import load
 from frontier.show.frontier_summary import summaries_of
 from tests.commands import Said, frontier

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 import frontier as api
-from frontier.core.metrics import metric
-from frontier.core.points import Power
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Power
 from frontier.show.costs import power_text
 from frontier.store.trial_files import sealed, unsealed
 from tests.commands import Said, frontier

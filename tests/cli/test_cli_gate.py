@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.core.errors import UsageError
+from frontier.core.model.errors import UsageError
 from frontier.extras.compare import regression
 from frontier.extras.compare.command import runs_in
 from frontier.extras.compare.regression import gate_deployments

@@ -23,9 +23,9 @@ from frontier.cli.main import run
 from frontier.cli.sweep import command as sweep_command
 from frontier.cli.sweep_request import read_request
 from frontier.config import load_config
-from frontier.core.decisions import Cause
-from frontier.core.metrics import metric
-from frontier.core.trials import Outcome
+from frontier.core.model.decisions import Cause
+from frontier.core.model.metrics import metric
+from frontier.core.model.trials import Outcome
 from frontier.planning.plan import NO_PROOFS
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory

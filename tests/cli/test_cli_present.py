@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from frontier.core.metrics import LATENCIES, metric
+from frontier.core.model.metrics import LATENCIES, metric
 from frontier.read_run import load
 from tests.commands import Said, frontier
 from tests.golden import assert_golden_row

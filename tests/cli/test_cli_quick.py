@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner, Result
 
 from frontier.config import load_config
-from frontier.core.errors import MeasurementError, UsageError
-from frontier.core.points import Estimate, Flag, Point
-from frontier.core.shapes import Shape
-from frontier.core.trials import Outcome, Record
+from frontier.core.model.errors import MeasurementError, UsageError
+from frontier.core.model.points import Estimate, Flag, Point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Outcome, Record
 from frontier.extras.quick import command
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.show.json_out import tree_of

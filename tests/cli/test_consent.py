@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from frontier.cli.consent import consent_to_reach, consent_to_sweep
 from frontier.config import Config, load_config
 from frontier.config.uses import PLAIN, Use, marks
-from frontier.core.errors import UsageError
+from frontier.core.model.errors import UsageError
 from frontier.extras.notify.finish_keys import FinishConfig
 from frontier.extras.ray.ray_keys import RayConfig
 from tests import servers

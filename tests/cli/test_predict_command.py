@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 
 from frontier.config import load_config
-from frontier.core.errors import UsageError
-from frontier.core.points import Estimate, Flag
-from frontier.core.shapes import Shape
-from frontier.core.units import format_seconds
+from frontier.core.model.errors import UsageError
+from frontier.core.model.points import Estimate, Flag
+from frontier.core.model.shapes import Shape
+from frontier.core.model.units import format_seconds
 from frontier.extras.predict.fit import Prediction
 from frontier.extras.predict.prediction import not_faster, predict_config, predict_points
 from frontier.hardware.roofline import GivenRoofline, Limits

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from frontier.config import parse_sla
-from frontier.core.decisions import Cause, Verdict
+from frontier.core.model.decisions import Cause, Verdict
 from frontier.extras.quality.replies import GreedyReplies
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory

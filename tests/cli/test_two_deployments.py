@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 import frontier
-from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.errors import UsageError
-from frontier.core.points import Estimate
-from frontier.core.shapes import Shape
+from frontier.core.model.decisions import Decision, Limit, Verdict
+from frontier.core.model.errors import UsageError
+from frontier.core.model.points import Estimate
+from frontier.core.model.shapes import Shape
 from frontier.planning.sla_result import answer
 from frontier.show.sla_notes import best_note
 from tests.commands import frontier as command

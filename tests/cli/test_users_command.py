@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from frontier.config import parse_sla
-from frontier.core.trials import ClientHealth, Measurement, Outcome, Record, Trial, Window
+from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Record, Trial, Window
 from frontier.extras.find import finding
 from frontier.extras.find.found_rates import rates_found
 from frontier.extras.users.command import TARGETS

@@ -16,7 +16,7 @@ import pytest
 from frontier.client.ask.target import Target
 from frontier.client.http import capture as body_capture
 from frontier.client.http.http_client import Client
-from frontier.core.errors import MeasurementError
+from frontier.core.model.errors import MeasurementError
 from tests.client.hostile import Hostile
 
 ROOT = Path(__file__).parents[2]

@@ -17,7 +17,7 @@ from frontier.client.engines.request import Prompt
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.http_client import Client
 from frontier.client.http.parse import AnswerParser, to_record
-from frontier.core.trials import Outcome, Record
+from frontier.core.model.trials import Outcome, Record
 from tests.client.certificates import client_files, secure
 from tests.client.hostile import Hostile
 from tests.client.proxies import Forward, listening

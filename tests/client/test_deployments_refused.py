@@ -16,12 +16,12 @@ from frontier.client.ask.preflight import Check, Preflight, calibrate, preflight
 from frontier.client.ask.prompts import Calibration, random_prompts
 from frontier.client.ask.target import Target, Timeouts
 from frontier.config import load_config
-from frontier.core.errors import MeasurementError
-from frontier.core.flags import flags
-from frontier.core.from_records import window_data
-from frontier.core.shapes import Shape
-from frontier.core.trials import Phase, Record, Trial
-from frontier.core.window import WindowData
+from frontier.core.flags.flags import flags
+from frontier.core.model.errors import MeasurementError
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Phase, Record, Trial
+from frontier.core.window.from_records import window_data
+from frontier.core.window.window import WindowData
 from frontier.extras.probe.checklist import probe
 from frontier.planning.context import over_context
 from frontier.show.limit_lines import knob_sentence

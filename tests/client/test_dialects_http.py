@@ -16,8 +16,8 @@ from frontier.client.engines import ENGINES
 from frontier.client.engines.request import Prompt
 from frontier.client.http.http_client import Client
 from frontier.client.http.parse import parse_all, to_record
-from frontier.core.errors import MeasurementError
-from frontier.core.trials import Outcome, Record
+from frontier.core.model.errors import MeasurementError
+from frontier.core.model.trials import Outcome, Record
 from tests.client.hostile import BEHAVIOURS, Call, Hostile, chunk, sse
 from tests.golden import assert_golden_row
 from tests.neutral import neutral

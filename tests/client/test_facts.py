@@ -17,7 +17,7 @@ from frontier.client.ask.facts import (
     window_facts,
 )
 from frontier.client.secrets import Secrets
-from frontier.core.trials import CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS, MetricSeries, SourceReadings
+from frontier.core.model.trials import CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS, MetricSeries, SourceReadings
 from frontier.extras.devices import device_names
 
 

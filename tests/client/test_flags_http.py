@@ -19,16 +19,16 @@ from frontier.client.ask.prompts import PromptSource, random_prompts
 from frontier.client.ask.target import Target, Timeouts
 from frontier.client.engines.request import Prompt
 from frontier.client.http.http_client import run
-from frontier.core.decisions import Limit
-from frontier.core.estimate import point
-from frontier.core.flags import flags
-from frontier.core.from_records import window_data
-from frontier.core.load_flags import median
-from frontier.core.points import Flag
-from frontier.core.shapes import Shape
-from frontier.core.trials import Measurement, Phase, Record, Trial
-from frontier.core.units import format_seconds
-from frontier.core.window import WindowData, join
+from frontier.core.estimates.estimate import point
+from frontier.core.flags.flags import flags
+from frontier.core.flags.load_flags import median
+from frontier.core.model.decisions import Limit
+from frontier.core.model.points import Flag
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Measurement, Phase, Record, Trial
+from frontier.core.model.units import format_seconds
+from frontier.core.window.from_records import window_data
+from frontier.core.window.window import WindowData, join
 from frontier.hardware.above_roofline import above_roofline
 from tests.client.engine import Engine
 from tests.client.hostile import BEHAVIOURS, Call, Hostile

@@ -17,12 +17,12 @@ from frontier.client import run_trial
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target, Timeouts
 from frontier.client.http.http_client import run
-from frontier.core.decisions import Limit
-from frontier.core.estimate import point
-from frontier.core.from_records import window_data
-from frontier.core.points import Point
-from frontier.core.shapes import Shape
-from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
+from frontier.core.estimates.estimate import point
+from frontier.core.model.decisions import Limit
+from frontier.core.model.points import Point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial
+from frontier.core.window.from_records import window_data
 from tests.client.hostile import BEHAVIOURS, Hostile
 from tests.client.test_client import FAILURES, GOOD
 

@@ -6,7 +6,7 @@ import random
 import pytest
 
 from frontier.client.load.pipeline import LiveStats
-from frontier.core.trials import Outcome, Record
+from frontier.core.model.trials import Outcome, Record
 
 
 def record(i: int, ttft: float | None, end: float, outcome: Outcome = Outcome.OK) -> Record:

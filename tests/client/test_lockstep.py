@@ -9,9 +9,9 @@ from frontier.client.ask.preflight import preflight
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
-from frontier.core.shapes import Shape
-from frontier.core.stationarity import dispersion
-from frontier.core.trials import Outcome, Phase, Record, Trial
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Outcome, Phase, Record, Trial
+from frontier.core.stats.stationarity import dispersion
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 

@@ -17,9 +17,9 @@ from frontier.client.ask.target import Target, Timeouts
 from frontier.client.http.http_client import run
 from frontier.client.load.loop import TrialProgress
 from frontier.client.load.rules import first_length
-from frontier.core.errors import MeasurementError
-from frontier.core.shapes import Shape
-from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
+from frontier.core.model.errors import MeasurementError
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial
 from tests.client.engine import Engine
 from tests.client.hostile import Hostile
 

@@ -12,11 +12,11 @@ import pytest
 from frontier.client.ask.facts import moments_of
 from frontier.client.ask.preflight import preflight
 from frontier.client.http.http_client import run
-from frontier.core.estimate import point
-from frontier.core.flags import flags
-from frontier.core.from_records import window_data
-from frontier.core.time_breakdown import time_breakdown
-from frontier.core.trials import Measurement
+from frontier.core.estimates.estimate import point
+from frontier.core.flags.flags import flags
+from frontier.core.model.trials import Measurement
+from frontier.core.window.from_records import window_data
+from frontier.core.window.time_breakdown import time_breakdown
 from frontier.extras.probe.checklist import probe
 from tests.client.engine import Engine
 from tests.client.hostile import Call, Hostile

@@ -12,7 +12,7 @@ from frontier.client.ask.prompts import Calibration, PromptPlan, calibrate_words
 from frontier.client.engines.request import Content
 from frontier.config import load_config
 from frontier.config.schema import MOST_NATURAL
-from frontier.core.shapes import Lengths, Shape
+from frontier.core.model.shapes import Lengths, Shape
 from frontier.extras.natural.passages import LEAD
 from frontier.read_run import load
 from tests.commands import frontier

@@ -11,9 +11,9 @@ import pytest
 from frontier.client.ask.identify import Served
 from frontier.client.ask.target import Target
 from frontier.client.load.pipeline import MOST_NAMED, Named, named_together
-from frontier.core.flags import flags
-from frontier.core.from_records import window_data
-from frontier.core.window import join
+from frontier.core.flags.flags import flags
+from frontier.core.window.from_records import window_data
+from frontier.core.window.window import join
 from frontier.read_run import load
 from tests.client.engine import Engine
 from tests.client.hostile import Call, Hostile

@@ -10,9 +10,9 @@ from frontier.client import run_trial
 from frontier.client.ask.prompts import Calibration, random_prompts, session_prompts
 from frontier.client.ask.target import Target, Timeouts
 from frontier.client.http.http_client import run
-from frontier.core.loads import Arrivals
-from frontier.core.shapes import Lengths, Session, Shape
-from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
+from frontier.core.model.loads import Arrivals
+from frontier.core.model.shapes import Lengths, Session, Shape
+from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial
 from frontier.extras.workload.arrival_files import of_column
 from tests.client.engine import Engine
 from tests.client.hostile import Hostile

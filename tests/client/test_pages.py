@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 from frontier.client.engines import ENGINES
-from frontier.core.trials import Outcome
+from frontier.core.model.trials import Outcome
 from frontier.hardware import above_roofline
 
 ROOT = Path(__file__).parents[2]
@@ -34,7 +34,7 @@ def test_every_outcome_is_explained() -> None:
 
 
 def test_every_flag_has_its_row_with_the_limit_of_the_code() -> None:
-    from frontier.core import cache_flags, flags, load_flags, stream_flags
+    from frontier.core.flags import cache_flags, flags, load_flags, stream_flags
 
     page = (ROOT / "docs" / "flags.md").read_text(encoding="utf-8")
     source = "".join(Path(module.__file__).read_text(encoding="utf-8") for module in (load_flags, cache_flags, flags))

@@ -15,7 +15,7 @@ from frontier.client.engines.stream import NO_TOKEN, REASONING, TOOL, VISIBLE, S
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import AnswerParser, to_record
 from frontier.client.http.sse import event_template
-from frontier.core.trials import Outcome, Record
+from frontier.core.model.trials import Outcome, Record
 
 
 def exchange(reads: list[bytes], kind: str = "text/event-stream") -> Exchange:

@@ -8,8 +8,8 @@ from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.http.exchange import Exchange
 from frontier.client.load.pipeline import RequestPipeline
-from frontier.core.shapes import Shape
-from frontier.core.trials import Outcome, Phase, Record, Trial
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Outcome, Phase, Record, Trial
 
 READS = 100
 

@@ -16,9 +16,9 @@ from frontier.client.ask.evidence import Evidence, parse_metrics
 from frontier.client.ask.facts import Readings, window_facts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
-from frontier.core import flags
-from frontier.core.points import Flag, Power
-from frontier.core.trials import SourceReadings
+from frontier.core.flags import flags
+from frontier.core.model.points import Flag, Power
+from frontier.core.model.trials import SourceReadings
 from frontier.extras.devices.gpu_readers import GpuClocks
 from frontier.hardware import device_power
 from frontier.show import costs

@@ -19,8 +19,8 @@ from frontier.client.ask.identify import listed_context
 from frontier.client.ask.preflight import Preflight, calibrate, preflight
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target, Timeouts
-from frontier.core.errors import MeasurementError, UsageError
-from frontier.core.shapes import Lengths, Shape
+from frontier.core.model.errors import MeasurementError, UsageError
+from frontier.core.model.shapes import Lengths, Shape
 from tests.client.certificates import secure
 from tests.client.engine import Engine
 from tests.client.hostile import BEHAVIOURS, Call, Hostile, missing, sse

@@ -15,8 +15,8 @@ from frontier.client.ask.prompts import (
     random_prompts,
 )
 from frontier.client.engines.request import Content
-from frontier.core.errors import UsageError
-from frontier.core.shapes import Lengths, Shape
+from frontier.core.model.errors import UsageError
+from frontier.core.model.shapes import Lengths, Shape
 from frontier.sweep.given_files import read_prompts
 from tests.golden import assert_golden_row
 from tests.neutral import neutral

@@ -34,10 +34,10 @@ from frontier.client.load.rules import first_length
 from frontier.client.load.shard import WorkerLostError, run_sharded
 from frontier.client.secrets import NO_SECRETS, Secrets
 from frontier.config import load_config
-from frontier.core.errors import MeasurementError, UsageError
-from frontier.core.estimate import estimate
-from frontier.core.from_records import window_data
-from frontier.core.trials import Measurement, Outcome, Record, Trial
+from frontier.core.estimates.estimate import estimate
+from frontier.core.model.errors import MeasurementError, UsageError
+from frontier.core.model.trials import Measurement, Outcome, Record, Trial
+from frontier.core.window.from_records import window_data
 from frontier.extras.ray.workers import RAY_SETTINGS, RayWorkers, bridge_environment
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec

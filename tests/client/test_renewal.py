@@ -13,12 +13,12 @@ import trustme
 from frontier.client.ask.target import Proxies, Target
 from frontier.client.http.http_client import Client, run
 from frontier.client.http.pool import Renewal, requests_each
-from frontier.core import connections
-from frontier.core.decisions import Limit
-from frontier.core.estimate import point
-from frontier.core.from_records import window_data
-from frontier.core.metrics import claim_floor
-from frontier.core.trials import Measurement, Outcome, Record
+from frontier.core.estimates.estimate import point
+from frontier.core.model.decisions import Limit
+from frontier.core.model.metrics import claim_floor
+from frontier.core.model.trials import Measurement, Outcome, Record
+from frontier.core.stats import connections
+from frontier.core.window.from_records import window_data
 from tests.client.certificates import secure
 from tests.client.engine import Engine
 from tests.client.hostile import Hostile

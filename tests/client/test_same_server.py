@@ -9,9 +9,9 @@ import pytest
 from frontier.client.ask.same_server import Identity, journalled
 from frontier.client.ask.target import Target
 from frontier.client.load.pipeline import Named
-from frontier.core.estimate import point
-from frontier.core.flags import flags
-from frontier.core.window import WindowData, join
+from frontier.core.estimates.estimate import point
+from frontier.core.flags.flags import flags
+from frontier.core.window.window import WindowData, join
 from tests.stats.test_flags import healthy
 
 BEGUN = 1_700_000_000.0

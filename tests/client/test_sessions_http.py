@@ -16,7 +16,7 @@ from frontier.client.ask.prompts import Calibration, session_prompts
 from frontier.client.http.http_client import run
 from frontier.client.load.session_plans import plan_session
 from frontier.config import load_config
-from frontier.core.trials import Measurement, Outcome, Record
+from frontier.core.model.trials import Measurement, Outcome, Record
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.extras.workload.session_files import read_sessions
 from frontier.planning.plan import make_plan

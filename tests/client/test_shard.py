@@ -20,10 +20,10 @@ from frontier.client.load.processes import CARRIES, LocalWorkers, auto_chooses, 
 from frontier.client.load.rules import StreamStatus, first_length
 from frontier.client.load.shard import ShardHost, ShardReport, WorkerInfo, WorkerLostError, run_sharded
 from frontier.config import load_config
-from frontier.core.estimate import estimate
-from frontier.core.from_records import window_data
-from frontier.core.shapes import Shape
-from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
+from frontier.core.estimates.estimate import estimate
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial
+from frontier.core.window.from_records import window_data
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.sweep.backend import HttpBackend

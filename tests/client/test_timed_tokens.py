@@ -17,14 +17,14 @@ import pytest
 from frontier.client.engines import ENGINES
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import AnswerParser, output_tokens, to_record
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.estimate import estimate, point
-from frontier.core.from_records import window_data
-from frontier.core.points import Estimate, Point
-from frontier.core.shapes import Shape
-from frontier.core.trials import Measurement, Phase, Record, Trial, Window
-from frontier.core.verdict import judge
-from frontier.core.window import WindowData
+from frontier.core.claim.verdict import judge
+from frontier.core.estimates.estimate import estimate, point
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.points import Estimate, Point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Measurement, Phase, Record, Trial, Window
+from frontier.core.window.from_records import window_data
+from frontier.core.window.window import WindowData
 
 TTFT, TPOT, REQUESTS, CALLERS = 0.050, 0.020, 240, 6
 Delta = dict[str, Any]

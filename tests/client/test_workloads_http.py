@@ -13,7 +13,7 @@ import trustme
 
 from frontier.client.http.http_client import run
 from frontier.config import load_config
-from frontier.core.trials import Outcome, Record
+from frontier.core.model.trials import Outcome, Record
 from frontier.planning.plan import make_plan
 from frontier.sweep.backend import Facts, HttpBackend
 from tests.client.certificates import client_files, secure

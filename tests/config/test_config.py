@@ -15,9 +15,9 @@ from frontier.client.secrets import looks_random, redact
 from frontier.config import Config, describe_difference, left_out, load_config, parse_sla
 from frontier.config.complaints import Complaint, ConfigError
 from frontier.config.sla import PRESETS, read_tiers
-from frontier.core.decisions import Limit
-from frontier.core.errors import UsageError
-from frontier.core.shapes import Lengths, Shape
+from frontier.core.model.decisions import Limit
+from frontier.core.model.errors import UsageError
+from frontier.core.model.shapes import Lengths, Shape
 from frontier.hardware.models import CARDS
 from frontier.hardware.roofline import GivenRoofline, ModelRoofline, Roofline
 from tests.complaints import Place, assert_complaints

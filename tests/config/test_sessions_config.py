@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from frontier.config import Config, load_config, parse_sla
-from frontier.core.decisions import Limit
-from frontier.core.errors import UsageError
-from frontier.core.shapes import Lengths, Shape
+from frontier.core.model.decisions import Limit
+from frontier.core.model.errors import UsageError
+from frontier.core.model.shapes import Lengths, Shape
 from frontier.extras.workload.session_files import read_sessions
 from frontier.planning.plan import make_plan
 from tests.complaints import assert_complaints, refused

@@ -4,8 +4,8 @@ import pytest
 
 from frontier.config import Config, load_config
 from frontier.config.load import Setting
-from frontier.core.decisions import Limit
-from frontier.core.series import Series
+from frontier.core.model.decisions import Limit
+from frontier.core.model.series import Series
 from frontier.planning.next_step import _sla
 from frontier.planning.plan import make_plan
 from tests.complaints import assert_complaints, refused

@@ -10,11 +10,11 @@ import pytest
 import frontier
 from frontier.config import load_config
 from frontier.config.config_file import open_run
-from frontier.core import proof, solver
-from frontier.core.decisions import Cause, Explanation, Limit, Reason
-from frontier.core.loads import doublings
-from frontier.core.shapes import Shape
-from frontier.core.trials import Phase
+from frontier.core.claim import proof, solver
+from frontier.core.model.decisions import Cause, Explanation, Limit, Reason
+from frontier.core.model.loads import doublings
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Phase
 from frontier.planning import next_step, plan
 from frontier.planning.next_step import with_top
 from frontier.planning.plan import highest_tried, make_plan, search_policy

@@ -28,10 +28,10 @@ from benchmarks.calibration.servers import (
     Path as SpeedPath,
 )
 from benchmarks.calibration.sweep import answer_first
-from frontier.core import stationarity
-from frontier.core.decisions import Limit
-from frontier.core.intervals import clopper_pearson
-from frontier.core.trials import Phase
+from frontier.core.model.decisions import Limit
+from frontier.core.model.trials import Phase
+from frontier.core.stats import stationarity
+from frontier.core.stats.intervals import clopper_pearson
 
 ROOT = Path(__file__).parents[2]
 

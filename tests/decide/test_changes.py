@@ -6,12 +6,12 @@ import math
 import numpy as np
 import pytest
 
-from frontier.core import changes, proof, solver
-from frontier.core.changes import CHANGE, FEWEST, Unchanged, unchanged
-from frontier.core.claimed import claim_points, over_at_last
-from frontier.core.decisions import Cause, Limit, Verdict
-from frontier.core.trials import ClientHealth, Phase
-from frontier.core.verdict import judge
+from frontier.core.claim import changes, proof, solver
+from frontier.core.claim.changes import CHANGE, FEWEST, Unchanged, unchanged
+from frontier.core.claim.claimed import claim_points, over_at_last
+from frontier.core.claim.verdict import judge
+from frontier.core.model.decisions import Cause, Limit, Verdict
+from frontier.core.model.trials import ClientHealth, Phase
 from frontier.search import complete, scan
 from frontier.search.scan import Ask, SearchPolicy
 from tests.stats.made import SHAPE, Server, trial

@@ -7,14 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from frontier.core import claim, solver
-from frontier.core import estimate as summarize
-from frontier.core.claimed import claim_points
-from frontier.core.decisions import Cause, Claim, EndedEarly, Limit, Verdict
-from frontier.core.errors import ExitCode
-from frontier.core.metrics import fewest_to_bound
-from frontier.core.proof import EARLIER_ALPHA, claim_point
-from frontier.core.trials import Phase
+from frontier.core.claim import claim, solver
+from frontier.core.claim.claimed import claim_points
+from frontier.core.claim.proof import EARLIER_ALPHA, claim_point
+from frontier.core.estimates import estimate as summarize
+from frontier.core.model.decisions import Cause, Claim, EndedEarly, Limit, Verdict
+from frontier.core.model.errors import ExitCode
+from frontier.core.model.metrics import fewest_to_bound
+from frontier.core.model.trials import Phase
 from frontier.show.explain import sentence, with_notes
 from frontier.show.sentences import claim_sentence, headline
 from tests.golden import assert_golden_row
@@ -88,7 +88,7 @@ def test_each_request_is_in_the_turn_it_was_sent_in(seed):
 
 
 def test_windows_of_one_sample_are_cut_each_for_itself():
-    from frontier.core.window import join
+    from frontier.core.window.window import join
 
     both = join((window(10), window(20, start=1000.0)))
     late = RNG(1).random(both.n) < 0.3
@@ -182,7 +182,7 @@ def test_at_exactly_the_share_that_is_allowed_the_capital_reaches_20_in_one_of_t
 
 def decided(parts, limits=(TTFT,)):
     """The decision on windows of c=8: (phase, window) each."""
-    from frontier.core.window import join
+    from frontier.core.window.window import join
 
     history = [(made.trial(8, phase, i), sample) for i, (phase, sample) in enumerate(parts, 1)]
     point = claim_point(join(tuple(sample for _, sample in parts)), tuple(limits), EARLIER_ALPHA)

@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from frontier.core import estimate
-from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.errors import ExitCode, exit_code
-from frontier.core.points import Estimate, Flag, Point
+from frontier.core.estimates import estimate
+from frontier.core.model.decisions import Decision, Limit, Verdict
+from frontier.core.model.errors import ExitCode, exit_code
+from frontier.core.model.points import Estimate, Flag, Point
 from frontier.extras.compare.comparison_tables import comparison_table, no_characters
 from frontier.extras.compare.contest import Contest, Rules, Side, best_of, compare, overall
 from frontier.extras.compare.rivals import comparison_notes

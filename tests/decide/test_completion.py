@@ -6,13 +6,13 @@ import math
 import numpy as np
 import pytest
 
-from frontier.core.claim import PROVEN, capital, claim_of, proof_windows
-from frontier.core.claimed import claim_points
-from frontier.core.decisions import Limit
-from frontier.core.loads import Rate
-from frontier.core.points import Estimate, Point
-from frontier.core.proof import WINDOWS, joined
-from frontier.core.trials import Phase
+from frontier.core.claim.claim import PROVEN, capital, claim_of, proof_windows
+from frontier.core.claim.claimed import claim_points
+from frontier.core.claim.proof import WINDOWS, joined
+from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import Rate
+from frontier.core.model.points import Estimate, Point
+from frontier.core.model.trials import Phase
 from frontier.search import claim_turns, complete, scan
 from frontier.search.scan import Ask, Done, SearchPolicy
 from frontier.search.series_history import SeriesHistory, nearest

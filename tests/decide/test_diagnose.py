@@ -10,12 +10,12 @@ import pytest
 
 from benchmarks.diagnosis import EVIDENCE, STATING, TESTING, diagnosed, draw, second, stated, tables
 from frontier.config import load_config
-from frontier.core import estimate
-from frontier.core.from_records import window_data
-from frontier.core.intervals import clopper_pearson
-from frontier.core.loads import Rate
-from frontier.core.shapes import Shape
-from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.estimates import estimate
+from frontier.core.model.loads import Rate
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.stats.intervals import clopper_pearson
+from frontier.core.window.from_records import window_data
 from frontier.extras.diagnose.diagnosis import (
     PROBABILITY,
     SECOND,

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from frontier.core import estimate, window
-from frontier.core.difference import Difference, between, in_pairs, mean, variance, verdict
-from frontier.core.points import Estimate
+from frontier.core.estimates import estimate
+from frontier.core.model.points import Estimate
+from frontier.core.stats.difference import Difference, between, in_pairs, mean, variance, verdict
+from frontier.core.window import window
 from frontier.extras.compare.contest import joint_verdict
 from tests.stats.made import Server, trial
 

@@ -1,7 +1,7 @@
 """What is said of a throughput curve and its frontier as a whole."""
 
-from frontier.core import pareto
-from frontier.core.points import Estimate, Frontier, Point
+from frontier.core.claim import pareto
+from frontier.core.model.points import Estimate, Frontier, Point
 from frontier.show.frontier_summary import summarise
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE

@@ -7,9 +7,9 @@ import pytest
 from scipy import stats
 
 from benchmarks import gate as study
-from frontier.core.decisions import Limit
-from frontier.core.points import Estimate
-from frontier.core.shapes import Shape
+from frontier.core.model.decisions import Limit
+from frontier.core.model.points import Estimate
+from frontier.core.model.shapes import Shape
 from frontier.extras.compare import gate as judging
 from frontier.extras.compare.gate import GateRules, Measured, gate, in_turn, judged_metrics, key_changes
 from tests.golden import assert_golden_row

@@ -16,7 +16,7 @@ import pytest
 import frontier
 from benchmarks import hold_drift
 from frontier.client.ask.same_server import Identity
-from frontier.core.decisions import Limit, Verdict
+from frontier.core.model.decisions import Limit, Verdict
 from frontier.extras.hold import hours
 from frontier.extras.hold.hold_text import hold_json, hold_text, window_text
 from frontier.extras.hold.holding import Plan, begun, hold, judge

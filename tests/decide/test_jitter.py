@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.jitter import KINDS, NEAR, case, table
-from frontier.core.trials import Outcome, Record, Window
+from frontier.core.model.trials import Outcome, Record, Window
 from frontier.extras.diagnose.jitter import Cause, Jitter, jitter_of, jitter_sentence
 from tests.commands import frontier
 from tests.sweeps import sweep_in_virtual_time

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.histogram import LogHistogram
-from frontier.core.shapes import Shape
-from frontier.core.trials import ClientHealth, Phase
-from frontier.core.window import BLOCKS, WindowData
+from frontier.core.model.decisions import Decision, Limit, Verdict
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import ClientHealth, Phase
+from frontier.core.window.histogram import LogHistogram
+from frontier.core.window.window import BLOCKS, WindowData
 from frontier.extras.find.finding import expected_seconds
 from frontier.extras.find.found_rates import found_rate
 from frontier.search.highest_rate import INVALID, next_ask

@@ -8,7 +8,7 @@ docs/validation/calibration.md.
 import pytest
 
 from benchmarks.calibration import mixes
-from frontier.core.intervals import clopper_pearson
+from frontier.core.stats.intervals import clopper_pearson
 
 
 @pytest.mark.slow

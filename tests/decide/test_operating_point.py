@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.core import estimate as summarize
-from frontier.core import proof, solver
-from frontier.core.decisions import Cause, Limit, Verdict
-from frontier.core.errors import ExitCode, UsageError
-from frontier.core.points import Estimate, Flag, Point
-from frontier.core.shapes import Shape
-from frontier.core.verdict import judge
+from frontier.core.claim import proof, solver
+from frontier.core.claim.verdict import judge
+from frontier.core.estimates import estimate as summarize
+from frontier.core.model.decisions import Cause, Limit, Verdict
+from frontier.core.model.errors import ExitCode, UsageError
+from frontier.core.model.points import Estimate, Flag, Point
+from frontier.core.model.shapes import Shape
 from frontier.planning import sla_result
 from frontier.show.explain import sentence, with_notes
 from frontier.show.sentences import headline

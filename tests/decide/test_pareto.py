@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.core import pareto
-from frontier.core.points import Estimate, Flag, Point
-from frontier.core.shapes import Shape
+from frontier.core.claim import pareto
+from frontier.core.model.points import Estimate, Flag, Point
+from frontier.core.model.shapes import Shape
 from tests.golden import assert_golden_row
 
 SHAPE = Shape.of(1024, 256)

@@ -9,10 +9,10 @@ import moocore
 import numpy as np
 import pytest
 
-from frontier.core.decisions import Limit
-from frontier.core.metrics import metric
-from frontier.core.points import Estimate, Flag, Point
-from frontier.core.shapes import Shape
+from frontier.core.model.decisions import Limit
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate, Flag, Point
+from frontier.core.model.shapes import Shape
 from frontier.extras.compare.pooled import pooled
 from tests.golden import assert_golden_row
 

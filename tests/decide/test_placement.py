@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.points import Estimate, Point
-from frontier.core.proof import Candidate
-from frontier.core.trials import Phase
+from frontier.core.claim.proof import Candidate
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.points import Estimate, Point
+from frontier.core.model.trials import Phase
 from frontier.search import curves, place
 from frontier.search.curves import FAR, Curve, Part
 from frontier.search.place import State, candidate

@@ -7,14 +7,15 @@ import math
 import pytest
 from scipy.stats import binom
 
-from frontier.core import intervals, proof
-from frontier.core.claimed import claim_points, claim_windows
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.metrics import claim_floor
-from frontier.core.points import Point
-from frontier.core.proof import ALPHA, JUDGED_AFTER, SPEND, Candidate
-from frontier.core.trials import ClientHealth, Phase
-from frontier.core.verdict import judge
+from frontier.core.claim import proof
+from frontier.core.claim.claimed import claim_points, claim_windows
+from frontier.core.claim.proof import ALPHA, JUDGED_AFTER, SPEND, Candidate
+from frontier.core.claim.verdict import judge
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.metrics import claim_floor
+from frontier.core.model.points import Point
+from frontier.core.model.trials import ClientHealth, Phase
+from frontier.core.stats import intervals
 from frontier.search import window_size
 from tests.golden import assert_golden_row
 from tests.stats.made import SHAPE, Server, bounds, trial

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import pytest
 
-from frontier.core.changes import History
-from frontier.core.decisions import Limit
-from frontier.core.from_records import window_data
-from frontier.core.loads import POISSON, Arrivals, Rate
-from frontier.core.shapes import Lengths, Shape
-from frontier.core.trials import Phase, Trial
-from frontier.core.window import WindowData
+from frontier.core.claim.changes import History
+from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import POISSON, Arrivals, Rate
+from frontier.core.model.shapes import Lengths, Shape
+from frontier.core.model.trials import Phase, Trial
+from frontier.core.window.from_records import window_data
+from frontier.core.window.window import WindowData
 from frontier.search import scan
 from frontier.search.rates import SATURATED_REQUESTS, is_overloaded, served
 from frontier.search.scan import Ask, Done, SearchPolicy

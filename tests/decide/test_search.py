@@ -5,13 +5,13 @@ from dataclasses import replace
 
 import pytest
 
-from frontier.core import proof, solver
-from frontier.core.claimed import claim_points, claim_windows
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.points import Estimate, Flag, Point
-from frontier.core.proof import ALPHA, ASCENTS, JUDGED_AFTER, WINDOWS, Candidate
-from frontier.core.shapes import Shape
-from frontier.core.trials import Phase
+from frontier.core.claim import proof, solver
+from frontier.core.claim.claimed import claim_points, claim_windows
+from frontier.core.claim.proof import ALPHA, ASCENTS, JUDGED_AFTER, WINDOWS, Candidate
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.points import Estimate, Flag, Point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Phase
 from frontier.search import scan
 from frontier.search.place import State
 from frontier.search.scan import Ask, Done, SearchPolicy

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from frontier.core.decisions import Limit
-from frontier.core.loads import POISSON, SessionRate
-from frontier.core.shapes import Lengths, Session, Shape
+from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import POISSON, SessionRate
+from frontier.core.model.shapes import Lengths, Session, Shape
 from frontier.simulator.spec import EngineSpec
 from tests.decide.test_rate_search import Deployment, studied
 from tests.virtual_truth import truth

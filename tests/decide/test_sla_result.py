@@ -5,11 +5,12 @@ import dataclasses
 
 import pytest
 
-from frontier.core import cost_energy, solver
-from frontier.core.decisions import Limit
-from frontier.core.errors import ExitCode
-from frontier.core.points import Estimate, Flag, Point
-from frontier.core.shapes import Shape
+from frontier.core.claim import solver
+from frontier.core.model.decisions import Limit
+from frontier.core.model.errors import ExitCode
+from frontier.core.model.points import Estimate, Flag, Point
+from frontier.core.model.shapes import Shape
+from frontier.core.window import cost_energy
 from frontier.planning import sla_result
 from frontier.show.answer import answers_json, answers_text
 from frontier.show.sla_notes import best_note, sla_notes

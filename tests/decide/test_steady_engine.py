@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from frontier.config import load_config
-from frontier.core import proof
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.from_records import window_data
-from frontier.core.points import Estimate
-from frontier.core.trials import Phase
-from frontier.core.verdict import judge
+from frontier.core.claim import proof
+from frontier.core.claim.verdict import judge
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.points import Estimate
+from frontier.core.model.trials import Phase
+from frontier.core.window.from_records import window_data
 from frontier.planning.plan import make_trial, search_policy
 from frontier.search import scan
 from frontier.search.scan import Done

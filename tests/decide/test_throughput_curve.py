@@ -1,7 +1,8 @@
 import pytest
 
-from frontier.core import estimate, pareto
-from frontier.core.points import Estimate, Flag, Point
+from frontier.core.claim import pareto
+from frontier.core.estimates import estimate
+from frontier.core.model.points import Estimate, Flag, Point
 from frontier.show.frontier_summary import retrograde, summarise
 from frontier.show.json_out import littles_law
 from tests.stats.made import SHAPE, Server, trial

@@ -2,7 +2,7 @@
 
 import pytest
 
-from frontier.core.series import Series
+from frontier.core.model.series import Series
 from frontier.extras.compare.trend import trend
 from frontier.extras.compare.trend_figure import trend_picture
 from frontier.show.picture.draw import render

@@ -5,11 +5,13 @@ import moocore
 import numpy as np
 import pytest
 
-from frontier.core import estimate, pareto, sources, uncertainty, window
-from frontier.core.decisions import Limit
-from frontier.core.histogram import LogHistogram
-from frontier.core.uncertainty import Replicates
-from frontier.core.window import BLOCKS
+from frontier.core.claim import pareto
+from frontier.core.estimates import estimate, sources, uncertainty
+from frontier.core.estimates.uncertainty import Replicates
+from frontier.core.model.decisions import Limit
+from frontier.core.window import window
+from frontier.core.window.histogram import LogHistogram
+from frontier.core.window.window import BLOCKS
 from tests.stats.made import Server, sample, trial
 
 OBJECTIVES = ("output_throughput", "p99_ttft")

@@ -6,11 +6,11 @@ import pytest
 
 from benchmarks.calibration.servers import Process
 from benchmarks.calibration.sweep import Sweep
-from frontier.core import solver
-from frontier.core.causes import CLEARLY_MORE
-from frontier.core.decisions import Limit
-from frontier.core.proof import ALPHA, candidates
-from frontier.core.trials import Phase
+from frontier.core.claim import solver
+from frontier.core.claim.causes import CLEARLY_MORE
+from frontier.core.claim.proof import ALPHA, candidates
+from frontier.core.model.decisions import Limit
+from frontier.core.model.trials import Phase
 from frontier.search import complete
 from frontier.search.scan import Ask
 from frontier.search.series_history import SeriesHistory

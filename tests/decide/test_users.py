@@ -15,9 +15,9 @@ from scipy.stats import binom
 
 from benchmarks import arrivals
 from benchmarks import people as study
-from frontier.core.decisions import Limit
-from frontier.core.intervals import clopper_pearson
-from frontier.core.shapes import Shape
+from frontier.core.model.decisions import Limit
+from frontier.core.model.shapes import Shape
+from frontier.core.stats.intervals import clopper_pearson
 from frontier.extras.users import arrivals as capacity
 from frontier.extras.users import head_count as people_of
 from frontier.extras.users.arrivals import FirstTokens, Latencies, MeasuredSetting, Replica

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from frontier.core.trials import Measurement, Outcome, Record
+from frontier.core.model.trials import Measurement, Outcome, Record
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
 from tests.commands import Said, frontier

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from benchmarks.faults.server import FaultyServer
 from frontier.config import load_config
-from frontier.core.trials import Trial
+from frontier.core.model.trials import Trial
 from frontier.planning.plan import make_plan
 from frontier.simulator.spec import EngineSpec
 from frontier.sweep.backend import HttpBackend

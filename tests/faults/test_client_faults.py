@@ -26,10 +26,10 @@ from frontier.cli import main
 from frontier.client.ask import preflight
 from frontier.client.ask.target import Target
 from frontier.client.load import health as watchdog
-from frontier.core.errors import MeasurementError, MemoryShortError, WriteError
-from frontier.core.flags import flags
-from frontier.core.from_records import window_data
-from frontier.core.trials import ClientHealth, Measurement, Outcome, Record, Trial, Window
+from frontier.core.flags.flags import flags
+from frontier.core.model.errors import MeasurementError, MemoryShortError, WriteError
+from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Record, Trial, Window
+from frontier.core.window.from_records import window_data
 from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.store.run_dir import RunDirectory
 from tests.commands import frontier as run_frontier

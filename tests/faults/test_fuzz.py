@@ -29,11 +29,11 @@ from frontier.client.http.parse import AnswerParser, error_message, parse_all, r
 from frontier.client.http.sse import EventParser, EventTooLargeError, LineParser
 from frontier.config import load_config
 from frontier.config.complaints import ConfigError
-from frontier.core.decisions import Limit
-from frontier.core.errors import StoreError, UsageError
-from frontier.core.from_records import window_data
-from frontier.core.trials import Outcome
-from frontier.core.units import MOST
+from frontier.core.model.decisions import Limit
+from frontier.core.model.errors import StoreError, UsageError
+from frontier.core.model.trials import Outcome
+from frontier.core.model.units import MOST
+from frontier.core.window.from_records import window_data
 from frontier.read_run import load
 from frontier.store.records import decode_measurement, decode_record, encode_record
 from frontier.store.run_dir import RunDirectory

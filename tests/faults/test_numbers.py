@@ -14,8 +14,8 @@ from aiohttp import web
 from hypothesis import HealthCheck, Phase, example, given, settings
 from hypothesis import strategies as st
 
-from frontier.core.errors import StoreError, UsageError, exit_code
-from frontier.core.units import MOST
+from frontier.core.model.errors import StoreError, UsageError, exit_code
+from frontier.core.model.units import MOST
 from frontier.extras.importers.importing import read_files
 from frontier.read_run import load
 from frontier.store.records import decode_imported, encode_imported

@@ -24,7 +24,7 @@ from aiohttp import web
 from frontier.client.secrets import MOST, Secrets, environment_secrets
 from frontier.config import load_config
 from frontier.config.complaints import ConfigError
-from frontier.core.errors import UsageError
+from frontier.core.model.errors import UsageError
 from frontier.sweep.given_files import read_key_file
 from frontier.sweep.secrets_of_config import secrets_of
 from tests import servers

@@ -12,7 +12,7 @@ import trustme
 from benchmarks.faults.server import FaultyServer
 from frontier.client.ask import preflight
 from frontier.client.load import loop
-from frontier.core.trials import Outcome
+from frontier.core.model.trials import Outcome
 from frontier.extras.report.page import report_markdown
 from frontier.extras.report.report import report_of
 from frontier.read_run import load

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from frontier.core.errors import StoreError, UsageError
+from frontier.core.model.errors import StoreError, UsageError
 from frontier.extras.importers.importing import read_files
 from frontier.extras.launcher.started_server import last_lines
 from frontier.extras.launcher.supervisor import Log

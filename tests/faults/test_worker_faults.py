@@ -21,8 +21,8 @@ from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run as run_loop
 from frontier.client.load.processes import ProcessWorker
 from frontier.client.load.shard import WorkerLostError, run_sharded
-from frontier.core.shapes import Shape
-from frontier.core.trials import Measurement, Phase, Record, Trial
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Measurement, Phase, Record, Trial
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from frontier.core.trials import Outcome, Record
+from frontier.core.model.trials import Outcome, Record
 from frontier.extras.importers import importing
 from frontier.extras.importers.assemble import Assembled, assemble
 from frontier.extras.importers.results import ImportedFile

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frontier.core.errors import UsageError
-from frontier.core.loads import Arrivals, Trace
+from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import Arrivals, Trace
 from frontier.extras.workload.arrival_files import of_column, read_trace
 from tests.golden import assert_golden_row
 

@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from frontier import import_files
-from frontier.core.points import Point
-from frontier.core.shapes import Lengths, Shape
-from frontier.core.trials import Phase, Trial
+from frontier.core.model.points import Point
+from frontier.core.model.shapes import Lengths, Shape
+from frontier.core.model.trials import Phase, Trial
 from frontier.extras.importers import importing
 from frontier.extras.importers.assemble import Assembled, assemble
 from frontier.extras.importers.results import ImportedFile

@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from frontier.config import load_config
-from frontier.core.errors import UsageError
-from frontier.core.metrics import metric
-from frontier.core.shapes import Shape
-from frontier.core.trials import Outcome, Record
+from frontier.core.model.errors import UsageError
+from frontier.core.model.metrics import metric
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Outcome, Record
 from frontier.extras.importers import importing
 from frontier.extras.importers.assemble import assemble, config_text
 from frontier.store.records import decode_imported, encode_imported

@@ -14,11 +14,11 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.cli.main import run
 from frontier.config import parse_sla
-from frontier.core.errors import UsageError
-from frontier.core.pareto import frontier
-from frontier.core.points import Estimate, Flag, Frontier, Point
-from frontier.core.shapes import Shape
-from frontier.core.solver import solve
+from frontier.core.claim.pareto import frontier
+from frontier.core.claim.solver import solve
+from frontier.core.model.errors import UsageError
+from frontier.core.model.points import Estimate, Flag, Frontier, Point
+from frontier.core.model.shapes import Shape
 from frontier.extras.exporters.export import family_name, parquet_bytes, prometheus_text
 from frontier.extras.importers import importing
 from frontier.extras.importers.assemble import assemble

@@ -9,11 +9,11 @@ from functools import cache
 
 import pytest
 
-from frontier.core import estimate
-from frontier.core.from_records import window_data
-from frontier.core.points import Point
-from frontier.core.shapes import Shape
-from frontier.core.trials import Outcome, Phase, Record, Trial
+from frontier.core.estimates import estimate
+from frontier.core.model.points import Point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Outcome, Phase, Record, Trial
+from frontier.core.window.from_records import window_data
 from frontier.extras.importers import importing
 from frontier.extras.importers.assemble import assemble
 from frontier.extras.importers.imported_requests import concurrency_of, window_of

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from frontier.cli.main import run
-from frontier.core.errors import ExitCode, exit_code
+from frontier.core.model.errors import ExitCode, exit_code
 from tests.formats.test_exchange_fuzz import TREES, changed, places, spelled
 
 ODD = (

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from frontier.config import load_config
-from frontier.core.errors import UsageError
-from frontier.core.points import Estimate
-from frontier.core.shapes import Shape
+from frontier.core.model.errors import UsageError
+from frontier.core.model.points import Estimate
+from frontier.core.model.shapes import Shape
 from frontier.extras.importers import importing
 from frontier.extras.importers.assemble import assemble, config_text
 from frontier.extras.importers.results import ImportedFile, Result

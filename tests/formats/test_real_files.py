@@ -5,11 +5,11 @@ import math
 import pytest
 
 from frontier.config import parse_sla
-from frontier.core import pareto
-from frontier.core.decisions import Verdict
-from frontier.core.points import Point
-from frontier.core.solver import solve
-from frontier.core.verdict import judge
+from frontier.core.claim import pareto
+from frontier.core.claim.solver import solve
+from frontier.core.claim.verdict import judge
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.points import Point
 from frontier.show.explain import with_notes
 from tests.formats.peer_files import assembled
 from tests.golden import assert_golden_row

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from frontier.core.errors import UsageError
-from frontier.core.session_table import SessionFile, SessionTurn
-from frontier.core.shapes import Shape
+from frontier.core.model.errors import UsageError
+from frontier.core.model.session_table import SessionFile, SessionTurn
+from frontier.core.model.shapes import Shape
 from frontier.extras.workload.session_files import read_sessions
 from tests.formats.peer_files import without_parser
 from tests.golden import assert_golden_row

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from frontier.core import estimate as summarize
-from frontier.core.from_records import window_data
-from frontier.core.points import Point
-from frontier.core.trials import Record
+from frontier.core.estimates import estimate as summarize
+from frontier.core.model.points import Point
+from frontier.core.model.trials import Record
+from frontier.core.window.from_records import window_data
 from frontier.extras.importers import importing
 from frontier.extras.importers.assemble import assemble
 from tests.formats.peer_files import DATA, found

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from frontier.config import load_config
-from frontier.core.errors import MeasurementError
-from frontier.core.units import format_seconds
+from frontier.core.model.errors import MeasurementError
+from frontier.core.model.units import format_seconds
 from frontier.extras.predict.ceilings import (
     LEAST_RUNS,
     MOST_AT_ONCE,

@@ -3,9 +3,9 @@ import math
 
 import pytest
 
-from frontier.core.loads import Rate
-from frontier.core.points import Estimate, Point
-from frontier.core.shapes import Lengths, Shape, TrafficClass
+from frontier.core.model.loads import Rate
+from frontier.core.model.points import Estimate, Point
+from frontier.core.model.shapes import Lengths, Shape, TrafficClass
 from frontier.extras.predict.drawn_roofline import curve
 from frontier.hardware.distance import UNEVEN, bounds, decoding, distance
 from frontier.hardware.gpus import hardware

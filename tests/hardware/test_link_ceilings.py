@@ -13,7 +13,7 @@ from frontier.extras.predict.link_ceilings import bus_factor
 
 RANK = """
 import sys, time, torch
-from frontier.core.errors import MeasurementError
+from frontier.core.model.errors import MeasurementError
 from frontier.extras.predict.link_ceilings import Links, Place, joined
 rank, port, hangs = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
 place = Place(rank, 2, "127.0.0.1", port, "cpu", 2**22, f"node-{rank}")

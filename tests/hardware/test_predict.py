@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks import curves, silicon
 from benchmarks import prediction as study
-from frontier.core.shapes import Shape
+from frontier.core.model.shapes import Shape
 from frontier.extras.predict.fit import Calibrated, Known
 from frontier.extras.predict.prediction import Assumption, predict
 from frontier.hardware.gpus import hardware

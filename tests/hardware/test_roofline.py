@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.core.shapes import Lengths, Shape
+from frontier.core.model.shapes import Lengths, Shape
 from frontier.hardware.gpus import HARDWARE, hardware
 from frontier.hardware.models import CARDS, card
 from frontier.hardware.roofline import ModelRoofline

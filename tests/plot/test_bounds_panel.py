@@ -5,9 +5,9 @@ from dataclasses import replace
 import pytest
 from matplotlib.text import Text
 
-from frontier.core.decisions import Limit
-from frontier.core.loads import SessionRate
-from frontier.core.points import Point
+from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import SessionRate
+from frontier.core.model.points import Point
 from frontier.show.picture.bounds_panel import MOST, bounds_panel
 from frontier.show.picture.data import Panel, Role, View
 from frontier.show.picture.draw import defaults, draw

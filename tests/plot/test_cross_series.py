@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from frontier.core.decisions import NextStep, Verdict
-from frontier.core.points import Estimate
-from frontier.core.shapes import Shape
+from frontier.core.model.decisions import NextStep, Verdict
+from frontier.core.model.points import Estimate
+from frontier.core.model.shapes import Shape
 from frontier.extras.figures.contexts_figure import contexts_figure
 from frontier.hardware.roofline import GivenRoofline
 from frontier.show.picture.data import Picture, Role, View

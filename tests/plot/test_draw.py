@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from frontier.core.shapes import Shape
+from frontier.core.model.shapes import Shape
 from frontier.show.picture.data import Roofline
 from frontier.show.picture.draw import defaults, render
 from frontier.show.picture.frontier_picture import save

@@ -10,13 +10,13 @@ from functools import cache
 import numpy as np
 import pytest
 
-from frontier.core.decisions import Limit
-from frontier.core.histogram import LogHistogram
-from frontier.core.metrics import metric
-from frontier.core.points import Estimate, Flag, Point
-from frontier.core.shapes import Shape
-from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
-from frontier.core.window import BLOCKS, WindowData
+from frontier.core.model.decisions import Limit
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate, Flag, Point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.window.histogram import LogHistogram
+from frontier.core.window.window import BLOCKS, WindowData
 from frontier.extras.figures.request_figures import (
     FROM_SAMPLES,
     MOST,

@@ -6,9 +6,9 @@ from collections.abc import Iterable, Mapping
 
 import pytest
 
-from frontier.core.decisions import Limit, NextStep, Verdict
-from frontier.core.points import Estimate, Flag
-from frontier.core.shapes import Shape
+from frontier.core.model.decisions import Limit, NextStep, Verdict
+from frontier.core.model.points import Estimate, Flag
+from frontier.core.model.shapes import Shape
 from frontier.extras.compare.contest import best_of
 from frontier.extras.compare.multi_run import Group, contest, grouped, together
 from frontier.show.picture.data import Picture, Role, View

@@ -5,9 +5,9 @@ import math
 
 import pytest
 
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.points import Estimate, Flag, Frontier, Point
-from frontier.core.shapes import Shape
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.points import Estimate, Flag, Frontier, Point
+from frontier.core.model.shapes import Shape
 from frontier.show.picture.data import Panel, Picture, Role, Roofline, View
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.tables import points_table

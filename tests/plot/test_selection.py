@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from frontier.config import Config, load_config
-from frontier.core.errors import UsageError
-from frontier.core.series import Series
-from frontier.core.shapes import Shape
+from frontier.core.model.errors import UsageError
+from frontier.core.model.series import Series
+from frontier.core.model.shapes import Shape
 from frontier.extras.figures.detail import detail_figures
 from frontier.read_run import load
 from frontier.run import Run

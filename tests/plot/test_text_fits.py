@@ -9,9 +9,9 @@ from matplotlib.figure import Figure
 from matplotlib.text import Text
 from matplotlib.transforms import Bbox
 
-from frontier.core.decisions import Limit
-from frontier.core.points import Flag, Point
-from frontier.core.shapes import Shape
+from frontier.core.model.decisions import Limit
+from frontier.core.model.points import Flag, Point
+from frontier.core.model.shapes import Shape
 from frontier.extras.compare.multi_run import Group, together
 from frontier.extras.figures.series_figures import FROM_POINTS, time_figure
 from frontier.show.picture.data import Picture, Roofline, View

@@ -4,11 +4,11 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from frontier.core.causes import with_causes
-from frontier.core.decisions import Decision, Judgement, Limit, Verdict
-from frontier.core.metrics import metric
-from frontier.core.points import Estimate, Flag, Frontier, Point, TimeBreakdown
-from frontier.core.shapes import Shape
+from frontier.core.claim.causes import with_causes
+from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate, Flag, Frontier, Point, TimeBreakdown
+from frontier.core.model.shapes import Shape
 from frontier.show.picture.data import Line, Panel, Picture, Roofline, View
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.wording import Provenance

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 import pytest
 
-from frontier.core.points import Estimate
-from frontier.core.series import Series
-from frontier.core.shapes import Shape
+from frontier.core.model.points import Estimate
+from frontier.core.model.series import Series
+from frontier.core.model.shapes import Shape
 from frontier.extras.compare.comparison_tables import comparison_table, comparisons_json, partners
 from frontier.extras.compare.contest import Comparison, Contest, Rules, Side, compare
 from frontier.extras.compare.multi_run import Group, together

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from frontier.client.engines import ENGINES, engine_of
-from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.errors import UsageError
-from frontier.core.shapes import Shape
+from frontier.core.model.decisions import Decision, Limit, Verdict
+from frontier.core.model.errors import UsageError
+from frontier.core.model.shapes import Shape
 from frontier.extras.users.command import TARGETS
 from frontier.extras.users.emit import BY_PEOPLE, TEMPLATES, emit
 from frontier.extras.users.head_count import HeadCount

@@ -5,8 +5,8 @@ import json
 import math
 from typing import Any
 
-from frontier.core.decisions import RejectedStep
-from frontier.core.points import Distance, Estimate, Flag
+from frontier.core.model.decisions import RejectedStep
+from frontier.core.model.points import Distance, Estimate, Flag
 from frontier.show.explain import with_notes
 from frontier.show.json_out import decisions_json, points_json
 from tests.plot.toy import LIMIT, toy_decision, toy_frontier, toy_point, toy_points

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from frontier.core.decisions import Limit
-from frontier.core.loads import Rate
+from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import Rate
 from frontier.extras.compare.comparison_tables import compare_runs
 from frontier.extras.compare.pooled import base_axes
 from frontier.read_run import load

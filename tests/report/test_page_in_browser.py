@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.core.shapes import Shape
+from frontier.core.model.shapes import Shape
 from frontier.extras.report.page import report_html
 from frontier.extras.report.report import Report, page_of
 from frontier.show.picture.data import View

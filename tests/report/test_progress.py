@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from frontier.core.decisions import Decision, Judgement, Limit, Verdict
-from frontier.core.points import Estimate, Flag
-from frontier.core.shapes import Shape
-from frontier.core.trials import Phase, Trial
+from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
+from frontier.core.model.points import Estimate, Flag
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Phase, Trial
 from frontier.planning.sweep_progress import Better, Progress, Stage
 from frontier.planning.time_left import TimeLeft
 from frontier.show.live import LiveProgress, fitted, make_progress

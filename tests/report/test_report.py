@@ -12,11 +12,11 @@ from html.parser import HTMLParser
 
 import pytest
 
-from frontier.core.decisions import Cause, Judgement, Limit, Verdict
-from frontier.core.loads import Rate
-from frontier.core.points import Distance, Estimate, Flag
-from frontier.core.shapes import Shape
-from frontier.core.solver import solve_all
+from frontier.core.claim.solver import solve_all
+from frontier.core.model.decisions import Cause, Judgement, Limit, Verdict
+from frontier.core.model.loads import Rate
+from frontier.core.model.points import Distance, Estimate, Flag
+from frontier.core.model.shapes import Shape
 from frontier.extras.report.evidence_tables import evidence_tables, time_tables
 from frontier.extras.report.page import LONGEST_MARKDOWN, escape_markdown, report_html, report_markdown
 from frontier.extras.report.report import LIMIT_AT, NOT_SAID, Report, bar_ends, neighbours_table, page_of

@@ -7,11 +7,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from frontier.core.decisions import Cause, Claim, Decision, Limit, Reason, Verdict
-from frontier.core.points import Distance, Estimate, Flag, Point
-from frontier.core.shapes import Shape
-from frontier.core.solver import solve_all
-from frontier.core.trials import Phase, Trial
+from frontier.core.claim.solver import solve_all
+from frontier.core.model.decisions import Cause, Claim, Decision, Limit, Reason, Verdict
+from frontier.core.model.points import Distance, Estimate, Flag, Point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Phase, Trial
 from frontier.planning.sla_result import SlaResult, answer
 from frontier.show.answer import answers_text, decision_table
 from frontier.show.tables import plan_table, points_table, table_of, verdict_words

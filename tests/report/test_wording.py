@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from frontier.core.decisions import Cause, Limit, Reason
-from frontier.core.points import Estimate, Flag
-from frontier.core.text import clean
+from frontier.core.model.decisions import Cause, Limit, Reason
+from frontier.core.model.points import Estimate, Flag
+from frontier.core.model.text import clean
 from frontier.extras.status.command import trial_words
 from frontier.show.explain import SENTENCES, sentence, words_of
 from frontier.show.wording import WIDENS, flag_kinds, flag_words, interval_text, value_text

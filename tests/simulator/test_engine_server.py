@@ -15,8 +15,8 @@ import pytest
 import raw_client
 from prometheus_client.parser import text_string_to_metric_families
 
-from frontier.core.errors import MeasurementError
-from frontier.core.shapes import Shape
+from frontier.core.model.errors import MeasurementError
+from frontier.core.model.shapes import Shape
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from frontier.client.load.session_plans import plan_session
-from frontier.core.estimate import point
-from frontier.core.flags import flags
-from frontier.core.from_records import window_data
-from frontier.core.shapes import Lengths, Session, Shape
-from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial
-from frontier.core.window import WindowData
+from frontier.core.estimates.estimate import point
+from frontier.core.flags.flags import flags
+from frontier.core.model.shapes import Lengths, Session, Shape
+from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial
+from frontier.core.window.from_records import window_data
+from frontier.core.window.window import WindowData
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
 from tests.golden import assert_golden_row

@@ -4,8 +4,8 @@ import dataclasses
 
 import pytest
 
-from frontier.core.shapes import Shape
-from frontier.core.trials import Phase, Trial
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Phase, Trial
 from frontier.simulator.engine import Scheduler
 from frontier.simulator.spec import EngineSpec, Speculation, price_of
 from frontier.simulator.virtual import closed_loop_arrays, virtual_trial

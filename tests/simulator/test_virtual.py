@@ -4,10 +4,10 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from frontier.core.loads import POISSON, Arrivals, Rate
-from frontier.core.shapes import Lengths, Shape
-from frontier.core.stationarity import dispersion
-from frontier.core.trials import Outcome, Phase, Trial
+from frontier.core.model.loads import POISSON, Arrivals, Rate
+from frontier.core.model.shapes import Lengths, Shape
+from frontier.core.model.trials import Outcome, Phase, Trial
+from frontier.core.stats.stationarity import dispersion
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays, virtual_trial
 from tests.virtual_truth import closed_loop, truth

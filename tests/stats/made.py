@@ -5,11 +5,11 @@ import math
 
 import numpy as np
 
-from frontier.core import intervals
-from frontier.core.histogram import LogHistogram
-from frontier.core.shapes import Shape
-from frontier.core.trials import ClientHealth, Phase, Trial
-from frontier.core.window import BLOCKS, WindowData
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import ClientHealth, Phase, Trial
+from frontier.core.stats import intervals
+from frontier.core.window.histogram import LogHistogram
+from frontier.core.window.window import BLOCKS, WindowData
 
 SHAPE = Shape.of(512, 100)
 

@@ -6,16 +6,16 @@ import math
 import numpy as np
 import pytest
 
-from frontier.core.changes import latencies
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.estimate import estimate, point
-from frontier.core.metrics import claim_floor, metric
-from frontier.core.points import Estimate, Point
-from frontier.core.proof import violation
-from frontier.core.shapes import Lengths, Session, Shape
-from frontier.core.sources import attains
-from frontier.core.verdict import judge
-from frontier.core.window import WindowData, join, narrowed
+from frontier.core.claim.changes import latencies
+from frontier.core.claim.proof import violation
+from frontier.core.claim.verdict import judge
+from frontier.core.estimates.estimate import estimate, point
+from frontier.core.estimates.sources import attains
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.metrics import claim_floor, metric
+from frontier.core.model.points import Estimate, Point
+from frontier.core.model.shapes import Lengths, Session, Shape
+from frontier.core.window.window import WindowData, join, narrowed
 from frontier.search.window_size import fewest_requests, window_size
 from tests.golden import assert_golden_row
 from tests.stats import made

@@ -7,15 +7,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from frontier.core import connections, intervals
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.estimate import estimate, point
-from frontier.core.flags import flags
-from frontier.core.metrics import claim_floor, fewest_to_bound
-from frontier.core.proof import ALPHA, WINDOWS
-from frontier.core.trials import Phase
-from frontier.core.verdict import judge
-from frontier.core.window import join
+from frontier.core.claim.proof import ALPHA, WINDOWS
+from frontier.core.claim.verdict import judge
+from frontier.core.estimates.estimate import estimate, point
+from frontier.core.flags.flags import flags
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.metrics import claim_floor, fewest_to_bound
+from frontier.core.model.trials import Phase
+from frontier.core.stats import connections, intervals
+from frontier.core.window.window import join
 from frontier.search.window_size import connections_wanted
 from tests.stats.made import sample, trial
 

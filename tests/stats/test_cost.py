@@ -6,9 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frontier.core import cost_energy, estimate, solver, uncertainty
-from frontier.core.decisions import Limit
-from frontier.core.points import Estimate, Point
+from frontier.core.claim import solver
+from frontier.core.estimates import estimate, uncertainty
+from frontier.core.model.decisions import Limit
+from frontier.core.model.points import Estimate, Point
+from frontier.core.window import cost_energy
 from frontier.extras.report.evidence_tables import cost_tables
 from frontier.planning import sla_result
 from frontier.show import costs

@@ -17,13 +17,13 @@ from numpy.typing import NDArray
 from scipy import stats as dist
 from scipy.signal import lfilter
 
-from frontier.core import intervals
-from frontier.core.bounds import above_largest
-from frontier.core.estimate import estimate, point
-from frontier.core.from_records import window_data
-from frontier.core.shapes import Lengths, Shape
-from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial, Window
-from frontier.core.window import BLOCKS, WindowData, join
+from frontier.core.estimates.bounds import above_largest
+from frontier.core.estimates.estimate import estimate, point
+from frontier.core.model.shapes import Lengths, Shape
+from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.stats import intervals
+from frontier.core.window.from_records import window_data
+from frontier.core.window.window import BLOCKS, WindowData, join
 from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.simulator.virtual import Arrays, closed_loop_arrays
 from tests.stats import made

@@ -7,9 +7,10 @@ import re
 
 import pytest
 
-from frontier.core import cost_energy, estimate, uncertainty, window
-from frontier.core.metrics import Unit, metric
-from frontier.core.points import Estimate, Point, Power
+from frontier.core.estimates import estimate, uncertainty
+from frontier.core.model.metrics import Unit, metric
+from frontier.core.model.points import Estimate, Point, Power
+from frontier.core.window import cost_energy, window
 from frontier.hardware import device_power
 from frontier.show import costs
 from tests.golden import assert_golden_row

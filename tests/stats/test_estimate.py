@@ -11,17 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontier.core import intervals
-from frontier.core.bounds import MEAN_FLOOR, from_blocks, requests_needed
-from frontier.core.decisions import Limit
-from frontier.core.estimate import estimate, point
-from frontier.core.histogram import ALPHA, LogHistogram
-from frontier.core.metrics import DEFAULT_METRICS
-from frontier.core.points import Estimate
-from frontier.core.shapes import Shape
-from frontier.core.sources import attains, per_request
-from frontier.core.trials import ClientHealth
-from frontier.core.window import BLOCKS, Floats, WindowData, join
+from frontier.core.estimates.bounds import MEAN_FLOOR, from_blocks, requests_needed
+from frontier.core.estimates.estimate import estimate, point
+from frontier.core.estimates.sources import attains, per_request
+from frontier.core.model.decisions import Limit
+from frontier.core.model.metrics import DEFAULT_METRICS
+from frontier.core.model.points import Estimate
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import ClientHealth
+from frontier.core.stats import intervals
+from frontier.core.window.histogram import ALPHA, LogHistogram
+from frontier.core.window.window import BLOCKS, Floats, WindowData, join
 from tests.golden import assert_golden_row
 from tests.stats.made import bounds
 

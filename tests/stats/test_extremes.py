@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from frontier.core import uncertainty
-from frontier.core.estimate import estimate, point
-from frontier.core.metrics import EXTREMES
+from frontier.core.estimates import uncertainty
+from frontier.core.estimates.estimate import estimate, point
+from frontier.core.model.metrics import EXTREMES
 from tests.stats.made import sample
 from tests.stats.test_estimate import a_sample, failing
 

@@ -10,21 +10,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from frontier.core import stationarity
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.estimate import point
-from frontier.core.flags import flags
-from frontier.core.from_records import window_data
-from frontier.core.histogram import LogHistogram
-from frontier.core.loads import POISSON, Rate
-from frontier.core.points import Flag
-from frontier.core.proof import violation
-from frontier.core.shapes import Lengths, Shape
-from frontier.core.sides import sides
-from frontier.core.stream_flags import TELLING
-from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
-from frontier.core.verdict import judge
-from frontier.core.window import BLOCKS, Floats, WindowData, join
+from frontier.core.claim.proof import violation
+from frontier.core.claim.verdict import judge
+from frontier.core.estimates.estimate import point
+from frontier.core.estimates.sides import sides
+from frontier.core.flags.flags import flags
+from frontier.core.flags.stream_flags import TELLING
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.loads import POISSON, Rate
+from frontier.core.model.points import Flag
+from frontier.core.model.shapes import Lengths, Shape
+from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.stats import stationarity
+from frontier.core.window.from_records import window_data
+from frontier.core.window.histogram import LogHistogram
+from frontier.core.window.window import BLOCKS, Floats, WindowData, join
 from frontier.hardware.above_roofline import above_roofline
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial

@@ -9,13 +9,13 @@ import pytest
 from frontier.client.ask.evidence import parse_metrics
 from frontier.client.ask.facts import Readings, window_facts
 from frontier.client.ask.metrics_notes import contradiction, notes
-from frontier.core.estimate import point
-from frontier.core.from_records import window_data
-from frontier.core.gauges import held_against
-from frontier.core.shapes import Shape
-from frontier.core.time_breakdown import time_breakdown
-from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial, Window
-from frontier.core.window import WindowData
+from frontier.core.estimates.estimate import point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.window.from_records import window_data
+from frontier.core.window.gauges import held_against
+from frontier.core.window.time_breakdown import time_breakdown
+from frontier.core.window.window import WindowData
 from frontier.extras.diagnose.diagnosis import diagnose, diagnosis_lines
 from frontier.extras.diagnose.signs import signs_of
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from frontier.core.histogram import ALPHA, X0, LogHistogram, bin_indices, bin_values
+from frontier.core.window.histogram import ALPHA, X0, LogHistogram, bin_indices, bin_values
 
 durations = st.lists(st.floats(1e-6, 1e5), min_size=1, max_size=60)
 

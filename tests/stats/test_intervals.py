@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats as dist
 
-from frontier.core import intervals, laws
-from frontier.core.metrics import claim_floor
+from frontier.core.model.metrics import claim_floor
+from frontier.core.stats import intervals, laws
 from tests.stats.made import bounds
 
 Floats = NDArray[np.float64]

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from frontier.core import laws
+from frontier.core.stats import laws
 
 
 @settings(max_examples=300, deadline=None)

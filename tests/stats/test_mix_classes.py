@@ -6,14 +6,14 @@ import dataclasses
 import numpy as np
 import pytest
 
-from frontier.core.decisions import Limit
-from frontier.core.estimate import estimate
-from frontier.core.flags import flags
-from frontier.core.load_flags import rate_times_e2e, worst_in_flight
-from frontier.core.shapes import Shape, TrafficClass
-from frontier.core.wander import of_latencies
-from frontier.core.widening import widening
-from frontier.core.window import WindowData, narrowed
+from frontier.core.estimates.estimate import estimate
+from frontier.core.estimates.widening import widening
+from frontier.core.flags.flags import flags
+from frontier.core.flags.load_flags import rate_times_e2e, worst_in_flight
+from frontier.core.model.decisions import Limit
+from frontier.core.model.shapes import Shape, TrafficClass
+from frontier.core.stats.wander import of_latencies
+from frontier.core.window.window import WindowData, narrowed
 from tests.stats import made
 
 MIX = Shape.of_mix([TrafficClass("chat", 0.75, Shape.of(64, 8)), TrafficClass("rag", 0.25, Shape.of(4096, 8))])

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from frontier.core.points import Estimate
+from frontier.core.model.points import Estimate
 from frontier.extras.quality.agreement import Compared, compared, from_draws
 from frontier.extras.quality.replies import GreedyReplies, GreedyReply
 

@@ -14,16 +14,17 @@ from frontier.client.engines.request import NO_REQUEST
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import parse_all, to_record
 from frontier.config import parse_sla
-from frontier.core import intervals, uncertainty
-from frontier.core.decisions import Verdict
-from frontier.core.estimate import estimate, point
-from frontier.core.from_records import window_data
-from frontier.core.metrics import READING_SPEED, metric
-from frontier.core.shapes import Shape
-from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial, Window
-from frontier.core.verdict import judge
-from frontier.core.widening import widening
-from frontier.core.window import WindowData
+from frontier.core.claim.verdict import judge
+from frontier.core.estimates import uncertainty
+from frontier.core.estimates.estimate import estimate, point
+from frontier.core.estimates.widening import widening
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.metrics import READING_SPEED, metric
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.stats import intervals
+from frontier.core.window.from_records import window_data
+from frontier.core.window.window import WindowData
 from frontier.store.records import decode_record, encode_record
 from tests.stats.made import sample
 

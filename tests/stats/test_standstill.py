@@ -5,20 +5,11 @@ import numpy as np
 import pytest
 
 from frontier.client.ask.metrics_notes import notes
-from frontier.core.from_records import window_data
-from frontier.core.shapes import Shape
-from frontier.core.standstill import DURING, ELSE, LASTED, SHARE
-from frontier.core.trials import (
-    Measurement,
-    MetricSeries,
-    Outcome,
-    Phase,
-    Record,
-    SourceReadings,
-    Trial,
-    Window,
-)
-from frontier.core.window import WindowData
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Measurement, MetricSeries, Outcome, Phase, Record, SourceReadings, Trial, Window
+from frontier.core.window.from_records import window_data
+from frontier.core.window.standstill import DURING, ELSE, LASTED, SHARE
+from frontier.core.window.window import WindowData
 
 TPOT, TOKENS, STREAMS, UNTIL = 0.012, 40, 3, 30.0
 

@@ -13,11 +13,11 @@ from frontier.client import run_trial
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
-from frontier.core.from_records import window_data
-from frontier.core.points import TimeBreakdown
-from frontier.core.shapes import Shape
-from frontier.core.time_breakdown import PARTS, client_sums, time_breakdown
-from frontier.core.trials import Measurement, Phase, Record, Trial
+from frontier.core.model.points import TimeBreakdown
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Measurement, Phase, Record, Trial
+from frontier.core.window.from_records import window_data
+from frontier.core.window.time_breakdown import PARTS, client_sums, time_breakdown
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.show.wording import time_sentence
 from frontier.simulator.spec import EngineSpec

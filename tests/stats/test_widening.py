@@ -9,12 +9,12 @@ import pytest
 from scipy import integrate
 from scipy import stats as dist
 
-from frontier.core.estimate import estimate
-from frontier.core.points import Estimate
-from frontier.core.trials import ClientHealth
-from frontier.core.wander import PERIODS, Wander, _by_windows, wander
-from frontier.core.widening import NO_WIDENING, widening
-from frontier.core.window import BLOCKS, Floats, WindowData, join
+from frontier.core.estimates.estimate import estimate
+from frontier.core.estimates.widening import NO_WIDENING, widening
+from frontier.core.model.points import Estimate
+from frontier.core.model.trials import ClientHealth
+from frontier.core.stats.wander import PERIODS, Wander, _by_windows, wander
+from frontier.core.window.window import BLOCKS, Floats, WindowData, join
 from tests.stats.test_estimate import a_sample
 from tests.stats.test_flags import simulated
 

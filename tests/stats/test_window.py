@@ -8,12 +8,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from frontier.core import from_records
-from frontier.core.from_records import window_data
-from frontier.core.histogram import LogHistogram
-from frontier.core.shapes import Lengths, Shape
-from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
-from frontier.core.window import BLOCKS, WindowData, join
+from frontier.core.model.shapes import Lengths, Shape
+from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.window import from_records
+from frontier.core.window.from_records import window_data
+from frontier.core.window.histogram import LogHistogram
+from frontier.core.window.window import BLOCKS, WindowData, join
 from frontier.simulator.spec import EngineSpec
 from tests.virtual_truth import closed_loop, truth
 

@@ -11,8 +11,8 @@ import orjson
 import pytest
 
 from frontier import import_files
-from frontier.core.decisions import Verdict
-from frontier.core.errors import StoreError
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.errors import StoreError
 from frontier.read_run import load
 from frontier.store.files import Folder
 from frontier.store.journal import Journal, server_words, servers

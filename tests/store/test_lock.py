@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from frontier.core.errors import StoreError
+from frontier.core.model.errors import StoreError
 from frontier.store import lock
 from frontier.store.lock import Holder
 from tests.golden import assert_golden_row

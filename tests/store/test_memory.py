@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from frontier.config import load_config
-from frontier.core.errors import MemoryShortError
+from frontier.core.model.errors import MemoryShortError
 from frontier.planning.plan import make_plan
 from frontier.sweep import ledger
 from tests.golden import assert_golden_row

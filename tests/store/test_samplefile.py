@@ -5,10 +5,10 @@ import math
 import numpy as np
 import pytest
 
-from frontier.core.histogram import LogHistogram
-from frontier.core.shapes import Lengths, Shape
-from frontier.core.trials import ClientHealth
-from frontier.core.window import BLOCKS, WindowData
+from frontier.core.model.shapes import Lengths, Shape
+from frontier.core.model.trials import ClientHealth
+from frontier.core.window.histogram import LogHistogram
+from frontier.core.window.window import BLOCKS, WindowData
 from frontier.store.window_cache import VERSION, pack, unpack
 
 

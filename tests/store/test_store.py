@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.core.errors import StoreError, UsageError
-from frontier.core.shapes import Shape
-from frontier.core.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
-from frontier.core.units import LONGEST
+from frontier.core.model.errors import StoreError, UsageError
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.model.units import LONGEST
 from frontier.store.files import Folder
 from frontier.store.journal import Journal
 from frontier.store.records import decode_measurement, decode_record, encode_measurement, encode_record, stored
@@ -147,7 +147,7 @@ def test_a_journal_line_that_does_not_fit_leaves_no_half_of_it(tmp_path: Path) -
     script = """if True:
         import resource, sys
         from pathlib import Path
-        from frontier.core.errors import WriteError
+        from frontier.core.model.errors import WriteError
         from frontier.store.files import Folder
         from frontier.store.journal import Journal
         journal = Journal(Folder(Path(sys.argv[1]).parent))

@@ -18,8 +18,8 @@ import pytest
 
 from frontier.cli.consent import consent_to_reach, consent_to_sweep
 from frontier.config import load_config
-from frontier.core.errors import UsageError
-from frontier.core.trials import Phase
+from frontier.core.model.errors import UsageError
+from frontier.core.model.trials import Phase
 from frontier.planning.plan import make_plan
 from tests.commands import Said, frontier, start
 from tests.golden import assert_golden_row

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from aiohttp import web
 
-from frontier.core.trials import Outcome, Record
+from frontier.core.model.trials import Outcome, Record
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
 from tests import servers

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from frontier.config import load_config
-from frontier.core.proof import SCANS
+from frontier.core.claim.proof import SCANS
 from frontier.extras.minute.measured_plan import after_a_scan
 from frontier.extras.minute.scan_course import ScanCourse
 from frontier.planning.budget import TrialTimes

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from frontier.config import DeploymentConfig
-from frontier.core.decisions import Verdict
-from frontier.core.errors import MeasurementError
-from frontier.core.trials import Measurement, Phase, Trial
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.errors import MeasurementError
+from frontier.core.model.trials import Measurement, Phase, Trial
 from frontier.extras.notebook.notebook_run import load
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import servers

@@ -15,9 +15,9 @@ from aiohttp import web
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
 from frontier.config import load_config
-from frontier.core.decisions import Decision, Verdict
-from frontier.core.errors import MeasurementError, UsageError
-from frontier.core.shapes import Shape
+from frontier.core.model.decisions import Decision, Verdict
+from frontier.core.model.errors import MeasurementError, UsageError
+from frontier.core.model.shapes import Shape
 from frontier.extras.quality import answers
 from frontier.extras.quality.answers import Scorer
 from frontier.extras.quality.replies import GreedyReplies, GreedyReply

@@ -11,9 +11,9 @@ import pytest
 
 from frontier.config import load_config
 from frontier.config.complaints import ConfigError
-from frontier.core.decisions import Verdict
-from frontier.core.errors import UsageError
-from frontier.core.loads import Rate
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import Rate
 from frontier.extras.exporters import export
 from frontier.planning.plan import make_plan
 from frontier.read_run import load

@@ -11,13 +11,13 @@ import pytest
 
 from frontier.config import load_config
 from frontier.config.complaints import ConfigError
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.from_records import window_data
-from frontier.core.load_flags import overloaded
-from frontier.core.loads import POISSON, Rate, SessionRate
-from frontier.core.shapes import Lengths, Session, Shape
-from frontier.core.trials import Phase, Trial
-from frontier.core.window import WindowData
+from frontier.core.flags.load_flags import overloaded
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.loads import POISSON, Rate, SessionRate
+from frontier.core.model.shapes import Lengths, Session, Shape
+from frontier.core.model.trials import Phase, Trial
+from frontier.core.window.from_records import window_data
+from frontier.core.window.window import WindowData
 from frontier.planning.plan import make_plan, seconds_at
 from frontier.read_run import load
 from frontier.run import Run

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from frontier.core.decisions import Verdict
-from frontier.core.errors import UsageError
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.errors import UsageError
 from frontier.read_run import load
 from frontier.run import Run
 from frontier.show.json_out import points_json

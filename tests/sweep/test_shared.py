@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
-from frontier.core.decisions import Verdict
-from frontier.core.trials import Phase
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.trials import Phase
 from tests.commands import frontier
 from tests.sweeps import sweep_in_virtual_time
 

@@ -14,11 +14,11 @@ from unittest.mock import patch
 import pytest
 
 from frontier.config import DeploymentConfig, load_config
-from frontier.core.decisions import Decision, Verdict
-from frontier.core.errors import MeasurementError
-from frontier.core.series import Series
-from frontier.core.shapes import Shape
-from frontier.core.trials import ClientHealth, Measurement, Phase, Trial
+from frontier.core.model.decisions import Decision, Verdict
+from frontier.core.model.errors import MeasurementError
+from frontier.core.model.series import Series
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import ClientHealth, Measurement, Phase, Trial
 from frontier.extras.notebook.notebook_run import load
 from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.extras.report.report import page_of, report_of

@@ -10,7 +10,7 @@ import pytest
 
 from frontier.client.load.shard import WorkerLostError
 from frontier.config import Config, load_config
-from frontier.core.trials import Measurement, Trial
+from frontier.core.model.trials import Measurement, Trial
 from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.planning.plan import make_plan

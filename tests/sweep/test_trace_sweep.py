@@ -13,10 +13,10 @@ import pytest
 
 from frontier.config import Config, load_config
 from frontier.config.config_file import with_trace
-from frontier.core.decisions import Verdict
-from frontier.core.errors import UsageError
-from frontier.core.loads import POISSON, Rate
-from frontier.core.trials import Phase
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import POISSON, Rate
+from frontier.core.model.trials import Phase
 from frontier.extras.notebook.notebook_run import load
 from frontier.planning.plan import make_plan, make_trial
 from frontier.run import Run

@@ -18,10 +18,10 @@ import frontier
 from frontier.cli.main import run as cli
 from frontier.client.load.loop import TrialProgress
 from frontier.config import DeploymentConfig, parse_sla
-from frontier.core.decisions import Verdict
-from frontier.core.errors import AnotherServerError, ExitCode, exit_code
-from frontier.core.shapes import Shape
-from frontier.core.trials import Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.errors import AnotherServerError, ExitCode, exit_code
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.extras.find import finding
 from frontier.extras.find.found_rates import FoundRate
 from frontier.extras.find.found_text import found_json, found_text, load_trial_text

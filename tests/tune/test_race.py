@@ -15,10 +15,10 @@ import pytest
 
 from benchmarks.tuning import Restarting, conducted, draw, true_best
 from frontier.config import Config, DeploymentConfig, load_config
-from frontier.core.decisions import Verdict
-from frontier.core.difference import in_pairs
-from frontier.core.errors import ExitCode
-from frontier.core.trials import Measurement, Phase, Trial
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.errors import ExitCode
+from frontier.core.model.trials import Measurement, Phase, Trial
+from frontier.core.stats.difference import in_pairs
 from frontier.extras.tune.command import raised as raised_by
 from frontier.extras.tune.course import RaceCourse, _starts, race_of, rules_of
 from frontier.extras.tune.gain import SPENT, reach_of

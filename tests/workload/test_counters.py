@@ -10,7 +10,7 @@ import pytest
 from frontier.client.ask.evidence import parse_metrics
 from frontier.client.ask.facts import Samples
 from frontier.config import load_config
-from frontier.core.errors import MeasurementError
+from frontier.core.model.errors import MeasurementError
 from frontier.extras.workload.bucket_counts import Buckets, bucket_figures, filled, joined, tail_between
 from frontier.extras.workload.config_text import config_text
 from frontier.extras.workload.counter_watch import base_of

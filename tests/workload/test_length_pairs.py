@@ -12,7 +12,7 @@ from frontier.client.load.session_plans import plan_session
 from frontier.config import Config, load_config
 from frontier.config.complaints import ConfigError
 from frontier.config.shape_keys import described
-from frontier.core.shapes import Shape
+from frontier.core.model.shapes import Shape
 from frontier.extras.notebook.notebook_run import NotebookRun
 from frontier.planning.plan import make_plan
 from frontier.simulator.virtual import virtual_trial

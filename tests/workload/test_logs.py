@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from frontier.config import load_config
-from frontier.core.errors import MeasurementError, UsageError
+from frontier.core.model.errors import MeasurementError, UsageError
 from frontier.extras.workload.config_text import config_text
 from frontier.extras.workload.log_rows import BLOCK, LogRow, given_columns, log_rows
 from frontier.extras.workload.log_summary import ArrivalCounts, BlockReuse, Sample, summary

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from frontier.core.length_pairs import LengthPairs, RequestLengths
-from frontier.core.shapes import Shape
+from frontier.core.model.length_pairs import LengthPairs, RequestLengths
+from frontier.core.model.shapes import Shape
 from frontier.extras.workload.config_text import config_text, today
 from frontier.extras.workload.observed import Figure, Workload
 from frontier.extras.workload.pairing_edges import edges_said, lumped, pairing_edges

@@ -23,7 +23,7 @@ import pytest
 
 from frontier import load, run_sweep
 from frontier.config.config_file import load_config_file, with_trace
-from frontier.core.trials import Outcome
+from frontier.core.model.trials import Outcome
 from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory

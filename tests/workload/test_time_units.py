@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from frontier.core.errors import UsageError
+from frontier.core.model.errors import UsageError
 from frontier.extras.workload.config_text import config_text
 from frontier.extras.workload.log_rows import given_columns, given_units, log_rows
 from frontier.extras.workload.log_summary import summary

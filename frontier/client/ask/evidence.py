@@ -27,9 +27,9 @@ from frontier.client.ask.target import Target
 from frontier.client.engines import PREFIXES
 from frontier.client.http.http_client import Client
 from frontier.client.secrets import is_secret_name
-from frontier.core.standstill import LASTED
-from frontier.core.trials import MetricSeries, SourceReadings
-from frontier.core.units import usable
+from frontier.core.model.trials import MetricSeries, SourceReadings
+from frontier.core.model.units import usable
+from frontier.core.window.standstill import LASTED
 
 _EVERY, _SELDOM = 1.0, 20.0
 """Seconds between two readings, and times what one takes: it may hold up the streams so long."""

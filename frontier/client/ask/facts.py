@@ -17,9 +17,9 @@ from frontier import registry
 from frontier.client.engines import ENGINES
 from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Fact, Mask, Table
 from frontier.client.secrets import NO_SECRETS, Secrets
-from frontier.core.time_breakdown import FINISHED, SERIES
-from frontier.core.trials import CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS, MetricSeries, SourceReadings
-from frontier.core.units import usable
+from frontier.core.model.trials import CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS, MetricSeries, SourceReadings
+from frontier.core.model.units import usable
+from frontier.core.window.time_breakdown import FINISHED, SERIES
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 """A series: its name and its labels, in order."""

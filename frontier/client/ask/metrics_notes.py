@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from frontier.core.gauges import HELD, SAID
-from frontier.core.standstill import DURING, ELSE, SHARE
-from frontier.core.time_breakdown import SERIES, Facts, finished, totals
-from frontier.core.units import format_seconds, format_share
+from frontier.core.model.units import format_seconds, format_share
+from frontier.core.window.gauges import HELD, SAID
+from frontier.core.window.standstill import DURING, ELSE, SHARE
+from frontier.core.window.time_breakdown import SERIES, Facts, finished, totals
 
 
 def contradiction(windows: Sequence[Facts]) -> str:

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from frontier.client.ask.preflight import PROBE_ISL, Preflight, ask_patiently
 from frontier.client.ask.prompts import Calibration, random_prompts
 from frontier.client.http.http_client import Client
-from frontier.core.shapes import Shape
-from frontier.core.trials import CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS, Outcome, Record
-from frontier.core.units import format_share
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS, Outcome, Record
+from frontier.core.model.units import format_share
 
 SHORTEST, LONGEST = 32, 2048
 """Tokens of the longer of two new prompts: the length of those of the trials, and no long prefill.

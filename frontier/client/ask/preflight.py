@@ -26,9 +26,9 @@ from frontier.client.http.exchange import Exchange
 from frontier.client.http.http_client import Client
 from frontier.client.http.parse import error_message, parse_all, retry_after, to_record
 from frontier.client.load.health import OTHER_FILES, raise_fd_limit
-from frontier.core.errors import MeasurementError
-from frontier.core.shapes import Shape
-from frontier.core.trials import Outcome, Record
+from frontier.core.model.errors import MeasurementError
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Outcome, Record
 
 TOKENS_PER_CHUNK = 1.25
 """More than this, in sixteen tokens, is no accident of a character cut in two."""

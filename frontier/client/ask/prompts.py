@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from frontier import registry
 from frontier.client.engines.request import Content, Prompt, Turn, TurnReply
 from frontier.client.load.session_plans import SessionPlan, class_of, left_out, plan_session
-from frontier.core.shapes import Shape
+from frontier.core.model.shapes import Shape
 
 WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split())
 """Common English words: nearly all are one token, with the space before them, in the tokenizers in

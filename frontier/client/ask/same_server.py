@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from frontier.core.flags import LIFE
-from frontier.core.trials import TOGETHER
-from frontier.core.window import WindowData
+from frontier.core.flags.flags import LIFE
+from frontier.core.model.trials import TOGETHER
+from frontier.core.window.window import WindowData
 
 EVENT = "answered"
 CLOCK = 60.0

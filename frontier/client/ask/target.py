@@ -19,7 +19,7 @@ from frontier.client.engines import ENGINES
 from frontier.client.engines.base import Engine
 from frontier.client.engines.request import Prompt
 from frontier.client.secrets import Secrets, is_secret_name
-from frontier.core.errors import UsageError
+from frontier.core.model.errors import UsageError
 
 LONGEST = 500
 """Characters of an address."""

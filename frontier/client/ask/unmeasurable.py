@@ -9,9 +9,9 @@ from frontier.client.ask.refused_fields import refused_fields
 from frontier.client.ask.target import Target
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import error_message, retry_after
-from frontier.core.errors import MeasurementError
-from frontier.core.trials import Outcome, Record
-from frontier.core.units import format_elapsed
+from frontier.core.model.errors import MeasurementError
+from frontier.core.model.trials import Outcome, Record
+from frontier.core.model.units import format_elapsed
 
 NO_ROUTE = (404, 405)
 """What a server answers on a route that it does not have."""

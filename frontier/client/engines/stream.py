@@ -11,7 +11,7 @@ from typing import Any
 import orjson
 
 from frontier.client.secrets import MOST
-from frontier.core.trials import FINISHED
+from frontier.core.model.trials import FINISHED
 
 NO_TOKEN, VISIBLE, REASONING, TOOL = range(4)
 """What an event brought: no token, or a token on that channel."""

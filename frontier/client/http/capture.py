@@ -23,7 +23,7 @@ import aiohttp
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.connector import Connection
 
-from frontier.core.errors import MeasurementError
+from frontier.core.model.errors import MeasurementError
 
 # --- Private names of aiohttp.
 #

@@ -17,7 +17,7 @@ from frontier.client.ask.target import Timeouts
 from frontier.client.engines.request import NO_REQUEST, PreparedRequest
 from frontier.client.http.capture import BodyCapture, FramingError
 from frontier.client.secrets import NO_SECRETS, Secrets
-from frontier.core.trials import Outcome
+from frontier.core.model.trials import Outcome
 
 _ENDLESS = 10.0
 """Seconds after which an answer with more than twice the tokens asked for is taken for endless."""

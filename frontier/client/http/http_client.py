@@ -29,8 +29,8 @@ from frontier.client.http.capture import (
 )
 from frontier.client.http.exchange import Exchange, name_failure
 from frontier.client.http.pool import FastPost, Renewal
-from frontier.core.errors import UsageError
-from frontier.core.trials import Outcome
+from frontier.core.model.errors import UsageError
+from frontier.core.model.trials import Outcome
 
 Clock = Callable[[], float]
 MAX_ERROR_BODY = 64 * 2**10

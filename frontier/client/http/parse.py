@@ -18,10 +18,10 @@ from frontier.client.engines.base import Engine
 from frontier.client.engines.stream import NO_TOKEN, REASONING, StreamState, message_of
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.sse import PLAIN, EventParser, EventTemplate, EventTooLargeError, LineParser, event_template
-from frontier.core.shapes import MAX_TOKENS
-from frontier.core.stream_flags import TOKENS_PER_CHUNK
-from frontier.core.trials import Outcome, Record
-from frontier.core.units import usable_count
+from frontier.core.flags.stream_flags import TOKENS_PER_CHUNK
+from frontier.core.model.shapes import MAX_TOKENS
+from frontier.core.model.trials import Outcome, Record
+from frontier.core.model.units import usable_count
 
 _TITLE = re.compile("<title>(.{0,300}?)</title>", re.IGNORECASE | re.DOTALL)
 _MAX_REASON = 60

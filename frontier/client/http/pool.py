@@ -19,7 +19,7 @@ from aiohttp.http import HttpProcessingError
 from yarl import URL
 
 from frontier.client.http.capture import CapturingProtocol
-from frontier.core.errors import UsageError
+from frontier.core.model.errors import UsageError
 
 # --- How many requests each connection carries.
 

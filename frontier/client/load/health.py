@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from frontier.core.trials import ClientHealth
+from frontier.core.model.trials import ClientHealth
 
 if TYPE_CHECKING:
     from frontier.client.http.pool import Renewal

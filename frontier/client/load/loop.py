@@ -29,7 +29,7 @@ from frontier.client.http.pool import requests_each
 from frontier.client.load.health import BEAT, HealthMonitor
 from frontier.client.load.pipeline import WHOLE, LiveStats, RequestPipeline, Share
 from frontier.client.load.rules import SEND, WARMUP_SHARE, Pacing, Stage, StreamStatus, WindowState
-from frontier.core.trials import Outcome, Trial
+from frontier.core.model.trials import Outcome, Trial
 
 _PROGRESS_EVERY = 0.5
 _BACK_OFF = (0.05, 2.0)

@@ -20,8 +20,8 @@ from frontier.client.http.http_client import Client
 from frontier.client.load.health import HealthMonitor
 from frontier.client.load.loop import ClosedLoop, Decide
 from frontier.client.load.pipeline import RequestPipeline
-from frontier.core.loads import POISSON
-from frontier.core.trials import Outcome, Trial
+from frontier.core.model.loads import POISSON
+from frontier.core.model.trials import Outcome, Trial
 
 
 class OpenLoop(ClosedLoop):

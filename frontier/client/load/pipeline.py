@@ -21,8 +21,8 @@ from frontier.client.engines.request import PreparedRequest, Prompt, TurnReply
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import AnswerParser, to_record
 from frontier.client.load.rules import MeanTimes, first_length
-from frontier.core.errors import MeasurementError
-from frontier.core.trials import TOGETHER, Outcome, Record, Trial
+from frontier.core.model.errors import MeasurementError
+from frontier.core.model.trials import TOGETHER, Outcome, Record, Trial
 
 _MOST_AHEAD = 256
 MOST_NAMED = 16

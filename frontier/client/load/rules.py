@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from frontier.client.load.session_plans import EARLY
-from frontier.core.trials import Phase, Trial
+from frontier.core.model.trials import Phase, Trial
 
 # --- pacing
 

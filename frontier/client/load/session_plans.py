@@ -12,8 +12,8 @@ So the turns mix from the start.
 import random
 from dataclasses import dataclass
 
-from frontier.core.session_table import SessionTurn
-from frontier.core.shapes import Shape
+from frontier.core.model.session_table import SessionTurn
+from frontier.core.model.shapes import Shape
 
 EARLY = 20
 """Requests whose mean time says how long sessions last that arrive at a rate: later ones may wait

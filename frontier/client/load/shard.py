@@ -33,8 +33,8 @@ from frontier.client.load.loop import ClosedLoop, TrialProgress
 from frontier.client.load.pipeline import LiveStats, RequestPipeline, Share, named_together
 from frontier.client.load.rules import StreamStatus, WindowState, next_state, together
 from frontier.client.load.trial import measurement
-from frontier.core.errors import FrontierError, MeasurementError
-from frontier.core.trials import ClientHealth, Measurement, Record, Trial, WorkerFacts
+from frontier.core.model.errors import FrontierError, MeasurementError
+from frontier.core.model.trials import ClientHealth, Measurement, Record, Trial, WorkerFacts
 
 ASK_EVERY = 0.1
 LEAD = 0.25

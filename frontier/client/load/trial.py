@@ -15,7 +15,7 @@ from frontier.client.load.loop import ClosedLoop, TrialProgress
 from frontier.client.load.open_loop import OpenLoop
 from frontier.client.load.pipeline import RequestPipeline
 from frontier.client.load.rules import WindowState, next_state
-from frontier.core.trials import ClientHealth, Measurement, Record, Trial, Window, WorkerFacts
+from frontier.core.model.trials import ClientHealth, Measurement, Record, Trial, Window, WorkerFacts
 
 
 async def run_trial(

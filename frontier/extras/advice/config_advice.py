@@ -4,8 +4,8 @@ import math
 from collections.abc import Iterator
 
 from frontier.config.schema import TURNS, Config
-from frontier.core.decisions import Limit
-from frontier.core.metrics import claim_floor, fewest_to_bound
+from frontier.core.model.decisions import Limit
+from frontier.core.model.metrics import claim_floor, fewest_to_bound
 from frontier.fields import Problem
 
 _EASIER = (0.99, 0.95, 0.9, 0.5)

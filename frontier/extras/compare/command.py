@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from frontier.cli import common
-from frontier.core.errors import UsageError, exit_code
-from frontier.core.units import parse_share
+from frontier.core.model.errors import UsageError, exit_code
+from frontier.core.model.units import parse_share
 from frontier.store.run_dir import RunDirectory, last_measured, runs_under
 
 if TYPE_CHECKING:

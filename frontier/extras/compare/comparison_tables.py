@@ -9,13 +9,13 @@ from rich.text import Text
 
 from frontier.config.shape_keys import described
 from frontier.config.uses import MADE_PROMPTS
-from frontier.core.decisions import Decision, Limit
-from frontier.core.errors import UsageError
-from frontier.core.metrics import metric
-from frontier.core.points import Point
-from frontier.core.series import Series, by_series
-from frontier.core.text import clean, clean_name, suggestion
-from frontier.core.window import WindowData
+from frontier.core.model.decisions import Decision, Limit
+from frontier.core.model.errors import UsageError
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Point
+from frontier.core.model.series import Series, by_series
+from frontier.core.model.text import clean, clean_name, suggestion
+from frontier.core.window.window import WindowData
 from frontier.extras.compare.contest import Comparison, Contest, Rules, Side, compare, overall
 from frontier.extras.compare.pooled import base_axes, unique_labels
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence, difference_rows

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from frontier.core import difference, pareto
-from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.difference import ORDER, ComparisonVerdict, is_comparable
-from frontier.core.metrics import RATES, Metric, metric, per_gpu
-from frontier.core.points import Estimate, Point
-from frontier.core.shapes import Shape
-from frontier.core.window import WindowData
+from frontier.core.claim import pareto
+from frontier.core.model.decisions import Decision, Limit, Verdict
+from frontier.core.model.metrics import RATES, Metric, metric, per_gpu
+from frontier.core.model.points import Estimate, Point
+from frontier.core.model.shapes import Shape
+from frontier.core.stats import difference
+from frontier.core.stats.difference import ORDER, ComparisonVerdict, is_comparable
+from frontier.core.window.window import WindowData
 from frontier.planning.sla_result import Best, best_deployment
 
 Gpus = tuple[int | None, int | None]

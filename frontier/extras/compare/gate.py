@@ -22,15 +22,15 @@ from typing import Literal
 
 import numpy as np
 
-from frontier.core.decisions import Limit
-from frontier.core.difference import ComparisonVerdict, Difference, in_pairs, is_comparable, mean, variance
-from frontier.core.estimate import estimate
-from frontier.core.laws import chi_square_quantile
-from frontier.core.loads import setting
-from frontier.core.metrics import LATENCIES, metric
-from frontier.core.points import Estimate
-from frontier.core.shapes import Shape
-from frontier.core.window import WindowData
+from frontier.core.estimates.estimate import estimate
+from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import setting
+from frontier.core.model.metrics import LATENCIES, metric
+from frontier.core.model.points import Estimate
+from frontier.core.model.shapes import Shape
+from frontier.core.stats.difference import ComparisonVerdict, Difference, in_pairs, is_comparable, mean, variance
+from frontier.core.stats.laws import chi_square_quantile
+from frontier.core.window.window import WindowData
 from frontier.extras.compare.contest import overall
 
 ALARM = 0.01

@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from frontier.core import pareto
-from frontier.core.decisions import Limit
-from frontier.core.errors import UsageError
-from frontier.core.metrics import RATES, metric, per_gpu
-from frontier.core.shapes import Shape
-from frontier.core.text import clean, clean_name
+from frontier.core.claim import pareto
+from frontier.core.model.decisions import Limit
+from frontier.core.model.errors import UsageError
+from frontier.core.model.metrics import RATES, metric, per_gpu
+from frontier.core.model.shapes import Shape
+from frontier.core.model.text import clean, clean_name
 from frontier.extras.compare.contest import Contest, Rules, Side
 from frontier.extras.compare.pooled import base_axes, keeps, undivided, unique_labels
 from frontier.extras.compare.rivals import contest_sentence

@@ -8,14 +8,14 @@ from types import MappingProxyType
 
 import numpy as np
 
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.loads import load_facts, setting
-from frontier.core.metrics import RATES, Metric, metric, per_gpu
-from frontier.core.pareto import costs, exclusion, nondominated_nd
-from frontier.core.points import Point
-from frontier.core.shapes import Shape
-from frontier.core.text import clean_name, middle_cut, short_hash
-from frontier.core.verdict import judge
+from frontier.core.claim.pareto import costs, exclusion, nondominated_nd
+from frontier.core.claim.verdict import judge
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.loads import load_facts, setting
+from frontier.core.model.metrics import RATES, Metric, metric, per_gpu
+from frontier.core.model.points import Point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.text import clean_name, middle_cut, short_hash
 from frontier.run import Axes, Objectives, Run
 from frontier.show.json_out import Tree, tree_of
 from frontier.show.picture.selection import check_axes

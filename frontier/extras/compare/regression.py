@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.core import window
-from frontier.core.decisions import Limit
-from frontier.core.errors import UsageError
-from frontier.core.estimate import estimate
-from frontier.core.loads import amount, setting
-from frontier.core.metrics import metric
-from frontier.core.series import Series, by_series
-from frontier.core.text import clean, clean_name
-from frontier.core.trials import Phase
-from frontier.core.units import format_share
-from frontier.core.window import WindowData
+from frontier.core.estimates.estimate import estimate
+from frontier.core.model.decisions import Limit
+from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import amount, setting
+from frontier.core.model.metrics import metric
+from frontier.core.model.series import Series, by_series
+from frontier.core.model.text import clean, clean_name
+from frontier.core.model.trials import Phase
+from frontier.core.model.units import format_share
+from frontier.core.window import window
+from frontier.core.window.window import WindowData
 from frontier.extras.compare import gate as judging
 from frontier.extras.compare.comparison_tables import STYLES, partners, two_deployments
 from frontier.extras.compare.contest import overall

@@ -7,11 +7,11 @@ winner only where `extras.compare.contest` does.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frontier.core.difference import INDIFFERENCE
-from frontier.core.loads import listed, setting
-from frontier.core.metrics import RATES, Unit, metric, per_gpu
-from frontier.core.points import Estimate
-from frontier.core.units import format_number
+from frontier.core.model.loads import listed, setting
+from frontier.core.model.metrics import RATES, Unit, metric, per_gpu
+from frontier.core.model.points import Estimate
+from frontier.core.model.units import format_number
+from frontier.core.stats.difference import INDIFFERENCE
 from frontier.extras.compare.contest import Comparison, Contest, MetricDifference, Side, best_of, compare
 from frontier.extras.compare.pooled import Pooled, pooled
 from frontier.show.sla_notes import best_note, joined_names

@@ -9,8 +9,8 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from frontier.core.series import HasSeries, Series
-from frontier.core.shapes import Shape
+from frontier.core.model.series import HasSeries, Series
+from frontier.core.model.shapes import Shape
 from frontier.extras.compare.gate import Measured, common_settings, has, key_changes
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from frontier.cli import common
-from frontier.core.errors import UsageError
+from frontier.core.model.errors import UsageError
 
 
 @common.subcommand("trend")

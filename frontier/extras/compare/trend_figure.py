@@ -1,7 +1,7 @@
 """The figure of a trend: each metric over dated runs."""
 
-from frontier.core.metrics import metric
-from frontier.core.text import clean
+from frontier.core.model.metrics import metric
+from frontier.core.model.text import clean
 from frontier.extras.compare.regression import trend_notes
 from frontier.extras.compare.trend import Trend
 from frontier.show.axis_units import display

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from frontier.client.ask.facts import Key, Readings
 from frontier.client.ask.target import Target
-from frontier.core.units import usable
+from frontier.core.model.units import usable
 
 _FIELDS = ("index", "power.draw", "utilization.gpu", "memory.used", "clocks.sm", "temperature.gpu")
 _ARGUMENTS = (f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits", "--loop=1")

@@ -5,7 +5,7 @@ the windows, and whether they can be used.
 import math
 from collections.abc import Iterator
 
-from frontier.core.points import Flag, Power
+from frontier.core.model.points import Flag, Power
 from frontier.hardware.device_power import Windows
 
 FEWEST_READINGS = 10

@@ -12,16 +12,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from frontier.client.engines import engine_of
-from frontier.core.decisions import Decision
-from frontier.core.load_flags import ERRORS
-from frontier.core.loads import Rate, setting
-from frontier.core.metrics import metric
-from frontier.core.pareto import knee
-from frontier.core.points import Point
-from frontier.core.series import HasSeries
-from frontier.core.shapes import Shape
-from frontier.core.units import format_number, format_seconds, format_share
-from frontier.core.window import WindowData
+from frontier.core.claim.pareto import knee
+from frontier.core.flags.load_flags import ERRORS
+from frontier.core.model.decisions import Decision
+from frontier.core.model.loads import Rate, setting
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Point
+from frontier.core.model.series import HasSeries
+from frontier.core.model.shapes import Shape
+from frontier.core.model.units import format_number, format_seconds, format_share
+from frontier.core.window.window import WindowData
 from frontier.extras.diagnose.remedies import Resource, remedy
 from frontier.extras.diagnose.server_settings import ServerSettings
 from frontier.extras.diagnose.signs import Signs, signs_of

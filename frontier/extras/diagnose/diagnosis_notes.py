@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frontier.core.decisions import Decision
-from frontier.core.points import Point
-from frontier.core.series import by_series
+from frontier.core.model.decisions import Decision
+from frontier.core.model.points import Point
+from frontier.core.model.series import by_series
 from frontier.extras.diagnose.diagnosis import DIAGNOSIS_LEGEND, Diagnosis, diagnose, diagnosis_lines
 from frontier.extras.diagnose.server_settings import settings_of
 from frontier.run import Run

@@ -21,13 +21,13 @@ from enum import StrEnum
 
 import numpy as np
 
-from frontier.core.trials import Outcome, Record, Window
-from frontier.core.units import format_seconds
-from frontier.core.window import Bools, Floats, Ints
+from frontier.core.model.trials import Outcome, Record, Window
+from frontier.core.model.units import format_seconds
+from frontier.core.window.window import Bools, Floats, Ints
 
 LONG = 2.0
 """Times the median gap from which a gap is long: the pause shows beside the pace of the answer. The
-same factor tells hollow first tokens from a busy server's gaps (`core.from_records`)."""
+same factor tells hollow first tokens from a busy server's gaps (`core.window.from_records`)."""
 RAISED = 1.5
 """Times the median gap from which a step before a first token may have read a part of its prompt:
 half-way to a long one, as the parts of one prompt lie on both sides of any limit."""

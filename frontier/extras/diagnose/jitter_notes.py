@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from frontier.client.engines import engine_of
 from frontier.client.engines.base import Flag
-from frontier.core.decisions import Decision
-from frontier.core.errors import StoreError
-from frontier.core.histogram import LogHistogram
-from frontier.core.loads import setting
-from frontier.core.points import Point
-from frontier.core.series import HasSeries, by_series
-from frontier.core.shapes import Shape
-from frontier.core.window import WindowData
+from frontier.core.model.decisions import Decision
+from frontier.core.model.errors import StoreError
+from frontier.core.model.loads import setting
+from frontier.core.model.points import Point
+from frontier.core.model.series import HasSeries, by_series
+from frontier.core.model.shapes import Shape
+from frontier.core.window.histogram import LogHistogram
+from frontier.core.window.window import WindowData
 from frontier.extras.diagnose.jitter import LEAST_LONG, LONG, Cause, Jitter, jitter_of, jitter_sentence
 from frontier.extras.diagnose.remedies import on_engine
 from frontier.run import History, Run

@@ -7,7 +7,7 @@ from typing import Any
 
 from frontier.client.engines import KNOWN, vllm
 from frontier.client.engines.base import Flag
-from frontier.core.units import format_number, format_seconds
+from frontier.core.model.units import format_number, format_seconds
 from frontier.extras.diagnose.signs import Signs
 
 

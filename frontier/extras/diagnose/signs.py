@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from frontier.client.ask.metrics_notes import contradiction
-from frontier.core.loads import Rate
-from frontier.core.points import Point
-from frontier.core.window import Floats, WindowData
+from frontier.core.model.loads import Rate
+from frontier.core.model.points import Point
+from frontier.core.window.window import Floats, WindowData
 from frontier.extras.diagnose.server_settings import ServerSettings
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from frontier.cli.common import RunOptions, answer, run_options, subcommand, write_file
-from frontier.core.errors import ExitCode, UsageError
+from frontier.core.model.errors import ExitCode, UsageError
 
 
 @subcommand("export")

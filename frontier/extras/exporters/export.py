@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from frontier.core.decisions import Decision, Verdict
-from frontier.core.errors import UsageError, install_command
-from frontier.core.loads import amount, kind_of
-from frontier.core.metrics import Unit, metric
-from frontier.core.points import Frontier, Point
+from frontier.core.model.decisions import Decision, Verdict
+from frontier.core.model.errors import UsageError, install_command
+from frontier.core.model.loads import amount, kind_of
+from frontier.core.model.metrics import Unit, metric
+from frontier.core.model.points import Frontier, Point
 from frontier.show.point_rows import settings_on
 
 if TYPE_CHECKING:

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
-from frontier.core.decisions import Decision, Verdict
-from frontier.core.loads import setting
-from frontier.core.metrics import per_gpu
-from frontier.core.text import clean_name
-from frontier.core.units import format_share
+from frontier.core.model.decisions import Decision, Verdict
+from frontier.core.model.loads import setting
+from frontier.core.model.metrics import per_gpu
+from frontier.core.model.text import clean_name
+from frontier.core.model.units import format_share
 from frontier.hardware.roofline import Roofline, limits_if_any
 from frontier.show.picture.axes import bar_of, padded_axis
 from frontier.show.picture.data import Axis, Bar, Line, Panel, Picture, Role, View

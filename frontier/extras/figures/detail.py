@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frontier.core.errors import UsageError
-from frontier.core.loads import Rate, in_words, listed
+from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import Rate, in_words, listed
 from frontier.extras.figures.contexts_figure import contexts_figure
 from frontier.extras.figures.request_figures import FROM_SAMPLES, Samples, detail_figure, timeline_figure
 from frontier.extras.figures.series_figures import FROM_POINTS

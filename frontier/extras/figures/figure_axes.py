@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frontier.core.loads import Rate, amount, bare
+from frontier.core.model.loads import Rate, amount, bare
 from frontier.show.picture.axes import padded_axis
 from frontier.show.picture.data import Axis
 

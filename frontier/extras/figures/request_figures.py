@@ -9,12 +9,12 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier.core.histogram import LogHistogram
-from frontier.core.loads import amount, setting
-from frontier.core.metrics import LATENCIES
-from frontier.core.text import clean
-from frontier.core.trials import Measurement, Outcome, Record
-from frontier.core.window import WindowData
+from frontier.core.model.loads import amount, setting
+from frontier.core.model.metrics import LATENCIES
+from frontier.core.model.text import clean
+from frontier.core.model.trials import Measurement, Outcome, Record
+from frontier.core.window.histogram import LogHistogram
+from frontier.core.window.window import WindowData
 from frontier.extras.figures.figure_axes import concurrency_axis
 from frontier.extras.figures.series_figures import FROM_POINTS, chosen_rule, limits_on, series_figure, valid_points
 from frontier.show.axis_units import seconds_axis

@@ -11,12 +11,12 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from frontier.core.decisions import Limit
-from frontier.core.loads import Rate, amount, kind_of, setting
-from frontier.core.metrics import LATENCIES, metric, per_gpu, short
-from frontier.core.pareto import knee
-from frontier.core.points import Estimate, Point, TimeBreakdown
-from frontier.core.units import format_share
+from frontier.core.claim.pareto import knee
+from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import Rate, amount, kind_of, setting
+from frontier.core.model.metrics import LATENCIES, metric, per_gpu, short
+from frontier.core.model.points import Estimate, Point, TimeBreakdown
+from frontier.core.model.units import format_share
 from frontier.extras.figures.figure_axes import axis_from_zero, concurrency_axis, settings_axis
 from frontier.show.axis_units import seconds_axis
 from frontier.show.picture.axes import bar_of, padded_axis

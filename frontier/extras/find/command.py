@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from frontier.cli.common import RunOptions, answer, layout, note
-from frontier.core.errors import UsageError, exit_code
-from frontier.core.loads import setting
-from frontier.core.units import format_elapsed, format_number
+from frontier.core.model.errors import UsageError, exit_code
+from frontier.core.model.loads import setting
+from frontier.core.model.units import format_elapsed, format_number
 from frontier.search.load_trials import LoadAsk, LoadTrial
 
 _HELP = """

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 
 from frontier.client.load.loop import TrialProgress
-from frontier.core.decisions import Limit
-from frontier.core.trials import Outcome, Phase, Record, Trial
-from frontier.core.window_words import BY_CLIENT
+from frontier.core.model.decisions import Limit
+from frontier.core.model.trials import Outcome, Phase, Record, Trial
+from frontier.core.window.window_words import BY_CLIENT
 from frontier.extras.find.found_rates import FoundRate, found_rate, load_trial, rate_trial, restored
 from frontier.search.highest_rate import next_ask
 from frontier.search.load_trials import History, LoadAsk, LoadDone, LoadPolicy, LoadTrial, least_window

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from frontier.client.ask.same_server import compared
 from frontier.config import Config
-from frontier.core.decisions import Decision, Limit
-from frontier.core.from_records import window_data
-from frontier.core.metrics import DEFAULT_METRICS
-from frontier.core.points import Point
-from frontier.core.proof import claim_point, join
-from frontier.core.trials import Measurement, Phase, Trial
+from frontier.core.claim.proof import claim_point, join
+from frontier.core.model.decisions import Decision, Limit
+from frontier.core.model.metrics import DEFAULT_METRICS
+from frontier.core.model.points import Point
+from frontier.core.model.trials import Measurement, Phase, Trial
+from frontier.core.window.from_records import window_data
 from frontier.run import Run
 from frontier.search.highest_rate import candidates_at, next_ask
 from frontier.search.load_trials import History, LoadAsk, LoadDone, LoadPolicy, LoadTrial, invalid_because

@@ -6,12 +6,12 @@ from typing import Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.core import estimate
-from frontier.core.decisions import Limit, Verdict
-from frontier.core.metrics import metric
-from frontier.core.trials import Phase
-from frontier.core.units import format_number
-from frontier.core.verdict import judge
+from frontier.core.claim.verdict import judge
+from frontier.core.estimates import estimate
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.metrics import metric
+from frontier.core.model.trials import Phase
+from frontier.core.model.units import format_number
 from frontier.extras.find.found_rates import FoundRate
 from frontier.search.load_trials import LoadTrial, invalid_because
 from frontier.show.answer import VERIFY_SCHEMA, open_json, open_row

@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from frontier.cli.common import RunOptions, answer, given_options, layout, note, parsed
-from frontier.core.decisions import Decision, Limit
-from frontier.core.errors import UsageError, exit_code
-from frontier.core.loads import setting
-from frontier.core.units import format_elapsed, parse_duration
+from frontier.core.model.decisions import Decision, Limit
+from frontier.core.model.errors import UsageError, exit_code
+from frontier.core.model.loads import setting
+from frontier.core.model.units import format_elapsed, parse_duration
 from frontier.run import Run
 
 LEAST, MOST = 60.0, 31 * 86_400.0

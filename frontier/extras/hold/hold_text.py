@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.text import Text
 
-from frontier.core.decisions import Verdict
-from frontier.core.loads import in_words
-from frontier.core.metrics import metric
-from frontier.core.units import count, format_elapsed, format_share
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.loads import in_words
+from frontier.core.model.metrics import metric
+from frontier.core.model.units import count, format_elapsed, format_share
 from frontier.extras.hold.holding import Held, Share
 from frontier.extras.hold.watch import Growth
 from frontier.extras.hold.windows import Kept, allowed

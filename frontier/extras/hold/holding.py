@@ -11,12 +11,12 @@ from dataclasses import asdict, dataclass, field
 import numpy as np
 
 from frontier.client.ask.same_server import Identity
-from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.errors import MeasurementError
-from frontier.core.from_records import window_data
-from frontier.core.intervals import clopper_pearson
-from frontier.core.laws import normal_quantile
-from frontier.core.trials import Record
+from frontier.core.model.decisions import Decision, Limit, Verdict
+from frontier.core.model.errors import MeasurementError
+from frontier.core.model.trials import Record
+from frontier.core.stats.intervals import clopper_pearson
+from frontier.core.stats.laws import normal_quantile
+from frontier.core.window.from_records import window_data
 from frontier.extras.hold.watch import MONTH, Growth, Watch, threshold
 from frontier.extras.hold.windows import EVENT, Kept, allowed, judged_limits, kept, read, window_seconds, window_trial
 from frontier.store.run_dir import RunDirectory

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from frontier.core.errors import UsageError
-from frontier.core.loads import in_words
-from frontier.core.metrics import metric
-from frontier.core.text import clean
-from frontier.core.units import count
+from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import in_words
+from frontier.core.model.metrics import metric
+from frontier.core.model.text import clean
+from frontier.core.model.units import count
 from frontier.extras.hold.hold_text import growth_texts
 from frontier.extras.hold.holding import HOUR, Held, Plan, judge
 from frontier.extras.hold.windows import EVENT, judged_limits, read

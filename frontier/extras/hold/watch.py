@@ -13,7 +13,7 @@ deviation is taken below FLOOR: what is smaller is no change that anybody acts o
 import math
 from dataclasses import dataclass
 
-from frontier.core.intervals import least
+from frontier.core.stats.intervals import least
 
 SLACK = 0.5
 """Deviations of each window that count against a change."""

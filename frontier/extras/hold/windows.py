@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier.core import intervals
-from frontier.core.changes import latencies
-from frontier.core.decisions import Decision, Limit
-from frontier.core.estimate import estimate
-from frontier.core.flags import flags
-from frontier.core.trials import Measurement, Phase, Trial
-from frontier.core.window import Floats, WindowData
+from frontier.core.claim.changes import latencies
+from frontier.core.estimates.estimate import estimate
+from frontier.core.flags.flags import flags
+from frontier.core.model.decisions import Decision, Limit
+from frontier.core.model.trials import Measurement, Phase, Trial
+from frontier.core.stats import intervals
+from frontier.core.window.window import Floats, WindowData
 from frontier.run import Run
 
 EVENT = "held"

@@ -7,8 +7,8 @@ Its inter_token_latency is our TPOT, its inter_chunk_latency our ITL, its reques
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from frontier.core.points import Flag
-from frontier.core.trials import Outcome, Record
+from frontier.core.model.points import Flag
+from frontier.core.model.trials import Outcome, Record
 from frontier.extras.importers.results import (
     LONGEST_NAME,
     NO_LENGTHS,

@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from frontier.core.errors import UsageError
-from frontier.core.metrics import metric
-from frontier.core.points import Estimate, Flag, Point
-from frontier.core.shapes import DEFAULT_DEPLOYMENT, MAX_TOKENS, Shape
-from frontier.core.text import short_hash
-from frontier.core.trials import Measurement, Record
+from frontier.core.model.errors import UsageError
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate, Flag, Point
+from frontier.core.model.shapes import DEFAULT_DEPLOYMENT, MAX_TOKENS, Shape
+from frontier.core.model.text import short_hash
+from frontier.core.model.trials import Measurement, Record
 from frontier.extras.importers.imported_requests import settled, trial_of
 from frontier.extras.importers.results import ImportedFile, Result
 from frontier.store.documents import INCOMPLETE

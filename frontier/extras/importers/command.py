@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from frontier.cli.common import RUN_PATH, RUNS, RunOptions, answer, note, run_options, subcommand
-from frontier.core.errors import ExitCode
-from frontier.core.points import Point
-from frontier.core.series import by_series
-from frontier.core.trials import Trial
-from frontier.core.units import count
+from frontier.core.model.errors import ExitCode
+from frontier.core.model.points import Point
+from frontier.core.model.series import by_series
+from frontier.core.model.trials import Trial
+from frontier.core.model.units import count
 
 if TYPE_CHECKING:
     from frontier.extras.importers.importing import Import

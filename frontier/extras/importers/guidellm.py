@@ -6,7 +6,7 @@ Its time_per_output_token_ms folds TTFT in and is not read; its inter_token_late
 import dataclasses
 from collections.abc import Mapping
 
-from frontier.core.trials import Outcome, Record
+from frontier.core.model.trials import Outcome, Record
 from frontier.extras.importers.results import (
     LONGEST_NAME,
     NO_LENGTHS,

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from frontier.core.shapes import MAX_TOKENS, Shape
-from frontier.core.trials import Measurement, Phase, Record, Trial, Window
-from frontier.core.window import Floats, Ints
+from frontier.core.model.shapes import MAX_TOKENS, Shape
+from frontier.core.model.trials import Measurement, Phase, Record, Trial, Window
+from frontier.core.window.window import Floats, Ints
 from frontier.extras.importers.results import LONGEST, NO_LENGTHS, Result, mean_lengths
 from frontier.store.documents import INCOMPLETE
 

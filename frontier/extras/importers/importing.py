@@ -10,9 +10,9 @@ from typing import Protocol
 from frontier import registry
 from frontier._version import __version__
 from frontier.config import load_config
-from frontier.core.errors import StoreError, UsageError
-from frontier.core.shapes import Shape, ShapeError
-from frontier.core.text import clean_name, suggestion
+from frontier.core.model.errors import StoreError, UsageError
+from frontier.core.model.shapes import Shape, ShapeError
+from frontier.core.model.text import clean_name, suggestion
 from frontier.extras.importers import (
     aiperf,
     genai_bench,

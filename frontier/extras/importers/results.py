@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from frontier.core.metrics import metric
-from frontier.core.points import Flag
-from frontier.core.trials import Outcome, Record
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Flag
+from frontier.core.model.trials import Outcome, Record
 from frontier.store.documents import ForeignFileError, Node
 
 LONGEST = 1e7

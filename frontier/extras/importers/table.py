@@ -11,8 +11,8 @@ import math
 import re
 from collections.abc import Iterator, Mapping
 
-from frontier.core.metrics import Unit, metric
-from frontier.core.points import Flag
+from frontier.core.model.metrics import Unit, metric
+from frontier.core.model.points import Flag
 from frontier.extras.importers.results import LONGEST_NAME, ImportedFile, Result, TokenLengths, figure
 from frontier.show.point_rows import unguarded
 from frontier.store.documents import Document, Node, foreign_text

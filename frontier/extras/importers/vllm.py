@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from frontier.core.trials import Outcome, Record
+from frontier.core.model.trials import Outcome, Record
 from frontier.extras.importers.results import (
     LONGEST_NAME,
     NO_LENGTHS,

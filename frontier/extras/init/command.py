@@ -3,7 +3,7 @@
 import click
 
 from frontier.cli.common import answer, say, subcommand
-from frontier.core.errors import UsageError
+from frontier.core.model.errors import UsageError
 
 
 @subcommand("init")

@@ -18,7 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from frontier.core.errors import MeasurementError
+from frontier.core.model.errors import MeasurementError
 
 _PROC = Path("/proc")
 _LIST = ("ps", "-A", "-o", "pid=,pgid=,stat=,lstart=,comm=")

@@ -20,8 +20,8 @@ from urllib.parse import urlsplit
 
 from frontier.client.secrets import Secrets
 from frontier.config import DeploymentConfig
-from frontier.core.errors import AnotherServerError, MeasurementError, StoreError
-from frontier.core.units import format_elapsed
+from frontier.core.model.errors import AnotherServerError, MeasurementError, StoreError
+from frontier.core.model.units import format_elapsed
 from frontier.extras.launcher.process_session import ProcessSession, SeenProcess, ending, names
 from frontier.extras.launcher.supervisor import KILLED_WITHIN, Job, Output, finish
 from frontier.store.files import Folder

@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from frontier.client.secrets import Secrets
-from frontier.core.errors import StoreError
+from frontier.core.model.errors import StoreError
 from frontier.extras.launcher.process_session import ProcessSession, SeenProcess
 from frontier.store.files import Folder
 

@@ -14,8 +14,8 @@ import click
 
 from frontier.cli.common import RunOptions, answer, layout, note
 from frontier.cli.consent import consent_to_sweep
-from frontier.core.errors import MeasurementError, UsageError
-from frontier.core.units import format_elapsed
+from frontier.core.model.errors import MeasurementError, UsageError
+from frontier.core.model.units import format_elapsed
 from frontier.show.verbosity import Detail
 from frontier.store.journal import Amount
 

@@ -12,12 +12,12 @@ from rich.text import Text
 
 from frontier.config import Config
 from frontier.config.sla import Tiers
-from frontier.core.changes import History
-from frontier.core.loads import Rate, setting
-from frontier.core.proof import SCANS
-from frontier.core.series import Series
-from frontier.core.trials import Phase, Trial
-from frontier.core.units import count, format_elapsed
+from frontier.core.claim.changes import History
+from frontier.core.claim.proof import SCANS
+from frontier.core.model.loads import Rate, setting
+from frontier.core.model.series import Series
+from frontier.core.model.trials import Phase, Trial
+from frontier.core.model.units import count, format_elapsed
 from frontier.planning.budget import TrialTimes, price_of
 from frontier.planning.next_step import ENOUGH, with_budget
 from frontier.planning.plan import Plan, runs_grid, search_policy

@@ -5,10 +5,10 @@ with, and no proof.
 from dataclasses import dataclass
 
 from frontier.config import Config
-from frontier.core.changes import History
-from frontier.core.proof import SCANS
-from frontier.core.series import Series
-from frontier.core.trials import Phase
+from frontier.core.claim.changes import History
+from frontier.core.claim.proof import SCANS
+from frontier.core.model.series import Series
+from frontier.core.model.trials import Phase
 from frontier.planning.plan import search_policy
 from frontier.planning.time_left import series_of
 from frontier.search import scan

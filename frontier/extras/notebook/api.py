@@ -13,7 +13,7 @@ from frontier.config.config_file import open_run, require_sweep, with_trace
 from frontier.config.config_file import read_sessions as sessions_of_file
 from frontier.config.kept_text import kept_text
 from frontier.config.shape_keys import ReadSessions
-from frontier.core.errors import MeasurementError, UsageError
+from frontier.core.model.errors import MeasurementError, UsageError
 from frontier.extras.notebook.notebook_run import NotebookRun, load
 from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.planning.plan import make_plan

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 from markupsafe import escape
 
-from frontier.core.decisions import Decision, Limit
-from frontier.core.points import Point
+from frontier.core.model.decisions import Decision, Limit
+from frontier.core.model.points import Point
 from frontier.read_run import load as load_run
 from frontier.run import Run
 from frontier.show.explain import with_notes

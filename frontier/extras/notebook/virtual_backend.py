@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Mapping
 
 from frontier.config import DeploymentConfig
-from frontier.core.trials import Measurement, Trial
+from frontier.core.model.trials import Measurement, Trial
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
 from frontier.sweep.backend import Backend, Facts, OnRecord, OnTick

@@ -13,9 +13,9 @@ from typing import Any
 
 from frontier.client.secrets import MOST, NO_SECRETS, Secrets, masked
 from frontier.config import Config
-from frontier.core.decisions import Decision
-from frontier.core.loads import in_words, load_facts
-from frontier.core.units import format_elapsed
+from frontier.core.model.decisions import Decision
+from frontier.core.model.loads import in_words, load_facts
+from frontier.core.model.units import format_elapsed
 from frontier.extras.notify.finish_keys import FinishConfig
 from frontier.planning.standing import lost_server
 from frontier.store.run_dir import RunDirectory

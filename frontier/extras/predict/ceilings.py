@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from frontier.core.errors import MeasurementError
+from frontier.core.model.errors import MeasurementError
 from frontier.hardware.gpus import HARDWARE, Hardware
 
 ROUNDS = 6

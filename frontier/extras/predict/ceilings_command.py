@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from frontier.cli.common import FILE_PATH, RunOptions, answer, layout, run_options, subcommand, write_file
-from frontier.core.errors import ExitCode, UsageError, install_command
-from frontier.core.units import whole_number
+from frontier.core.model.errors import ExitCode, UsageError, install_command
+from frontier.core.model.units import whole_number
 
 if TYPE_CHECKING:
     from frontier.extras.predict.ceilings import Ceiling, NumpyMachine, TorchMachine

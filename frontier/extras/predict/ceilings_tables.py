@@ -6,8 +6,8 @@ import yaml
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.core.text import clean
-from frontier.core.units import format_bytes, format_number, format_seconds, format_share
+from frontier.core.model.text import clean
+from frontier.core.model.units import format_bytes, format_number, format_seconds, format_share
 from frontier.extras.predict.ceilings import ROUNDS, Ceiling, Ceilings
 from frontier.extras.predict.fleet import Slower
 from frontier.show.json_out import Tree, number

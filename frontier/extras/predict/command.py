@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import click
 
 from frontier.cli import common
-from frontier.core.errors import ExitCode, UsageError
-from frontier.core.metrics import metric
-from frontier.core.points import Estimate
-from frontier.core.series import Series
-from frontier.core.shapes import Shape
-from frontier.core.units import parse_share, whole_numbers
+from frontier.core.model.errors import ExitCode, UsageError
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate
+from frontier.core.model.series import Series
+from frontier.core.model.shapes import Shape
+from frontier.core.model.units import parse_share, whole_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,11 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 
 from frontier.config import Config, DeploymentConfig
-from frontier.core.loads import setting
-from frontier.core.metrics import metric
-from frontier.core.points import Frontier, Point
-from frontier.core.shapes import Shape
-from frontier.core.units import format_number, format_share
+from frontier.core.model.loads import setting
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Frontier, Point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.units import format_number, format_share
 from frontier.hardware.roofline import GivenRoofline, ModelRoofline, limits_if_any
 from frontier.show.picture.data import Roofline
 

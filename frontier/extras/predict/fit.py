@@ -21,8 +21,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from frontier.core.points import Estimate
-from frontier.core.shapes import Shape
+from frontier.core.model.points import Estimate
+from frontier.core.model.shapes import Shape
 from frontier.extras.predict.sla_break import SlaBreak
 from frontier.hardware.roofline import Limits, ModelRoofline
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import orjson
 
-from frontier.core.errors import UsageError
-from frontier.core.text import clean_name
+from frontier.core.model.errors import UsageError
+from frontier.core.model.text import clean_name
 from frontier.extras.predict.ceilings import Ceiling, Ceilings
 from frontier.store.files import CONFIG_BYTES, read_given
 

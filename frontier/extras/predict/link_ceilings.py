@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from itertools import repeat
 from typing import Any
 
-from frontier.core.errors import MeasurementError
-from frontier.core.text import clean_name
-from frontier.core.units import format_bytes, whole_number
+from frontier.core.model.errors import MeasurementError
+from frontier.core.model.text import clean_name
+from frontier.core.model.units import format_bytes, whole_number
 from frontier.extras.predict.ceilings import MOST_AT_ONCE, ROUNDS, Ceiling
 
 SMALLEST = 8

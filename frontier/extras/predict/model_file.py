@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import AliasChoices, BaseModel, Field
 
-from frontier.core.errors import UsageError
-from frontier.core.text import clean_name
+from frontier.core.model.errors import UsageError
+from frontier.core.model.text import clean_name
 from frontier.fields import Count, Positive, Problem, read, read_alone, shown, without_nulls
 from frontier.hardware.models import ModelCard
 from frontier.simulator.spec import Card

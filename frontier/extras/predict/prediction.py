@@ -19,14 +19,14 @@ from typing import Any
 import numpy as np
 
 from frontier.config import Config, DeploymentConfig
-from frontier.core.decisions import Limit
-from frontier.core.errors import UsageError
-from frontier.core.loads import doublings
-from frontier.core.points import Estimate, Point
-from frontier.core.series import Series, by_series
-from frontier.core.shapes import Shape
-from frontier.core.text import suggestion
-from frontier.core.units import whole_number
+from frontier.core.model.decisions import Limit
+from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import doublings
+from frontier.core.model.points import Estimate, Point
+from frontier.core.model.series import Series, by_series
+from frontier.core.model.shapes import Shape
+from frontier.core.model.text import suggestion
+from frontier.core.model.units import whole_number
 from frontier.extras.predict.fit import Calibrated, Forecast, Known, Prediction
 from frontier.extras.predict.model_file import sizes_in
 from frontier.extras.predict.sla_break import of_engine, of_points, sla_break

@@ -6,10 +6,10 @@ from collections.abc import Callable, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.core.points import Estimate
-from frontier.core.series import Series
-from frontier.core.text import clean
-from frontier.core.units import format_number, format_seconds, format_share
+from frontier.core.model.points import Estimate
+from frontier.core.model.series import Series
+from frontier.core.model.text import clean
+from frontier.core.model.units import format_number, format_seconds, format_share
 from frontier.extras.predict.fit import Forecast, Known, Prediction
 from frontier.extras.predict.sla_break import SlaBreak
 from frontier.hardware.roofline import Limits

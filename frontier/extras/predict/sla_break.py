@@ -13,10 +13,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.core.decisions import Limit
-from frontier.core.points import Point
-from frontier.core.shapes import Shape
-from frontier.core.window import Floats
+from frontier.core.model.decisions import Limit
+from frontier.core.model.points import Point
+from frontier.core.model.shapes import Shape
+from frontier.core.window.window import Floats
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
 

@@ -13,9 +13,9 @@ from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import Client
 from frontier.client.load.processes import CARRIES, auto_chooses
-from frontier.core.errors import FrontierError
-from frontier.core.shapes import Shape
-from frontier.core.trials import SHARE_ANEW, Outcome
+from frontier.core.model.errors import FrontierError
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import SHARE_ANEW, Outcome
 
 _METRIC_LABELS = {
     "num_requests_running": "requests running",

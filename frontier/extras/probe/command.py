@@ -12,8 +12,8 @@ import click
 from frontier.cli import common
 from frontier.cli.consent import consent_to_reach
 from frontier.cli.given_server import find_server, read_key
-from frontier.core.errors import ExitCode, UsageError
-from frontier.core.units import parse_duration
+from frontier.core.model.errors import ExitCode, UsageError
+from frontier.core.model.units import parse_duration
 from frontier.show.verbosity import Detail
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ import numpy as np
 
 from frontier.config import Config
 from frontier.config.deployment import QualityConfig
-from frontier.core.intervals import clopper_pearson
-from frontier.core.points import Estimate
-from frontier.core.series import Series
-from frontier.core.window import Floats, Ints
+from frontier.core.model.points import Estimate
+from frontier.core.model.series import Series
+from frontier.core.stats.intervals import clopper_pearson
+from frontier.core.window.window import Floats, Ints
 from frontier.extras.quality.replies import GreedyReplies, GreedyReply
 from frontier.store.run_dir import RunDirectory
 

@@ -26,10 +26,10 @@ from frontier.client.http.http_client import Client
 from frontier.client.secrets import MOST, NO_SECRETS, Secrets
 from frontier.config.deployment import QualityConfig
 from frontier.config.schema import Config
-from frontier.core.decisions import Decision, Limit
-from frontier.core.errors import MeasurementError, UsageError
-from frontier.core.shapes import Shape
-from frontier.core.units import format_bytes, format_elapsed
+from frontier.core.model.decisions import Decision, Limit
+from frontier.core.model.errors import MeasurementError, UsageError
+from frontier.core.model.shapes import Shape
+from frontier.core.model.units import format_bytes, format_elapsed
 from frontier.extras.quality.replies import GreedyReplies, GreedyReply
 from frontier.run import Run
 from frontier.sweep.given_files import read_prompts

@@ -7,9 +7,9 @@ from typing import Any
 import click
 
 from frontier.cli.common import RunOptions, answer, note
-from frontier.core.decisions import Limit
-from frontier.core.errors import ExitCode, UsageError
-from frontier.core.loads import setting
+from frontier.core.model.decisions import Limit
+from frontier.core.model.errors import ExitCode, UsageError
+from frontier.core.model.loads import setting
 from frontier.run import Run
 
 _HELP = """

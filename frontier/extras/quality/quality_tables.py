@@ -4,11 +4,11 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from frontier.core.loads import setting
-from frontier.core.points import Estimate
-from frontier.core.series import Series
-from frontier.core.text import clean_name
-from frontier.core.units import format_number, format_share
+from frontier.core.model.loads import setting
+from frontier.core.model.points import Estimate
+from frontier.core.model.series import Series
+from frontier.core.model.text import clean_name
+from frontier.core.model.units import format_number, format_share
 from frontier.extras.quality.agreement import Compared
 from frontier.show.json_out import Tree, estimate_tree
 from frontier.show.table import Table, to_text

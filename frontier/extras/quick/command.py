@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 import click
 
 from frontier.cli.common import RunOptions, answer, answer_prose, layout, note, run_options, subcommand
-from frontier.core.decisions import Verdict
-from frontier.core.errors import ExitCode, MeasurementError
-from frontier.core.metrics import metric
-from frontier.core.points import Point
-from frontier.core.trials import Record
-from frontier.core.units import count, format_number, format_seconds, format_share
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.errors import ExitCode, MeasurementError
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Point
+from frontier.core.model.trials import Record
+from frontier.core.model.units import count, format_number, format_seconds, format_share
 from frontier.show.verbosity import Detail
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def findings_of(points: "Sequence[Point]") -> Findings | None:
     bounds. None when no valid point says anything about one user.
     """
     from frontier.config import parse_sla
-    from frontier.core.solver import solve
+    from frontier.core.claim.solver import solve
 
     points = sorted(points, key=lambda p: p.concurrency)
     valid = [p for p in points if p.valid and {"p50_ttft", "p50_tpot", "output_throughput"} <= p.metrics.keys()]

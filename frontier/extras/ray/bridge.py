@@ -21,7 +21,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from frontier.client.load.processes import read_frame, write_frame
 from frontier.client.load.shard import ShardHost
-from frontier.core.text import one_line, shortened
+from frontier.core.model.text import one_line, shortened
 
 _STORE = 100 * 2**20
 """Bytes of Ray's shared memory. Records pass through it by the 100 kB."""

@@ -24,7 +24,7 @@ from typing import Any
 from frontier.client.load.processes import read_frame, start_process, write_frame
 from frontier.client.load.shard import WorkerLostError
 from frontier.client.secrets import Secrets
-from frontier.core.errors import MeasurementError, UsageError, install_command
+from frontier.core.model.errors import MeasurementError, UsageError, install_command
 
 RAY_SETTINGS: Mapping[str, str] = {
     "RAY_USAGE_STATS_ENABLED": "0",

@@ -18,7 +18,7 @@ from frontier.cli.common import (
     write_file,
 )
 from frontier.client.secrets import remember
-from frontier.core.errors import ExitCode, UsageError
+from frontier.core.model.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
     from frontier.extras.report.page import Figures

@@ -5,12 +5,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
-from frontier.core.decisions import Decision
-from frontier.core.loads import setting
-from frontier.core.metrics import metric
-from frontier.core.points import Estimate, Point
-from frontier.core.units import format_bytes, format_number, format_seconds, format_share
-from frontier.core.window import WindowData
+from frontier.core.model.decisions import Decision
+from frontier.core.model.loads import setting
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate, Point
+from frontier.core.model.units import format_bytes, format_number, format_seconds, format_share
+from frontier.core.window.window import WindowData
 from frontier.show.cached_and_drafted import FOUND_CACHED, SPECULATED, Watched
 from frontier.show.costs import token_prices
 from frontier.show.table import Table

@@ -16,7 +16,7 @@ from typing import Any
 from markupsafe import Markup
 
 from frontier import registry
-from frontier.core.text import capital, clean
+from frontier.core.model.text import capital, clean
 from frontier.extras.report.dark_page import dark_colours
 from frontier.extras.report.report import KEY, LIMIT_AT, Report, page_of
 from frontier.show.json_out import Tree, decisions_json, points_json

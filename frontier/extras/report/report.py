@@ -12,11 +12,11 @@ from typing import Any
 
 from frontier import registry
 from frontier.client.secrets import masked
-from frontier.core.decisions import Cause, Decision, Limit, Reason
-from frontier.core.loads import setting
-from frontier.core.metrics import metric
-from frontier.core.text import capital, clean
-from frontier.core.window import WindowData
+from frontier.core.model.decisions import Cause, Decision, Limit, Reason
+from frontier.core.model.loads import setting
+from frontier.core.model.metrics import metric
+from frontier.core.model.text import capital, clean
+from frontier.core.window.window import WindowData
 from frontier.extras.report.evidence_tables import cost_tables, evidence_tables, time_tables
 from frontier.planning.sla_result import ArrivalRate
 from frontier.run import Run

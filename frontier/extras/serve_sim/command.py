@@ -5,7 +5,7 @@ from pathlib import Path
 import click
 
 from frontier.cli.common import say, subcommand
-from frontier.core.errors import UsageError
+from frontier.core.model.errors import UsageError
 
 _DEFAULT = "endpoint: simulator\nshapes: [1024/256]\n"
 

@@ -5,7 +5,7 @@ import sys
 
 import orjson
 
-from frontier.core.errors import MeasurementError
+from frontier.core.model.errors import MeasurementError
 from frontier.simulator.spec import EngineSpec
 
 _STOP_LIMIT = 3.0

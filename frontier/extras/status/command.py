@@ -11,11 +11,11 @@ import click
 import orjson
 
 from frontier.cli.common import RunOptions, answer, answer_prose, find_run, run_options, subcommand
-from frontier.core.errors import ExitCode
-from frontier.core.loads import load_facts, setting
-from frontier.core.shapes import DEFAULT_DEPLOYMENT
-from frontier.core.text import clean
-from frontier.core.units import count, format_elapsed
+from frontier.core.model.errors import ExitCode
+from frontier.core.model.loads import load_facts, setting
+from frontier.core.model.shapes import DEFAULT_DEPLOYMENT
+from frontier.core.model.text import clean
+from frontier.core.model.units import count, format_elapsed
 from frontier.show.verbosity import Detail
 from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import RunDirectory

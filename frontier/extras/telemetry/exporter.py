@@ -13,10 +13,10 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
-from frontier.core.decisions import Decision, Judgement, Limit
-from frontier.core.errors import UsageError
-from frontier.core.points import Estimate, Flag
-from frontier.core.trials import Trial
+from frontier.core.model.decisions import Decision, Judgement, Limit
+from frontier.core.model.errors import UsageError
+from frontier.core.model.points import Estimate, Flag
+from frontier.core.model.trials import Trial
 from frontier.planning.sweep_progress import Better, Progress, Stage
 from frontier.planning.time_left import TimeLeft
 

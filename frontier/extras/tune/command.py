@@ -21,9 +21,9 @@ from frontier.cli.common import (
     subcommand,
 )
 from frontier.cli.consent import consent_to_sweep
-from frontier.core.errors import ExitCode, UsageError
-from frontier.core.metrics import metric
-from frontier.core.units import count
+from frontier.core.model.errors import ExitCode, UsageError
+from frontier.core.model.metrics import metric
+from frontier.core.model.units import count
 from frontier.show.verbosity import Detail
 
 if TYPE_CHECKING:

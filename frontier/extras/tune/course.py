@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from frontier.config import Config
-from frontier.core.metrics import metric
-from frontier.core.series import Series
-from frontier.core.trials import Trial
-from frontier.core.window import WindowData
+from frontier.core.model.metrics import metric
+from frontier.core.model.series import Series
+from frontier.core.model.trials import Trial
+from frontier.core.window.window import WindowData
 from frontier.extras.tune.gain import Rules
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.runner import Runner

@@ -9,13 +9,13 @@ the error, and is wider by what either side may still give at a load that was no
 import math
 from dataclasses import dataclass
 
-from frontier.core.decisions import Limit
-from frontier.core.difference import Difference, in_pairs, variance
-from frontier.core.estimate import estimate
-from frontier.core.laws import t_quantile
-from frontier.core.metrics import metric
-from frontier.core.points import Estimate
-from frontier.core.window import WindowData, join
+from frontier.core.estimates.estimate import estimate
+from frontier.core.model.decisions import Limit
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate
+from frontier.core.stats.difference import Difference, in_pairs, variance
+from frontier.core.stats.laws import t_quantile
+from frontier.core.window.window import WindowData, join
 
 SPENT = {3: 0.02, 5: 0.015, 8: 0.015}
 """After how many pairs the difference is judged, and the two-sided error that each time spends."""

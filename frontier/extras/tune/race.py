@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
-from frontier.core.laws import normal_quantile
-from frontier.core.proof import ALPHA, SCANS
-from frontier.core.series import Series
-from frontier.core.trials import Phase
+from frontier.core.claim.proof import ALPHA, SCANS
+from frontier.core.model.series import Series
+from frontier.core.model.trials import Phase
+from frontier.core.stats.laws import normal_quantile
 from frontier.extras.tune.gain import WORTH, Gain, Rules, gain_of
 from frontier.extras.tune.runner import FINAL, STEP, Z95, Runner
 from frontier.search.auto import LOOKS_AT_MOST, no_more_throughput

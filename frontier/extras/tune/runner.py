@@ -6,13 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from frontier.core.changes import MOST_CHANGES, PROOFS, spoilt
-from frontier.core.decisions import Verdict
-from frontier.core.laws import normal_quantile
-from frontier.core.proof import SCANS, Candidate, joined
-from frontier.core.series import Series
-from frontier.core.trials import Phase, Trial
-from frontier.core.window import WindowData
+from frontier.core.claim.changes import MOST_CHANGES, PROOFS, spoilt
+from frontier.core.claim.proof import SCANS, Candidate, joined
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.series import Series
+from frontier.core.model.trials import Phase, Trial
+from frontier.core.stats.laws import normal_quantile
+from frontier.core.window.window import WindowData
 from frontier.extras.tune.gain import Rules, Side
 from frontier.search.auto import no_more_throughput
 from frontier.search.curves import RUN_TO_RUN, interpolated

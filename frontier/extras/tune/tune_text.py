@@ -7,14 +7,14 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
-from frontier.core.difference import in_pairs
-from frontier.core.errors import ExitCode
-from frontier.core.loads import setting
-from frontier.core.metrics import metric
-from frontier.core.points import Estimate
-from frontier.core.text import capital, clean
-from frontier.core.units import count
-from frontier.core.window import join
+from frontier.core.model.errors import ExitCode
+from frontier.core.model.loads import setting
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate
+from frontier.core.model.text import capital, clean
+from frontier.core.model.units import count
+from frontier.core.stats.difference import in_pairs
+from frontier.core.window.window import join
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.runner import Runner
 from frontier.extras.tune.variants import Variant

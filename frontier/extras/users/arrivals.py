@@ -18,11 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.core.decisions import Decision, Limit
-from frontier.core.errors import UsageError
-from frontier.core.loads import Rate
-from frontier.core.points import Point
-from frontier.core.window import Floats, WindowData
+from frontier.core.model.decisions import Decision, Limit
+from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import Rate
+from frontier.core.model.points import Point
+from frontier.core.window.window import Floats, WindowData
 from frontier.planning.sla_result import ArrivalRate
 
 WAITING = 0.01

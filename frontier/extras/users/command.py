@@ -7,11 +7,11 @@ import click
 
 from frontier import registry
 from frontier.cli import common
-from frontier.core.errors import ExitCode, UsageError
-from frontier.core.units import parse_duration
+from frontier.core.model.errors import ExitCode, UsageError
+from frontier.core.model.units import parse_duration
 
 if TYPE_CHECKING:
-    from frontier.core.decisions import Decision
+    from frontier.core.model.decisions import Decision
     from frontier.extras.users.head_count import Users, Verified
     from frontier.run import Run
 
@@ -49,7 +49,7 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
       frontier users runs/llama8b --emit vllm
       frontier users runs/llama8b --think 45s --people 5000 --emit keda
     """
-    from frontier.core.solver import exit_code
+    from frontier.core.claim.solver import exit_code
     from frontier.extras.users.emit import emit as lines
     from frontier.extras.users.people import users_json, users_text
     from frontier.show.answer import decision_table

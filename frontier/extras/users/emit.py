@@ -7,9 +7,9 @@
 import jinja2
 
 from frontier.client.engines import ENGINES
-from frontier.core.decisions import Decision
-from frontier.core.errors import UsageError
-from frontier.core.units import format_number, trimmed
+from frontier.core.model.decisions import Decision
+from frontier.core.model.errors import UsageError
+from frontier.core.model.units import format_number, trimmed
 from frontier.extras.users.head_count import HeadCount
 
 GAUGES = {

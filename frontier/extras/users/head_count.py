@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from frontier.core.decisions import Decision
-from frontier.core.window import Floats
+from frontier.core.model.decisions import Decision
+from frontier.core.window.window import Floats
 from frontier.extras.users.arrivals import BEYOND, RARE, WAITING, Replica, birth_death, forgives, highest
 
 

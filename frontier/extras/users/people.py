@@ -5,8 +5,8 @@ from typing import Any
 
 from rich.text import Text
 
-from frontier.core.loads import setting
-from frontier.core.units import format_number, trimmed
+from frontier.core.model.loads import setting
+from frontier.core.model.units import format_number, trimmed
 from frontier.extras.users.head_count import Users
 from frontier.show.answer import decision_table
 from frontier.show.json_out import tree_of

@@ -19,9 +19,9 @@ from pathlib import Path
 
 import numpy as np
 
-from frontier.core.errors import UsageError
-from frontier.core.loads import Arrivals, Trace
-from frontier.core.text import clean_name
+from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import Arrivals, Trace
+from frontier.core.model.text import clean_name
 from frontier.extras.workload.dispersion import dispersion_by_count, gap_cv
 from frontier.store.documents import LARGEST, MOST_BYTES, MOST_ROWS, Document, ForeignFileError, Node, read_document
 from frontier.store.files import read_given

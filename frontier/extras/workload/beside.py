@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from frontier.core.loads import Rate, setting
-from frontier.core.points import Estimate, Point
-from frontier.core.units import format_seconds, format_share
+from frontier.core.model.loads import Rate, setting
+from frontier.core.model.points import Estimate, Point
+from frontier.core.model.units import format_seconds, format_share
 from frontier.extras.workload.config_text import between
 from frontier.extras.workload.observed import Figure, Workload
 from frontier.show.picture.data import Mark, Picture, Role, View

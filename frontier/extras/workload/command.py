@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from frontier.cli import common
-from frontier.core.errors import ExitCode, UsageError
-from frontier.core.units import format_elapsed, parse_duration, parse_share
+from frontier.core.model.errors import ExitCode, UsageError
+from frontier.core.model.units import format_elapsed, parse_duration, parse_share
 
 if TYPE_CHECKING:
     from frontier.extras.workload.log_rows import LogRow

@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 
 import jinja2
 
-from frontier.core.loads import doublings
-from frontier.core.text import clean
-from frontier.core.units import format_elapsed, format_number, format_seconds, format_share
+from frontier.core.model.loads import doublings
+from frontier.core.model.text import clean
+from frontier.core.model.units import format_elapsed, format_number, format_seconds, format_share
 from frontier.extras.workload.observed import Figure, Pair, Workload
 
 _LINE = 96

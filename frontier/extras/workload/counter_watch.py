@@ -15,8 +15,8 @@ from frontier.client.ask.evidence import parse_metrics
 from frontier.client.ask.facts import Samples
 from frontier.client.ask.target import Target, require_address
 from frontier.client.http.http_client import Client
-from frontier.core.errors import MeasurementError
-from frontier.core.units import format_elapsed
+from frontier.core.model.errors import MeasurementError
+from frontier.core.model.units import format_elapsed
 from frontier.extras.workload.bucket_counts import Floats
 from frontier.extras.workload.dispersion import dispersion_of
 from frontier.extras.workload.observed import ArrivalFacts, Workload

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import orjson
 
-from frontier.core.errors import UsageError
-from frontier.core.units import format_bytes
+from frontier.core.model.errors import UsageError
+from frontier.core.model.units import format_bytes
 from frontier.extras.workload.arrival_files import LEAST
 from frontier.extras.workload.log_rows import LogRow, name_hash
 from frontier.extras.workload.observed import ArrivalFacts, Workload, capped

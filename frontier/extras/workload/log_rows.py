@@ -21,9 +21,9 @@ from typing import IO, Any, NamedTuple, cast
 import orjson
 
 from frontier.client.secrets import looks_like_a_key, looks_random
-from frontier.core.errors import UsageError, install_command
-from frontier.core.shapes import MAX_TOKENS
-from frontier.core.text import did_you_mean
+from frontier.core.model.errors import UsageError, install_command
+from frontier.core.model.shapes import MAX_TOKENS
+from frontier.core.model.text import did_you_mean
 from frontier.extras.workload.arrival_files import number_of, seconds_of
 from frontier.extras.workload.time_units import PLAIN, TIMED, UNITS, ReadAs, RowTimes, read_as
 from frontier.store.documents import ForeignFileError, foreign_text

@@ -17,10 +17,10 @@ import numpy as np
 import yaml
 
 from frontier.client.secrets import looks_like_a_key, looks_random
-from frontier.core.errors import MeasurementError, UsageError
-from frontier.core.length_pairs import RequestLengths
-from frontier.core.metrics import CLASS_NAME, TURN_CLASSES
-from frontier.core.units import format_elapsed, format_share
+from frontier.core.model.errors import MeasurementError, UsageError
+from frontier.core.model.length_pairs import RequestLengths
+from frontier.core.model.metrics import CLASS_NAME, TURN_CLASSES
+from frontier.core.model.units import format_elapsed, format_share
 from frontier.extras.workload.arrival_files import EQUAL
 from frontier.extras.workload.dispersion import dispersion_of
 from frontier.extras.workload.log_rows import BLOCK, LogRow, name_hash

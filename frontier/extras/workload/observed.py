@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier.core.intervals import lower_rank, quantile, upper_rank
+from frontier.core.stats.intervals import lower_rank, quantile, upper_rank
 
 MOST_PAIRS = 1_000
 """Pairs of lengths that stand for a workload: ten of them make its p99. A config has then about 100

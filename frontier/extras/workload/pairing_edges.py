@@ -12,8 +12,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from frontier.core.length_pairs import LengthPairs, RequestLengths
-from frontier.core.shapes import Shape
+from frontier.core.model.length_pairs import LengthPairs, RequestLengths
+from frontier.core.model.shapes import Shape
 from frontier.extras.workload.observed import Pair, Workload, capped
 from frontier.extras.workload.server_metrics import pairs_apart
 from frontier.simulator.spec import EngineSpec

@@ -14,9 +14,9 @@ from frontier.client.ask.facts import Key
 from frontier.client.ask.identify import object_of
 from frontier.client.ask.target import Target, require_address
 from frontier.client.http.http_client import Client
-from frontier.core.errors import MeasurementError
-from frontier.core.text import clean
-from frontier.core.units import format_elapsed
+from frontier.core.model.errors import MeasurementError
+from frontier.core.model.text import clean
+from frontier.core.model.units import format_elapsed
 from frontier.extras.workload.arrival_files import number_of
 from frontier.extras.workload.counter_watch import ANEW, as_lower_bound
 from frontier.extras.workload.dispersion import dispersion_of

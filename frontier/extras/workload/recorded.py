@@ -4,9 +4,9 @@ are played."""
 from typing import Any
 
 from frontier.config import Config
-from frontier.core.loads import Trace
-from frontier.core.text import clean
-from frontier.core.units import format_elapsed, format_number
+from frontier.core.model.loads import Trace
+from frontier.core.model.text import clean
+from frontier.core.model.units import format_elapsed, format_number
 from frontier.extras.workload.dispersion import WINDOWS, gap_cv, index_of_dispersion
 
 

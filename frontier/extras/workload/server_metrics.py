@@ -10,11 +10,11 @@ import numpy as np
 
 from frontier.client.ask.evidence import series_of
 from frontier.client.ask.facts import START, Key, Samples
-from frontier.core.errors import MeasurementError
-from frontier.core.intervals import batch_means
-from frontier.core.shapes import MAX_TOKENS
-from frontier.core.text import clean
-from frontier.core.units import format_elapsed, format_share
+from frontier.core.model.errors import MeasurementError
+from frontier.core.model.shapes import MAX_TOKENS
+from frontier.core.model.text import clean
+from frontier.core.model.units import format_elapsed, format_share
+from frontier.core.stats.intervals import batch_means
 from frontier.extras.workload.arrival_files import number_of
 from frontier.extras.workload.bucket_counts import Buckets, Floats, bucket_figures, filled, joined, tail_between
 from frontier.extras.workload.observed import (

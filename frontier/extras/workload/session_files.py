@@ -25,9 +25,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from frontier.core.length_pairs import Table
-from frontier.core.session_table import SessionFile, SessionTurn
-from frontier.core.shapes import Lengths, Session, Shape
+from frontier.core.model.length_pairs import Table
+from frontier.core.model.session_table import SessionFile, SessionTurn
+from frontier.core.model.shapes import Lengths, Session, Shape
 from frontier.extras.workload.arrival_files import given_rows
 from frontier.extras.workload.log_rows import BLOCK, LogRow
 from frontier.fields import Problem, duration

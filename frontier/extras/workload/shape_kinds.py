@@ -7,9 +7,9 @@ from typing import Annotated
 from pydantic import PlainValidator
 
 from frontier.config.shape_keys import MAX_TURNS, SESSIONS, CommonKeys, ReadSessions
-from frontier.core.errors import UsageError
-from frontier.core.length_pairs import LengthPairs, RequestLengths
-from frontier.core.shapes import MAX_TOKENS, Shape
+from frontier.core.model.errors import UsageError
+from frontier.core.model.length_pairs import LengthPairs, RequestLengths
+from frontier.core.model.shapes import MAX_TOKENS, Shape
 from frontier.fields import Name, Problem, Text, shown, text_of, whole
 
 MOST_WRITTEN = 10_000

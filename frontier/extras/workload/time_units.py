@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier.core.units import format_seconds, parse_duration
+from frontier.core.model.units import format_seconds, parse_duration
 from frontier.extras.workload.arrival_files import LATEST, number_of, seconds_of
 from frontier.store.documents import foreign_text
 

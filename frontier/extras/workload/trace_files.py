@@ -10,8 +10,8 @@ failed; as it did arrive it asks for one token.
 import functools
 from collections.abc import Sequence
 
-from frontier.core.length_pairs import LengthPairs, RequestLengths
-from frontier.core.shapes import Shape
+from frontier.core.model.length_pairs import LengthPairs, RequestLengths
+from frontier.core.model.shapes import Shape
 from frontier.extras.workload.arrival_files import arrivals_of, given_rows, stamps_of
 from frontier.extras.workload.log_rows import BLOCK, FINER_BLOCK
 from frontier.extras.workload.log_summary import BlockReuse

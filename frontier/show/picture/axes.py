@@ -3,8 +3,8 @@
 import math
 from collections.abc import Sequence
 
-from frontier.core.metrics import LATENCIES, RATES, Unit, metric
-from frontier.core.points import Estimate
+from frontier.core.model.metrics import LATENCIES, RATES, Unit, metric
+from frontier.core.model.points import Estimate
 from frontier.show.axis_units import display
 from frontier.show.picture.data import Axis, Bar
 

@@ -7,8 +7,8 @@ limit.
 
 from dataclasses import replace
 
-from frontier.core.loads import SessionRate, bare, setting
-from frontier.core.points import Point
+from frontier.core.model.loads import SessionRate, bare, setting
+from frontier.core.model.points import Point
 from frontier.show.numbers import tightest_figure
 from frontier.show.picture.axes import metric_axis
 from frontier.show.picture.data import Axis, Bar, Mark, Panel, Role, Rule, View

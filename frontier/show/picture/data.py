@@ -13,10 +13,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from frontier.core.decisions import Decision, Limit, Verdict
-from frontier.core.loads import Rate
-from frontier.core.metrics import metric
-from frontier.core.points import Estimate, Frontier, Point
+from frontier.core.model.decisions import Decision, Limit, Verdict
+from frontier.core.model.loads import Rate
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate, Frontier, Point
 
 FORMATS = ("png", "svg", "pdf")
 """What a picture can be written as."""

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from html import escape
 
-from frontier.core.errors import DrawingError
-from frontier.core.text import clean
+from frontier.core.model.errors import DrawingError
+from frontier.core.model.text import clean
 from frontier.show.picture.colours import COLOURS, ink
 from frontier.show.picture.data import (
     FORMATS,

@@ -12,9 +12,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from frontier.core.decisions import Verdict
-from frontier.core.loads import bare
-from frontier.core.points import Point
+from frontier.core.model.decisions import Verdict
+from frontier.core.model.loads import bare
+from frontier.core.model.points import Point
 from frontier.show.picture.axes import bar_of, metric_axis, rising_axis
 from frontier.show.picture.bounds_panel import bounds_panel
 from frontier.show.picture.data import Axis, Line, LineKind, Mark, Panel, Picture, Role, Roofline, Rule, Theme, View

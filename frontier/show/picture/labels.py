@@ -5,12 +5,12 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frontier.core.decisions import Decision, Verdict
-from frontier.core.loads import setting
-from frontier.core.metrics import metric, per_gpu
-from frontier.core.points import Point
-from frontier.core.series import unnamed
-from frontier.core.text import clean, clean_name, middle_cut
+from frontier.core.model.decisions import Decision, Verdict
+from frontier.core.model.loads import setting
+from frontier.core.model.metrics import metric, per_gpu
+from frontier.core.model.points import Point
+from frontier.core.model.series import unnamed
+from frontier.core.model.text import clean, clean_name, middle_cut
 from frontier.show.costs import power_text
 from frontier.show.picture.data import Panel, Role, View
 from frontier.show.sentences import answer_parts, decision_sentence, may_give

@@ -9,14 +9,14 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 from frontier import registry
-from frontier.core.decisions import Limit
-from frontier.core.errors import UsageError
-from frontier.core.metrics import metric, names
-from frontier.core.points import Point
-from frontier.core.series import Series
-from frontier.core.shapes import Shape, file_label
-from frontier.core.text import clean, clean_name, closest
-from frontier.core.window import WindowData
+from frontier.core.model.decisions import Limit
+from frontier.core.model.errors import UsageError
+from frontier.core.model.metrics import metric, names
+from frontier.core.model.points import Point
+from frontier.core.model.series import Series
+from frontier.core.model.shapes import Shape, file_label
+from frontier.core.model.text import clean, clean_name, closest
+from frontier.core.window.window import WindowData
 from frontier.run import HOW_TO_GIVE, Objectives, Run, metrics_of
 from frontier.show.picture.data import View
 from frontier.show.wording import CLOSED_LOOP, Provenance, count

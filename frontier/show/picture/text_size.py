@@ -5,7 +5,7 @@ from functools import lru_cache
 from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.font_manager import FontProperties
 
-from frontier.core.text import middle_cut
+from frontier.core.model.text import middle_cut
 
 PX = 100 / 72
 """Pixels in a point, the unit of font sizes."""

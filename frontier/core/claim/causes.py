@@ -1,0 +1,404 @@
+"""The explanation of a decision as data: what binds and by how much, why each other setting was not
+chosen, what was excluded, and what would decide. `show/explain.py` has the sentences; tables,
+pages and pictures only lay them out.
+"""
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from frontier.core.claim.changes import Change, Growth
+from frontier.core.claim.verdict import RISING, judge
+from frontier.core.model.decisions import (
+    Cause,
+    Decision,
+    EndedEarly,
+    Explanation,
+    Judgement,
+    Limit,
+    NextStep,
+    Reason,
+    Verdict,
+)
+from frontier.core.model.metrics import claim_floor, metric
+from frontier.core.model.points import Estimate, Flag, Point
+
+_WORTH_SAYING = 0.01
+"""A throughput optimum is named when it gives more than this share above the operating point."""
+CLEARLY_MORE = 0.10
+"""The gain in throughput from which an undecided higher setting is named in the headline."""
+_OPEN = (Verdict.MARGINAL, Verdict.UNPROVEN)
+UNDECIDED = (
+    Cause.STALE,
+    Cause.CROSSES,
+    Cause.TOO_FEW,
+    Cause.NO_INTERVAL,
+    Cause.SCANNED,
+)
+"""Why a setting is neither inside nor outside its limit."""
+PASSING = frozenset(
+    {
+        "lockstep",
+        "non_stationary",
+        "under_concurrency",
+        "over_concurrency",
+        "littles_law",
+        "client_bound",
+        "resent",
+        "too_few_connections",
+        "too_few_samples",
+        "server_lost",
+        "server_restarted",
+        "cut_off",
+    }
+)
+"""Flags that need not come again when a setting is measured again, and that leave its values some
+meaning."""
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What happened to the server meanwhile: settings that a later visit contradicted
+    (`corrected`), the `changes` that made earlier trials stale, latencies that grow past their
+    limit (`growing`), and settings that were not measured since the last change (`stale`).
+    """
+
+    corrected: tuple[int, ...] = ()
+    changes: tuple[Change, ...] = ()
+    growing: Mapping[int, Growth] = field(default_factory=dict)
+    stale: frozenset[int] = frozenset()
+
+
+def with_causes(
+    decision: Decision,
+    points: Mapping[int, Point],
+    rate: str | None = None,
+    *,
+    cuts: Mapping[int, EndedEarly] = MappingProxyType({}),
+    server: Server = Server(),
+    given_up: Collection[int] = (),
+    unworthy: Collection[int] = (),
+    point_estimates: bool = False,
+) -> Decision:
+    """The decision with its explanation and its next step. `points` are those decided on and those
+    that were only scanned, by concurrency; `rate` names the throughput. `cuts` say what cut a proof
+    short, `server` what happened to it; `given_up` are settings whose proof was ended as too dear,
+    `unworthy` those whose gain would not be worth their tail.
+    """
+    judged = {j.concurrency: j for j in decision.judgements}
+    every = sorted(judged.keys() | points.keys())
+    gains = {c: _gain(decision, points, c, rate) for c in every}
+    said = (_setting(decision, points.get(c), judged.get(c), c, gains[c], cuts.get(c)) for c in every)
+    settings = tuple(_of_server(reason, server) for reason in said)
+    by_concurrency = {reason.settings[0]: reason for reason in settings}
+    open_settings = [reason for reason in settings if reason.settings[0] not in unworthy]
+    step = None if point_estimates else _next_step(decision, points, open_settings, given_up)
+    decision = dataclasses.replace(decision, next_step=step)
+    reasons = [*_happened(server), *_undefined(decision), *_answered(decision, points, by_concurrency)]
+    reasons += _other_optima(decision, points, rate)
+    reasons += _non_monotone(decision)
+    if decision.verdict is not Verdict.INVALID:
+        named = {c for reason in reasons if reason.cause is Cause.EXCLUDED for c in reason.settings}
+        reasons += _excluded(point for point in points.values() if point.concurrency not in named)
+    if point_estimates:
+        reasons.append(Reason(Cause.POINT_ESTIMATES))
+    chosen = points.get(decision.concurrency) if decision.concurrency is not None else None
+    remarks = chosen.notes if chosen is not None else ()
+    return dataclasses.replace(decision, explanation=Explanation(settings, tuple(reasons), remarks))
+
+
+def _answered(decision: Decision, points: Mapping[int, Point], settings: Mapping[int, Reason]) -> list[Reason]:
+    """Why the operating point is the answer, or why there is none."""
+    if decision.concurrency is not None:
+        return _chosen(decision, decision.concurrency, settings)
+    return _no_answer(decision, points, settings)
+
+
+def _happened(server: Server) -> list[Reason]:
+    """What is said first: what the server did to the answer."""
+    reasons = [Reason(Cause.CORRECTED, server.corrected)] if server.corrected else []
+    if server.changes:
+        change = server.changes[-1]
+        reasons.append(Reason(Cause.CHANGED, (change.concurrency,), change.metric, growth=math.expm1(change.by)))
+    return reasons
+
+
+# --- each setting
+
+
+def _of_server(reason: Reason, server: Server) -> Reason:
+    """The reason, or what the server did to its setting where that decides."""
+    (c,) = reason.settings
+    if c in server.growing:
+        growth = server.growing[c]
+        return dataclasses.replace(reason, cause=Cause.GROWS, metric=growth.limit.metric, growth=growth.per_minute)
+    if c in server.stale and reason.cause in (Cause.NOT_JUDGED, Cause.SCANNED):
+        return dataclasses.replace(reason, cause=Cause.STALE)
+    return reason
+
+
+def _setting(
+    decision: Decision,
+    point: Point | None,
+    judged: Judgement | None,
+    concurrency: int,
+    gain: float | None,
+    cut: EndedEarly | None,
+) -> Reason:
+    """Why one measured setting is, or is not, the operating point."""
+    if judged is None:
+        values = point.metrics if point is not None and may_pass(point.fatal) else {}
+        measured = [limit for limit in decision.limits if limit.metric in values]
+        if point is None or not measured:
+            return Reason(Cause.NOT_JUDGED, (concurrency,))
+        tight = min(measured, key=lambda limit: limit.margin(values[limit.metric].value))
+        looked = Reason(Cause.NOT_JUDGED, (concurrency,), tight.metric, values[tight.metric], tight, gain=gain)
+        if not _inside(point, decision.limits):
+            return looked
+        return dataclasses.replace(looked, cause=Cause.SCANNED, need=requests_to_decide(point, decision.limits))
+    name = judged.binding or decision.limits[0].metric
+    limit = next((limit for limit in decision.limits if limit.metric == name), None)
+    estimate = point.metrics.get(name) if point is not None else None
+    need, cut = (judged.need, cut) if judged.verdict in _OPEN else (None, None)
+    reason = Reason(
+        _cause(decision, judged, estimate, limit),
+        (concurrency,),
+        name,
+        estimate,
+        limit,
+        judged.verdict,
+        gain,
+        need=need,
+        cut=cut,
+        flags=() if point is None else (*point.fatal, *_failures(point, estimate)),
+    )
+    reason = _of_connections(reason, point)
+    step = decision.rejected
+    if step is not None and step.concurrency == concurrency:
+        return dataclasses.replace(reason, metric=step.metric, gain=step.gain, cost=step.cost)
+    return reason
+
+
+def _failures(point: Point, estimate: Estimate | None) -> tuple[Flag, ...]:
+    """What its requests failed of, where that makes a value infinite."""
+    infinite = estimate is not None and math.isinf(estimate.value)
+    return tuple(flag for flag in point.flags if infinite and flag.name == "errors" and not flag.fatal)
+
+
+def _of_connections(reason: Reason, point: Point | None) -> Reason:
+    """The reason with its flag, where what is missing for a bound is connections."""
+    few = () if point is None else tuple(flag for flag in point.flags if flag.name == "too_few_connections")
+    return dataclasses.replace(reason, flags=few) if few and reason.cause is Cause.TOO_FEW else reason
+
+
+def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, limit: Limit | None) -> Cause:
+    """What one judged setting is to the decision, by the estimate of the metric that binds it."""
+    c, step = judged.concurrency, decision.rejected
+    if c == decision.concurrency:
+        return Cause.CHOSEN
+    if step is not None and step.concurrency == c:
+        return Cause.STEP_NOT_WORTH
+    if judged.verdict in _OPEN:
+        return _undecided(estimate, limit)
+    if judged.verdict is Verdict.VIOLATES:
+        return Cause.VIOLATES
+    if judged.verdict is Verdict.INVALID:
+        return Cause.EXCLUDED
+    above_violation = decision.first_fail is not None and c > decision.first_fail
+    below = decision.concurrency is not None and c < decision.concurrency
+    return Cause.MEETS if above_violation or below else Cause.STEP_NOT_WORTH
+
+
+def _undecided(estimate: Estimate | None, limit: Limit | None) -> Cause:
+    """Why a setting is neither inside nor outside its limit."""
+    if estimate is None or limit is None or math.isnan(estimate.value):
+        return Cause.NO_INTERVAL
+    p = metric(limit.metric).p
+    if estimate.need is not None or (estimate.has_interval and estimate.n < (claim_floor(p) if p is not None else 0)):
+        return Cause.TOO_FEW
+    return Cause.CROSSES if estimate.has_interval and estimate.has_bound else Cause.NO_INTERVAL
+
+
+def _gain(decision: Decision, points: Mapping[int, Point], concurrency: int, rate: str | None) -> float | None:
+    """The throughput of a setting against the operating point's, as a share more."""
+    chosen = points.get(decision.concurrency) if decision.concurrency is not None else None
+    other = points.get(concurrency)
+    if rate is None or chosen is None or other is None:
+        return None
+    here, there = chosen.value(rate), other.value(rate)
+    return there / here - 1 if here > 0 and math.isfinite(there) else None
+
+
+# --- the next step
+
+
+def _inside(point: Point, limits: Iterable[Limit]) -> bool:
+    """Whether every limited metric was measured and its value keeps its limit."""
+    return all(limit.holds(point.value(limit.metric)) for limit in limits)
+
+
+def may_pass(fatal: Iterable[Flag]) -> bool:
+    """Whether nothing excludes that would come again, or that leaves the values no meaning."""
+    return all(flag.name in PASSING for flag in fatal)
+
+
+def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
+    """How many requests would decide a setting: `Judgement.need`. One that was excluded is judged
+    as if it were not; as many as it had where it would then meet.
+    """
+    judged = judge(dataclasses.replace(point, flags=()), limits)
+    return judged.need if judged.verdict in _OPEN else point.n or None
+
+
+def _next_step(
+    decision: Decision, points: Mapping[int, Point], settings: Iterable[Reason], given_up: Collection[int]
+) -> NextStep | None:
+    """The setting below every violation that is not proven, whose values keep every limit, and that
+    would give clearly more throughput than the operating point: the most of those that can be
+    decided, else the most. Without an operating point the candidate, else the most throughput. What
+    was `given_up` cannot be decided.
+    """
+    below = decision.first_fail if decision.first_fail is not None else math.inf
+    steps = []
+    for reason in settings:
+        (c,) = reason.settings
+        point = points.get(c)
+        if point is None or not (_inside(point, decision.limits) and may_pass(point.fatal)):
+            continue
+        if reason.cause not in (*UNDECIDED, Cause.EXCLUDED):
+            continue
+        if c >= below or (decision.concurrency is not None and (reason.gain or 0.0) < CLEARLY_MORE):
+            continue
+        speed = point.value("output_throughput")
+        known = speed if math.isfinite(speed) else None
+        requests = None if c in given_up else requests_to_decide(point, decision.limits)
+        steps.append(NextStep(c, reason.gain, known, point.fatal, requests))
+    return max(
+        steps,
+        default=None,
+        key=lambda s: (s.requests is not None, s.concurrency == decision.candidate, s.gain or 0.0, s.throughput or 0.0),
+    )
+
+
+# --- the decision as a whole
+
+
+def _undefined(decision: Decision) -> list[Reason]:
+    """Limits on metrics that no request of this shape has."""
+    names = dict.fromkeys(limit.metric for limit in decision.limits if limit.undefined(decision.shape))
+    return [Reason(Cause.UNDEFINED, metric=name) for name in names]
+
+
+def _chosen(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> list[Reason]:
+    """What binds at the operating point, and why no higher setting was chosen."""
+    here = settings[chosen]
+    reasons = [here]
+    if here.verdict is Verdict.MARGINAL:  # accepted although not proven, as asked
+        reasons.append(dataclasses.replace(here, cause=Cause.CROSSES))
+    return [*reasons, *_range(decision), *_higher(decision, chosen, settings)]
+
+
+def _higher(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> list[Reason]:
+    """Why no setting above the operating point was chosen."""
+    higher = [c for c in sorted(settings) if c > chosen]
+    above = [c for c in higher if settings[c].cause not in (Cause.NOT_JUDGED, Cause.SCANNED, Cause.STALE)]
+    better = settings[decision.next_step.concurrency] if decision.next_step is not None else None
+    if not higher:
+        return [Reason(Cause.HIGHEST_MEASURED, (chosen,))]
+    if not above:
+        return [better if better is not None else settings[higher[0]]]
+    reasons = [settings[decision.rejected.concurrency]] if decision.rejected is not None else []
+    beyond, fail = min(above), decision.first_fail
+    if settings[beyond].verdict is not Verdict.MEETS or (fail is not None and beyond > fail):
+        reasons.append(settings[beyond])
+    elif fail is not None:
+        reasons.append(settings[fail])
+    elif decision.last_pass == max(above):
+        reasons.append(Reason(Cause.HIGHEST_MEASURED, (max(above),)))
+    if better is not None and better not in reasons and better.cause is not Cause.EXCLUDED:
+        reasons.append(better)
+    if fail is not None and fail != beyond and decision.last_pass is not None:
+        reasons.append(Reason(Cause.BRACKET, (decision.last_pass, fail)))
+    return reasons
+
+
+def _range(decision: Decision) -> list[Reason]:
+    """Where the operating point lies between the comfort mark and the promise of each limit that
+    has both.
+    """
+    reasons = []
+    for limit in decision.limits:
+        estimate = decision.metrics.get(limit.metric)
+        if limit.comfort is not None and estimate is not None:
+            reasons.append(Reason(Cause.RANGE, metric=limit.metric, estimate=estimate, limit=limit))
+    return reasons
+
+
+def _no_answer(decision: Decision, points: Mapping[int, Point], settings: Mapping[int, Reason]) -> list[Reason]:
+    """Why no setting is the operating point."""
+    if decision.verdict is Verdict.INVALID or decision.candidate is None:
+        usable = [c for c in points if points[c].valid]
+        return [*([settings[min(usable)]] if usable else []), *_excluded(points.values())]
+    nearest = settings[decision.candidate]
+    if decision.verdict is Verdict.VIOLATES:
+        if nearest.metric in RISING:
+            return [nearest, Reason(Cause.HIGHEST_MEASURED, (max(settings),), verdict=decision.verdict)]
+        if nearest.metric == "quality":  # the same at any setting
+            return [nearest]
+        cause = Cause.SLOW_ALONE if min(settings) == 1 else Cause.LOWEST_MEASURED
+        return [nearest, dataclasses.replace(settings[min(settings)], cause=cause)]
+    if nearest.verdict is Verdict.MEETS and decision.first_fail is not None:
+        return [Reason(Cause.NON_MONOTONE, (decision.first_fail, decision.candidate))]
+    return [nearest]
+
+
+def _other_optima(decision: Decision, points: Mapping[int, Point], rate: str | None) -> list[Reason]:
+    """The other optima inside the SLA where they differ from the operating point, and its
+    energy.
+    """
+    chosen = points.get(decision.concurrency) if decision.concurrency is not None else None
+    if chosen is None or rate is None:
+        return []
+    reasons = []
+    for concurrency, name in (
+        (decision.throughput_optimum, rate),
+        (decision.goodput_optimum, "goodput"),
+        (decision.cheapest, "cost"),
+    ):
+        if concurrency is None or concurrency not in points or name not in points[concurrency].metrics:
+            continue
+        gain = _gain(decision, points, concurrency, rate)
+        differs = concurrency != decision.concurrency and (name != rate or (gain or 0) > _WORTH_SAYING)
+        estimate = points[concurrency].metrics[name]
+        if math.isfinite(estimate.value) and (differs or name == "cost"):
+            reasons.append(Reason(Cause.OPTIMUM, (concurrency,), name, estimate, gain=gain))
+    if chosen.power is not None and (joules := chosen.metrics.get("energy")) is not None:
+        reasons.append(Reason(Cause.ENERGY, (chosen.concurrency,), "energy", joules, power=chosen.power))
+    return reasons
+
+
+def _non_monotone(decision: Decision) -> list[Reason]:
+    """Settings that violate although a higher one meets: they are first in `settings`, the one that
+    meets is last.
+    """
+    if decision.concurrency is None:
+        return []
+    highest = max((j.concurrency for j in decision.judgements if j.verdict is Verdict.MEETS), default=0)
+    causes = {Cause.NON_MONOTONE: decision.holes, Cause.UNCONFIRMED: decision.unconfirmed}
+    return [Reason(cause, (*lower, highest)) for cause, lower in causes.items() if lower]
+
+
+def _excluded(points: Iterable[Point]) -> list[Reason]:
+    """The excluded settings, those with the same flags together; the flags are those of the
+    lowest.
+    """
+    groups: dict[tuple[str, ...], list[Point]] = {}
+    for point in points:
+        if not point.valid:
+            groups.setdefault(tuple(flag.name for flag in point.fatal), []).append(point)
+    return [
+        Reason(Cause.EXCLUDED, tuple(point.concurrency for point in group), flags=group[0].fatal)
+        for group in groups.values()
+    ]

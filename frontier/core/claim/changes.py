@@ -1,0 +1,334 @@
+"""Changes of the server during a series: which windows were measured of the server as it is now.
+
+A claim is about the server as it was when its series ended, so windows from before a change must
+not prove anything. Only windows of one load are compared, as latency need not grow with load. The
+level of a window is the mean logarithm of its latencies. A window whose level lies beyond CHANGE
+and beyond the noise from that of the earlier ones of its load makes the load *suspect*: it is
+measured again. Where that window says the same, the server has changed, and what was measured of
+the load before is stale. So is every window of another load from before the change, unless that
+load was measured after it as well and is as it was: work on the server's machine for the length of
+one trial is no reason to prove everything anew.
+
+The noise is that of the windows themselves: what the scatter of whole windows shows, with NOISE as
+PRIOR windows' worth of what is known before, and what the requests within each leave open.
+"""
+
+import functools
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from frontier.core.flags import load_flags
+from frontier.core.model.decisions import Limit
+from frontier.core.model.trials import Phase, Trial
+from frontier.core.stats import laws
+from frontier.core.window import window
+from frontier.core.window.window import Floats, WindowData
+
+History = Sequence[tuple[Trial, WindowData]]
+"""The finished trials of one series in the order in which they ended: by the journal, as clocks can
+be set."""
+PROOFS = (Phase.PROVE, Phase.CONFIRM)
+CLAIMED = (Phase.GRID, *PROOFS, Phase.VISIT)
+"""The trials whose windows count for a claim. Scans chose where to look, and neither they nor
+frontier trials were sized for a claim."""
+CHANGE = math.log(1.10)
+"""A change of the level (in ln) up to this is none."""
+NOISE, PRIOR = 0.05, 4
+"""Standard deviation (in ln) by which the levels of windows of an unchanged server are expected to
+differ, and how many windows' worth of knowledge that is."""
+SUSPECT, SURE = 0.02, 0.0005
+"""Error, in a pair of levels, at which a load is measured again, and at which it has changed."""
+BATCHES = 10
+"""Parts of a window whose means show how sure its level is."""
+MOST_AUTOCORRELATION = 0.9
+"""Correlation of neighboring parts of a window at most: more cannot be told from ten of them."""
+FEWEST, GROWS = 4, 0.005
+"""Fewest windows of a load of which a growth is told, and the error of that."""
+_AWAY = re.compile(r"HTTP 50[234]\b")
+MOST_SUSPECT = 3
+"""So many windows that differ from those before, and not in one way, are noise."""
+MOST_CHANGES = 3
+"""A server that changed so often is not searched any further."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """The mean logarithm of a window's latencies, those of its parts around it, and when it was."""
+
+    mean: float
+    parts: Floats
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The level of a load in a limited metric changed by so much (in ln), after the trial number
+    `last` of the history and before the trial number `first`.
+    """
+
+    concurrency: int
+    last: int
+    first: int
+    by: float
+    metric: str
+
+
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """A latency that grows at a load: by `rate` (in ln) per second."""
+
+    limit: Limit
+    rate: float
+
+    @property
+    def per_minute(self) -> float:
+        """The share that is added in a minute."""
+        return math.expm1(60 * self.rate)
+
+
+class Unchanged(tuple[tuple[Trial, WindowData], ...]):
+    """What of a history was measured of the server as it was at the end.
+
+    `changes` made the rest stale, the last of them before the trial number `since`. The loads in
+    `suspect` differ in their last window from what they were. `growing` is by how much the latency
+    at a load grows, where it does.
+    """
+
+    changes: tuple[Change, ...] = ()
+    since: int = 0
+    suspect: tuple[int, ...] = ()
+    growing: Mapping[int, Growth] = {}
+
+
+@functools.lru_cache(maxsize=4096)
+def spoilt(sample: WindowData) -> bool:
+    """Whether a window says nothing of the server under this load: the client itself spoilt it, the
+    budget cut it off, a gateway answered in the place of a server that was away, or another was
+    deployed meanwhile.
+    """
+    if "budget" in sample.ended or any(sample.changed) or away(sample):
+        return True
+    return bool(sample.n) and any(flag.fatal for flag in load_flags.client(sample))
+
+
+def away(sample: WindowData) -> bool:
+    """Whether nothing but a gateway's word that the server is away (502, 503, 504) came, until the
+    trial was ended.
+    """
+    return sample.ended == ("failing",) and bool(sample.failures) and all(map(_AWAY.match, sample.failures))
+
+
+def latencies(sample: WindowData, limit: Limit) -> Floats:
+    """The per-request values of the latency that is limited (else, and for gaps: of e2e), those
+    that are known.
+    """
+    mine = window.narrowed(sample, limit.of.group)
+    values: Floats = getattr(mine, limit.of.quantity or "e2e", mine.e2e)
+    return values[~np.isnan(values)]
+
+
+@functools.lru_cache(maxsize=8192)
+def level(sample: WindowData, limit: Limit) -> Level | None:
+    """The level of a window in what a limit is on; None where too few requests succeeded."""
+    values = latencies(sample, limit)
+    logs = np.log(values[np.isfinite(values) & (values > 0)])
+    if len(logs) < 2 * BATCHES:
+        return None
+    means = np.array([part.mean() for part in np.array_split(logs, BATCHES)])
+    return Level(float(logs.mean()), means - means.mean(), float(sample.ends[-1]))
+
+
+def _within(levels: Sequence[Level]) -> float:
+    """The variance that the requests of a window leave to its level. Neighboring parts that are
+    alike show a speed that wanders slowly, and then a whole window is little more than one part.
+    """
+    parts = np.array([x.parts for x in levels])
+    own = float((parts**2).sum()) / (len(levels) * (BATCHES - 1))
+    if own <= 0:
+        return 0.0
+    autocorrelation = float((parts[:, 1:] * parts[:, :-1]).sum()) / (len(levels) * (BATCHES - 1)) / own
+    autocorrelation = min(
+        MOST_AUTOCORRELATION, max(0.0, autocorrelation + (1 + 3 * max(0.0, autocorrelation)) / BATCHES)
+    )
+    return own * (1 + autocorrelation) / (1 - autocorrelation) / BATCHES
+
+
+def unchanged(history: History, limits: Sequence[Limit]) -> Unchanged:
+    """What still counts of a history, in its order."""
+    if isinstance(history, Unchanged):
+        return history
+    return _unchanged(tuple(history), _one_per_latency(limits))
+
+
+def _one_per_latency(limits: Sequence[Limit]) -> tuple[Limit, ...]:
+    """One limit for each latency that is limited."""
+    return tuple({(limit.of.group, limit.of.quantity): limit for limit in limits}.values())
+
+
+@functools.lru_cache(maxsize=64)
+def _unchanged(history: tuple[tuple[Trial, WindowData], ...], limits: tuple[Limit, ...]) -> Unchanged:
+    followed = _Followed(limits)
+    for number, (trial, sample) in enumerate(history):
+        if trial.phase in (*CLAIMED, Phase.FRONTIER) and not spoilt(sample):
+            followed.add(number, trial.concurrency, sample)
+    last = followed.since
+    later = {c for c, loads in followed.loads.items() if loads.numbers[-1] >= last}
+    starts = {c: load.start for c, load in followed.loads.items()}
+
+    def counts(number: int, trial: Trial) -> bool:
+        c = trial.concurrency
+        return number >= starts.get(c, 0) and (number >= last or c in later)
+
+    found = Unchanged(ts for number, ts in enumerate(history) if counts(number, ts[0]))
+    found.changes, found.since = tuple(followed.changes), followed.since
+    found.suspect = tuple(c for c, load in followed.loads.items() if load.suspects)
+    found.growing = {c: g for c, load in followed.loads.items() if (g := _growth(load, limits)) is not None}
+    return found
+
+
+@dataclass(slots=True)
+class _Load:
+    """The windows of one load: the levels since its last change, those that differ from them, and
+    all that there were. `start` is the number of the first that counts.
+    """
+
+    start: int = 0
+    numbers: list[int] = field(default_factory=list)
+    every: list[tuple[Level | None, ...]] = field(default_factory=list)
+    known: list[tuple[Level | None, ...]] = field(default_factory=list)
+    suspects: list[tuple[Level | None, ...]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Followed:
+    """The loads of a series, followed from window to window: what is found at one does not depend
+    on later ones. `since` is the number of the first trial after the last change.
+    """
+
+    limits: tuple[Limit, ...]
+    loads: dict[int, _Load] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    since: int = 0
+
+    def add(self, number: int, c: int, sample: WindowData) -> None:
+        """The next window."""
+        load = self.loads.setdefault(c, _Load())
+        levels = tuple(level(sample, limit) for limit in self.limits)
+        stale = bool(load.numbers) and load.numbers[-1] < self.since
+        load.numbers.append(number)
+        load.every.append(levels)
+        if stale:
+            self._seen_again(load, number, levels)
+            return
+        if not load.known or not (load.suspects or self._differs(load, levels)):
+            load.known.append(levels)
+            return
+        load.suspects.append(levels)
+        if len(load.suspects) == 1:
+            return
+        by, metric = self._differ(load.known, load.suspects, SURE)
+        if by and self._differs(load, levels):
+            last, load.start = load.numbers[-len(load.suspects) - 1 :][:2]
+            self.since = load.start
+            self.changes.append(Change(c, last, load.start, by, metric))
+            load.known, load.suspects = load.suspects, []
+        elif len(load.suspects) >= MOST_SUSPECT or not self._differs(load, levels):
+            load.known, load.suspects = [*load.known, *load.suspects], []
+
+    def _seen_again(self, load: _Load, number: int, levels: tuple[Level | None, ...]) -> None:
+        """The first window of a load since the server changed: what was measured of it before
+        counts again where it is as it was, without an allowance for noise. The change then came
+        before the first of these; where that was before all that shows a change, none is left but
+        that of one load.
+        """
+        pairs = [([x for each in load.known if (x := each[i])], now) for i, now in enumerate(levels)]
+        alike = all(now is not None and old and abs(now.mean - _mean(old)) <= CHANGE for old, now in pairs)
+        load.suspects = []
+        if alike:
+            load.known.append(levels)
+            self._came_before(next(n for n in load.numbers if n >= load.start))
+        else:
+            load.known, load.start = [levels], number
+
+    def _came_before(self, number: int) -> None:
+        """The last change came before this trial, of a load that is as it was then."""
+        if number > self.changes[-1].last:
+            self.since = min(self.since, number)
+            return
+        self.changes.pop()
+        self.since = self.changes[-1].first if self.changes else 0
+
+    def _differs(self, load: _Load, levels: tuple[Level | None, ...]) -> bool:
+        return self._differ(load.known, [levels], SUSPECT)[0] != 0
+
+    def _differ(
+        self, before: Sequence[tuple[Level | None, ...]], after: Sequence[tuple[Level | None, ...]], error: float
+    ) -> tuple[float, str]:
+        """By how much (in ln) the level differs, and of what, where it does by more than CHANGE and
+        the noise at this error; 0 where it does not.
+        """
+        largest, metric = 0.0, ""
+        for which in range(len(self.limits)):
+            old, new = ([x for levels in side if (x := levels[which])] for side in (before, after))
+            if not old or not new:
+                continue
+            by = _mean(new) - _mean(old)
+            if abs(by) > max(CHANGE, self._noise(which, old, new, error / len(self.limits)), abs(largest)):
+                largest, metric = by, self.limits[which].metric
+        return largest, metric
+
+    def _noise(self, which: int, old: Sequence[Level], new: Sequence[Level], error: float) -> float:
+        """By how much two means of levels of an unchanged server differ, but for this error."""
+        total, freedom = self._scatter(which)
+        between = (PRIOR * NOISE**2 + total) / (PRIOR + freedom)
+        variance = (between + _within([*old, *new])) * (1 / len(old) + 1 / len(new))
+        return math.sqrt(variance) * laws.t_quantile(1 - error / 2, PRIOR + freedom)
+
+    def _scatter(self, which: int) -> tuple[float, int]:
+        """The sum of squares of the levels of each load since its last change, around their mean,
+        and its degrees of freedom.
+        """
+        total, freedom = 0.0, 0
+        for load in self.loads.values():
+            means = [x.mean for levels in load.known if (x := levels[which])]
+            if len(means) > 1:
+                total += float(np.var(means)) * len(means)
+                freedom += len(means) - 1
+        return total, freedom
+
+
+def _mean(levels: Sequence[Level]) -> float:
+    return sum(x.mean for x in levels) / len(levels)
+
+
+def _growth(load: _Load, limits: tuple[Limit, ...]) -> Growth | None:
+    """The limited latency that grows at a load, the fastest of several. A step is no growth: the
+    largest rise from one window to the next is taken out.
+    """
+    found = []
+    for which, limit in enumerate(limits):
+        levels = [x for each in load.every if (x := each[which])]
+        if len(levels) >= FEWEST and (rate := _slope(levels)) > 0:
+            found.append(Growth(limit, rate))
+    return max(found, key=lambda g: g.rate, default=None)
+
+
+def _slope(levels: Sequence[Level]) -> float:
+    """The rise per second that the levels surely have; 0 where they have none."""
+    means, times = np.array([x.mean for x in levels]), np.array([x.at for x in levels])
+    rises, apart = np.diff(means), np.diff(times)
+    if (apart <= 0).any():  # clocks can be set
+        return 0.0
+    largest = int(rises.argmax())
+    means[largest + 1 :] -= max(0.0, rises[largest])
+    away = times - times.mean()
+    rate = float(away @ means / (away @ away))
+    rest = means - means.mean() - rate * away
+    freedom = PRIOR + len(means) - 3
+    variance = (PRIOR * NOISE**2 + float(rest @ rest)) / freedom + _within(levels)
+    error = math.sqrt(variance / float(away @ away))
+    return rate if rate > error * laws.t_quantile(1 - GROWS, freedom) else 0.0

@@ -1,0 +1,201 @@
+"""What may be claimed of each setting: the trials that a claim stands on, and its point with the
+bounds of its last judgement.
+"""
+
+import dataclasses
+from collections.abc import Collection, Iterator, Sequence
+
+from frontier.core.claim.changes import CLAIMED, History, spoilt, unchanged
+from frontier.core.claim.proof import (
+    EARLIER_ALPHA,
+    LATER_ALPHA,
+    WINDOWS,
+    Candidate,
+    candidates,
+    claim_point,
+    growth,
+    join,
+    judged_point,
+    point_of,
+    strict_estimate,
+    with_visits,
+)
+from frontier.core.claim.verdict import judge
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.metrics import DEFAULT_METRICS
+from frontier.core.model.points import Estimate, Point
+from frontier.core.model.trials import Phase, Trial
+from frontier.core.window.window import WindowData
+
+NEWEST = 0.99
+"""Confidence with which the newest window of a setting is over a limit for it to break the SLA."""
+
+
+def claimed(history: History, limits: Sequence[Limit] = ()) -> dict[int, list[tuple[Trial, WindowData]]]:
+    """Per concurrency the trials that a claim of it stands on, in the history's order: those of the
+    grid, of its proof and its visits together, as far as the server did not change in what the
+    limits are on, less those that the client itself spoilt (they say nothing of the server, and
+    another is measured in their place) where there are others.
+    """
+    groups: dict[int, list[tuple[Trial, WindowData]]] = {}
+    for trial, sample in unchanged(history, limits):
+        if trial.phase in CLAIMED:
+            groups.setdefault(trial.concurrency, []).append((trial, sample))
+    return {c: [ts for ts in mine if not spoilt(ts[1])] or mine for c, mine in sorted(groups.items())}
+
+
+def claim_windows(history: History, limits: Sequence[Limit] = ()) -> dict[int, WindowData]:
+    """Per concurrency the data that a claim about the limits stands on, joined."""
+    return {c: _joined(mine) for c, mine in claimed(history, limits).items()}
+
+
+def _joined(trials: History) -> WindowData:
+    return join(tuple(sample for _, sample in trials))
+
+
+def claim_points(
+    history: History,
+    limits: Sequence[Limit] = (),
+    *,
+    names: Sequence[str] = DEFAULT_METRICS,
+    price: float | None = None,
+) -> tuple[Point, ...]:
+    """The points that `operating_point.solve` may decide on, by concurrency.
+
+    A setting is judged several times, as one of several, so the one-sided bounds of its limited
+    metrics are those of its last judgement; the two-sided intervals shown stay at 95 %. Between two
+    judgements nothing new is claimed of a candidate. Points of grid settings that were not measured
+    again are the usual ones.
+    """
+    limits = tuple(limits)
+    every = _claims(unchanged(history, limits), limits, tuple(names), price)
+    return tuple(_as_it_was_last(point, windows[-1], limits) for point, windows in every)
+
+
+def over_at_last(history: History, limits: tuple[Limit, ...]) -> tuple[int, ...]:
+    """The settings that all of their data prove, and whose newest window alone is surely over a
+    limit where the one before it was not.
+    """
+    return tuple(
+        point.concurrency
+        for point, windows in _claims(unchanged(history, limits), limits, (), None)
+        if len(windows) > 1
+        and judge(point, limits).verdict is Verdict.MEETS
+        and _over(windows[-1], limits)
+        and not _over(windows[-2], limits)
+    )
+
+
+def _claims(
+    history: History, limits: tuple[Limit, ...], names: tuple[str, ...], price: float | None
+) -> Iterator[tuple[Point, list[WindowData]]]:
+    """Of each setting the point of all of its data, and the windows that it stands on."""
+    known = {candidate.concurrency: candidate for candidate in candidates(history, limits)}
+    for c, mine in claimed(history, limits).items():
+        candidate = known.get(c)
+        if candidate is None or candidate.verdict is Verdict.UNPROVEN:
+            candidate = _by_grid(mine, limits) or candidate or _of_visits(mine, limits)
+        alpha = candidate.alpha if candidate is not None else _alpha({trial.phase for trial, _ in mine})
+        if alpha is None:
+            point = point_of(_joined(mine), names, limits, price)
+        else:
+            point = claim_point(_joined(mine), limits, alpha, names=names, price=price)
+        yield point if candidate is None else _with_proof(point, candidate, limits), [sample for _, sample in mine]
+
+
+def _over(newest: WindowData, limits: tuple[Limit, ...]) -> dict[Limit, Estimate]:
+    """The limits that a window alone is surely over, with its estimates."""
+    found = {limit: strict_estimate(newest, limit.metric, limits, NEWEST, None) for limit in limits}
+    return {limit: e for limit, e in found.items() if e is not None and limit.breaks(limit.bad_bound(e))}
+
+
+def _as_it_was_last(point: Point, newest: WindowData, limits: tuple[Limit, ...]) -> Point:
+    """The point; where all data meet and the newest window alone is surely over a limit, with the
+    value of this window.
+    """
+    if not limits or point.n <= newest.n or judge(point, limits).verdict is not Verdict.MEETS:
+        return point
+    metrics, notes = dict(point.metrics), list(point.notes)
+    for limit, last in _over(newest, limits).items():
+        value = limit.of.format(metrics[limit.metric].value)
+        metrics[limit.metric] = last
+        notes.append(f"{limit.of.label} is that of the newest trial; with all earlier ones it was {value}")
+    return dataclasses.replace(point, metrics=metrics, notes=tuple(notes))
+
+
+def _alpha(phases: Collection[Phase]) -> float | None:
+    """The error at which the data of a setting are judged that is no candidate, by the phases of
+    its trials; None for the usual one, of a grid that was measured as the config says.
+    """
+    if Phase.CONFIRM in phases:
+        return EARLIER_ALPHA
+    return LATER_ALPHA if Phase.VISIT in phases else None
+
+
+def _by_grid(trials: History, limits: tuple[Limit, ...]) -> Candidate | None:
+    """The standing of a setting that the grid's own data prove, with what was measured of it since;
+    None where they prove nothing, or it was not measured since.
+    """
+    grid = [(trial, sample) for trial, sample in trials if trial.phase is Phase.GRID]
+    if len(grid) in (0, len(trials)) or not limits:
+        return None
+    point = point_of(_joined(grid), tuple(limit.metric for limit in limits), limits, None)
+    if judge(point, limits).verdict is not Verdict.MEETS:
+        return None
+    proven = Candidate(trials[0][0].concurrency, Verdict.MEETS, "", LATER_ALPHA, 0, point, point)
+    return with_visits(proven, tuple(sample for _, sample in trials), limits)
+
+
+def _of_visits(trials: History, limits: tuple[Limit, ...]) -> Candidate | None:
+    """The standing of a setting of which nothing but visits is left, as the server changed: these
+    say what it is like now, and are no proof.
+    """
+    if any(trial.phase is not Phase.VISIT for trial, _ in trials):
+        return None
+    point = judged_point(tuple(sample for _, sample in trials), limits, LATER_ALPHA)
+    return Candidate(trials[0][0].concurrency, Verdict.UNPROVEN, "", LATER_ALPHA, 0, point, None)
+
+
+def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -> Point:
+    """The point of a candidate with the bounds that may be claimed of it.
+
+    Of a proven one those of its proof where they are tighter than those of all its data: the bounds
+    of all judgements hold together (the error is shared among them), so the tightest holds. Where
+    the value of all data lies beyond that bound, the server became slower since: if the bound of
+    all data keeps the limit it counts, else the point shows the proof with its own value, and a
+    note says so. Of one whose proof goes on those of its last judgement; before the first there are
+    none.
+    """
+    if candidate.verdict is Verdict.VIOLATES:
+        return point
+    metrics, notes = dict(point.metrics), list(point.notes)
+    for limit in limits:
+        if (now := metrics.get(limit.metric)) is None:
+            continue
+        then = None if candidate.proof is None else candidate.proof.metrics.get(limit.metric)
+        if candidate.verdict is not Verdict.MEETS:
+            if then is not None:
+                metrics[limit.metric] = _bounded(now, limit, limit.bound(then), then.need)
+            else:
+                need = max(now.need or 0, now.n + 1, _at_first_look(now.n, candidate))
+                metrics[limit.metric] = _bounded(now, limit, limit.of.worst_possible, need)
+        elif then is not None and not limit.of.improves(limit.bound(then), now.value):
+            if limit.of.improves(limit.bound(then), limit.bound(now)):
+                metrics[limit.metric] = _bounded(now, limit, limit.bound(then), None)
+        elif then is not None and limit.breaks(limit.bound(now)):
+            metrics[limit.metric] = then
+            value = limit.of.format(now.value)
+            notes.append(f"{limit.of.label} is that of the proof; with all later trials it was {value}")
+    return dataclasses.replace(point, metrics=metrics, notes=tuple(notes))
+
+
+def _at_first_look(n: int, candidate: Candidate) -> int:
+    """Of how many requests the n of a candidate will be when it is judged first."""
+    return int(n * growth(candidate.point.n, candidate.fresh, candidate.windows, WINDOWS) + 1e-9)
+
+
+def _bounded(estimate: Estimate, limit: Limit, bound: float, need: int | None) -> Estimate:
+    """The estimate with another bound on the side of the claim."""
+    if limit.better == "lower":
+        return dataclasses.replace(estimate, upper=bound, need=need)
+    return dataclasses.replace(estimate, lower=bound, need=need)

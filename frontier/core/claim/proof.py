@@ -1,0 +1,305 @@
+"""Proof of a setting on fresh data: its candidates, and when one is proven or given up.
+
+A search may try several candidates and judge each several times, and each time is a chance to be
+fooled by luck. The error of all judgements together is ALPHA at most: each spends a part, fixed
+before its data came, of what is left (a union bound over the judgements made; as alpha spending,
+Lan and DeMets 1983, and alpha investing, Foster and Stine 2008). The size of a window is fixed
+before the first: one that followed the results would be a way to stop at a lucky moment.
+"""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from frontier.core.claim.changes import CLAIMED, History, spoilt, unchanged
+from frontier.core.claim.verdict import judge
+from frontier.core.estimates import estimate
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.points import Estimate, Point
+from frontier.core.model.trials import Phase
+from frontier.core.window import window
+from frontier.core.window.window import WindowData
+
+ALPHA = 0.05
+"""One-sided error of a claim."""
+SPEND = 0.25
+"""The share of the error that is left which each judgement of a candidate spends."""
+JUDGED_AFTER = (3, 6, 12, 20, 36)
+"""After how many windows of a candidate it is judged."""
+ASCENTS = 8
+"""Ascents at most: the first, and one more after each candidate given up that had been judged."""
+WINDOWS = min(JUDGED_AFTER)
+"""Windows of a proof, apart in time: one window cannot show what differs from run to run."""
+MAX_WINDOWS = max(JUDGED_AFTER)
+STEADY = 12
+"""Windows before which a candidate whose speed wanders is not given up by a forecast."""
+FORECAST_SLACK = 2.0
+"""A candidate is given up early when deciding it looks this many times dearer than all its windows:
+forecasts err."""
+MOST_SPOILT = 4
+"""A candidate of which the client spoilt so many windows is given up."""
+EARLY_OVER = 0.05
+"""A candidate whose value is this far (in ln) over its limit before its first judgement gets none.
+"""
+LATER_ALPHA = SPEND * ALPHA
+"""The error at which a setting that is no candidate is judged again, with what was measured of it
+after the grid."""
+EARLIER_ALPHA = ALPHA / 15
+"""The error of each judgement of a candidate in versions before 0.2: 3 ascents, 5 judgements, equal
+shares."""
+SCANS = (Phase.SCAN, Phase.LOCATE)
+FRESH = (Phase.PROVE, Phase.VISIT)
+"""The trials after whose windows a candidate is judged: a version whose rules were less strict took
+visits of what it had proven."""
+
+
+# --- the data of a setting
+
+
+def by_concurrency(history: History) -> dict[int, list[WindowData]]:
+    """The samples of each concurrency, in the history's order, less those that say nothing of the
+    server where there are others.
+    """
+    groups: dict[int, list[WindowData]] = {}
+    for trial, sample in history:
+        groups.setdefault(trial.concurrency, []).append(sample)
+    return {c: [sample for sample in mine if not spoilt(sample)] or mine for c, mine in groups.items()}
+
+
+def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, WindowData]:
+    """Per concurrency the data of these phases, joined."""
+    groups = by_concurrency([(trial, sample) for trial, sample in history if trial.phase in phases])
+    return {c: join(tuple(parts)) for c, parts in sorted(groups.items())}
+
+
+@functools.lru_cache(maxsize=512)
+def join(parts: tuple[WindowData, ...]) -> WindowData:
+    """The windows as one. Remembered, as are the points below: the search replays its whole history
+    at every step.
+    """
+    return window.join(parts)
+
+
+@functools.lru_cache(maxsize=512)
+def pilot_point(sample: WindowData, limits: tuple[Limit, ...]) -> Point:
+    """What scanning and completing the frontier need of a sample, and no more."""
+    names = [limit.metric for limit in limits]
+    wanted = dict.fromkeys(("output_throughput", "request_throughput", "mean_e2e", *names))
+    return estimate.point(sample, names=tuple(wanted), limits=limits)
+
+
+def violation(point: Point, limits: Iterable[Limit]) -> float | None:
+    """ln of value over limit for the worst metric, below 0 inside the SLA; None when invalid or not
+    measured. Infinite where the backlog grew.
+    """
+    if not point.valid:
+        return None
+    if point.overloaded:
+        return math.inf
+    worst, known = -math.inf, False
+    for limit in limits:
+        e = point.metrics.get(limit.metric)
+        if e is None and limit.of.group is not None:
+            continue  # a short look may have seen no request of a class
+        if e is None or math.isnan(e.value):
+            return None
+        worst, known = max(worst, limit.excess(e.value)), True
+    return worst if known else None
+
+
+# --- a candidate
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A setting that was, or is being, proven. MEETS: proven; UNPROVEN: another window; VIOLATES:
+    given up, and why.
+
+    `alpha` is the error of its last judgement. `windows` counts those of its proof, without visits
+    and without those that the client spoilt. `point` stands on all of its data, `proof` on that of
+    its last judgement (None: none yet).
+    """
+
+    concurrency: int
+    verdict: Verdict
+    reason: str
+    alpha: float
+    windows: int
+    point: Point
+    proof: Point | None
+    fresh: int = 0
+
+    def reach(self, limit: Limit) -> float | None:
+        """How far (in ln) the bound lay beyond the value at the last judgement; None where it was
+        not measured.
+        """
+        e = self.point.metrics.get(limit.metric)
+        if e is None or not math.isfinite(e.value):
+            return None
+        bound, value = limit.excess(limit.bound(e)), limit.excess(e.value)
+        return bound - value if math.isfinite(value) else None
+
+    def shortage(self, limit: Limit) -> float | None:
+        """How many times the requests a bound by ranks would take, where there were too few; None
+        where there were enough, or where the rough bound keeps the limit.
+        """
+        e = self.point.metrics.get(limit.metric)
+        return None if e is None or e.need is None or limit.holds(limit.bound(e)) else e.need / e.n
+
+
+# --- points with the bounds of a judgement
+
+
+@functools.lru_cache(maxsize=512)
+def point_of(sample: WindowData, names: tuple[str, ...], limits: tuple[Limit, ...], price: float | None) -> Point:
+    """The point of a sample. Remembered, as most settings are as they were when the next trial of
+    another one has ended.
+    """
+    return estimate.point(sample, names=names, limits=limits, price=price)
+
+
+@functools.lru_cache(maxsize=512)
+def strict_estimate(
+    sample: WindowData, metric: str, limits: tuple[Limit, ...], confidence: float, price: float | None
+) -> Estimate | None:
+    """The estimate of a metric with one-sided bounds at a confidence."""
+    return estimate.estimate(sample, metric, limits=limits, confidence=confidence, price=price)
+
+
+def claim_point(
+    sample: WindowData,
+    limits: tuple[Limit, ...],
+    alpha: float,
+    *,
+    names: Sequence[str] = (),
+    price: float | None = None,
+) -> Point:
+    """A point whose limited metrics carry one-sided bounds at this error."""
+    point = point_of(sample, tuple(names), limits, price)
+    metrics = dict(point.metrics)
+    for limit in limits:
+        strict = strict_estimate(sample, limit.metric, limits, 1 - alpha, price)
+        if strict is not None:
+            metrics[limit.metric] = strict
+    return dataclasses.replace(point, metrics=metrics)
+
+
+@functools.lru_cache(maxsize=2048)
+def judged_point(parts: tuple[WindowData, ...], limits: tuple[Limit, ...], alpha: float) -> Point:
+    """The point of these windows together, with bounds at this error."""
+    return claim_point(join(parts), limits, alpha)
+
+
+# --- candidates
+
+
+def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
+    """The candidates in the order in which they were begun, judged as the search judged them.
+
+    Which ascent a candidate belongs to follows from how those before it ended: each one given up
+    ends an ascent. Without limits, as of a run that is seen beside one without an SLA, none.
+    """
+    if not limits:
+        return []
+    history, judged = unchanged(history, limits), list[Candidate]()
+    for c in dict.fromkeys(trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE):
+        mine = [(t, s) for t, s in history if t.concurrency == c and t.phase in CLAIMED]
+        judged.append(_judged(mine, limits, error_left(judged)))
+    return judged
+
+
+def error_left(judged: Sequence[Candidate]) -> float:
+    """The error that is left after these candidates.
+
+    A judgement spends it only when it is made: a candidate given up before could not have been
+    proven. What was spent on a candidate that was proven comes back, as in fixed-sequence testing:
+    if it breaks the SLA the error has been made, and if it does not there was none to make.
+    """
+    left = ALPHA
+    for candidate in judged:
+        if candidate.verdict is not Verdict.MEETS:
+            left *= (1 - SPEND) ** sum(look <= candidate.windows for look in JUDGED_AFTER)
+    return left
+
+
+def attempts_over(judged: Sequence[Candidate]) -> int:
+    """How many ascents are over: candidates that were judged and given up."""
+    return sum(candidate.verdict is Verdict.VIOLATES and candidate.windows >= WINDOWS for candidate in judged)
+
+
+def _judged(trials: History, limits: tuple[Limit, ...], error: float) -> Candidate:
+    """A candidate, judged after some windows of its proof by all that was measured until then."""
+    clean = [(trial, sample) for trial, sample in trials if not spoilt(sample)]
+    every = [sample for _, sample in clean or trials]
+    windows = sum(trial.phase in FRESH for trial, _ in clean)
+    verdict, reason, alpha = Verdict.UNPROVEN, "", SPEND * error
+    point = proof = None
+    count = fresh = 0
+    for k, (trial, sample) in enumerate(clean, 1):
+        if trial.phase not in FRESH:
+            continue
+        count, fresh = count + 1, fresh + sample.n
+        alpha = SPEND * error * (1 - SPEND) ** max(0, sum(look <= count for look in JUDGED_AFTER) - 1)
+        point = judged_point(tuple(every[:k]), limits, alpha)
+        proof = point if count in JUDGED_AFTER else proof
+        verdict, reason = _standing(point, limits, alpha, count, fresh)
+        if verdict is not Verdict.UNPROVEN:
+            break
+    if verdict is Verdict.UNPROVEN and len(trials) - len(clean) >= MOST_SPOILT:
+        verdict, reason = Verdict.VIOLATES, "this machine was too busy to measure it"
+    if point is None:
+        point = judged_point(tuple(every), limits, alpha)
+    candidate = Candidate(trials[0][0].concurrency, verdict, reason, alpha, windows, point, proof, fresh)
+    return with_visits(candidate, tuple(every), limits) if verdict is Verdict.MEETS else candidate
+
+
+def growth(requests: int, fresh: int, windows: int, until: int) -> float:
+    """How many times as many requests there are after `until` windows of a proof: `windows` of them
+    sent `fresh` of these requests.
+    """
+    return 1 + (until - windows) * fresh / max(1, windows) / max(1, requests)
+
+
+def with_visits(candidate: Candidate, parts: tuple[WindowData, ...], limits: tuple[Limit, ...]) -> Candidate:
+    """A proven candidate with its visits: given up where the values of all its data are over a
+    limit.
+    """
+    point = judged_point(parts, limits, candidate.alpha)
+    over = violation(point, limits)
+    if over is not None and over <= 0:
+        return dataclasses.replace(candidate, point=point)
+    reason = "later measurements contradict its proof"
+    return dataclasses.replace(candidate, verdict=Verdict.VIOLATES, reason=reason, point=point)
+
+
+def _standing(point: Point, limits: tuple[Limit, ...], alpha: float, windows: int, fresh: int) -> tuple[Verdict, str]:
+    """MEETS (proven; only at a look), UNPROVEN (another window), or VIOLATES (give it up) with the
+    reason.
+
+    Giving up early, on a value or a forecast, costs throughput and never the guarantee.
+    """
+    judged, look = judge(point, limits, alpha=alpha), windows in JUDGED_AFTER
+    over = violation(point, limits)
+    if judged.verdict is Verdict.MEETS and look:
+        return Verdict.MEETS, ""
+    if not point.valid:
+        return Verdict.VIOLATES, "its measurement is not valid: " + ", ".join(f.name for f in point.fatal)
+    if judged.verdict is Verdict.VIOLATES or over is None:
+        return Verdict.VIOLATES, f"{judged.binding} is over its limit"
+    if over > (0 if look else EARLY_OVER):  # by its value alone; another limit may bind
+        beyond = {limit.excess(e.value): limit for limit in limits if (e := point.metrics.get(limit.metric))}
+        return Verdict.VIOLATES, f"{beyond[over].metric} is over its limit"
+    if not look:
+        return Verdict.UNPROVEN, ""
+    most = point.n * growth(point.n, fresh, windows, MAX_WINDOWS)
+    # Where the speed wanders or requests run in step, few windows give a bound far too wide to
+    # forecast by: each more narrows it by much.
+    wanders = windows < STEADY and any(flag.name in ("non_stationary", "lockstep") for flag in point.flags)
+    if windows >= MAX_WINDOWS or (not wanders and (judged.need or math.inf) > FORECAST_SLACK * most):
+        e = point.metrics.get(judged.binding or "")
+        if e is not None and e.need is not None:
+            return Verdict.VIOLATES, f"{most:,.0f} requests are too much alike to bound {judged.binding}"
+        return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {most:,.0f} requests to decide"
+    return Verdict.UNPROVEN, ""

@@ -1,0 +1,422 @@
+"""Operating point (the SLA solver): which concurrency to run, or the statement that no measured
+setting will do.
+
+Nothing is interpolated and no monotonicity is assumed: every setting was measured and is judged by
+itself (`verdict`).
+"""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from frontier.core.claim.causes import Server, with_causes
+from frontier.core.claim.changes import Growth, History, Unchanged, unchanged
+from frontier.core.claim.claim import claim_of, corrected_settings, ended_early, proof_windows
+from frontier.core.claim.pareto import by_concurrency
+from frontier.core.claim.proof import WINDOWS, candidates
+from frontier.core.claim.verdict import RISING, judge
+from frontier.core.model import errors
+from frontier.core.model.decisions import Decision, Judgement, Limit, RejectedStep, Verdict
+from frontier.core.model.errors import ExitCode
+from frontier.core.model.loads import Rate
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate, Point
+from frontier.core.model.series import Series, by_series
+from frontier.core.window.window import join
+
+RATES = ("output_throughput", "total_throughput", "request_throughput")
+"""What "throughput" means to the solver: the first of these that every feasible setting has."""
+LEAST_WINDOW = 10.0
+"""Seconds that a window of a proof takes at least, with its warm-up."""
+NOISE = 0.02
+"""A gain in ln(throughput) below this is not a gain."""
+TAIL_PRICE = math.log(1.10)
+"""What doubling the tail must bring in ln(throughput): ten percent."""
+
+
+def solve(
+    points: Sequence[Point],
+    limits: Sequence[Limit],
+    *,
+    marginal_gain: bool = True,
+    marginal_ok: bool = False,
+    point_estimates: bool = False,
+    scanned: Sequence[Point] = (),
+    history: History = (),
+    end: str = "",
+) -> Decision:
+    """The operating point of one (deployment, shape): the setting to run, and in `explanation`
+    why not the next one.
+
+    Only settings below the lowest violation are chosen, whatever lies above it; settings at the low
+    end that only lack throughput (verdict.RISING) are no such violation, and one of a single trial
+    below a proven setting is not yet one (`Decision.unconfirmed`). Among those that meet the steps
+    that are worth their tail are taken (`_choose`); with `marginal_gain=False` it is simply the
+    most throughput. `marginal_ok` also accepts settings whose values are inside while a bound is
+    not; the verdict then says MARGINAL although a concurrency is named.
+
+    `scanned` are settings of which nothing can be claimed: they are named where they may be a
+    better answer. `history` says what the claim covers and what cut a proof short; `end` is how the
+    sweep ended.
+
+    When nothing is feasible: VIOLATES with the nearest miss as candidate (UNPROVEN where settings
+    below it were only scanned); UNPROVEN or MARGINAL with the best undecided setting; INVALID when
+    no valid point could have answered. UsageError without limits; ValueError as `by_concurrency`.
+    """
+    by_c = by_concurrency(points) if points or not scanned else {}
+    kept = unchanged(history, limits)
+    growing = {} if point_estimates else _outgrown(kept, by_c, limits)
+    judged = _judged(by_c, limits, growing, point_estimates)
+    unconfirmed = _unconfirmed(judged, by_c)
+    violating = [c for c in _violating(judged) if c not in unconfirmed]
+    lowest = min(violating, default=math.inf)
+    meeting = [c for c, j in judged.items() if j.verdict is Verdict.MEETS]
+    feasible = [p for c, p in by_c.items() if c < lowest and _acceptable(p, judged[c], limits, marginal_ok)]
+    rate = _rate_name(feasible)
+    chosen = _choose(feasible, limits, rate, marginal_gain, point_estimates)
+    decision = replace(
+        _decision(chosen, feasible, by_c, judged, limits, (points or scanned)[0].series),
+        first_fail=min(violating, default=None),
+        holes=tuple(c for c in violating if c < max(meeting, default=0)),
+        unconfirmed=unconfirmed,
+        rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if marginal_gain else None,
+    )
+    decision = _or_scanned(decision, [p for p in scanned if p.concurrency < lowest])
+    decision, corrected = _with_claim(decision, history, kept, point_estimates)
+    by_c = {p.concurrency: p for p in scanned} | by_c
+    return with_causes(
+        decision,
+        by_c,
+        rate,
+        cuts=ended_early(history, limits, end),
+        server=Server(corrected, kept.changes, growing, _stale(history, kept)),
+        given_up=_given_up(kept, tuple(limits)),
+        point_estimates=point_estimates,
+        unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
+    )
+
+
+def _or_scanned(decision: Decision, scanned: Sequence[Point]) -> Decision:
+    """The decision that settings violate, or that nothing is judged, where settings below them were
+    `scanned`: these may keep the limits, and the best that was inside is the nearest to an answer.
+    Any other decision as it is.
+    """
+    if decision.judgements and decision.verdict is not Verdict.VIOLATES:
+        return decision
+    valid = {p.concurrency: p for p in scanned if p.valid}
+    inside = [p for p in valid.values() if _inside(p, decision.limits)]
+    best = _best_at(inside, _rate_name(inside))
+    if best is None and not decision.judgements:
+        best = min(valid, default=None)
+    if best is not None:
+        binding = judge(valid[best], decision.limits).binding
+        decision = replace(decision, candidate=best, metrics=valid[best].metrics, binding=binding)
+    open_ = valid or (scanned and decision.judgements)
+    return replace(decision, verdict=Verdict.UNPROVEN) if open_ else decision
+
+
+def _judged(
+    points: Mapping[int, Point], limits: Sequence[Limit], growing: Mapping[int, Growth], point_estimates: bool
+) -> dict[int, Judgement]:
+    """The judgement of each setting; of one where a latency grows past its limit unproven."""
+    judged = {c: judge(p, limits, point_estimates=point_estimates) for c, p in points.items()}
+    return judged | {c: _unproven(judged[c], growth) for c, growth in growing.items()}
+
+
+def _with_claim(
+    decision: Decision, history: History, kept: Unchanged, point_estimates: bool
+) -> tuple[Decision, tuple[int, ...]]:
+    """The decision with what its claim covers, and the settings that a later visit contradicted;
+    without an operating point the claim is that of the highest of these.
+    """
+    limits = decision.limits
+    corrected = corrected_settings(history, limits, {j.concurrency: j.verdict for j in decision.judgements})
+    if not corrected and (decision.verdict is not Verdict.MEETS or point_estimates):
+        return decision, corrected
+    claimed = decision.concurrency if decision.concurrency is not None else max(corrected, default=0)
+    claim = claim_of(proof_windows(kept, claimed, limits), limits, corrected=bool(corrected))
+    return replace(decision, claim=claim), corrected
+
+
+def _given_up(history: Unchanged, limits: tuple[Limit, ...]) -> frozenset[int]:
+    """The settings whose proof was given up as too close to a limit: more of it decides nothing."""
+    return frozenset(
+        k.concurrency
+        for k in candidates(history, limits)
+        if k.verdict is Verdict.VIOLATES and k.windows >= WINDOWS and k.point.valid
+    )
+
+
+def _outgrown(history: Unchanged, points: Mapping[int, Point], limits: Sequence[Limit]) -> dict[int, Growth]:
+    """The settings where a latency grows so fast that it would be over its limit within the time of
+    one more proof.
+    """
+    found = {}
+    for c, growth in history.growing.items():
+        windows = proof_windows(history, c, limits)
+        limit = next((limit for limit in limits if limit.metric == growth.limit.metric), None)
+        if limit is None or c not in points or not windows:
+            continue
+        sent = join(windows).sent
+        lasts = WINDOWS * max(float(np.median([w.ends[-1] - w.starts[0] for w in windows])), LEAST_WINDOW)
+        ahead = float(windows[-1].ends[-1]) + lasts - float(sent.mean())
+        value = points[c].value(limit.metric)
+        if limit.breaks(value * math.exp(growth.rate * ahead)):
+            found[c] = growth
+    return found
+
+
+def _unproven(judgement: Judgement, growth: Growth) -> Judgement:
+    """The judgement of a setting that meets, where a latency grows past its limit."""
+    if judgement.verdict is not Verdict.MEETS:
+        return judgement
+    name = growth.limit.metric
+    per_metric = {**judgement.per_metric, name: Verdict.UNPROVEN}
+    return replace(judgement, verdict=Verdict.UNPROVEN, per_metric=per_metric, binding=name)
+
+
+def _stale(history: History, kept: Unchanged) -> frozenset[int]:
+    """The settings of which nothing is known since the server changed."""
+    return frozenset({trial.concurrency for trial, _ in history} - {trial.concurrency for trial, _ in kept})
+
+
+def _decision(
+    chosen: Point | None,
+    feasible: Sequence[Point],
+    points: Mapping[int, Point],
+    judged: Mapping[int, Judgement],
+    limits: Sequence[Limit],
+    series: Series,
+) -> Decision:
+    """The decision to run `chosen`, or that nothing is feasible, with what it stands on: values and
+    judgements.
+    """
+    if chosen:
+        verdict, candidate = judged[chosen.concurrency].verdict, None
+    else:
+        verdict, candidate = _nearest(points, judged, limits)
+    shown = chosen or (points[candidate] if candidate is not None else None)
+    return Decision(
+        deployment=series.deployment,
+        shape=series.shape,
+        limits=tuple(limits),
+        verdict=verdict,
+        concurrency=chosen.concurrency if chosen else None,
+        binding=judged[shown.concurrency].binding if shown else None,
+        metrics=shown.metrics if shown else {},
+        judgements=tuple(judged.values()),
+        candidate=candidate,
+        last_pass=max((p.concurrency for p in feasible), default=None),
+        throughput_optimum=_best_at(feasible, _rate_name(feasible)),
+        goodput_optimum=_best_at(feasible, "goodput", proven=True),
+        cheapest=_best_at(feasible, "cost"),
+    )
+
+
+def _violating(judged: Mapping[int, Judgement]) -> list[int]:
+    """The settings that violate, ascending, less those at the low end that only lack throughput.
+
+    One user alone cannot give 1,000 tok/s: that says "too few", and must not forbid everything
+    above it. Once a setting did not violate, a higher one that lacks throughput counts like any
+    other violation.
+    """
+    violating: list[int] = []
+    kept_below = False
+    for c, j in sorted(judged.items()):
+        if j.verdict is not Verdict.VIOLATES:
+            kept_below = True
+        elif kept_below or any(v is Verdict.VIOLATES and m not in RISING for m, v in j.per_metric.items()):
+            violating.append(c)
+    return violating
+
+
+def _unconfirmed(judged: Mapping[int, Judgement], points: Mapping[int, Point]) -> tuple[int, ...]:
+    """Those of the violating settings that were measured in one trial only, below a setting that
+    meets in as many windows as a proof has at least.
+
+    Other work on the server's machine for the length of one trial would else cost the whole answer:
+    on a real engine c=5, disturbed for 20 s, took back a proof of c=47. Such a setting is measured
+    again (`search.complete`); what it shows in two trials counts.
+    """
+    proven = max(
+        (c for c, j in judged.items() if j.verdict is Verdict.MEETS and points[c].repeats >= WINDOWS), default=0
+    )
+    return tuple(c for c in _violating(judged) if c < proven and points[c].repeats == 1)
+
+
+def _acceptable(point: Point, judgement: Judgement, limits: Sequence[Limit], marginal_ok: bool) -> bool:
+    if judgement.verdict is Verdict.MEETS:
+        return True
+    return marginal_ok and judgement.verdict is Verdict.MARGINAL and _inside(point, limits)
+
+
+def _inside(point: Point, limits: Sequence[Limit]) -> bool:
+    """Every measured value is within its limit."""
+    return not any(limit.breaks(point.value(limit.metric)) for limit in limits)
+
+
+def _nearest(
+    points: Mapping[int, Point], judged: Mapping[int, Judgement], limits: Sequence[Limit]
+) -> tuple[Verdict, int | None]:
+    """The verdict when no setting is feasible, and the setting nearest to an answer."""
+    violating = [c for c, j in judged.items() if j.verdict is Verdict.VIOLATES]
+    lowest = min(violating, default=math.inf)
+    undecided = [c for c, j in judged.items() if c < lowest and j.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN)]
+    if undecided:
+        inside = [points[c] for c in undecided if _inside(points[c], limits)]
+        most = _best_at(inside, _rate_name(inside))
+        candidate = most or max((p.concurrency for p in inside), default=min(undecided))
+        return judged[candidate].verdict, candidate
+    if not violating or any(c < lowest for c in judged):
+        return Verdict.INVALID, None
+    meeting = [c for c, j in judged.items() if j.verdict is Verdict.MEETS]
+    if meeting:  # the lowest violates and a higher one meets: contradictory, so neither yes nor no
+        return Verdict.UNPROVEN, min(meeting)
+    return Verdict.VIOLATES, max(violating, key=lambda c: (_least_headroom(points[c], limits), -c))
+
+
+def _least_headroom(point: Point, limits: Sequence[Limit]) -> float:
+    margins = (limit.margin(point.value(limit.metric)) for limit in limits)
+    return min((margin for margin in margins if not math.isnan(margin)), default=-math.inf)
+
+
+def _rate_name(points: Sequence[Point]) -> str | None:
+    for name in RATES:
+        if points and all(math.isfinite(p.value(name)) for p in points):
+            return name
+    return None
+
+
+def _best_at(points: Sequence[Point], name: str | None, *, proven: bool = False) -> int | None:
+    """The concurrency with the best value of a metric that all have, the lowest on ties; None
+    otherwise.
+
+    `proven` compares lower bounds where there are any.
+    """
+    if name is None or not points or any(name not in p.metrics for p in points):
+        return None
+    direction = metric(name).sign
+
+    def goodness(p: Point) -> float:
+        e = p.metrics[name]
+        return direction * (e.lower if proven and math.isfinite(e.lower) else e.value)
+
+    return max(points, key=lambda p: (goodness(p), -p.concurrency)).concurrency
+
+
+def _choose(
+    feasible: Sequence[Point], limits: Sequence[Limit], rate: str | None, marginal_gain: bool, point_estimates: bool
+) -> Point | None:
+    """The feasible setting to run. Going from the lowest up, a step is taken when its throughput
+    grows by more than 2 % and by ten percent per doubling of the worst tail. Both settings keep the
+    promise, so this is a preference and no claim: values decide, and a step that falls short by
+    less than its interval is called a tie.
+    """
+    if not feasible:
+        return None
+    if rate is None or isinstance(feasible[-1].concurrency, Rate):
+        # Throughput unknown: more users served is all there is to prefer. At a rate all that
+        # arrives is served.
+        return feasible[-1]
+    if not marginal_gain:
+        return max(feasible, key=lambda p: (p.metrics[rate].value, -p.concurrency))
+    current = feasible[0]
+    for further in feasible[1:]:
+        if _unworthy_step(current, further, limits, rate, point_estimates) is None:
+            current = further
+    return current
+
+
+def _unworthy_step(
+    current: Point, further: Point, limits: Sequence[Limit], rate: str, point_estimates: bool
+) -> RejectedStep | None:
+    """The step from one setting to a higher one where its throughput is not worth its tail; None
+    where it is.
+
+    A tie is not worth it by the values, though within the interval of the gain it may be.
+    """
+    a, b = current.metrics[rate], further.metrics[rate]
+    if a.value <= 0 or b.value <= 0:
+        gain, reach = math.inf if b.value > a.value else -math.inf, 0.0
+    else:
+        gain = math.log(b.value / a.value)
+        reach = 0.0 if point_estimates else math.hypot(_log_reach(a, upwards=False), _log_reach(b, upwards=True))
+    name, cost = _worst_tail(current, further, limits)
+    bar = max(NOISE, math.log2(cost) * TAIL_PRICE)
+    if gain > bar:
+        return None
+    return RejectedStep(further.concurrency, math.expm1(gain), name, cost, tie=NOISE < gain <= bar < gain + reach)
+
+
+def _log_reach(e: Estimate, *, upwards: bool) -> float:
+    """How far the interval reaches to one side, in ln; infinite where no interval is known."""
+    edge = e.high if upwards else e.low
+    if not math.isfinite(edge) or edge <= 0:
+        return math.inf
+    return abs(math.log(edge / e.value))
+
+
+def _worst_tail(current: Point, further: Point, limits: Sequence[Limit]) -> tuple[str, float]:
+    """The limited per-request metric that grows most, and by what factor; throughput and error
+    limits are no tails.
+    """
+    name, factor = limits[0].metric, 0.0
+    for limit in limits:
+        a, b = current.value(limit.metric), further.value(limit.metric)
+        growth = limit.of.worsening(a, b) if limit.of.quantity is not None and a > 0 and b > 0 else 0.0
+        if growth > factor:
+            name, factor = limit.metric, growth
+    return name, factor or 1.0
+
+
+def _unworthy(
+    chosen: Point | None, points: Iterable[Point], limits: Sequence[Limit], rate: str | None
+) -> tuple[int, ...]:
+    """The settings to which the step from the operating point would not be worth its tail, were
+    they proven.
+    """
+    if chosen is None or rate is None:
+        return ()
+    others = [p for p in points if rate in p.metrics and p is not chosen]
+    return tuple(p.concurrency for p in others if _unworthy_step(chosen, p, limits, rate, point_estimates=False))
+
+
+def _rejected(
+    chosen: Point | None, feasible: Sequence[Point], limits: Sequence[Limit], rate: str | None, point_estimates: bool
+) -> RejectedStep | None:
+    """The step to the next higher feasible setting, which was not taken."""
+    above = next((p for p in feasible if chosen is not None and p.concurrency > chosen.concurrency), None)
+    if chosen is None or above is None or rate is None:
+        return None
+    return _unworthy_step(chosen, above, limits, rate, point_estimates)
+
+
+def solve_all(
+    points: Sequence[Point],
+    limits: Sequence[Limit],
+    *,
+    scanned: Sequence[Point] = (),
+    histories: Mapping[Series, History] | None = None,
+    end: str = "",
+    **options: bool,
+) -> tuple[Decision, ...]:
+    """`solve` for each (deployment, shape), in the order they first appear, also where all of it
+    was only `scanned`; `options` are its own.
+    """
+    groups, looks, known = by_series(points), by_series(scanned), histories or {}
+    return tuple(
+        solve(groups.get(s, ()), limits, scanned=looks.get(s, ()), history=known.get(s, ()), end=end, **options)
+        for s in dict.fromkeys([*known, *groups, *looks])
+        if s in groups or s in looks
+    )
+
+
+def exit_code(decisions: Sequence[Decision]) -> ExitCode:
+    """The worst of all shapes: invalid 5, violates 3, marginal or unproven 4, meets 0. FAILED
+    without any decision.
+
+    A marginal setting the user asked to accept (it names a concurrency) counts as met.
+    """
+    return errors.exit_code(Verdict.MEETS if d.concurrency is not None else d.verdict for d in decisions)

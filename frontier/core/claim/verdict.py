@@ -1,0 +1,167 @@
+"""Verdict of one setting against an SLA: per metric and jointly, what binds, and how many requests
+would decide.
+
+A setting meets an SLA when the confidence bound of every limited metric is inside its limit; it
+violates when a bound on the other side is outside.
+
+Joint claims: "meets" needs every metric at the full error each (intersection-union test, Berger
+1982: no correction); "violates" needs any of m metrics, so each is held to alpha / m (Bonferroni).
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+
+from frontier.core.model.decisions import Judgement, Limit, Verdict, worst
+from frontier.core.model.errors import UsageError
+from frontier.core.model.metrics import claim_floor
+from frontier.core.model.points import Estimate, Point
+
+INTERVAL_SIDE = 0.025
+"""The error of each side of `low`..`high`."""
+TOO_CLOSE = 100
+"""A decision that needs this many times the requests already spent is not worth proposing."""
+RISING = frozenset(
+    {
+        *("output_throughput", "input_throughput", "total_throughput", "request_throughput", "goodput"),
+        *("cost", "energy"),
+    }
+)
+"""Limits that more concurrency helps to keep: broken at the low end they say "too few", not "too
+many"."""
+
+
+def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_estimates: bool = False) -> Judgement:
+    """One point against an SLA, worst verdict first: invalid, violates, unproven, marginal, meets.
+
+    `alpha` is the one-sided error at which the point's `lower` and `upper` were computed. A
+    percentile with fewer requests than `metrics.claim_floor` never meets. A metric that was not
+    measured is unproven. A rate at which the backlog grew violates every limit. `point_estimates`
+    compares the values alone and never says marginal. `headroom` is the share of the binding
+    metric's limit that its value leaves (negative: over it). `need` is the one number of requests
+    that would decide, everywhere: those that count in all, of the most demanding limit, None where
+    one of them is too close or has no interval. UsageError without limits.
+    """
+    if not limits:
+        raise UsageError("an SLA needs at least one limit", "write one as p99_ttft<=500ms")
+    sides = {limit: _Sides.of(point.metrics.get(limit.metric), limit) for limit in limits}
+    verdicts: dict[str, Verdict] = {}
+    joint = [Verdict.INVALID] if not point.valid else []
+    for limit in limits:
+        own = sides[limit].verdict(alpha, alpha, point_estimates)
+        verdicts[limit.metric] = worst([own, verdicts.get(limit.metric, Verdict.MEETS)])
+        joint.append(sides[limit].verdict(alpha, alpha / len(limits), point_estimates))
+    if point.overloaded:
+        verdicts = dict.fromkeys(verdicts, Verdict.VIOLATES)
+        joint.append(Verdict.VIOLATES)
+    verdict = worst(joint)
+    undecided = verdict in (Verdict.UNPROVEN, Verdict.MARGINAL)
+    needed = {
+        limit: _needed_in_all(point, limit, sides[limit])
+        for limit in limits
+        if verdicts[limit.metric] is not Verdict.MEETS
+    }
+    margins = {limit: limit.margin(point.value(limit.metric)) for limit in limits}
+    # What no number of requests decides holds back the rest, whatever its own verdict.
+    hopeless = [limit for limit, n in needed.items() if n is None and not math.isnan(margins[limit])]
+    deciding = [limit for limit in limits if verdicts[limit.metric] is verdict] or list(limits)
+    deciding = hopeless if undecided and hopeless else deciding
+    known = {limit: margins[limit] for limit in deciding if not math.isnan(margins[limit])}
+    binding = min(known, key=known.__getitem__) if known else deciding[0]
+    return Judgement(
+        concurrency=point.concurrency,
+        verdict=verdict,
+        per_metric=verdicts,
+        binding=binding.metric,
+        headroom=known.get(binding),
+        need=max(filter(None, needed.values()), default=None) if undecided and None not in needed.values() else None,
+    )
+
+
+def _needed_in_all(point: Point, limit: Limit, sides: "_Sides") -> int | None:
+    """Requests in all that would decide; of a class so many as bring those of the class, of a rate
+    or a cost, whose n counts blocks of time, so many as fill these.
+    """
+    need = sides.requests_needed()
+    n = sides.estimate.n
+    apart = limit.of.group is not None or limit.metric in RISING
+    return need if need is None or not apart or not n else math.ceil(need * point.n / n)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sides:
+    """An estimate turned so that low is good: `good` is the bound a claim needs, `bad` the one a
+    violation needs.
+    """
+
+    limit: float
+    value: float
+    good: float
+    bad: float
+    bad_side: float
+    floor: int
+    estimate: Estimate
+
+    @classmethod
+    def of(cls, measured: Estimate | None, limit: Limit) -> "_Sides":
+        e = measured or Estimate.without_interval(math.nan, 0)
+        floor = 0 if limit.of.p is None else claim_floor(limit.of.p)
+        if not limit.of.higher_is_better:
+            return cls(limit.promise, e.value, e.upper, e.lower, e.low, floor, e)
+        return cls(-limit.promise, -e.value, -e.lower, -e.upper, -e.high, floor, e)
+
+    @property
+    def enough(self) -> bool:
+        """Whether there are requests enough to have a bound, and to claim anything."""
+        return self.estimate.need is None and self.estimate.n >= self.floor
+
+    def verdict(self, alpha: float, violation_alpha: float, point_estimates: bool) -> Verdict:
+        if math.isnan(self.value):
+            return Verdict.UNPROVEN
+        if point_estimates:
+            return Verdict.MEETS if self.value <= self.limit else Verdict.VIOLATES
+        if self.estimate.n >= self.floor and self.good <= self.limit:
+            return Verdict.MEETS  # a rough bound too, where it is all that there is
+        if self.bad_at(alpha, violation_alpha) > self.limit:
+            return Verdict.VIOLATES
+        return Verdict.MARGINAL if self.enough and self.estimate.has_bound else Verdict.UNPROVEN
+
+    def bad_at(self, alpha: float, wanted: float) -> float:
+        """The violation bound at the error `wanted`.
+
+        Only two bounds are known, at `alpha` and at INTERVAL_SIDE. The one of the next smaller
+        error is used: it may miss a violation and invents none. Below both, the stricter one is
+        stretched as a normal's quantiles are. Of a share the bound at INTERVAL_SIDE is mid-P
+        (`intervals.mid_p`): right on average, not for every share.
+        """
+        if wanted >= alpha:
+            return self.bad
+        if wanted >= INTERVAL_SIDE:
+            return self.bad_side
+        known, edge = (alpha, self.bad) if alpha < INTERVAL_SIDE else (INTERVAL_SIDE, self.bad_side)
+        if edge == self.value:
+            return self.value
+        stretch = NormalDist().inv_cdf(wanted) / NormalDist().inv_cdf(known)
+        return self.value - stretch * (self.value - edge) if math.isfinite(self.value) else -math.inf
+
+    def requests_needed(self) -> int | None:
+        """Requests in all that would decide: to have a bound, or for an interval as wide as the gap
+        to the limit.
+
+        An interval narrows with the root of the requests, so halving it takes four times as many.
+        """
+        n, need = self.estimate.n, self.estimate.need
+        if math.isnan(self.value) or (need is None and not self.estimate.has_bound):
+            return None
+        if not self.enough:
+            # An effective sample size may say that fewer would have been enough; they were not, so
+            # that as many again are asked for.
+            known = max(need or 0, self.floor)
+            return known if known > n else 2 * n
+        gap = self.limit - self.value
+        reach = self.good - self.value if gap > 0 else self.bad - self.value
+        if gap == 0 or not math.isfinite(reach):
+            return None
+        wanted = n * (reach / gap) ** 2
+        return math.ceil(wanted) if n < wanted <= TOO_CLOSE * n else None

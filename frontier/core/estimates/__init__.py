@@ -1,0 +1,1 @@
+"""A metric of a window with its bounds."""

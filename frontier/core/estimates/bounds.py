@@ -1,0 +1,371 @@
+"""Bounds from dependent requests: estimates of a percentile, a mean or a share, at the effective
+sample size.
+
+Four things make requests worth less than their number: neighbours are alike, the turns of a
+session are alike, the requests of a connection are alike, and the server's speed wanders. Each of
+these only ever widens a bound.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+
+from frontier.core.estimates.widening import widening
+from frontier.core.model.metrics import claim_floor
+from frontier.core.model.points import Estimate
+from frontier.core.stats import connections, intervals
+from frontier.core.stats.wander import Wander, detrended
+from frontier.core.window.window import BLOCKS, Bools, Floats, Ints, WindowData
+
+TWO_SIDED = 0.95
+"""Of the interval that is shown, low..high."""
+SIDE = (1 + TWO_SIDED) / 2
+"""The confidence of each of its ends."""
+MEAN_FLOOR = claim_floor(0.5)
+"""Fewest requests before a claim about a mean, a rate or a share."""
+MOST_NEEDED = 10_000_000
+"""More requests than this are not proposed."""
+FEWEST_WINDOWS = 3
+"""Windows from which the largest latencies give a bound: as many as a proof has at least."""
+_SAYS_NOTHING = math.log(100)
+"""A rough bound this far (in ln) above the median is none."""
+_LARGEST = 100.0
+"""Logarithm of the largest bound: beyond it all bounds are alike, and floats end."""
+
+
+def requests_needed(p: float, confidence: float = 0.95, failed: float = 0.0, per_effective: float = 1.0) -> int | None:
+    """How many requests would give the percentile p a finite upper bound, a share `failed` of them
+    being +inf.
+
+    `per_effective` requests are worth one independent one. None: the percentile itself is +inf, or
+    so near to it that more than MOST_NEEDED would be needed.
+    """
+
+    if failed > 1 - p - 1e-9:
+        return None
+
+    def enough(effective: int) -> bool:
+        rank = intervals.upper_rank(p, effective, effective, confidence)
+        return rank is not None and rank <= effective * (1 - failed)
+
+    independent = intervals.least(enough, intervals.needed(p, confidence), MOST_NEEDED)
+    return None if independent is None else math.ceil(independent * per_effective)
+
+
+def percentile(
+    sample: WindowData, values: Floats, has: Bools, p: float, confidence: float, wander: Wander | None
+) -> Estimate:
+    """The percentile p of `values`, of the requests that `has` marks, with the bounds that a
+    wandering speed leaves.
+    """
+    x, windows = values[has], sample.window[has]
+    units = _units(sample, has, x)
+    worth = _worth_of_sessions(sample, lambda order: intervals.n_eff(values[order][has[order]], p))
+    # As `intervals.steadier`, and not further from the tail than the largest tenth.
+    steadier = max(intervals.steadier(p), min(p, 0.9))
+    worth = min(worth, _worth_of_streams(sample, has, _beyond(x, p), _beyond(x, steadier)))
+    worth = min(worth, connections.worth(sample, x, has, p))
+    exact = _ranked(sample, x, windows, units, p, confidence, worth)
+    if wander is None or not wander.deviation:
+        return exact
+    if wander.stalls:
+        # No normal law has these blocks: evened out they would hide what happened. The plain bound
+        # sees them, and in lockstep takes as many turns as it would take requests.
+        most = min(worth, wander.independent_periods)
+        return _ranked(sample, x, windows, units, p, confidence, most) if widening(sample).waves else exact
+    # The same requests at an even speed have the percentile's bounds without the wander; the two
+    # errors are independent, and their sum is that of the logarithms.
+    even, middle = detrended(sample, x, has, widening(sample).waves)
+    levelled = _ranked(sample, even, windows, units, p, confidence, worth)
+    return wandering(exact, levelled, middle, p, wander, confidence)
+
+
+def _session_order(sample: WindowData) -> Ints | None:
+    """The requests session by session, in the order in which these began; None where there are no
+    sessions of turns.
+    """
+    if not len(sample.session):
+        return None
+    _, first, number = np.unique(
+        np.stack([sample.window, sample.session]), axis=1, return_index=True, return_inverse=True
+    )
+    return np.lexsort((sample.sent, sample.sent[first][number.reshape(-1)]))
+
+
+def _worth_of_sessions(sample: WindowData, worth: Callable[[Ints], float]) -> float:
+    """How many independent requests the sample is worth at most, the turns of a session being
+    alike.
+
+    Put in this order, the turns of a session are in one block, so that what they share is seen as
+    what blocks share.
+    """
+    order = _session_order(sample)
+    return math.inf if order is None else worth(order)
+
+
+def _beyond(x: Floats, p: float) -> Bools:
+    """Which of x are beyond its percentile p, or where that is the largest of them beyond the
+    nearest lower percentile that is not: of requests that repeat a cycle many are equal. Infinite
+    ones are beyond an infinite one.
+    """
+    value = intervals.quantile(x, p)
+    if math.isinf(value):
+        return np.isinf(x)
+    beyond: Bools = x > value
+    return beyond if beyond.any() else x >= value
+
+
+def _worth_of_streams(sample: WindowData, has: Bools, hits: Bools, steadier: Bools) -> float:
+    """How many independent requests those of `has` are worth at most, the requests of one stream
+    being alike: of equal lengths a stream keeps its place among the others for a whole window, and
+    with it its latency. Time blocks cannot see that, as each holds all places.
+
+    `hits` marks the requests beyond the percentile, `steadier` those beyond a lower one. Infinite
+    where streams differ in them no more than by chance, and for fewer windows than show what places
+    in another window would be.
+    """
+    if len(sample.stream) != sample.n or not len(hits):
+        return math.inf
+    streams, windows = sample.stream[has], sample.window[has]
+    if len(np.unique(windows)) < FEWEST_WINDOWS:
+        return math.inf
+    of_stream = windows * (int(streams.max()) + 1) + streams
+    at_p, towards = (intervals.vif_of_clusters(each, of_stream, windows) for each in (hits, steadier))
+    return len(streams) / intervals.inflation(at_p, towards) if max(at_p, towards) > 1 else math.inf
+
+
+def wandering(exact: Estimate, even: Estimate, middle: float, p: float, wander: Wander, confidence: float) -> Estimate:
+    """`exact` with bounds that allow for a wandering speed: those of `even`, its requests at one
+    speed, further out by what the measured periods leave unknown. Never narrower than they were.
+    `middle` is the mean logarithm.
+    """
+
+    def moved(bound: float, level: float) -> float:
+        if not 0 < bound < math.inf:
+            return bound
+        reach, beyond = math.log(bound) - middle, wander.beyond(p, level)
+        both = math.copysign(math.hypot(reach, beyond), reach) if reach * beyond > 0 else reach + beyond
+        return math.exp(min(middle + both, _LARGEST))
+
+    def upper(were: float, bound: float, level: float) -> float:
+        # A rough bound, by windows, takes their wander for a tail, and is no floor of this one.
+        by_ranks = math.isfinite(were) and exact.need is None
+        return max(moved(bound, level), exact.value, were if by_ranks else 0.0)
+
+    def lower(were: float, bound: float, level: float) -> float:
+        return min(moved(bound, 1 - level), exact.value, were)
+
+    wider = replace(
+        exact,
+        low=lower(exact.low, even.low, SIDE),
+        high=upper(exact.high, even.high, SIDE),
+        lower=lower(exact.lower, even.lower, confidence),
+        upper=upper(exact.upper, even.upper, confidence),
+    )
+    return replace(wider, need=None if even.need is None else exact.need)
+
+
+def wandering_mean(mean: Estimate, wander: Wander | None, confidence: float) -> Estimate:
+    """A mean or rate with bounds that allow for a wandering speed."""
+    if wander is None or not wander.deviation:
+        return mean
+
+    def reach(bound: float, level: float) -> float:
+        if not math.isfinite(bound):
+            return bound
+        sign = math.copysign(1.0, bound - mean.value)
+        more = mean.value * math.expm1(min(wander.of_mean(level), _LARGEST))
+        return max(0.0, mean.value + sign * math.hypot(bound - mean.value, more))
+
+    return replace(
+        mean,
+        low=reach(mean.low, SIDE),
+        high=reach(mean.high, SIDE),
+        lower=reach(mean.lower, confidence),
+        upper=reach(mean.upper, confidence),
+    )
+
+
+def _ranked(
+    sample: WindowData, x: Floats, windows: Ints, units: Ints, p: float, confidence: float, most: float = math.inf
+) -> Estimate:
+    """A percentile by order statistics at the effective sample size, which is `most` at most, its
+    upper bound by the largest latency of each unit where that is too small.
+    """
+    ordered = np.sort(x)
+    value, middle = (float(ordered[intervals.rank(q, len(x)) - 1]) for q in (p, 0.5))
+    beyond = np.isinf(x) if math.isinf(value) else x > value
+    counts = np.bincount(windows).astype(np.float64)
+    tails = np.bincount(windows, beyond, len(counts)).astype(np.float64)
+    effective = min(intervals.n_eff(x, p), most)
+    least = connections.least_requests(sample, p, confidence)
+    by_ranks = from_ranks(
+        p,
+        len(x),
+        lambda level: intervals.worth_between(effective, p, tails, counts, level),
+        lambda rank: float(ordered[rank - 1]),
+        confidence,
+        requests=len(x),
+        least=least,
+        failed=float(np.isinf(x).mean()),
+    )
+    if math.isfinite(by_ranks.upper) or len(x) < least:
+        return by_ranks
+    largest = _largest(x, units)
+    enough = np.count_nonzero(counts) >= FEWEST_WINDOWS
+    side, bound = (above_largest(largest, middle, p, level) if enough else math.inf for level in (SIDE, confidence))
+    return replace(by_ranks, high=min(by_ranks.high, side), upper=bound)
+
+
+def _units(sample: WindowData, has: Bools, x: Floats) -> Ints:
+    """The number of the unit that each of x, the values of the requests in `has`, belongs to: that
+    of its stream in its window, where windows differ no more than their streams do; else that of
+    its window. Requests of one unit may be as much alike as they like.
+
+    Windows begin anew, each with its streams in places of their own, so they are independent
+    however much alike the requests of one are: in lockstep a window is one cycle over and over.
+    Where requests vary, those of each stream do so by themselves.
+    """
+    windows = sample.window[has]
+    if len(sample.stream) != sample.n or not len(x) or not (np.isfinite(x) & (x > 0)).all():
+        return windows
+    streams = windows * (int(sample.stream.max()) + 1) + sample.stream[has]
+    _, first, unit = np.unique(streams, return_index=True, return_inverse=True)
+    largest = np.log(_largest(x, unit.reshape(-1)))
+    return streams if intervals.means_alike(largest, windows[first]) else windows
+
+
+def _largest(x: Floats, units: Ints) -> Floats:
+    """The largest value of each unit."""
+    _, unit = np.unique(units, return_inverse=True)
+    largest = np.full(int(unit.max()) + 1, -math.inf)
+    np.maximum.at(largest, unit.reshape(-1), x)
+    return largest
+
+
+def above_largest(largest: Floats, middle: float, p: float, confidence: float) -> float:
+    """An upper bound of the percentile p where requests are too much alike for ranks to give one:
+    each unit (see `_units`) counts as a single value, the `largest` latency in it. Infinite where
+    one is infinite or 0, and where it would be a hundred times the median.
+
+    A request is beyond a bound no more often than the largest of its unit is, so what bounds the
+    percentile p of the largest bounds that of the requests. Their logarithms are taken to have an
+    exponential tail, so that the latencies have one of Pareto.
+
+    As units may be alike by chance, the bound is also at least as far above the largest latency of
+    all as that is above `middle`, the median: the tail may be twice as long as was seen. So it is
+    never below what ranks would give, and only helps where no request came near the limit.
+    """
+    if len(largest) < 2 or not middle > 0 or not (np.isfinite(largest) & (largest > 0)).all():
+        return math.inf
+    logs = np.log(largest)
+    top = float(logs.max())
+    reach = max(top, 2 * top - math.log(middle), intervals.exponential_upper(logs, p, confidence))
+    return math.exp(reach) if reach - math.log(middle) < _SAYS_NOTHING else math.inf
+
+
+def from_ranks(
+    p: float,
+    n: int,
+    effective: Callable[[float], float],
+    value_of: Callable[[int], float],
+    confidence: float,
+    *,
+    requests: int,
+    least: int,
+    failed: float,
+) -> Estimate:
+    """The percentile p of n values with bounds that are order statistics: `value_of` gives the
+    value of a rank.
+
+    `effective` gives how many independent values they are worth to a bound at a confidence.
+
+    The upper bound, which a claim rests on, also needs `least` requests. The lower bound, which
+    shows a violation, does not: too few requests can hide a slow tail but not invent one.
+    """
+
+    def lower(level: float) -> float:
+        rank = intervals.lower_rank(p, n, effective(level), level)
+        return -math.inf if rank is None else value_of(rank)
+
+    def upper(level: float) -> float:
+        rank = intervals.upper_rank(p, n, effective(level), level)
+        return math.inf if rank is None else value_of(rank)
+
+    bound = upper(confidence) if requests >= least else math.inf
+    needed = requests_needed(p, confidence, failed, requests / effective(confidence)) if math.isinf(bound) else None
+    if needed is not None:
+        needed = max(needed, least, requests + 1)
+    value = value_of(intervals.rank(p, n))
+    return Estimate(value, lower(SIDE), upper(SIDE), requests, lower(confidence), bound, needed)
+
+
+def mean(sample: WindowData, values: Floats, has: Bools, confidence: float) -> Estimate:
+    """The mean, from blocks of successive requests, or of whole sessions where those differ
+    more.
+    """
+    by_requests = _mean_of(values[has], sample.window[has], confidence)
+    order = _session_order(sample)
+    if order is None:
+        return by_requests
+    order = order[has[order]]
+    by_sessions = _mean_of(values[order], sample.window[order], confidence)
+    wider = by_sessions.high - by_sessions.low > by_requests.high - by_requests.low
+    return by_sessions if wider else by_requests
+
+
+def _mean_of(x: Floats, windows: Ints, confidence: float) -> Estimate:
+    """The mean, from blocks of successive values. With a failure it is infinite, and only a lower
+    bound is known.
+    """
+    finite = np.isfinite(x)
+    successes, runs = x[finite], windows[finite]
+    parts = [successes[runs == run] for run in np.unique(runs)]
+    # As many blocks per window as the shortest can fill, so that no block is empty and all windows
+    # have equally many.
+    blocks = max(1, min([BLOCKS, *(len(part) for part in parts)]))
+    cut = [block for part in parts for block in np.array_split(part, blocks)]
+    totals, counts = np.array([b.sum() for b in cut]), np.array([float(len(b)) for b in cut])
+    mean = from_blocks(totals, counts, len(parts), len(x), len(x), confidence)
+    return mean if finite.all() else with_failures(mean)
+
+
+def with_failures(mean: Estimate) -> Estimate:
+    """A mean over the successes, turned into what it says of all requests when some failed."""
+    return replace(mean, value=math.inf, high=math.inf, upper=math.inf, need=None)
+
+
+def from_blocks(totals: Floats, weights: Floats, windows: int, n: int, requests: int, confidence: float) -> Estimate:
+    """A mean or rate from time blocks; both bounds need MEAN_FLOOR requests, being approximate."""
+    means = intervals.batch_means(totals, weights, max(1, windows))
+    low, high = means.bounds(SIDE)
+    if requests < MEAN_FLOOR:
+        return Estimate(means.value, max(0.0, low), high, n, need=math.ceil(MEAN_FLOOR * n / max(1, requests)))
+    lower, upper = means.bounds(confidence)
+    return Estimate(means.value, max(0.0, low), high, n, max(0.0, lower), upper)
+
+
+def share(sample: WindowData, hits: Bools, confidence: float) -> Estimate:
+    """A share of requests at the effective sample size; its upper bound needs MEAN_FLOOR.
+
+    The bounds that claims rest on are exact (Clopper and Pearson); the interval shown is their
+    mid-P one, never within.
+    """
+    n, windows = len(hits), sample.window
+    effective = _worth_of_sessions(sample, lambda order: intervals.share_n_eff(hits[order]))
+    effective = min(effective, intervals.share_n_eff(hits), connections.share_worth(sample, hits))
+    effective = min(effective, _worth_of_streams(sample, np.ones(n, np.bool_), hits, hits))
+    value = float(hits.mean())
+    counts = np.bincount(windows).astype(np.float64)
+    hits_of_window = np.bincount(windows, hits, len(counts)).astype(np.float64)
+
+    def bounds(exact: Callable[[float, float, float], tuple[float, float]], level: float) -> tuple[float, float]:
+        worth = intervals.worth_between(effective, value, hits_of_window, counts, level)
+        return exact(value * worth, worth, level)
+
+    (low, high), (lower, upper) = bounds(intervals.mid_p, SIDE), bounds(intervals.clopper_pearson, confidence)
+    if n < MEAN_FLOOR:
+        return Estimate(value, low, high, n, lower, math.inf, MEAN_FLOOR)
+    return Estimate(value, low, high, n, lower, upper)

@@ -1,0 +1,208 @@
+"""Uncertainty of a frontier by bootstrap: membership probabilities and the attainment band.
+
+A second, named layer over the exact non-dominated set. Everything here comes from one block
+bootstrap: each setting's time blocks are drawn again with replacement, which keeps the dependence
+within a block, and all that a frontier says is computed anew for each draw. Seeded, so
+reproducible. The attainment band is the empirical attainment function (Fonseca et al.); tested
+equal to moocore's.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from frontier.core.estimates import estimate
+from frontier.core.estimates.sources import Given, ratio, source_of
+from frontier.core.model.decisions import Limit
+from frontier.core.model.metrics import Metric, metric
+from frontier.core.window.histogram import LogHistogram, bin_values
+from frontier.core.window.window import BLOCKS, Floats, Ints, WindowData, narrowed
+
+INDIFFERENCE = 0.02
+"""A setting also counts as dominated by one within this of its throughput at this much less
+latency."""
+DRAWS = 500
+"""Bootstrap draws of a frontier."""
+LEVELS = (0.95, 0.05)
+"""Shares of the draws that attain the low and the high line of a band."""
+_CELLS = 4_000_000
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replicates:
+    """Bootstrap draws of two objectives for some settings: arrays of (draws, settings), columns as
+    `concurrencies`.
+
+    `gain` is the objective drawn on the y axis, `price` the one on the x axis, both as measured
+    (not turned round).
+    """
+
+    concurrencies: tuple[int, ...]
+    objectives: tuple[str, str]
+    gain: Floats
+    price: Floats
+
+
+def replicates(
+    samples: Mapping[int, WindowData],
+    objectives: tuple[str, str],
+    *,
+    limits: tuple[Limit, ...] = (),
+    price: float | None = None,
+    draws: int = DRAWS,
+    seed: int = 0,
+) -> Replicates:
+    """Draws of both objectives for every setting that has them; settings that lack one are left
+    out.
+
+    `limits` and `price` are needed for goodput and cost only. ValueError for unknown metrics.
+    """
+    kept, drawn = [], []
+    for c in sorted(samples):
+        # Each setting has its own stream of random numbers, so adding a setting changes no other's
+        # draws.
+        picks = _picks(samples[c], draws, np.random.default_rng([seed, c]))
+        gain, cost = (_drawn(samples[c], metric(name), picks, limits, price) for name in objectives)
+        if gain is not None and cost is not None:
+            kept.append(c)
+            drawn.append((gain, cost))
+    gains, prices = np.array(drawn).reshape(len(kept), 2, draws).transpose(1, 2, 0)
+    return Replicates(tuple(kept), objectives, gains, prices)
+
+
+def _picks(sample: WindowData, draws: int, rng: np.random.Generator) -> Ints:
+    """How often each of the sample's time blocks is taken in each draw.
+
+    Windows are drawn first, one fewer than there are, and blocks within them: what is peculiar to a
+    run is part of the uncertainty, and one fewer makes the spread of so few that of their mean (Rao
+    and Wu, "Resampling inference with complex survey data", 1988).
+    """
+    windows = len(sample.starts)
+    taken = rng.multinomial(max(1, windows - 1), [1 / windows] * windows, size=draws)
+    return np.hstack([rng.multinomial(BLOCKS * taken[:, w], [1 / BLOCKS] * BLOCKS) for w in range(windows)])
+
+
+def _drawn(sample: WindowData, m: Metric, picks: Ints, limits: tuple[Limit, ...], price: float | None) -> Floats | None:
+    """The metric for each row of `picks` (how often each block is taken); None when the sample
+    lacks it.
+    """
+    if estimate.estimate(sample, m.name, limits=limits, price=price) is None:
+        return None
+    if m.quantity == "itl":
+        return _itl(sample, m, picks)
+    if m.quantity is not None:
+        mine = narrowed(sample, m.group)
+        values: Floats = getattr(mine, m.quantity)
+        has = ~np.isnan(values)
+        statistic = _statistic(values[has], mine.block_of_request[has], m.p, picks)
+        return 1.0 / statistic if m.inverted else statistic
+    return source_of(m).draw(sample, m, Given(limits, price), picks)
+
+
+def _statistic(values: Floats, block: Ints, p: float | None, picks: Ints) -> Floats:
+    """Mean or percentile (an observed value) of the requests of the drawn blocks, pooled."""
+    if p is None:
+        failed = np.isinf(values)
+        blocks = picks.shape[1]
+        totals, counts = np.bincount(block, np.where(failed, 0.0, values), blocks), np.bincount(block, minlength=blocks)
+        means = ratio(totals.astype(np.float64), counts.astype(np.float64), picks)
+        return np.where(picks @ np.bincount(block, failed, blocks) > 0, np.inf, means)
+    order = np.argsort(values, kind="stable")
+    ordered, its_block = values[order], block[order]
+    total = picks @ np.bincount(block, minlength=picks.shape[1])
+    return _weighted(ordered, lambda rows, columns: picks[rows][:, its_block[columns]], total, p)
+
+
+def _itl(sample: WindowData, m: Metric, picks: Ints) -> Floats:
+    """The same from each block's histogram of gaps."""
+    table = LogHistogram.dense(sample.block_itl)
+    totals = np.array([histogram.total for histogram in sample.block_itl])
+    if m.p is None:
+        return ratio(totals, table.sum(axis=1).astype(float), picks)
+    values = bin_values(np.arange(table.shape[1]))
+    return _weighted(values, lambda rows, columns: picks[rows] @ table[:, columns], picks @ table.sum(axis=1), m.p)
+
+
+def _weighted(values: Floats, weights_of: Callable[[slice, slice], Ints], total: Ints, p: float) -> Floats:
+    """The percentile p of ascending `values` under each draw's weights, `total` being their sum;
+    NaN where that is 0.
+
+    Counted from above, which for a tail touches few of the values; a few draws at a time, to bound
+    the memory.
+    """
+    n, draws = len(values), len(total)
+    beyond = total - np.maximum(1, np.ceil(p * total - 1e-9))
+    percentiles = np.full(draws, np.nan)
+    columns = min(n, max(1, math.ceil(4 * (1 - p) * n)))
+    start = 0
+    while start < draws:
+        rows = slice(start, min(draws, start + max(1, _CELLS // max(1, columns))))
+        above = np.cumsum(weights_of(rows, slice(n - columns, n))[:, ::-1], axis=1)
+        passed = (above <= beyond[rows, None]).sum(axis=1)
+        if columns < n and (passed == columns).any():
+            columns = min(n, 4 * columns)
+            continue
+        percentiles[rows] = np.where(total[rows] > 0, values[n - 1 - passed], np.nan)
+        start = rows.stop
+    return percentiles
+
+
+def membership(drawn: Replicates) -> dict[int, float]:
+    """P(non-dominated) of each setting: the share of draws in which no other beats it.
+
+    A setting is beaten by one that has at least (1 - INDIFFERENCE) of its gain at (1 -
+    INDIFFERENCE) of its price or less, so points that differ by noise alone do not all stay. A draw
+    that is not finite is beaten. The noise counts twice here, once measured and once drawn: true
+    members average about 0.8.
+    """
+    gain, price = (metric(name) for name in drawn.objectives)
+    with np.errstate(divide="ignore"):  # both stay positive: what has the other direction is inverted
+        high = drawn.gain if gain.higher_is_better else 1.0 / drawn.gain
+        low = 1.0 / drawn.price if price.higher_is_better else drawn.price
+    usable = np.isfinite(high) & np.isfinite(low)
+    beaten = ~usable
+    for j in range(len(drawn.concurrencies)):
+        beats = (high[:, [j]] >= (1 - INDIFFERENCE) * high) & (low[:, [j]] <= (1 - INDIFFERENCE) * low)
+        beats[:, j] = False
+        beaten |= beats & usable[:, [j]]
+    share = 1.0 - beaten.mean(axis=0) if len(beaten) else np.zeros(0)
+    return {c: float(p) for c, p in zip(drawn.concurrencies, share, strict=True)}
+
+
+def band(drawn: Replicates, x: ArrayLike | None = None) -> list[tuple[float, float, float]]:
+    """The attainment band of a frontier on the grid `x` of the second objective (default:
+    everywhere it steps): (x, low, high), the gain attained by at least 95 % and 5 % of the draws;
+    NaN where nothing is.
+
+    A 90 % band point by point: at one price it holds the true staircase nine times in ten,
+    everywhere at once less.
+    """
+    gain, price = (metric(name) for name in drawn.objectives)
+    sign_y, sign_x = gain.sign, -price.sign
+    grid = np.unique(drawn.price[np.isfinite(drawn.price)]) if x is None else np.asarray(x, dtype=np.float64)
+    reached = attained(sign_y * drawn.gain, sign_x * drawn.price, sign_x * grid)
+    lines = [np.where(np.isfinite(line), sign_y * line, np.nan) for line in reached]
+    return list(zip(grid.tolist(), *(line.tolist() for line in lines), strict=True))
+
+
+def attained(maximise: Floats, minimise: Floats, grid: Floats, levels: Sequence[float] = LEVELS) -> list[Floats]:
+    """For each level the height reached at each place of `grid` by at least that share of the rows;
+    -inf where none.
+
+    Each row of the (draws, settings) arrays is one frontier. The level q is the ceil(q B)-th
+    highest of B staircases.
+    """
+    draws = len(maximise)
+    heights = np.full((draws, len(grid)), -np.inf)
+    for row, high, low in zip(heights, maximise, minimise, strict=True):
+        usable = np.isfinite(high) & np.isfinite(low)
+        order = np.argsort(low[usable])
+        reached = np.searchsorted(low[usable][order], grid, side="right")
+        row[:] = np.concatenate(([-np.inf], np.maximum.accumulate(high[usable][order])))[reached]
+    if not draws:
+        return [np.full(len(grid), -np.inf) for _ in levels]
+    ranked = -np.sort(-heights, axis=0)
+    return [ranked[math.ceil(level * draws - 1e-9) - 1] for level in levels]

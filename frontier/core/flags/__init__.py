@@ -1,0 +1,1 @@
+"""What makes the numbers of a window mean nothing, or less."""

@@ -1,0 +1,360 @@
+"""Decisions: an SLA's limits, the verdict on one setting, and the operating point of a series with
+its reasons."""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal
+
+from frontier.core.model import metrics
+from frontier.core.model.points import Estimate, Flag, Power
+from frontier.core.model.series import HasSeries
+from frontier.core.model.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Limit:
+    """One limit of an SLA in the metric's own unit: the promise, and optionally a comfort mark
+    inside it.
+
+    >>> str(Limit("p99_ttft", 0.5)), str(Limit("goodput", 20))
+    ('p99 TTFT ≤ 500 ms', 'goodput (requests within every limit) ≥ 20 req/s')
+    """
+
+    metric: str
+    promise: float
+    comfort: float | None = None
+
+    @property
+    def of(self) -> metrics.Metric:
+        """The metric that is limited. ValueError when there is none of this name."""
+        return metrics.metric(self.metric)
+
+    @property
+    def better(self) -> metrics.Better:
+        """The direction that is better: 'lower' makes the promise a maximum, 'higher' a minimum."""
+        return self.of.better
+
+    def undefined(self, shape: Shape) -> bool:
+        """Whether no request of this shape has the metric: times between tokens, where each answer
+        is one token.
+
+        >>> [Limit(metric, 0.5).undefined(Shape.of(1024, 1)) for metric in ("p99_tpot", "p99_ttft")]
+        [True, False]
+        """
+        mine = [c.shape for c in shape.mix if self.of.group is not None and self.of.group.split(".")[0] == c.name]
+        return self.of.quantity in ("tpot", "itl") and (mine or [shape])[0].osl.high <= 1
+
+    def holds(self, value: float) -> bool:
+        """Whether a value keeps the promise, its edge included; never nan, and never inf below a
+        finite maximum.
+        """
+        return value <= self.promise if self.better == "lower" else value >= self.promise
+
+    def breaks(self, value: float) -> bool:
+        """Whether a value is beyond the promise. Not the opposite of `holds` for nan, which does
+        neither.
+        """
+        return self.of.improves(self.promise, value)
+
+    def comfortable(self, value: float) -> bool:
+        """Whether a value keeps the comfort mark; False when there is none."""
+        return self.comfort is not None and Limit(self.metric, self.comfort).holds(value)
+
+    def margin(self, value: float) -> float:
+        """The headroom: the share of the promise that a value leaves, negative beyond it, nan for
+        nan.
+
+        At a promise of 0 there are no shares: 0 for a value of 0, else an infinity of the side's
+        sign.
+
+        >>> Limit("p99_ttft", 0.5).margin(0.4), Limit("error_rate", 0.0).margin(0.01)
+        (0.19999999999999996, -inf)
+        """
+        left = self.promise - value if self.better == "lower" else value - self.promise
+        if self.promise == 0 and not math.isnan(left):
+            return 0.0 if left == 0 else math.copysign(math.inf, left)
+        return left / abs(self.promise) if self.promise else left
+
+    def excess(self, value: float) -> float:
+        """ln of value over promise (promise over value when higher is better): below 0 inside, inf
+        for infinite.
+        """
+        above, below = (value, self.promise) if self.better == "lower" else (self.promise, value)
+        if above <= 0:
+            return -math.inf
+        if below <= 0 or math.isinf(above):
+            return math.inf
+        ratio = above / below
+        return math.log(ratio) if ratio != 0 else -math.inf
+
+    def bound(self, estimate: Estimate) -> float:
+        """The one-sided bound that must hold for a proof: `upper` when lower is better, else
+        `lower`.
+        """
+        return estimate.upper if self.better == "lower" else estimate.lower
+
+    def bad_bound(self, estimate: Estimate) -> float:
+        """The one-sided bound that shows a violation where it breaks the promise: `lower` when
+        lower is better, else `upper`.
+        """
+        return estimate.lower if self.better == "lower" else estimate.upper
+
+    def bound_text(self, value: float | None = None) -> str:
+        """'≤ 500 ms': the promise, or another value (the comfort mark) in its place, with the sign
+        of its side.
+        """
+        number = self.of.format_trimmed(self.promise if value is None else value)
+        return f"{'≤' if self.better == 'lower' else '≥'} {number}"
+
+    def __str__(self) -> str:
+        return f"{self.of.label} {self.bound_text()}"
+
+
+class Verdict(StrEnum):
+    """The five verdicts of a setting against an SLA. Exit codes are in `errors.exit_code`."""
+
+    MEETS = "meets"
+    VIOLATES = "violates"
+    MARGINAL = "marginal"
+    UNPROVEN = "unproven"
+    INVALID = "invalid"
+
+    @property
+    def headline(self) -> str:
+        """One short word for the head of a decision: 'met', 'no', 'marginal', 'unproven',
+        'invalid'.
+        """
+        return _VERDICT_WORDS[self][0]
+
+    @property
+    def words(self) -> str:
+        """The verdict with its reason, for a table: 'marginal: its interval crosses the limit'."""
+        return _VERDICT_WORDS[self][1]
+
+
+_VERDICT_WORDS = {
+    Verdict.INVALID: ("invalid", "invalid: excluded"),
+    Verdict.VIOLATES: ("no", "violates"),
+    Verdict.UNPROVEN: ("unproven", "unproven"),
+    Verdict.MARGINAL: ("marginal", "marginal: its interval crosses the limit"),
+    Verdict.MEETS: ("met", "meets"),
+}
+"""Headline and words of each verdict, the worst first."""
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """The verdict that decides among several: invalid, violates, unproven, marginal, meets.
+    ValueError without any.
+    """
+    return min(verdicts, key=tuple(_VERDICT_WORDS).index)
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """The verdicts of one point against one SLA, per metric and jointly, and the binding metric
+    (least headroom).
+    """
+
+    concurrency: int
+    verdict: Verdict
+    per_metric: Mapping[str, Verdict]
+    binding: str | None
+    headroom: float | None = None
+    need: int | None = None
+
+    @property
+    def violated(self) -> str | None:
+        """The metric that is violated; of several the binding one."""
+        names = [name for name, verdict in self.per_metric.items() if verdict is Verdict.VIOLATES]
+        return self.binding if self.binding in names else next(iter(names), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What the proof of an operating point covers.
+
+    Its trials lasted `turns` turns, a turn being the time of one request. Something that happens to
+    all requests in flight at once, as a stall of the server, in one turn of a hundred, can have
+    been missed: `unseen_share` is the rarest share of turns that would have been seen with 95 %.
+    The claim is `early` until there were enough turns for the percentile that is claimed (300 for a
+    p99), then `final`. `corrected`: a later visit contradicts an early claim. It is about the
+    server as it was `until` then, when the last of these trials ended (unix time).
+    """
+
+    stage: Literal["early", "final"]
+    turns: int
+    unseen_share: float
+    corrected: bool = False
+    until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedStep:
+    """A higher setting that also meets the SLA, but whose throughput gain is too small for its
+    longer tail.
+    """
+
+    concurrency: int
+    gain: float
+    metric: str
+    cost: float
+    tie: bool = False
+
+
+class Cause(StrEnum):
+    """What a reason of an explanation is; its words are in show/explain.py."""
+
+    # of one setting
+    CHOSEN = "chosen"
+    STEP_NOT_WORTH = "step_not_worth"
+    MEETS = "meets"
+    VIOLATES = "violates"
+    EXCLUDED = "excluded"
+    CROSSES = "crosses"
+    TOO_FEW = "too_few"
+    NO_INTERVAL = "no_interval"
+    SCANNED = "scanned"
+    NOT_JUDGED = "not_judged"
+    STALE = "stale"
+    GROWS = "grows"
+    # of a decision
+    UNDEFINED = "undefined"
+    RANGE = "range"
+    HIGHEST_MEASURED = "highest_measured"
+    STATED_SLOTS = "stated_slots"
+    MOST_TRIED = "most_tried"
+    CLIENT_CAPACITY = "client_capacity"
+    NO_MORE_THROUGHPUT = "no_more_throughput"
+    SCAN_CUT = "scan_cut"
+    LOWEST_MEASURED = "lowest_measured"
+    BRACKET = "bracket"
+    OPTIMUM = "optimum"
+    ENERGY = "energy"
+    NON_MONOTONE = "non_monotone"
+    UNCONFIRMED = "unconfirmed"
+    SLOW_ALONE = "slow_alone"
+    POINT_ESTIMATES = "point_estimates"
+    CORRECTED = "corrected"
+    CHANGED = "changed"
+
+
+@dataclass(frozen=True, slots=True)
+class EndedEarly:
+    """What ended the proof of a setting before it was decided: `max_time`, which let fewer than the
+    `planned` requests be sent, or the way the sweep ended ('budget', 'interrupted', ...; 'running':
+    it goes on).
+    """
+
+    by: str
+    planned: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One statement of an explanation, about `settings` (concurrencies) and, where there is one, a
+    metric's value.
+
+    `gain` is the throughput against the operating point's as a share (0.1: ten percent more),
+    `cost` the factor by which the tail of `metric` grows, `need` the number of requests in all that
+    would decide, `cut` what ended its proof before that, `flags` what excluded a setting. `growth`
+    is the share by which a latency changed, or grows in a minute.
+    """
+
+    cause: Cause
+    settings: tuple[int, ...] = ()
+    metric: str | None = None
+    estimate: Estimate | None = None
+    limit: Limit | None = None
+    verdict: Verdict | None = None
+    gain: float | None = None
+    cost: float | None = None
+    need: int | None = None
+    cut: EndedEarly | None = None
+    flags: tuple[Flag, ...] = ()
+    power: Power | None = None
+    growth: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    """Why a decision is what it is: `settings` says of each measured setting, ascending, why it is
+    (not) the answer; `reasons` what binds, which step was rejected, what would decide, what was
+    excluded, in the order to read them. `remarks` are the notes of the operating point, as how it
+    was measured.
+    """
+
+    settings: tuple[Reason, ...] = ()
+    reasons: tuple[Reason, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NextStep:
+    """A setting that is not proven and may be a better answer, or the first, with what would decide
+    it.
+
+    `gain` is its throughput against the operating point's as a share more, None without one;
+    `throughput` its output throughput as measured. `flags` excluded it, if any did. `requests`
+    would decide it (None: nothing reasonable, or not known), which would take `seconds` with
+    `command`; without `seconds` the command is what to run instead.
+    """
+
+    concurrency: int
+    gain: float | None = None
+    throughput: float | None = None
+    flags: tuple[Flag, ...] = ()
+    requests: int | None = None
+    seconds: float | None = None
+    command: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decision(HasSeries):
+    """The operating point of one series, or the statement that no setting is one.
+
+    `concurrency` is None unless a setting meets the SLA (or is marginal and was accepted);
+    `candidate` is then the best unproven or marginal setting, or the nearest miss. `last_pass` and
+    `first_fail` bracket the limit among the measured settings. `holes` are violating settings below
+    one that meets; `unconfirmed` violate in their only trial although a higher one is proven, which
+    does not count yet. `claim` is what the proof covers: of the operating point, or of a setting
+    that a later visit contradicted where that left none. What follows is no part of
+    deciding: `engine` is the dialect of the server that answered, where its limit on requests in
+    flight is known, `ranks` its ranks of data parallelism (show/limit_lines.py; filled in by
+    `run`), and `notes` is the explanation in
+    sentences (`show.sentences.with_notes`).
+    """
+
+    deployment: str
+    shape: Shape
+    limits: tuple[Limit, ...]
+    verdict: Verdict
+    concurrency: int | None
+    binding: str | None
+    metrics: Mapping[str, Estimate]
+    judgements: tuple[Judgement, ...]
+    notes: tuple[str, ...] = ()
+    candidate: int | None = None
+    last_pass: int | None = None
+    first_fail: int | None = None
+    holes: tuple[int, ...] = ()
+    unconfirmed: tuple[int, ...] = ()
+    explanation: Explanation = Explanation()
+    rejected: RejectedStep | None = None
+    throughput_optimum: int | None = None
+    goodput_optimum: int | None = None
+    cheapest: int | None = None
+    claim: Claim | None = None
+    next_step: NextStep | None = None
+    engine: str | None = None
+    ranks: int = 1
+
+    @property
+    def shown(self) -> int | None:
+        """The setting whose numbers are shown: the operating point, else the candidate."""
+        return self.candidate if self.concurrency is None else self.concurrency
+
+    def judgement(self, concurrency: int | None) -> Judgement | None:
+        """The judgement of a setting; None where it was not judged."""
+        return next((j for j in self.judgements if j.concurrency == concurrency), None)

@@ -1,0 +1,227 @@
+"""Points: what was learned of a setting, as estimates with their intervals, and flags; the frontier
+of a series."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from frontier.core.model.series import HasSeries
+from frontier.core.model.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A value with its confidence intervals. `low`..`high` is the two-sided 95 % interval.
+
+    `lower` and `upper` are the one-sided 95 % bounds that verdicts use (infinite: no such bound
+    exists); `need` is how many requests would give a percentile a bound by ranks, where these are
+    too few: then its upper bound is a rough one (stats.bounds.above_largest), or infinite. `n`
+    counts the requests behind the value.
+    """
+
+    value: float
+    low: float
+    high: float
+    n: int
+    lower: float = -math.inf
+    upper: float = math.inf
+    need: int | None = None
+
+    @classmethod
+    def without_interval(cls, value: float, n: int) -> "Estimate":
+        """A value of which no interval is known, as that of an imported aggregate."""
+        return cls(value, -math.inf, math.inf, n)
+
+    @property
+    def has_interval(self) -> bool:
+        """Whether the two-sided interval has an end. That of a percentile that is itself infinite
+        is [inf, inf].
+        """
+        return math.isfinite(self.low) or math.isfinite(self.high) or self.low == self.high
+
+    @property
+    def has_bound(self) -> bool:
+        """Whether one of the one-sided bounds exists; as `has_interval`."""
+        return math.isfinite(self.lower) or math.isfinite(self.upper) or self.lower == self.upper
+
+    def scaled(self, factor: float, divisor: float = 1.0) -> "Estimate":
+        """The estimate times `factor`, over `divisor`; `n` and `need` stay, and so does a bound
+        that does not exist.
+
+        A division is not written as a factor, since x * (1 / 3) and x / 3 differ in the last digit.
+        ValueError unless the factor is 0 or more and the divisor above 0: a negative one would swap
+        the bounds.
+
+        >>> Estimate(6.0, 3.0, math.inf, 9).scaled(1, 3)
+        Estimate(value=2.0, low=1.0, high=inf, n=9, lower=-inf, upper=inf, need=None)
+        """
+        if not (factor >= 0 and divisor > 0):
+            raise ValueError(f"an estimate cannot be scaled by {factor} / {divisor}")
+
+        def scale(x: float) -> float:
+            return x if math.isinf(x) else x * factor / divisor
+
+        lower, upper = scale(self.lower), scale(self.upper)
+        return Estimate(scale(self.value), scale(self.low), scale(self.high), self.n, lower, upper, self.need)
+
+    def moved(self, down: Callable[[float], float], up: Callable[[float], float]) -> "Estimate":
+        """The estimate with its lower ends moved by `down` and its upper ends by `up`; the value
+        stays.
+        """
+        return replace(self, low=down(self.low), lower=down(self.lower), high=up(self.high), upper=up(self.upper))
+
+    def inverted(self, numerator: float = 1.0, *, lower_at_zero: float = -math.inf) -> "Estimate":
+        """`numerator` over the estimate of something that is never negative: bounds swap sides, `n`
+        and `need` stay.
+
+        A bound that does not exist (or is 0, below 0 or infinite) gives one that does not exist;
+        the inverse of the value 0 is infinite, that of an infinite value is 0. `lower_at_zero` is
+        the one-sided lower bound where the upper one is 0 or less: -inf claims nothing; inf says
+        that the inverse is certainly infinite, as the cost per token is where no token was
+        produced.
+
+        >>> Estimate(2.0, 1.0, 4.0, 9, 1.25, math.inf).inverted(10)
+        Estimate(value=5.0, low=2.5, high=10.0, n=9, lower=-inf, upper=8.0, need=None)
+        """
+
+        def over(x: float, otherwise: float) -> float:
+            if math.isnan(x):
+                return x
+            return numerator / x if 0 < x < math.inf else otherwise
+
+        return Estimate(
+            value=0.0 if math.isinf(self.value) else over(self.value, math.inf),
+            low=over(self.high, -math.inf if math.isinf(self.high) else math.inf),
+            high=over(self.low, math.inf),
+            n=self.n,
+            lower=over(self.upper, -math.inf if math.isinf(self.upper) else lower_at_zero),
+            upper=over(self.lower, math.inf),
+            need=self.need,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Flag:
+    """A defect of a point: what was measured, its limit, and advice. A `fatal` one makes the point
+    invalid.
+    """
+
+    name: str
+    measured: str
+    limit: str
+    advice: str
+    fatal: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Distance:
+    """The roofline of a setting at its own concurrency, and the share of it that was reached.
+
+    `ceiling` is the output tokens per second that the hardware allows, `share` the part of it that
+    was reached, `binds` the resource that sets the ceiling. `mbu` and `mfu` are the utilisation of
+    memory bandwidth by decoding and of arithmetic by prefill and decoding; None when the hardware's
+    description does not say enough.
+    """
+
+    ceiling: float
+    share: Estimate
+    binds: str
+    mbu: Estimate | None = None
+    mfu: Estimate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """The electrical power of a whole deployment in watts: `measured` in the windows by samples, or
+    `stated` in the config.
+    """
+
+    watts: float
+    source: Literal["measured", "stated"]
+
+
+@dataclass(frozen=True, slots=True)
+class TimeBreakdown:
+    """Where the time of the `requests` that ended in the windows went, as means in seconds.
+
+    `parts` holds what is known of connect, network, front_end, queue, prefill and decode, in this
+    order; together with `rest`, which nothing explains, they are the mean E2E latency. All but
+    decode are within the mean TTFT. `missing` names the parts that neither the server's metrics nor
+    the client's stamps show: their time is in `rest`. `refused` says why there are no parts at all.
+    """
+
+    requests: int
+    ttft: float
+    e2e: float
+    parts: Mapping[str, float] = field(default_factory=dict)
+    rest: float = 0.0
+    missing: tuple[str, ...] = ()
+    refused: str = ""
+
+
+OVERLOADED = "overloaded"
+"""The flag of a rate at which the backlog grew through the window."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point(HasSeries):
+    """The metrics and flags of one setting, from all its trials. Metrics not known are absent from
+    `metrics`.
+
+    `light` is its roofline, known when the config describes the hardware; `power` is what `energy`
+    was computed with; `time` is where the time of its requests went, known where the server's
+    metrics say so. `in_flight` is the mean number of requests in flight where that is not the
+    concurrency, which then counts sessions.
+    """
+
+    deployment: str
+    shape: Shape
+    concurrency: int
+    metrics: Mapping[str, Estimate]
+    n: int
+    flags: tuple[Flag, ...] = ()
+    repeats: int = 1
+    notes: tuple[str, ...] = ()
+    whole_run: Mapping[str, float] = field(default_factory=dict)
+    light: Distance | None = None
+    power: Power | None = None
+    in_flight: float | None = None
+    time: TimeBreakdown | None = None
+
+    @property
+    def overloaded(self) -> bool:
+        """Whether more arrived than was served: then it keeps no SLA, whatever the latencies of its
+        window.
+        """
+        return any(flag.name == OVERLOADED for flag in self.flags)
+
+    def value(self, name: str) -> float:
+        """The value of a metric; nan where it was not measured."""
+        estimate = self.metrics.get(name)
+        return math.nan if estimate is None else estimate.value
+
+    @property
+    def fatal(self) -> tuple[Flag, ...]:
+        """The flags that make its numbers meaningless."""
+        return tuple(flag for flag in self.flags if flag.fatal)
+
+    @property
+    def valid(self) -> bool:
+        """Whether no fatal flag makes its numbers meaningless."""
+        return not any(flag.fatal for flag in self.flags)
+
+
+@dataclass(frozen=True, slots=True)
+class Frontier(HasSeries):
+    """The Pareto frontier of one series: the concurrencies on it, those dominated, and why others
+    were excluded.
+    """
+
+    deployment: str
+    shape: Shape
+    objectives: tuple[str, ...]
+    members: tuple[int, ...]
+    dominated: tuple[int, ...]
+    excluded: Mapping[int, str] = field(default_factory=dict)
+    probability: Mapping[int, float] = field(default_factory=dict)

@@ -1,0 +1,1 @@
+"""What arrays of dependent numbers say: quantiles, intervals, steadiness, differences."""

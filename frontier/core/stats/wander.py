@@ -1,0 +1,254 @@
+"""A server whose speed wanders: by how much, how slowly, and what the measured time leaves unknown
+of it.
+
+The speed is modeled as a first-order autoregression of the logarithm of a latency's level, as on a
+machine shared with others. A wander that lasts about as long as the window shows itself as few
+independent periods, so that bounds have little freedom; windows apart in time show more of them.
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from frontier.core.stats import laws
+from frontier.core.window.window import Bools, Floats, Ints, WindowData, mean_e2e
+
+FEWEST = 6
+"""Blocks needed to say anything about a wander."""
+MOST_PER_WINDOW, MOST_BLOCKS = 40, 200
+"""More blocks show a wander no better."""
+PERIODS = 0.25
+"""A sample counts as one period and at least this much more for each window: fewer leave no
+freedom at all, and the price of these is high enough."""
+SURE = 3.2
+"""Standard errors by which successive blocks must be alike; by chance a few of a thousand steady
+windows are."""
+OUTLIER, FAR = 6.0, 0.02
+"""Standard deviations (by the median deviation) and logarithm beyond which a block's level is no
+wander but a stall."""
+CAUTION = 1.3
+"""Standard errors by which the correlation of neighbors is taken as higher than observed: nine
+times in ten enough."""
+RARE = 0.10
+"""One time in ten the scatter of windows is taken to be less than it is."""
+SURELY = 0.95
+"""The confidence above which a wander is not charged: the price of two or three periods is a
+thousandfold there, and a search that judges at 98 % and more would never end. Its error is in the
+study (docs/validation/calibration.md)."""
+BASIC = ("ttft", "tpot", "e2e")
+"""The latencies that tell whether a server wanders; each more that is looked at would be a further
+false alarm."""
+_SETTLES = 8
+"""Rounds in which the estimate of a correlation time settles."""
+_TINY = 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Wander:
+    """The standard deviation of a level's logarithm, and over how many independent periods of it
+    the sample extends.
+
+    `sure` says by how many standard errors successive blocks are alike beyond chance. `stalls` says
+    that some blocks are slower than a normal law of their levels has them.
+    """
+
+    deviation: float
+    independent_periods: float
+    sure: float
+    stalls: bool = False
+
+    @property
+    def certain(self) -> bool:
+        """Whether more than chance makes successive blocks alike."""
+        return self.sure > SURE
+
+    def beyond(self, p: float, confidence: float) -> float:
+        """By how much at most (`confidence`) the percentile p of the level's logarithm is above its
+        observed mean.
+
+        The one-sided tolerance factor of the normal law (Hahn and Meeker) for this number of
+        periods.
+        """
+        confidence = min(confidence, SURELY)
+        root = math.sqrt(self.independent_periods)
+        shift = laws.normal_quantile(p) * root
+        return laws.noncentral_t_quantile(confidence, 2 * self.independent_periods - 1, shift) / root * self.deviation
+
+    def of_mean(self, confidence: float) -> float:
+        """By how much at most (`confidence`) the mean of the level's logarithm is above the
+        observed one.
+        """
+        confidence = min(confidence, SURELY)
+        return (
+            laws.t_quantile(confidence, 2 * self.independent_periods - 1)
+            / math.sqrt(self.independent_periods)
+            * self.deviation
+        )
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Blocks:
+    """The time blocks of a sample: which one each request was sent in; of each its window and its
+    middle in blocks.
+    """
+
+    of_request: Ints
+    windows: Ints
+    middles: Floats
+
+
+@functools.lru_cache(maxsize=64)
+def of_latencies(sample: WindowData, by_turns: bool = False) -> Mapping[str, Wander]:
+    """How each latency wanders; those are left out of which too little is known. In lockstep blocks
+    are turns.
+
+    How long a wander lasts comes from the one of TTFT, TPOT and E2E that shows it most surely. One
+    that is too noisy to show its wander is taken to have at least as much.
+    """
+    blocks = _blocks(sample, by_turns)
+    own: dict[str, Wander] = {}
+    for name in (*BASIC, "visible", "second"):
+        levels, counts, noise = _levels(sample, getattr(sample, name), np.ones(sample.n, np.bool_), blocks)
+        filled = counts > 0
+        if (moves := wander(levels[filled], blocks.middles[filled], blocks.windows[filled], noise)) is not None:
+            own[name] = moves
+    if not any(name in own for name in BASIC):
+        return {}
+    surest = max((own[name] for name in BASIC if name in own), key=lambda moves: moves.sure)
+    return {
+        name: replace(
+            moves,
+            independent_periods=surest.independent_periods,
+            deviation=moves.deviation if moves.certain else max(moves.deviation, surest.deviation),
+        )
+        for name, moves in own.items()
+    }
+
+
+def detrended(sample: WindowData, x: Floats, has: Bools, by_turns: bool) -> tuple[Floats, float]:
+    """The latencies x of the requests `has` as at an even speed, and the mean of their levels'
+    logarithms.
+    """
+    blocks = _blocks(sample, by_turns)
+    levels, counts, _ = _levels(sample, x, has, blocks)
+    middle = float(levels[counts > 0].mean()) if counts.any() else 0.0
+    return x * np.exp(middle - np.where(counts > 0, levels, middle))[blocks.of_request[has]], middle
+
+
+def _blocks(sample: WindowData, by_turns: bool) -> _Blocks:
+    """Blocks of equal length in all windows, about, and none shorter than a request; or two for
+    each turn, the time in which all that are in flight are sent once.
+    """
+    if by_turns:
+        return _turns(sample)
+    lengths = np.maximum(sample.ends - sample.starts, _TINY)
+    step = max(mean_e2e(sample), float(lengths.max()) / MOST_PER_WINDOW, float(lengths.sum()) / MOST_BLOCKS, _TINY)
+    counts = np.maximum(1, (lengths / step).astype(np.int64))
+    before = counts.cumsum() - counts
+    into = (sample.sent - sample.starts[sample.window]) / lengths[sample.window] * counts[sample.window]
+    of_request = before[sample.window] + np.clip(into.astype(np.int64), 0, counts[sample.window] - 1)
+    windows = np.repeat(np.arange(len(counts)), counts)
+    into_window = np.arange(len(windows)) - before[windows] + 0.5
+    # Windows are taken to follow each other at once: clocks can be set, and an answer must not
+    # depend on that.
+    middles = (lengths.cumsum() - lengths)[windows] + into_window * (lengths / counts)[windows]
+    return _Blocks(of_request, windows, middles / step)
+
+
+def _turns(sample: WindowData) -> _Blocks:
+    # Half a turn: convoys are sent one after another within a turn, each with a level of its own.
+    sizes = np.bincount(sample.window, minlength=len(sample.starts))
+    half = max(1, sample.streams // 2)
+    size = half * -(-sample.n // (half * 2 * MOST_BLOCKS))
+    counts = np.maximum(1, sizes // size)
+    place = np.arange(sample.n) - (sizes.cumsum() - sizes)[sample.window]
+    before = counts.cumsum() - counts
+    of_request = before[sample.window] + np.minimum(place // size, counts[sample.window] - 1)
+    windows = np.repeat(np.arange(len(counts)), counts)
+    return _Blocks(of_request, windows, np.arange(len(windows), dtype=np.float64))
+
+
+def _levels(sample: WindowData, x: Floats, has: Bools, blocks: _Blocks) -> tuple[Floats, Floats, float]:
+    """Of the logarithms of the latencies x of the requests `has`: each block's mean and count, and
+    the variance of those means that the requests within blocks explain.
+    """
+    known = np.isfinite(x) & (x > 0)
+    logs = _turn_by_turn(np.log(x[known]), sample.class_code[has][known] if len(sample.turn) else sample.turn)
+    block, number = blocks.of_request[has][known], len(blocks.middles)
+    counts = np.bincount(block, minlength=number).astype(np.float64)
+    levels = np.bincount(block, logs, number) / np.maximum(counts, 1)
+    within = float(((logs - levels[block]) ** 2).sum()) / max(1.0, len(logs) - float((counts > 0).sum()))
+    return levels, counts, within * float((1 / counts[counts > 0]).mean()) if len(logs) else 0.0
+
+
+def _turn_by_turn(logs: Floats, turns: Ints) -> Floats:
+    """The logarithms as if every turn of a session, and every class of a mix, were as fast as all
+    are on average: which of them a block happens to hold says nothing of the server's speed.
+    `turns` is empty where there are no sessions.
+    """
+    if not len(turns):
+        return logs
+    counts = np.bincount(turns)
+    means = np.bincount(turns, logs) / np.maximum(counts, 1)
+    return logs - means[turns] + logs.mean() if len(logs) else logs
+
+
+def wander(levels: Floats, times: Floats, windows: Ints, noise: float) -> Wander | None:
+    """The wander of the logarithms of block levels, their times counted in blocks; None for fewer
+    than FEWEST.
+
+    `noise` is the variance that the blocks' own requests explain. The correlation of neighbors
+    gives how long the wander lasts, and that, with the times of the blocks, how many independent
+    periods they are worth. Variance and correlation come out low where the blocks extend over few
+    periods, so both are corrected for their number.
+    """
+    n = len(levels)
+    neighbors = windows[1:] == windows[:-1]
+    if n < FEWEST or not neighbors.any():
+        return None
+    away = levels - levels.mean()
+    variance = float(away @ away) / n
+    if variance <= 0:
+        return Wander(0.0, float(n), 0.0)
+    along = float((away[1:] * away[:-1])[neighbors].mean())
+    sure = (along / variance + 1 / n) * math.sqrt(float(neighbors.sum()))
+    own = max(variance - noise, variance / 1000)
+    observed = min(max(along / own, 0.0), 1.0)
+    observed = min(1.0, observed + CAUTION * math.sqrt((1 - observed**2) / float(neighbors.sum())))
+    apart = np.abs(times[:, None] - times[None, :])
+    correlation, periods, autocorrelation = observed, float(n), np.empty_like(apart)
+    for _ in range(_SETTLES):
+        # correlation**apart, five times as fast in this way; caution keeps the correlation above
+        # zero.
+        np.exp(np.multiply(apart, math.log(correlation), out=autocorrelation), out=autocorrelation)
+        periods = n * n / float(autocorrelation.sum())
+        correlation = observed + (1 - observed) / periods
+    periods = max(1 + PERIODS * len(np.unique(windows)), periods, min(n, _by_windows(levels, windows, own)))
+    middle = float(np.median(levels))
+    usual = 1.4826 * float(np.median(np.abs(levels - middle)))
+    stalls = float(levels.max()) - middle > max(OUTLIER * usual, FAR)
+    return Wander(math.sqrt(own / (1 - 1 / periods)), periods, sure, stalls)
+
+
+def _by_windows(levels: Floats, windows: Ints, own: float) -> float:
+    """How many independent periods the scatter of whole windows shows, with caution; 0 for fewer
+    than three windows.
+
+    The more periods a window holds, the less its mean scatters. Blocks may be alike for other
+    reasons than a slow wander, as where waves come again and again: then this shows more periods
+    than the correlation of neighbors does. Where a wander outlasts the windows, their means differ
+    as much as blocks do, and this shows few.
+    """
+    counts = np.bincount(windows)
+    means = np.bincount(windows, levels)[counts > 0] / counts[counts > 0]
+    n = len(means)
+    away = means - means.mean()
+    if n < 3 or not away.any():
+        return 0.0
+    scatter = float(away @ away) / laws.chi_square_quantile(RARE, n - 1)
+    autocorrelation = float(away[1:] @ away[:-1]) / float(away @ away) * n / (n - 1)
+    autocorrelation = min(1.0, max(0.0, autocorrelation + 1 / n + CAUTION / 2 / math.sqrt(n)))
+    return n * own / scatter * (1 - autocorrelation) / (1 + autocorrelation)

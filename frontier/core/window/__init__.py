@@ -1,0 +1,1 @@
+"""From the records of a trial to the arrays that count."""

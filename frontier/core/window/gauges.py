@@ -1,0 +1,40 @@
+"""Gauges of a server's requests, running and waiting, held against what was in flight.
+
+Series of one name are added up, as those of data-parallel ranks are. Ranks that each tell the
+whole, a total beside its parts and exporters that were joined are one number several times: then
+the server says that more requests are there than were sent.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from frontier.core.model.trials import SourceReadings
+from frontier.core.window.time_breakdown import Facts
+from frontier.core.window.window import Floats
+
+RUNNING, WAITING = "num_requests_running", "num_requests_waiting"
+SAID, HELD = "gauges_said", "gauges_held"
+"""What the gauges said and what was in flight, of a window whose gauges are not used."""
+MORE, FEW = 0.10, 0.5
+"""Share of the requests in flight, and requests, by which gauges may say more: they lag a step."""
+DEVIATIONS = 3.0
+"""Standard errors of what was in flight at the readings: gauges may be older than the reading."""
+
+
+def held_against(facts: Facts, readings: Sequence[SourceReadings], sent: Floats, end: Floats) -> dict[str, float]:
+    """The facts of a window. Where its gauges count more requests than were in flight at the
+    readings, both numbers replace the gauges and the preemptions, which are added up in the same
+    way.
+    """
+    kept, times = dict(facts), [float(t) for s in readings if s.source == "metrics" for t in s.times.split()]
+    counted = kept.get(RUNNING, 0.0) + kept.get(WAITING, 0.0)
+    if not counted or not times:
+        return kept
+    began, ended = np.sort(sent), np.sort(end)
+    in_flight = np.searchsorted(began, times, side="right") - np.searchsorted(ended, times, side="left")
+    mean, standard_error = float(in_flight.mean()), float(in_flight.std()) / len(times) ** 0.5
+    if counted <= (1 + MORE) * mean + FEW + DEVIATIONS * standard_error:
+        return kept
+    left_out = {*(f"{name}{most}" for name in (RUNNING, WAITING) for most in ("", "_max")), "num_preemptions_total"}
+    return {name: fact for name, fact in kept.items() if name not in left_out} | {SAID: counted, HELD: mean}

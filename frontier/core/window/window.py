@@ -1,0 +1,372 @@
+"""Window data: the part of a trial that counts, as arrays (`WindowData`).
+
+Latency counts the requests sent in the window: the load is held until the last of them ends, so
+none is censored, and a failed one is +inf. Throughput counts the tokens that arrived in the window,
+whatever request they belong to: total tokens over total duration, which other tools report, is low
+by the ramp and the drain (7 % at ten requests a slot). Everything above (estimates, flags,
+verdicts, the search) works on samples; they are what `derived/` caches.
+"""
+
+import functools
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields, replace
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frontier.core.model.loads import Rate
+from frontier.core.model.points import Estimate, Power
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import ClientHealth
+from frontier.core.window import cost_energy
+from frontier.core.window.histogram import LogHistogram
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Bools = NDArray[np.bool_]
+
+BLOCKS = 20
+"""Time blocks per window: enough for a variance, few enough that each outlasts a request."""
+READER = ("visible", "second", "pace")
+"""What `core.window.reading_speed` says of each request."""
+UNSTREAMED = 1
+"""Tokens that a server counts and sends no chunk for: the end of the text."""
+USAGE = ("first_tokens", "most_tokens")
+"""What is known of an answer's tokens beside their count."""
+ODD_REASONS = 8
+"""Finish reasons, and causes of failures, that are counted each by itself."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WindowData:
+    """One trial's window, or several of one setting joined in time order. Index i is the i-th
+    request sent.
+
+    Latencies are seconds; a failed, truncated, empty or timed-out request is +inf in `ttft`, `tpot`
+    and `e2e`. `tpot` is NaN where it is not defined (a success of one token), and where the
+    server's count cannot be used or all came at once (`untimed`). `silence` is how long after the
+    first token the first visible character came, on any channel; `hollow` marks where the answer's
+    own pace of tokens does not explain it. `irregular` is how often ordinary gaps are as long: a
+    share, or of other answers whether their first gap is, or NaN. Token counts are NaN where the
+    server gave none, `text_chars` is how much text came. `first_tokens` came with the first chunk
+    (`timed_tokens`); `most_tokens` is the higher count where the usage can be read in two ways. NaN
+    where not known.
+
+    `stream` is the number of the stream, one of the N in flight, that sent each request; empty
+    where that is not known, and at a rate.
+
+    `visible` and `second` are seconds to the first visible and to the second token, `pace` is the
+    fastest reading in tokens per second that the text stays ahead of (`core.window.reading_speed`).
+    A failure, and an answer without visible text, have +inf seconds and pace 0. NaN where not
+    known, as in imports without the times of chunks.
+
+    Requests that the client cut off (CANCELLED) or failed itself (CLIENT) are not in the arrays but
+    counted in `client_failures`. `odd_finishes` counts the finish reasons that are not known to be
+    good.
+
+    `failures` counts what requests failed of, in the server's words, numbers in them aside.
+
+    `power` and `quality` are set when a run is read, since the config may state them.
+
+    `starts`, `ends` and `sent` are unix time. In open loop latencies count from the scheduled send,
+    and nothing may be expected of how many requests are in flight.
+
+    Of requests of sessions `session` is the number of the session in its trial, `turn` that of the
+    request in it, and `reusable` how many of its prompt tokens the server had seen or made before.
+    Empty where there are no turns. Of those of a mix `class_index` is the place of the class in the
+    mix. Empty elsewhere. `connection` is the number of a request's TCP connection in its trial, -1
+    where it had none; empty where the records of a window name none, as those of earlier versions.
+
+    Of each window, `named` is what its answers named as their model and the like, and `changed`
+    what the server said otherwise at its end than at its beginning (see `Measurement`).
+
+    Block arrays have BLOCKS entries per window: the block's length, the output and prompt tokens of
+    successful requests that arrived in it (prompt tokens at the first token), the successful
+    requests that finished in it, and its ITLs.
+    """
+
+    deployment: str
+    shape: Shape
+    concurrency: int
+    starts: Floats
+    ends: Floats
+    sent: Floats
+    window: Ints
+    ttft: Floats
+    tpot: Floats
+    e2e: Floats
+    ok: Bools
+    asked_isl: Floats
+    asked_osl: Floats
+    silence: Floats
+    hollow: Bools
+    irregular: Floats
+    prompt_tokens: Floats
+    completion_tokens: Floats
+    cached_tokens: Floats
+    events: Ints
+    reads: Ints
+    text_chars: Ints
+    block_seconds: Floats
+    block_output_tokens: Floats
+    block_input_tokens: Floats
+    block_finished: Floats
+    block_itl: tuple[LogHistogram, ...]
+    in_flight: Floats
+    health: tuple[ClientHealth, ...]
+    server_identities: tuple[str | None, ...]
+    server: tuple[dict[str, float], ...]
+    ended: tuple[str, ...]
+    client_failures: int
+    outcomes: dict[str, int]
+    whole_run: dict[str, float]
+    odd_finishes: dict[str, int] = field(default_factory=dict)
+    failures: dict[str, int] = field(default_factory=dict)
+    open_loop: bool = False
+    power: Power | None = None
+    quality: Estimate | None = None
+    session: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    turn: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    reusable: Floats = field(default_factory=lambda: np.empty(0))
+    class_index: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    stream: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    visible: Floats = field(default_factory=lambda: np.empty(0))
+    second: Floats = field(default_factory=lambda: np.empty(0))
+    pace: Floats = field(default_factory=lambda: np.empty(0))
+    connection: Ints = field(default_factory=lambda: np.empty(0, np.int64))
+    first_tokens: Floats = field(default_factory=lambda: np.empty(0))
+    most_tokens: Floats = field(default_factory=lambda: np.empty(0))
+    named: tuple[dict[str, dict[str, int]], ...] = ()
+    changed: tuple[str | None, ...] = ()
+
+    def __post_init__(self) -> None:
+        for name in (*READER, *USAGE):
+            if len(getattr(self, name)) != self.n:
+                object.__setattr__(self, name, np.full(self.n, np.nan))
+
+    @property
+    def n(self) -> int:
+        """Requests that count for latency."""
+        return len(self.sent)
+
+    @property
+    def seconds(self) -> float:
+        """The length of all windows."""
+        return float(self.block_seconds.sum())
+
+    @property
+    def streams(self) -> int:
+        """How many requests were in flight, of which follows what a claim needs at least: of a rate
+        their mean.
+        """
+        if isinstance(self.concurrency, Rate):
+            return max(1, round(float(self.in_flight.mean())))
+        return self.concurrency
+
+    def names(self, field_name: str) -> dict[str, int]:
+        """What answers named in a field, with the number of answers, over all windows."""
+        counts: Counter[str] = Counter()
+        for named in self.named:
+            counts.update(named.get(field_name, {}))
+        return dict(counts)
+
+    @property
+    def holds_in_flight(self) -> bool:
+        """Whether N requests are to be in flight all the time: not in open loop, nor where users
+        think meanwhile.
+        """
+        return not self.open_loop and not self.shape.has_sessions
+
+    def of_class(self, name: str) -> Bools:
+        """Which requests are of a class: "first" are the first turns of sessions, "later" all
+        others; of a mix "chat" are those of its class chat, "chat.later" the later turns among
+        these. None are of a class that is not there.
+        """
+        if name not in self.shape.classes:
+            return np.zeros(self.n, np.bool_)
+        mine: Bools = self.shape.in_class(name, self.class_index, self.turn)
+        return mine
+
+    @property
+    def class_code(self) -> Ints:
+        """A number for each request, the same for requests of one class and one turn; empty where
+        all are alike.
+        """
+        return self.turn + self.class_index * self.shape.most_turns if len(self.class_index) else self.turn
+
+    def stays_ahead(self, speed: float) -> Bools | None:
+        """Which answers never run dry for a reader of so many tokens per second; None where that is
+        known of none.
+        """
+        return None if self.ok.any() and np.isnan(self.pace[self.ok]).all() else self.pace >= speed
+
+    @property
+    def uncounted(self) -> Bools:
+        """Successes without a usable token count of the server."""
+        return self.ok & np.isnan(self.completion_tokens)
+
+    @property
+    def untimed(self) -> Bools:
+        """Successes whose TPOT exists and is not known: no usable count, one that several chunks
+        contradict, or several tokens at once. A second one may be the end of the text.
+        """
+        several = (self.events > 1) | (self.completion_tokens - self.events > UNSTREAMED)
+        return self.ok & np.isnan(self.tpot) & (np.isnan(self.completion_tokens) | several)
+
+    @property
+    def block_of_request(self) -> Ints:
+        """In which of the windows' time blocks each request was sent."""
+        length = (self.ends - self.starts)[self.window]
+        into = (self.sent - self.starts[self.window]) / np.where(length > 0, length, 1.0)
+        blocks: Ints = self.window * BLOCKS + np.clip((into * BLOCKS).astype(np.int64), 0, BLOCKS - 1)
+        return blocks
+
+    def per_block(self, weights: Floats | Bools) -> Floats:
+        """The requests' weights (True counts as 1) summed over the time blocks they were sent
+        in.
+        """
+        blocks = len(self.block_seconds)
+        sums: Floats = np.bincount(self.block_of_request, weights.astype(np.float64), blocks).astype(np.float64)
+        return sums
+
+    def block_totals(self, throughput: str) -> Floats:
+        """What the throughput of this name adds up, per time block. KeyError for another name."""
+        return {
+            "output_throughput": self.block_output_tokens,
+            "input_throughput": self.block_input_tokens,
+            "total_throughput": self.block_output_tokens + self.block_input_tokens,
+            "request_throughput": self.block_finished,
+        }[throughput]
+
+
+@functools.lru_cache(maxsize=256)
+def narrowed(sample: WindowData, group: str | None) -> WindowData:
+    """The sample with the requests of one class alone, as if no others had been sent; all of it for
+    None.
+
+    What is known of time blocks stays that of all requests, but in a mix the number in flight. The
+    concurrency is that of the class, by its share of the requests, in a mix of their time in
+    flight: it only says how many requests are a claim's least.
+    """
+    if group is None:
+        return sample
+    mine = sample.of_class(group)
+    parts = {name: values[mine] for name in _PER_REQUEST if len(values := getattr(sample, name))}
+    if isinstance(sample.concurrency, Rate):
+        return replace(sample, **parts)
+    weights = np.where(np.isfinite(sample.e2e), sample.e2e, 0.0) if sample.shape.mix else np.ones(sample.n)
+    share = float(weights[mine].sum() / weights.sum()) if weights.any() else 0.0
+    concurrency = max(1, round(sample.concurrency * share))
+    if sample.shape.mix and share:
+        # In flight, and by Little's law, there are as many too few or too many of the class as of
+        # all requests.
+        part = concurrency / sample.concurrency
+        parts["in_flight"] = sample.in_flight * part
+        parts["block_finished"] = sample.block_finished * (part * float(mine.mean()) / share)
+    return replace(sample, **parts, concurrency=concurrency)
+
+
+_PER_REQUEST = (
+    "sent",
+    "window",
+    "ttft",
+    "tpot",
+    "e2e",
+    "ok",
+    "asked_isl",
+    "asked_osl",
+    "silence",
+    "hollow",
+    "irregular",
+    "prompt_tokens",
+    "completion_tokens",
+    "cached_tokens",
+    "events",
+    "reads",
+    "text_chars",
+    "session",
+    "turn",
+    "reusable",
+    "class_index",
+    "connection",
+    "stream",
+    *READER,
+    *USAGE,
+)
+"""The arrays of WindowData with an entry per request."""
+
+
+@functools.lru_cache(maxsize=2)
+def gaps(sample: WindowData) -> LogHistogram:
+    """All gaps between chunks of the sample; remembered, since each of their percentiles asks for
+    it.
+    """
+    return LogHistogram.merged(sample.block_itl)
+
+
+def mean_e2e(sample: WindowData) -> float:
+    """Mean seconds of the requests that succeeded; 0 when there are none."""
+    finite = sample.e2e[np.isfinite(sample.e2e)]
+    return float(finite.mean()) if len(finite) else 0.0
+
+
+def join(samples: Sequence[WindowData]) -> WindowData:
+    """The windows of one setting as one sample, in the order given, which is that in which they
+    were measured: by the journal, as clocks can be set. ValueError for none, or for two settings.
+
+    `whole_run` becomes the median of each figure: what a tool without windows typically reports.
+    """
+    if not samples:
+        raise ValueError("nothing to join: a setting needs at least one window")
+    parts, first = samples, samples[0]
+    if any(
+        (part.deployment, part.shape, part.concurrency) != (first.deployment, first.shape, first.concurrency)
+        for part in parts
+    ):
+        raise ValueError("windows of different settings cannot be joined")
+    if len(parts) == 1:
+        return first
+    joined: dict[str, Any] = {}
+    for name in (f.name for f in fields(WindowData)):
+        values = [getattr(part, name) for part in parts]
+        if isinstance(values[0], np.ndarray):
+            joined[name] = _concatenated(parts, name)
+        elif isinstance(values[0], tuple):
+            joined[name] = tuple(chain.from_iterable(values))
+    windows_before = np.cumsum([0, *(len(part.starts) for part in parts[:-1])])
+    joined["window"] = np.concatenate(
+        [part.window + before for part, before in zip(parts, windows_before, strict=True)]
+    )
+    joined["client_failures"] = sum(part.client_failures for part in parts)
+    joined["power"] = cost_energy.mean([(float((part.ends - part.starts).sum()), part.power) for part in parts])
+    outcomes, odd, failures = (
+        sum((Counter(getattr(part, name)) for part in parts), Counter[str]())
+        for name in ("outcomes", "odd_finishes", "failures")
+    )
+    joined |= {"outcomes": dict(outcomes), "odd_finishes": most_frequent(odd), "failures": most_frequent(failures)}
+    joined["whole_run"] = {
+        name: float(np.median([part.whole_run[name] for part in parts if name in part.whole_run]))
+        for name in sorted(set().union(*(part.whole_run for part in parts)))
+    }
+    return replace(first, **joined)
+
+
+def _concatenated(parts: Sequence[WindowData], name: str) -> NDArray[Any]:
+    """One array of all parts. Where a part names no connections, as one of an earlier version, none
+    are known.
+    """
+    arrays = [getattr(part, name) for part in parts]
+    lacking = name == "connection" and any(len(part.connection) < part.n for part in parts)
+    return arrays[0][:0] if lacking else np.concatenate(arrays)
+
+
+def most_frequent(counts: Counter[str]) -> dict[str, int]:
+    """The most frequent, and the sum of the others: a server may give a reason of its own to every
+    answer.
+    """
+    common = dict(counts.most_common(ODD_REASONS))
+    rest = counts.total() - sum(common.values())
+    return common | ({"others": common.get("others", 0) + rest} if rest else {})
