@@ -16,6 +16,7 @@ from frontier.client.ask import metrics_notes
 from frontier.client.ask.facts import RANKS
 from frontier.client.ask.same_server import Identity
 from frontier.client.engines import KNOWN, engine_of
+from frontier.client.load.health import most_connections
 from frontier.config import Config
 from frontier.core.claim import pareto, solver
 from frontier.core.claim.changes import unchanged
@@ -46,6 +47,7 @@ from frontier.planning.budget import TrialTimes
 from frontier.planning.next_step import go_on, shared_commands, with_command, with_top
 from frontier.planning.sla_result import ArrivalRate, SlaResult, answer
 from frontier.planning.standing import Standing
+from frontier.search.auto import MOST
 from frontier.store.journal import Amount
 from frontier.store.trial_files import AlteredError
 
@@ -126,7 +128,7 @@ class Run:
             return ""
         if self.standing.end != "budget":
             return self.standing.again
-        return go_on(self.config, self.standing.again, self.histories, self.times, self.spent)
+        return go_on(self.config, self.standing.again, self.histories, self.times, self.spent, most_connections(MOST))
 
     @property
     def is_imported(self) -> bool:
@@ -301,7 +303,8 @@ class Run:
         chosen = {"marginal_gain": self.config.marginal_gain, **options}
         end = "" if self.standing is None else self.standing.end
         solved = solver.solve_all(points, limits, scanned=scanned, histories=self.histories, end=end, **chosen)
-        decisions = [with_top(d, self.config, self.histories.get(d.series, ())) for d in solved]
+        most = most_connections(MOST)
+        decisions = [with_top(d, self.config, self.histories.get(d.series, ()), most) for d in solved]
         again = None if self.standing is None else self.standing.again
         return points, tuple(
             replace(

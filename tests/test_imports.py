@@ -34,6 +34,10 @@ RINGS = [
 ]
 """From the core outwards. `frontier.extras` is none of them: the table in `registry` finds them."""
 PURE = ("core", "search", "config", "planning")
+FLOORS = ["model", "window", "stats", "flags", "estimates", "claim"]
+"""Of the core, each importing only those before it."""
+MACHINE = ("os", "resource", "time", "platform", "subprocess", "socket")
+"""What a pure room would ask the machine with."""
 
 
 def modules() -> dict[str, Path]:
@@ -78,6 +82,14 @@ def test_a_ring_imports_the_core_and_rings_before_it() -> None:
     assert len(found) > 500
     wrong = {(a, b) for a, b in found if b.startswith("frontier.extras") or RINGS.index(ring(b)) > RINGS.index(ring(a))}
     assert wrong == set()
+
+
+def test_a_floor_of_the_core_imports_those_before_it() -> None:
+    floors = {m: m.split(".")[2] for m in modules() if m.startswith("frontier.core.") and m.count(".") > 2}
+    assert set(floors.values()) == set(FLOORS)
+    found = [(a, b) for a in floors for b in imported(modules()[a]) if b in floors]
+    assert len(found) > 100
+    assert [(a, b) for a, b in found if FLOORS.index(floors[b]) > FLOORS.index(floors[a])] == []
 
 
 def test_an_extra_imports_no_other_extra_and_only_its_commands_import_the_command_line() -> None:
@@ -135,6 +147,27 @@ def test_pure_rooms_read_no_clock_no_file_and_no_unseeded_randomness() -> None:
                 ):
                     wrong.append(f"{path.relative_to(ROOT)}:{node.lineno}: {text}")  # type: ignore[attr-defined]
     assert [] == wrong
+
+
+def test_pure_rooms_ask_the_machine_nothing_and_planning_no_client() -> None:
+    asked = [(module, name) for module, path in modules().items() for name in _imported_when_run(path)]
+    assert [(a, b) for a, b in asked if ring(a) in PURE and b.partition(".")[0] in MACHINE] == []
+    assert [(a, b) for a, b in asked if ring(a) == "planning" and b.startswith("frontier.client")] == []
+
+
+def _imported_when_run(path: Path) -> set[str]:
+    """Names of the modules that a file imports, but those that only its types need."""
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+    return names
 
 
 @pytest.mark.smoke

@@ -1,5 +1,5 @@
-"""A new share of requests is two lines of `core/model/metrics.py` (CONTRIBUTING.md); a test puts two
-such lines in."""
+"""A new share of requests is two lines of `core/model/metrics.py` (CONTRIBUTING.md); a test puts
+two such lines in."""
 
 from collections.abc import Iterator
 from dataclasses import replace

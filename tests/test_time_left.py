@@ -13,6 +13,7 @@ from frontier.core.model.trials import Phase
 from frontier.planning.budget import TrialTimes
 from frontier.planning.plan import make_plan, make_trial, search_policy
 from frontier.planning.time_left import TimeLeft, of_sweep, outlook, to_come, until_decided
+from frontier.search.auto import MOST
 from frontier.search.scan import Ask, Done
 from frontier.store.journal import Amount
 from tests.commands import frontier
@@ -35,7 +36,7 @@ def of(text=TEXT):
 
 
 def coming(config, series, history=(), ask=None, later=None, prove=()):
-    return to_come(config, series, make_plan(config).trials, history, search_policy(config, prove), ask, later)
+    return to_come(config, series, make_plan(config).trials, history, search_policy(config, MOST, prove), ask, later)
 
 
 def counts(found):
@@ -159,8 +160,8 @@ def test_the_budget_ends_it():
 
 def test_each_series_of_the_plan_has_its_own():
     config, _ = of(TEXT.replace("[1024/256]", "[1024/256, 64/32]"))
-    assert 2 == len(outlook(config, make_plan(config), {}))
-    assert 1 == len(outlook(config, make_plan(config, ["64/32"]), {}))
+    assert 2 == len(outlook(config, make_plan(config), {}, MOST))
+    assert 1 == len(outlook(config, make_plan(config, ["64/32"]), {}, MOST))
 
 
 GRID = """\

@@ -47,12 +47,14 @@ def look_ahead(config: "Config", plan: "Plan", run: Path | None, prove: "ToProve
     """What is left of the plan, after what is in `run`; with `prove` the proofs of these settings
     alone.
     """
+    from frontier.client.load.health import most_connections
     from frontier.planning.time_left import of_sweep, outlook
     from frontier.read_run import load
+    from frontier.search.auto import MOST
 
     ledger, todo = remaining(config, plan, run)
     histories = {} if run is None else load(run).histories
-    coming = outlook(config, plan, histories, prove)
+    coming = outlook(config, plan, histories, most_connections(MOST), prove)
     left = of_sweep({series: each.seconds(ledger.times) for series, each in coming.items()}, ledger.times)
     return Outlook(ledger, len(plan.trials) - len(todo), coming, left)
 
@@ -147,9 +149,11 @@ def _plan_json(config: "Config", plan: "Plan", found: Outlook) -> dict[str, Any]
 
 def _highest_json(config: "Config") -> dict[str, dict[str, Any]]:
     """Per deployment the highest concurrency that is tried, and the cause that it is no higher."""
+    from frontier.client.load.health import most_connections
     from frontier.planning.plan import highest_tried
+    from frontier.search.auto import MOST
 
-    tried = {d.name: highest_tried(d) for d in config.deployments}
+    tried = {d.name: highest_tried(d, most_connections(MOST)) for d in config.deployments}
     return {name: {"most": most, "cause": cause.value} for name, (most, cause) in tried.items()}
 
 

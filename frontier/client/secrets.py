@@ -10,10 +10,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
-from frontier.core.model.text import one_line, shortened
-
-MASK = "***"
-
+from frontier.core.model.text import MASK, one_line, shortened
 
 MOST = 8192
 """Characters of a server's words that are looked at: far more than are ever repeated."""

@@ -18,7 +18,7 @@ from frontier.core.model.metrics import Unit
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase
 from frontier.planning.budget import TrialTimes, price_of, raised
-from frontier.planning.plan import NO_PROOFS, highest_tried, make_plan, make_trial
+from frontier.planning.plan import highest_tried, make_plan, make_trial
 from frontier.planning.sla_result import SlaResult
 from frontier.planning.time_left import outlook
 from frontier.search.auto import no_more_throughput
@@ -51,13 +51,13 @@ def with_command(decision: Decision, config: Config, again: str | None, times: T
     return replace(decision, next_step=step)
 
 
-def with_top(decision: Decision, config: Config, history: History) -> Decision:
+def with_top(decision: Decision, config: Config, history: History, connections: int) -> Decision:
     """The decision with the reason why no setting above the highest was tried, where the sweep
-    found its settings itself.
+    found its settings itself, from a client that can hold so many `connections`.
     """
     if not config.auto:
         return decision
-    top, why = highest_tried(config.deployment(decision.deployment))
+    top, why = highest_tried(config.deployment(decision.deployment), connections)
     points = SeriesHistory.of(decision.limits, history).points
 
     def cause_at(c: int) -> Cause:
@@ -108,11 +108,18 @@ def _need(config: Config, series: Series, step: NextStep, times: TrialTimes) -> 
     return None if times.seconds(trial) is None else times.need(trial, rate)
 
 
-def go_on(config: Config, again: str, histories: Mapping[Series, History], times: TrialTimes, spent: Amount) -> str:
+def go_on(
+    config: Config,
+    again: str,
+    histories: Mapping[Series, History],
+    times: TrialTimes,
+    spent: Amount,
+    connections: int,
+) -> str:
     """The sweep `again` with a budget that has room for all that is left. The same budget would
     drop the same trials again, unless a time of day ended it: that comes again tomorrow.
     """
-    coming = outlook(config, make_plan(config), histories, NO_PROOFS)
+    coming = outlook(config, make_plan(config), histories, connections)
     price = price_of(config.deployments)
     parts = [part for each in coming.values() for part in (*each.answer, *each.rest)]
     known = [(trial, count) for trial, count in parts if times.seconds(trial) is not None]

@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from frontier.client.load.health import most_connections
 from frontier.config import Config, DeploymentConfig, digest
 from frontier.config.schema import TURNS
 from frontier.config.shape_keys import described
@@ -196,26 +195,30 @@ def runs_grid(config: Config) -> bool:
     return config.requests is not None or config.repeats is not None or config.refine == 0
 
 
-def search_policy(config: Config, prove: Sequence[int] = (), deployment: str | None = None) -> SearchPolicy:
-    """What the search for the operating point may do on a deployment, by default the first; `prove`
-    are the settings that the user asked to be proven.
+def search_policy(
+    config: Config, connections: int, prove: Sequence[int] = (), deployment: str | None = None
+) -> SearchPolicy:
+    """What the search for the operating point may do on a deployment, by default the first, from a
+    client that can hold so many `connections`; `prove` are the settings that the user asked to be
+    proven.
     """
     of = config.deployments[0] if deployment is None else config.deployment(deployment)
     grid, repeats = config.concurrency, 1  # a listed setting is repeated by the plan
     if config.auto:
-        grid, repeats = doublings(1, highest_tried(of)[0]), config.repeats or 1
+        grid, repeats = doublings(1, highest_tried(of, connections)[0]), config.repeats or 1
     return SearchPolicy(
         grid, config.requests, config.refine, tuple(prove), warmup=config.warmup, auto=config.auto, repeats=repeats
     )
 
 
-def highest_tried(deployment: DeploymentConfig) -> tuple[int, Cause]:
-    """The highest setting that `concurrency: auto` tries on a deployment, and why no higher one."""
+def highest_tried(deployment: DeploymentConfig, connections: int) -> tuple[int, Cause]:
+    """The highest setting that `concurrency: auto` tries on a deployment from a client that can
+    hold so many `connections`, and why no higher one.
+    """
     most, why = MOST, Cause.MOST_TRIED
     if (slots := deployment.slots) is not None and slots <= most:
         most, why = slots, Cause.STATED_SLOTS
-    held = most_connections(most)
-    return (held, Cause.CLIENT_CAPACITY) if held < most else (most, why)
+    return (connections, Cause.CLIENT_CAPACITY) if connections < most else (most, why)
 
 
 def in_turn(deployments: Iterable[DeploymentConfig]) -> list[list[DeploymentConfig]]:

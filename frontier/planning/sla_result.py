@@ -123,8 +123,8 @@ def answer(
     gpus: Mapping[str, int | None] | None = None,
     arrivals: Mapping[Series, ArrivalRate] | None = None,
 ) -> SlaResult:
-    """The decisions of `operating_point.solve_all` with what they say together; `points` are those
-    decided on, `arrivals` is what each decision is worth to independent users.
+    """The decisions of `core.claim.solver.solve_all` with what they say together; `points` are
+    those decided on, `arrivals` is what each decision is worth to independent users.
 
     Where the number of GPUs of every deployment is known, deployments are compared per GPU.
     """

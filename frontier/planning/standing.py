@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from frontier.client.secrets import MASK
 from frontier.config import Config, Setting, config_text
 from frontier.core.model.errors import UsageError
 from frontier.core.model.loads import listed, load_facts
 from frontier.core.model.series import Series
-from frontier.core.model.text import capital, clean
+from frontier.core.model.text import MASK, capital, clean
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.model.units import count
 from frontier.planning.plan import make_plan

@@ -175,12 +175,15 @@ def completing(
 
 
 def outlook(
-    config: Config, plan: Plan, histories: Mapping[Series, History], prove: ToProve = NO_PROOFS
+    config: Config, plan: Plan, histories: Mapping[Series, History], connections: int, prove: ToProve = NO_PROOFS
 ) -> dict[Series, ToCome]:
-    """What is to come in each series of a run that no sweep is measuring."""
+    """What is to come in each series of a run that no sweep is measuring, from a client that can
+    hold so many `connections`.
+    """
     coming: dict[Series, ToCome] = {}
     for series in series_of(config, plan):
-        history, policy = histories.get(series, ()), search_policy(config, prove.of(series), series.deployment)
+        history = histories.get(series, ())
+        policy = search_policy(config, connections, prove.of(series), series.deployment)
         if prove and not policy.prove:
             continue
         todo = plan.left({trial.key: trial for trial, _ in history})

@@ -9,8 +9,10 @@
 
 A trial exists when `trials/KEY.jsonl` does: its records are written to `KEY.jsonl.part` while it
 runs, its evidence is put in place, and only then is the part renamed. A kill before the rename
-loses that one trial; nothing is ever half there. The journal is for people and for `status`; it
-decides nothing.
+loses that one trial; nothing is ever half there. No claim about a
+setting needs the journal. It is for people and for `status`, and it tells a resumed command what
+no trial says: how often a setting was repeated, how far a race of `tune` is, and the windows of
+`verify --for`.
 """
 
 import math

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeVar
 
+from frontier.client.load.health import most_connections
 from frontier.config import DeploymentConfig
 from frontier.core.model.decisions import Decision
 from frontier.core.model.series import Series
@@ -17,6 +18,7 @@ from frontier.planning.sweep_progress import Better
 from frontier.planning.time_left import TimeLeft, of_sweep, series_of, to_come, until_decided
 from frontier.run import History
 from frontier.search import complete, scan, shared
+from frontier.search.auto import MOST
 from frontier.search.scan import Ask, Done, SearchPolicy
 from frontier.search.series_history import SeriesHistory
 from frontier.sweep.sweep_state import SweepState
@@ -164,7 +166,8 @@ class Proposals:
         """What the search may ask for: below a setting under which the server was lost, where there
         is one.
         """
-        policy = search_policy(self.sweep.config, self.sweep.prove.of(series), series.deployment)
+        prove = self.sweep.prove.of(series)
+        policy = search_policy(self.sweep.config, most_connections(MOST), prove, series.deployment)
         lost, _ = self.sweep.failures.failed_at.get(series, (math.inf, ""))
         below = [tuple(c for c in settings if c < lost) for settings in (policy.grid, policy.prove)]
         return replace(policy, grid=below[0], prove=below[1], lost=lost)

@@ -15,7 +15,7 @@ from frontier.core.model.decisions import Cause, Explanation, Limit, Reason
 from frontier.core.model.loads import doublings
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
-from frontier.planning import next_step, plan
+from frontier.planning import next_step
 from frontier.planning.next_step import with_top
 from frontier.planning.plan import highest_tried, make_plan, search_policy
 from frontier.search import complete, scan
@@ -121,15 +121,14 @@ def test_the_settings_around_an_edge_are_some_of_those_that_may_be_measured(top)
 )
 def test_the_deployments_own_slots_bound_what_is_tried(lines, expected):
     config = load_config(f"{lines}\nshapes: [64/16]\n", "c.yaml")
-    assert expected == highest_tried(config.deployments[0])
-    assert expected[0] == search_policy(config).top
+    assert expected == highest_tried(config.deployments[0], MOST)
+    assert expected[0] == search_policy(config, MOST).top
     assert {1} == {t.concurrency for t in make_plan(config).trials}
 
 
-def test_a_client_that_holds_fewer_bounds_it(monkeypatch):
-    monkeypatch.setattr(plan, "most_connections", lambda wanted: min(wanted, 500))
+def test_a_client_that_holds_fewer_bounds_it():
     config = load_config("endpoint: http://h:1\nshapes: [64/16]\n", "c.yaml")
-    assert (500, Cause.CLIENT_CAPACITY) == highest_tried(config.deployments[0])
+    assert (500, Cause.CLIENT_CAPACITY) == highest_tried(config.deployments[0], 500)
 
 
 def looked_at(server, settings):
@@ -147,14 +146,14 @@ def looked_at(server, settings):
 )
 def test_the_answer_says_why_nothing_higher_was_tried(settings, top, cause, monkeypatch):
     config = load_config("endpoint: http://h:1\nshapes: [512/100]\n", "c.yaml")
-    monkeypatch.setattr(next_step, "highest_tried", lambda _: (top, Cause.STATED_SLOTS))
+    monkeypatch.setattr(next_step, "highest_tried", lambda *_: (top, Cause.STATED_SLOTS))
     history = looked_at(limited(8), settings)
     (decision,) = solver.solve_all([proof.pilot_point(history[0][1], ANY)], ANY)
     highest = Explanation(reasons=(Reason(Cause.HIGHEST_MEASURED, (settings[-1],)),))
     decision = replace(decision, deployment="default", explanation=highest)
-    assert cause in {reason.cause for reason in with_top(decision, config, history).explanation.reasons}
+    assert cause in {reason.cause for reason in with_top(decision, config, history, MOST).explanation.reasons}
     listed = load_config("endpoint: http://h:1\nshapes: [512/100]\nconcurrency: 1..64\n", "c.yaml")
-    assert with_top(decision, listed, history) is decision
+    assert with_top(decision, listed, history, MOST) is decision
 
 
 def test_a_run_that_was_begun_with_the_doublings_goes_on_with_them(tmp_path: Path) -> None:
@@ -215,4 +214,4 @@ def _pairs() -> list[tuple[str, str]]:
 def test_nothing_changes_for_listed_settings() -> None:
     listed = load_config("endpoint: http://h:1\nshapes: [64/16]\nconcurrency: 1..64\n", "c.yaml")
     expected = SearchPolicy(doublings(1, 64), warmup=listed.warmup)
-    assert expected == search_policy(listed)
+    assert expected == search_policy(listed, MOST)

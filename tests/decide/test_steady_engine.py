@@ -16,6 +16,7 @@ from frontier.core.model.trials import Phase
 from frontier.core.window.from_records import window_data
 from frontier.planning.plan import make_trial, search_policy
 from frontier.search import scan
+from frontier.search.auto import MOST
 from frontier.search.scan import Done
 from frontier.simulator.virtual import closed_loop_arrays, virtual_trial
 from tests.decide.test_operating_point import point
@@ -31,7 +32,7 @@ sla: {{p99_ttft: 500ms, p99_e2e: 4s, error_rate: 1%}}
 
 def searched(noise, most=30):
     config = load_config(CONFIG.format(noise=noise), "steady")
-    (shape,), deployment, policy = config.shapes, config.deployments[0], search_policy(config)
+    (shape,), deployment, policy = config.shapes, config.deployments[0], search_policy(config, MOST)
     history = []
     while len(history) < most:
         ask = scan.next_ask(policy, shape, config.tiers, history)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from frontier.core.claim.changes import Change, Growth
-from frontier.core.claim.verdict import RISING, judge
+from frontier.core.claim.verdict import RISING, inside, judge
 from frontier.core.model.decisions import (
     Cause,
     Decision,
@@ -155,7 +155,7 @@ def _setting(
             return Reason(Cause.NOT_JUDGED, (concurrency,))
         tight = min(measured, key=lambda limit: limit.margin(values[limit.metric].value))
         looked = Reason(Cause.NOT_JUDGED, (concurrency,), tight.metric, values[tight.metric], tight, gain=gain)
-        if not _inside(point, decision.limits):
+        if not inside(point, decision.limits):
             return looked
         return dataclasses.replace(looked, cause=Cause.SCANNED, need=requests_to_decide(point, decision.limits))
     name = judged.binding or decision.limits[0].metric
@@ -234,11 +234,6 @@ def _gain(decision: Decision, points: Mapping[int, Point], concurrency: int, rat
 # --- the next step
 
 
-def _inside(point: Point, limits: Iterable[Limit]) -> bool:
-    """Whether every limited metric was measured and its value keeps its limit."""
-    return all(limit.holds(point.value(limit.metric)) for limit in limits)
-
-
 def may_pass(fatal: Iterable[Flag]) -> bool:
     """Whether nothing excludes that would come again, or that leaves the values no meaning."""
     return all(flag.name in PASSING for flag in fatal)
@@ -265,7 +260,7 @@ def _next_step(
     for reason in settings:
         (c,) = reason.settings
         point = points.get(c)
-        if point is None or not (_inside(point, decision.limits) and may_pass(point.fatal)):
+        if point is None or not (inside(point, decision.limits) and may_pass(point.fatal)):
             continue
         if reason.cause not in (*UNDECIDED, Cause.EXCLUDED):
             continue

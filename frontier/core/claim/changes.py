@@ -29,8 +29,8 @@ from frontier.core.window import window
 from frontier.core.window.window import Floats, WindowData
 
 History = Sequence[tuple[Trial, WindowData]]
-"""The finished trials of one series in the order in which they ended: by the journal, as clocks can
-be set."""
+"""The finished trials of one series in the order in which they ended: by the number in their
+evidence, as clocks can be set."""
 PROOFS = (Phase.PROVE, Phase.CONFIRM)
 CLAIMED = (Phase.GRID, *PROOFS, Phase.VISIT)
 """The trials whose windows count for a claim. Scans chose where to look, and neither they nor

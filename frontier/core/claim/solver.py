@@ -16,7 +16,7 @@ from frontier.core.claim.changes import Growth, History, Unchanged, unchanged
 from frontier.core.claim.claim import claim_of, corrected_settings, ended_early, proof_windows
 from frontier.core.claim.pareto import by_concurrency
 from frontier.core.claim.proof import WINDOWS, candidates
-from frontier.core.claim.verdict import RISING, judge
+from frontier.core.claim.verdict import RISING, inside, judge
 from frontier.core.model import errors
 from frontier.core.model.decisions import Decision, Judgement, Limit, RejectedStep, Verdict
 from frontier.core.model.errors import ExitCode
@@ -106,8 +106,8 @@ def _or_scanned(decision: Decision, scanned: Sequence[Point]) -> Decision:
     if decision.judgements and decision.verdict is not Verdict.VIOLATES:
         return decision
     valid = {p.concurrency: p for p in scanned if p.valid}
-    inside = [p for p in valid.values() if _inside(p, decision.limits)]
-    best = _best_at(inside, _rate_name(inside))
+    within = [p for p in valid.values() if inside(p, decision.limits)]
+    best = _best_at(within, _rate_name(within))
     if best is None and not decision.judgements:
         best = min(valid, default=None)
     if best is not None:
@@ -249,12 +249,7 @@ def _unconfirmed(judged: Mapping[int, Judgement], points: Mapping[int, Point]) -
 def _acceptable(point: Point, judgement: Judgement, limits: Sequence[Limit], marginal_ok: bool) -> bool:
     if judgement.verdict is Verdict.MEETS:
         return True
-    return marginal_ok and judgement.verdict is Verdict.MARGINAL and _inside(point, limits)
-
-
-def _inside(point: Point, limits: Sequence[Limit]) -> bool:
-    """Every measured value is within its limit."""
-    return not any(limit.breaks(point.value(limit.metric)) for limit in limits)
+    return marginal_ok and judgement.verdict is Verdict.MARGINAL and inside(point, limits)
 
 
 def _nearest(
@@ -265,9 +260,9 @@ def _nearest(
     lowest = min(violating, default=math.inf)
     undecided = [c for c, j in judged.items() if c < lowest and j.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN)]
     if undecided:
-        inside = [points[c] for c in undecided if _inside(points[c], limits)]
-        most = _best_at(inside, _rate_name(inside))
-        candidate = most or max((p.concurrency for p in inside), default=min(undecided))
+        within = [points[c] for c in undecided if inside(points[c], limits)]
+        most = _best_at(within, _rate_name(within))
+        candidate = most or max((p.concurrency for p in within), default=min(undecided))
         return judged[candidate].verdict, candidate
     if not violating or any(c < lowest for c in judged):
         return Verdict.INVALID, None

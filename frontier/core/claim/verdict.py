@@ -79,6 +79,11 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
     )
 
 
+def inside(point: Point, limits: Sequence[Limit]) -> bool:
+    """Whether no measured value breaks its limit. A metric that was not measured breaks none."""
+    return not any(limit.breaks(point.value(limit.metric)) for limit in limits)
+
+
 def _needed_in_all(point: Point, limit: Limit, sides: "_Sides") -> int | None:
     """Requests in all that would decide; of a class so many as bring those of the class, of a rate
     or a cost, whose n counts blocks of time, so many as fill these.

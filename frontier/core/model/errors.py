@@ -42,8 +42,8 @@ def exit_code(verdicts: Iterable[str]) -> ExitCode:
     """The exit code of several verdicts, the worst deciding: FAILED, NO, NOT_PROVEN, YES. FAILED
     without any.
 
-    The verdicts are those of an SLA (`model.Verdict`) or of a comparison ("better", "no worse",
-    "not resolved", "worse", "invalid"). KeyError for another word.
+    The verdicts are those of an SLA (`core.model.decisions.Verdict`) or of a comparison ("better",
+    "no worse", "not resolved", "worse", "invalid"). KeyError for another word.
 
     >>> [exit_code(verdicts).name for verdicts in (["meets", "unproven"], ["better", "worse"], [])]
     ['NOT_PROVEN', 'NO', 'FAILED']

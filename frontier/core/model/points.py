@@ -16,8 +16,8 @@ class Estimate:
 
     `lower` and `upper` are the one-sided 95 % bounds that verdicts use (infinite: no such bound
     exists); `need` is how many requests would give a percentile a bound by ranks, where these are
-    too few: then its upper bound is a rough one (stats.bounds.above_largest), or infinite. `n`
-    counts the requests behind the value.
+    too few: then its upper bound is a rough one (`core.estimates.bounds.above_largest`), or
+    infinite. `n` counts the requests behind the value.
     """
 
     value: float

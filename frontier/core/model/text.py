@@ -16,6 +16,8 @@ import hashlib
 import unicodedata
 from collections.abc import Iterable
 
+MASK = "***"
+"""What stands in the place of a secret."""
 LONGEST = 160
 """Characters of a line that is cleaned where no length is asked."""
 

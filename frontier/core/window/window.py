@@ -315,7 +315,8 @@ def mean_e2e(sample: WindowData) -> float:
 
 def join(samples: Sequence[WindowData]) -> WindowData:
     """The windows of one setting as one sample, in the order given, which is that in which they
-    were measured: by the journal, as clocks can be set. ValueError for none, or for two settings.
+    were measured: by the number in their evidence, as clocks can be set. ValueError for none, or
+    for two settings.
 
     `whole_run` becomes the median of each figure: what a tool without windows typically reports.
     """

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.text import Text
 
+from frontier.client.load.health import most_connections
 from frontier.config import Config
 from frontier.config.sla import Tiers
 from frontier.core.claim.changes import History
@@ -32,6 +33,7 @@ from frontier.planning.time_left import (
     until_decided,
 )
 from frontier.search import complete, scan
+from frontier.search.auto import MOST
 from frontier.search.scan import Ask
 from frontier.search.series_history import SeriesHistory
 from frontier.show.rough import format_range, format_rough
@@ -168,7 +170,7 @@ def after_a_scan(
     trials to come if it is, decided at its second judgement as half of them are. None: no setting
     measured keeps the first SLA.
     """
-    policy = search_policy(config, (), series.deployment)
+    policy = search_policy(config, most_connections(MOST), (), series.deployment)
     listed = [t for t in planned if t.series == series] if runs_grid(config) else []
     first, rest = stated(config, listed)
     if config.refine == 0 or not history:

@@ -4,6 +4,7 @@ with, and no proof.
 
 from dataclasses import dataclass
 
+from frontier.client.load.health import most_connections
 from frontier.config import Config
 from frontier.core.claim.changes import History
 from frontier.core.claim.proof import SCANS
@@ -12,6 +13,7 @@ from frontier.core.model.trials import Phase
 from frontier.planning.plan import search_policy
 from frontier.planning.time_left import series_of
 from frontier.search import scan
+from frontier.search.auto import MOST
 from frontier.search.scan import SCAN_REQUESTS, SCAN_SECONDS, Ask
 from frontier.sweep.conductor import Conductor
 
@@ -41,7 +43,7 @@ class ScanCourse:
 
 def next_look(config: Config, series: Series, history: History) -> Ask | None:
     """The next look of the search; where it looks at nothing the lowest and the highest setting."""
-    policy = search_policy(config, (), series.deployment)
+    policy = search_policy(config, most_connections(MOST), (), series.deployment)
     ask = scan.next_ask(policy, series.shape, config.tiers, history)
     if isinstance(ask, Ask) and (history or ask.phase in SCANS):
         return ask if ask.phase in SCANS else None

@@ -93,7 +93,7 @@ class NotebookRun(Run):
 
     def solve(self, limits: Sequence[Limit] | None = None, **options: bool) -> Decisions:
         """The operating point of each series under `limits`. Options as for
-        `operating_point.solve`.
+        `core.claim.solver.solve`.
         """
         return Decisions(super().solve(limits, **options), self.gpus)
 
