@@ -23,7 +23,7 @@ from benchmarks import people
 from frontier.core.claim.claimed import claim_windows
 from frontier.core.model.loads import Rate
 from frontier.core.stats.intervals import clopper_pearson
-from frontier.extras.users.arrivals import arrival_rate
+from frontier.planning.arrivals import arrival_rate
 from frontier.simulator import virtual
 
 SHARES = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95)

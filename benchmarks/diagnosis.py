@@ -48,9 +48,9 @@ from frontier.core.window.window import WindowData
 from frontier.extras.diagnose.diagnosis import SECOND, SettingDiagnosis, diagnose_setting
 from frontier.extras.diagnose.remedies import Resource
 from frontier.extras.diagnose.signs import signs_of
-from frontier.extras.serve_sim.messages import metrics_text
-from frontier.extras.serve_sim.realtime import Engine
 from frontier.simulator.engine import Scheduler
+from frontier.simulator.http.messages import metrics_text
+from frontier.simulator.http.realtime import Engine
 from frontier.simulator.spec import EngineSpec
 from tests.virtual_truth import expected_e2e
 

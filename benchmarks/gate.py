@@ -28,9 +28,9 @@ from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
 from frontier.core.window import window
 from frontier.core.window.window import WindowData
+from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.extras.compare.gate import Gate, GateRules, Measured, family_size, gate, judged_metrics
 from frontier.extras.compare.regression import gate_runs
-from frontier.extras.notebook.virtual_backend import VirtualBackend
 from frontier.planning.plan import NO_PROOFS, ToProve, make_plan
 from frontier.planning.sweep_progress import Progress
 from frontier.read_run import load

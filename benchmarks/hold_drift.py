@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from frontier.extras.hold.watch import MONTH, Watch, threshold
-from frontier.extras.hold.windows import logarithms
+from frontier.extras.verify.soak_watch import MONTH, Watch, threshold
+from frontier.extras.verify.soak_windows import logarithms
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 WINDOW = 60.0

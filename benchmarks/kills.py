@@ -37,7 +37,7 @@ from typing import Any
 from frontier.config import load_config
 from frontier.core.model.decisions import Decision
 from frontier.core.model.trials import Measurement, Trial
-from frontier.extras.notebook.virtual_backend import VirtualBackend
+from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.planning.plan import make_plan
 from frontier.planning.sweep_progress import Progress
 from frontier.read_run import load

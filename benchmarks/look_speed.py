@@ -17,7 +17,7 @@ import time
 from pathlib import Path
 
 from frontier.config import load_config
-from frontier.extras.notebook.virtual_backend import VirtualBackend
+from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.planning.plan import make_plan
 from frontier.planning.sweep_progress import Progress
 from frontier.store.run_dir import RunDirectory

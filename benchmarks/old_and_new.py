@@ -22,7 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.point_start import between_points
-from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 
 HERE = Path(__file__).parent.parent

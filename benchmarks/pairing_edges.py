@@ -16,7 +16,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from frontier.client.ask.facts import Key
+from frontier.client.engines.base import Key
 from frontier.core.model.length_pairs import LengthPairs, RequestLengths
 from frontier.core.model.shapes import Shape
 from frontier.extras.workload.config_text import today

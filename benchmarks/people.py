@@ -36,7 +36,8 @@ from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats.intervals import clopper_pearson
 from frontier.core.window.from_records import window_data
 from frontier.core.window.window import WindowData
-from frontier.extras.users import arrivals, head_count
+from frontier.extras.capacity import head_count
+from frontier.planning import arrivals
 from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.simulator.virtual import virtual_trial

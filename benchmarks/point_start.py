@@ -21,7 +21,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 

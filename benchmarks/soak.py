@@ -43,7 +43,7 @@ from frontier.config import Config, load_config
 from frontier.core.model.decisions import Decision
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.trials import Measurement, Outcome, Record, Trial
-from frontier.extras.notebook.virtual_backend import VirtualBackend
+from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.planning.plan import make_plan
 from frontier.planning.sweep_progress import Progress
 from frontier.read_run import load

@@ -29,7 +29,7 @@ from frontier.config.config_file import open_run
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.series import Series
 from frontier.core.model.shapes import Shape
-from frontier.extras.notebook.virtual_backend import VirtualBackend
+from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.extras.tune.course import RaceCourse, race_of, rules_of
 from frontier.extras.tune.variants import Variant, variants_of
 from frontier.planning.plan import make_plan, search_policy

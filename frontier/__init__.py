@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from frontier.core.model.metrics import Metric, metric
     from frontier.core.model.points import Estimate, Frontier, Point
     from frontier.core.model.shapes import Shape
+    from frontier.extras.api.entry import load_config, run_sweep
+    from frontier.extras.api.notebook_run import load
     from frontier.extras.compare.comparison_tables import compare_runs
-    from frontier.extras.importers.importing import import_files
-    from frontier.extras.notebook.api import load_config, run_sweep
-    from frontier.extras.notebook.notebook_run import load
+    from frontier.extras.exchange.formats import import_files
     from frontier.planning.plan import make_plan
     from frontier.run import Run
 
@@ -70,7 +70,7 @@ _HOME = {name: home for home, names in _HOMES.items() for name in names}
 
 def __getattr__(name: str) -> Any:
     if name in registry.API:
-        return registry.load(registry.API[name])
+        return registry.API[name].load()
     if name not in _HOME:
         raise AttributeError(f"module 'frontier' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOME[name]), name)

@@ -9,7 +9,6 @@ import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from frontier import registry
 from frontier.client.ask.same_server import Identity, journalled
@@ -95,18 +94,17 @@ def _read_config(run: RunDirectory, settings: Sequence[str]) -> Config:
     return changed
 
 
-def _compared(config: Config, run: RunDirectory) -> Mapping[Series, Any]:
+def _compared(config: Config, run: RunDirectory) -> Mapping[Series, registry.ComparedAnswer]:
     """The answers of deployments beside those of their references, and of these beside
     themselves.
     """
     if not any(isinstance(d.quality, QualityConfig) for d in config.deployments):
         return {}
-    compared = registry.needed(registry.COMPARED_ANSWERS, "quality: {reference: NAME}")
-    found: Mapping[Series, Any] = compared(config, RunDirectory.read_checks(run.path))
-    return found
+    compared = registry.COMPARED_ANSWERS.require("quality: {reference: NAME}")
+    return compared(config, RunDirectory.read_checks(run.path))
 
 
-def _quality(config: Config, trial: Trial, compared: Mapping[Series, Any]) -> Estimate | None:
+def _quality(config: Config, trial: Trial, compared: Mapping[Series, registry.ComparedAnswer]) -> Estimate | None:
     """The quality of a deployment: stated, or that of its answers beside its reference's."""
     stated = next((d.stated_quality for d in config.deployments if d.name == trial.deployment), None)
     return stated or (compared[trial.series].quality if trial.series in compared else None)

@@ -1,19 +1,234 @@
 """The table of the commands and of the extras: strings by which commands and rings find what an
 extra adds, imported when it is used.
 
-An extra is a folder of `frontier/extras`. Nothing else names what is in it, so that a folder that
-is deleted takes exactly its commands, options, keys, notes, sections and figures with it.
+An extra is a folder of `frontier/extras`: what no sweep needs for its answer. Nothing else names
+what is in it, so that a folder that is deleted takes exactly its commands, options, keys, notes,
+sections and figures with it. Each row says by a `Protocol` what stands at its place.
 """
 
 import importlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from frontier.core.model.errors import UsageError
 
+if TYPE_CHECKING:
+    import yaml
+
+    from frontier.client.ask.evidence import Source
+    from frontier.client.ask.target import Target
+    from frontier.client.secrets import Secrets
+    from frontier.config import Config
+    from frontier.core.model.decisions import Decision, Limit
+    from frontier.core.model.loads import Arrivals, Trace
+    from frontier.core.model.points import Estimate, Frontier, Point
+    from frontier.core.model.series import Series
+    from frontier.core.model.shapes import Shape
+    from frontier.core.window.window import WindowData
+    from frontier.planning.sweep_progress import Progress
+    from frontier.run import Objectives, Run
+    from frontier.show.notes import Noted
+    from frontier.show.picture.data import Picture, View
+    from frontier.show.picture.data import Roofline as DrawnRoofline
+    from frontier.show.table import Table
+    from frontier.store.run_dir import RunDirectory
+
 _EXTRAS = Path(__file__).parent / "extras"
+T = TypeVar("T")
+
+
+# --- what stands at a place
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[T]):
+    """What an extra adds at 'EXTRA.module' or 'EXTRA.module:name'."""
+
+    place: str
+
+    @property
+    def extra(self) -> str:
+        """The folder that it is in."""
+        return self.place.partition(".")[0]
+
+    def load(self) -> T:
+        """What stands there, imported now."""
+        module, _, name = self.place.partition(":")
+        found: Any = importlib.import_module(f"frontier.extras.{module}")
+        it: T = getattr(found, name) if name else found
+        return it
+
+    def find(self) -> T | None:
+        """What stands there; None where its extra is not installed."""
+        return self.load() if is_installed(self.extra) else None
+
+    def require(self, what: str) -> T:
+        """What stands there, for something that a user asked for. UsageError where its extra is not
+        installed.
+        """
+        if not is_installed(self.extra):
+            raise UsageError(
+                f"{what} needs frontier/extras/{self.extra}, which is not there", "install llm-frontier whole"
+            )
+        return self.load()
+
+
+class CommandModule(Protocol):
+    """The module of a command."""
+
+    command: Any
+
+
+class NotesOf(Protocol):
+    """What is said of the series of a run."""
+
+    def __call__(self, run: "Run", points: "Sequence[Point]", decisions: "Sequence[Decision]") -> "Noted": ...
+
+
+class DetailFigures(Protocol):
+    """Detail figures of this name: pictures with their views. `at` is the setting that is asked
+    for.
+    """
+
+    def __call__(
+        self, run: "Run", views: "Sequence[View]", name: str, at: int | None = None
+    ) -> "list[tuple[View, Picture]]": ...
+
+
+class PageFigures(Protocol):
+    """Figures of a series on the page."""
+
+    def __call__(self, view: "View", samples: "Mapping[int, WindowData]") -> "list[Picture]": ...
+
+
+class TogetherPicture(Protocol):
+    """Several runs or deployments in one picture."""
+
+    def __call__(self, runs: "Sequence[Run]", limits: "Sequence[Limit]", axes: "Objectives") -> "Picture": ...
+
+
+class PooledOf(Protocol):
+    """The frontier over several deployments or runs: tables with their trees."""
+
+    def __call__(
+        self, runs: "Sequence[Run]", objectives: "Objectives", limits: "Sequence[Limit]"
+    ) -> "list[tuple[Table, dict[str, Any]]]": ...
+
+
+class Recorded(Protocol):
+    """What files that a config names have recorded: arrivals (also as a run keeps them), sessions
+    and requests; and what the plan of a sweep says of them.
+    """
+
+    def read_trace(self, path: str) -> "Arrivals": ...
+    def of_column(self, name: str, column: bytes, grid: float | None = None) -> "Arrivals": ...
+    def read_sessions(self, path: str) -> "Shape": ...
+    def read_requests(self, path: str) -> "Shape": ...
+    def recorded_lines(self, config: "Config") -> list[str]: ...
+    def trace_facts(self, trace: "Trace") -> dict[str, Any]: ...
+
+
+class ModelFile(Protocol):
+    """The sizes of a model card in a model's config.json: of a file, and of its tree."""
+
+    def sizes_in(self, file: str) -> dict[str, Any]: ...
+    def sizes_of(self, config: "Mapping[str, Any]") -> dict[str, Any]: ...
+
+
+class RooflinesOf(Protocol):
+    """The rooflines of a picture by series."""
+
+    def __call__(
+        self, config: "Config", points: "Sequence[Point]", frontiers: "Sequence[Frontier]"
+    ) -> "Mapping[tuple[str, Shape], DrawnRoofline]": ...
+
+
+class WorkersElsewhere(Protocol):
+    """Client processes on other machines, of one sweep."""
+
+    @property
+    def nodes(self) -> int: ...
+    async def connect(self) -> None: ...
+    async def get(self, count: int) -> "Sequence[Any]": ...
+    def close(self) -> None: ...
+
+
+class Executor(Protocol):
+    """What gives a sweep its client processes on other machines."""
+
+    def RayWorkers(self, address: str | None, secrets: "Secrets") -> WorkersElsewhere: ...  # noqa: N802
+    def require_ray(self) -> None: ...
+
+
+class OnRay(Protocol):
+    """What `workers` says of a Ray cluster."""
+
+    @property
+    def ray(self) -> str: ...
+    @property
+    def count(self) -> int | None: ...
+    @property
+    def address(self) -> str | None: ...
+
+
+class Expand(Protocol):
+    """Makes several deployments of one in a config; whether there was any to make."""
+
+    def __call__(self, root: "yaml.MappingNode", complain: Callable[[Any, str, str], None]) -> bool: ...
+
+
+class SourcesOf(Protocol):
+    """What is read beside a trial of this target."""
+
+    def __call__(self, target: "Target") -> "Sequence[Source]": ...
+
+
+class FoundRate(Protocol):
+    """A highest rate that was searched for at an operating point."""
+
+    @property
+    def decision(self) -> "Decision": ...
+    @property
+    def done(self) -> Any: ...
+    @property
+    def point(self) -> "Point | None": ...
+
+
+class RatesFound(Protocol):
+    """What finished searches for the highest rate of a run have found."""
+
+    def __call__(self, run: "Run", limits: "Sequence[Limit]") -> "Sequence[FoundRate]": ...
+
+
+class ComparedAnswer(Protocol):
+    """Answers of a deployment beside those of its reference."""
+
+    @property
+    def quality(self) -> "Estimate": ...
+
+
+class AnswersOf(Protocol):
+    """The answers of the deployments of a run beside those of their references, by series; `checks`
+    are what `verify` kept.
+    """
+
+    def __call__(self, config: "Config", checks: "RunDirectory") -> "Mapping[Series, ComparedAnswer]": ...
+
+
+class SweepOption(Protocol):
+    """An option of `frontier sweep`: `option` decorates the command, `around` wraps its
+    progress.
+    """
+
+    def option(self, command: Callable[..., Any]) -> Callable[..., Any]: ...
+    def around(self, progress: "Progress", given: "Mapping[str, Any]") -> "AbstractAsyncContextManager[Progress]": ...
+
+
+# --- the table
 
 
 class Command(NamedTuple):
@@ -25,39 +240,42 @@ class Command(NamedTuple):
     line: str
     module: str = ""
 
+    @property
+    def row(self) -> "Row[CommandModule] | None":
+        """Where its module is; None for one of `frontier.cli`."""
+        return Row(self.module) if self.module else None
+
 
 COMMANDS = {
-    "probe": Command("Measure", "check a server: does it stream, count tokens, force lengths", "probe.command"),
-    "init": Command("Measure", "print a config for an endpoint", "init.command"),
+    "probe": Command("Measure", "check a server: does it stream, count tokens, force lengths"),
+    "init": Command("Measure", "print a config for an endpoint"),
     "workload": Command(
         "Measure", "a config of your own traffic: from a server's counters, Prometheus or a log", "workload.command"
     ),
     "sweep": Command("Measure", "run a sweep, or resume it: the same command again"),
-    "status": Command("Measure", "how far a running sweep is", "status.command"),
-    "verify": Command("Measure", "the operating point under open-loop (Poisson) load"),
-    "quick": Command("Measure", "a plain answer in about a minute", "quick.command"),
+    "status": Command("Measure", "how far a running sweep is"),
+    "verify": Command("Measure", "the operating point under open-loop (Poisson) load", "verify.command"),
+    "quick": Command("Measure", "a plain answer in about a minute"),
     "show": Command("Decide", "the points of a run as a table"),
     "solve": Command("Decide", "the operating point: the concurrency proven inside the SLA"),
     "compare": Command("Decide", "compare two runs: is B's frontier better than A's?", "compare.command"),
     "trend": Command("Decide", "runs over time: a table and a figure", "compare.trend_command"),
     "tune": Command("Decide", "a race of server settings: which flags to run with", "tune.command"),
     "users": Command(
-        "Decide", "people per replica, replicas for so many people, and where to set the limit", "users.command"
+        "Decide", "people per replica, replicas for so many people, and where to set the limit", "capacity.command"
     ),
     "predict": Command(
         "Decide", "predicted frontier (before or beyond the measured points) and the roofline bound", "predict.command"
     ),
     "plot": Command("Present", "the frontier as a picture (png, svg, pdf)"),
-    "report": Command("Present", "the run as one page (html, md, json)", "report.command"),
-    "export": Command("Exchange", "a run for other tools: CSV, Parquet, Prometheus", "exporters.command"),
+    "report": Command("Present", "the run as one page (html, md, json)", "present.command"),
+    "export": Command("Exchange", "a run for other tools: CSV, Parquet, Prometheus", "exchange.export_command"),
     "import": Command(
         "Exchange",
         "results of other tools as a run: vLLM, AIPerf, GuideLLM, genai-bench, InferenceX, CSV",
-        "importers.command",
+        "exchange.import_command",
     ),
-    "serve-sim": Command(
-        "Also", "the embedded simulated engine behind an OpenAI-compatible address", "serve_sim.command"
-    ),
+    "serve-sim": Command("Also", "the embedded simulated engine behind an OpenAI-compatible address"),
     "ceilings": Command(
         "Also",
         "measured memory bandwidth, matmul rates, attention and links, beside the data sheet; hosts compared",
@@ -67,9 +285,11 @@ COMMANDS = {
 """Every command, in the order of the help."""
 
 
-NOTES = {"diagnosis": "diagnose.diagnosis_notes:notes", "jitter": "diagnose.jitter_notes:notes"}
-"""What is said of the series of a run, by its name in JSON: (run, points, decisions) ->
-`show.notes.Noted`."""
+NOTES: "Mapping[str, Row[NotesOf]]" = {
+    "diagnosis": Row("diagnose.diagnosis_notes:notes"),
+    "jitter": Row("diagnose.jitter_notes:notes"),
+}
+"""What is said of the series of a run, by its name in JSON."""
 FIGURE_LINES = {
     "latency": "latency percentiles over concurrency, with their limits",
     "throughput": "throughput, and the share of its speed that each stream keeps",
@@ -83,128 +303,52 @@ FIGURE_LINES = {
     "hours": "the limited latencies over the hours of verify --for",
 }
 """What each detail figure shows, for the help."""
-FIGURES = dict.fromkeys(FIGURE_LINES, "figures.detail:detail_figures") | {"hours": "hold.hours:detail_figures"}
-"""Detail figures by name: (run, views, name, at) -> pictures with their views."""
-PAGE_FIGURES = {"figures": "figures.detail:page_figures"}
-"""Figures of a series on the page: (view, samples) -> pictures."""
-SEVERAL = "compare.multi_run:together_picture"
-"""Several runs or deployments in one picture: (runs, limits, axes) -> picture."""
-POOLED = "compare.pooled:pooled_of"
-"""The frontier over several deployments or runs: (runs, objectives, limits) -> tables with their
-trees."""
-TRACE = "workload.arrival_files:read_trace"
-KEPT_TRACE = "workload.arrival_files:of_column"
-SESSIONS = "workload.session_files:read_sessions"
-REQUESTS = "workload.trace_files:read_requests"
-"""Arrivals (also as a run keeps them), sessions and requests of files that a config names."""
-SHAPE_KINDS = {
-    "sessions": "workload.shape_kinds:SessionsOfFile",
-    "trace": "workload.shape_kinds:RequestsOfTrace",
-    "pairs": "workload.shape_kinds:PairsOfLengths",
+FIGURES: "Mapping[str, Row[DetailFigures]]" = {
+    name: Row("verify.soak_hours:detail_figures" if name == "hours" else "present.detail:detail_figures")
+    for name in FIGURE_LINES
 }
-"""Shapes of another kind, by the key that only these have: models with a `shape`."""
-RECORDED = "workload.recorded"
-"""What the plan of a sweep says of them: `recorded_lines` and, for JSON, `trace_facts`."""
-MODEL_FILE = "predict.model_file"
-"""The sizes of a model card in a model's config.json: `sizes_in` a file, `sizes_of` its tree."""
-ROOFLINES = "predict.drawn_roofline:rooflines"
-"""The rooflines of a picture: (config, points, frontiers) -> `picture.data.Roofline` by series."""
-EXECUTOR = "ray.workers"
-"""Client processes on other machines."""
-ON_RAY = "ray.ray_keys:read_ray"
-"""What is made of the config's `workers`, where it says that they are there."""
-NATURAL = "natural.passages"
-"""Natural prompts: `Passages` of a seed, and what of them is `counted`."""
-STARTED_SERVER = "launcher.started_server:StartedServer"
-"""A server that the sweep starts."""
-LEFT_ALIVE = "launcher.started_server:left_alive"
-"""What lives of the servers that earlier sweeps of a run started: (lines of its journal) -> each,
-with its `text`."""
-FINISH = "notify.finish_keys:read_finish"
-"""What is made of the config's `on_finish`."""
-NOTIFY = "notify.on_finish:tell"
-"""Who is told how a sweep ended, by `on_finish`: (config, run, end, exit code, decisions, reason,
-environment) -> what went wrong with it."""
-SIMULATOR = "serve_sim.process:SimulatorProcess"
-"""The embedded engine behind HTTP, in a process of its own."""
-ADVICE = "advice.config_advice:advice"
-"""What is probably not meant in a sound config: (config) -> problems."""
-EXPANSIONS = {"tune": "tune.variants:expand"}
-"""What makes several deployments of one in a config, by the command that measures them: (root node,
-complain) -> whether there was any."""
-SOURCES = {"devices": "devices.gpu_readers:sources"}
-"""What is read beside a trial: (target) -> sources, each with `watch` and `readings`."""
-TABLES = {"devices": "devices.device_names"}
-"""Names of what sources and exporters say, and what facts are made of it: modules with FACTS,
-EXPORTED, READ and MADE."""
-POWER = "devices.power"
-"""Power by such readings: a module with `measured` and `power_flag`."""
-FOUND_RATES = "find.found_rates:rates_found"
-"""What finished searches for the highest rate of a run have found: (run, limits) -> answers, each
-with its `decision`, `done` and `point`."""
-ARRIVAL_RATE = "users.arrivals:arrival_rate"
-"""The rate of independent arrivals of an operating point: (decision, its points, its samples) ->
-`planning.sla_result.ArrivalRate`."""
-COMPARED_ANSWERS = "quality.agreement:of_run"
-"""Answers beside those of a reference: (config, directory of the checks) -> what has their
-`quality`, by series."""
-OPTIONS = {
-    "sweep": ("telemetry.command",),
-    "dry-run": ("minute.command",),
-    "verify": ("quality.command", "hold.command", "find.command"),
+"""Detail figures by name."""
+PAGE_FIGURES: "Row[PageFigures]" = Row("present.detail:page_figures")
+TOGETHER: "Row[TogetherPicture]" = Row("compare.multi_run:together_picture")
+POOLED: "Row[PooledOf]" = Row("compare.pooled:pooled_of")
+RECORDED: "Row[Recorded]" = Row("workload.recorded")
+SHAPE_KINDS: "Mapping[str, Row[Any]]" = {
+    "sessions": Row("workload.shape_kinds:SessionsOfFile"),
+    "trace": Row("workload.shape_kinds:RequestsOfTrace"),
+    "pairs": Row("workload.shape_kinds:PairsOfLengths"),
 }
-"""Options that extras add to commands of the ring: modules with `option`, which decorates, and
-`run` or `around`, as the command says."""
-API = {
-    "load": "notebook.notebook_run:load",
-    "load_config": "notebook.api:load_config",
-    "run_sweep": "notebook.api:run_sweep",
-    "compare_runs": "compare.comparison_tables:compare_runs",
-    "import_files": "importers.importing:import_files",
+"""Shapes of another kind, by the key that only these have: pydantic models with a `shape`."""
+MODEL_FILE: "Row[ModelFile]" = Row("predict.model_file")
+ROOFLINES: "Row[RooflinesOf]" = Row("predict.drawn_roofline:rooflines")
+EXECUTOR: "Row[Executor]" = Row("cluster.ray_workers")
+ON_RAY: "Row[Callable[[Any], OnRay]]" = Row("cluster.ray_keys:read_ray")
+EXPANSIONS: "Mapping[str, Row[Expand]]" = {"tune": Row("tune.variants:expand")}
+"""What makes several deployments of one in a config, by the command that measures them."""
+SOURCES: "Row[SourcesOf]" = Row("cluster.gpu_readers:sources")
+FOUND_RATES: "Row[RatesFound]" = Row("verify.found_rates:rates_found")
+COMPARED_ANSWERS: "Row[AnswersOf]" = Row("verify.agreement:of_run")
+SWEEP_OPTION: "Row[SweepOption]" = Row("cluster.prometheus_option")
+API: "Mapping[str, Row[Any]]" = {
+    "load": Row("api.notebook_run:load"),
+    "load_config": Row("api.entry:load_config"),
+    "run_sweep": Row("api.entry:run_sweep"),
+    "compare_runs": Row("compare.comparison_tables:compare_runs"),
+    "import_files": Row("exchange.formats:import_files"),
 }
 """Names of the public API."""
 
 
 @cache
-def is_there(extra: str) -> bool:
+def is_installed(extra: str) -> bool:
     """Whether the folder of an extra is there."""
     return (_EXTRAS / extra / "__init__.py").exists()
 
 
-def there(table: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """The rows of a table whose extras are there."""
-    return ((name, place) for name, place in table.items() if is_there(place.partition(".")[0]))
-
-
-def needed(place: str, what: str) -> Any:
-    """What stands at a place, for something that a user asked for. UsageError where the extra is
-    not there.
-    """
-    extra = place.partition(".")[0]
-    if not is_there(extra):
-        raise UsageError(f"{what} needs frontier/extras/{extra}, which is not there", "install llm-frontier whole")
-    return load(place)
-
-
-def optional(place: str) -> Any | None:
-    """What stands at a place; None where its extra is not there."""
-    return load(place) if is_there(place.partition(".")[0]) else None
-
-
-def options_of(command: str) -> list[Any]:
-    """The modules of the options that extras add to a command."""
-    return [found for place in OPTIONS.get(command, ()) if (found := optional(place)) is not None]
+def installed(rows: "Mapping[str, Row[T]]") -> "Iterator[tuple[str, Row[T]]]":
+    """The rows whose extra is installed."""
+    return ((name, row) for name, row in rows.items() if is_installed(row.extra))
 
 
 def commands() -> dict[str, Command]:
-    """The commands, without those of extras that are not there."""
-    return {
-        name: found for name, found in COMMANDS.items() if not found.module or is_there(found.module.partition(".")[0])
-    }
-
-
-def load(place: str) -> Any:
-    """What stands at 'EXTRA.module' or 'EXTRA.module:name'."""
-    module, _, name = place.partition(":")
-    found = importlib.import_module(f"frontier.extras.{module}")
-    return getattr(found, name) if name else found
+    """The commands, without those of extras that are not installed."""
+    return {name: found for name, found in COMMANDS.items() if found.row is None or is_installed(found.row.extra)}

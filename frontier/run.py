@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from frontier import registry
 from frontier.client.ask import metrics_notes
 from frontier.client.ask.facts import RANKS
 from frontier.client.ask.same_server import Identity
@@ -43,6 +42,7 @@ from frontier.hardware import device_power
 from frontier.hardware.above_roofline import above_roofline
 from frontier.hardware.distance import bounds, distance
 from frontier.hardware.roofline import Roofline
+from frontier.planning.arrivals import arrival_rate
 from frontier.planning.budget import TrialTimes
 from frontier.planning.next_step import go_on, shared_commands, with_command, with_top
 from frontier.planning.sla_result import ArrivalRate, SlaResult, answer
@@ -289,10 +289,8 @@ class Run:
         """The rate of independent arrivals that an operating point takes; None where it is not
         known.
         """
-        estimate = registry.optional(registry.ARRIVAL_RATE)
         mine = [point for point in points if point.series == decision.series]
-        rate: ArrivalRate | None = estimate and estimate(decision, mine, self.samples(decision.series))
-        return rate
+        return arrival_rate(decision, mine, self.samples(decision.series))
 
     def _decide(
         self, limits: tuple[Limit, ...], options: Mapping[str, bool]

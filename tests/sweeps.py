@@ -23,9 +23,9 @@ from frontier.core.model.decisions import Decision
 from frontier.core.model.errors import ExitCode
 from frontier.core.model.points import Flag
 from frontier.core.model.trials import Measurement, Phase, Trial
-from frontier.extras.notebook import virtual_backend as backends
-from frontier.extras.notebook.notebook_run import NotebookRun, load
-from frontier.extras.notebook.virtual_backend import VirtualBackend
+from frontier.extras.api import virtual_backend
+from frontier.extras.api.notebook_run import NotebookRun, load
+from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.planning.plan import make_plan
 from frontier.planning.sweep_progress import Better, Progress
 from frontier.planning.time_left import TimeLeft
@@ -34,7 +34,7 @@ from frontier.store.run_dir import RunDirectory
 from frontier.sweep.conductor import Conductor, SweepEnd
 from tests.virtual_truth import truth
 
-backends.virtual_trial = lru_cache(maxsize=100)(backends.virtual_trial)
+virtual_backend.virtual_trial = lru_cache(maxsize=100)(virtual_backend.virtual_trial)
 """The same trial of the same engine is simulated once: its noise has a seed, and many sweeps of the
 tests share it."""
 

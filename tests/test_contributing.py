@@ -32,7 +32,7 @@ DOES = {
     "assert parse_sla('p95_decode<=3s')",
     "An engine": "from frontier.client.engines import ENGINES\nassert ENGINES['mlc'].title == 'MLC LLM'",
     "An extra": "from frontier.cli.main import run\nassert run(['peak', RUN]) == 0",
-    "An importer": "from frontier.extras.importers.importing import read_results\n"
+    "An importer": "from frontier.extras.exchange.formats import read_results\n"
     'text = b\'{"Number of concurrency": 16, "Succeed requests": 198, "Average latency (s)": 1.6}\'\n'
     "(result,) = read_results('benchmark_summary.json', text).results\n"
     "assert (result.concurrency, result.figures) == (16, {'mean_e2e': 1.6})",

@@ -29,6 +29,8 @@ shapes: [32/16]
 concurrency: [6]
 """
 
+FIND_SPEC = "frontier.extras.cluster.ray_workers.importlib.util.find_spec"
+
 
 def document(name: str) -> dict[str, Any]:
     return yaml.safe_load((DEPLOY / f"kubernetes-{name}.yaml").read_text())
@@ -101,7 +103,7 @@ def test_every_volume_is_mounted_and_no_container_is_root(manifest: Path) -> Non
 def test_the_commands_of_the_manifests_are_understood(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frontier.extras.ray.workers.importlib.util.find_spec", lambda _: SimpleNamespace(origin="x"))
+    monkeypatch.setattr(FIND_SPEC, lambda _: SimpleNamespace(origin="x"))
     spec = document(name)["spec"]
     workers = 'workers: {ray: "127.0.0.1:6379"}'
     if name == "ray":
@@ -183,7 +185,7 @@ def test_the_slurm_script_sweeps_from_the_ray_on_its_nodes(tmp_path: Path) -> No
 
 @pytest.mark.process
 def test_the_command_of_the_slurm_script_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontier.extras.ray.workers.importlib.util.find_spec", lambda _: SimpleNamespace(origin="x"))
+    monkeypatch.setattr(FIND_SPEC, lambda _: SimpleNamespace(origin="x"))
     (tmp_path / "sweep.yaml").write_text(SWEEP)
     words = run_slurm(tmp_path, "printf '%s\\n' \"$@\"").stdout.splitlines()
     said = frontier(*words, "--dry-run", cwd=tmp_path, here=True)

@@ -56,9 +56,12 @@ def ring(module: str) -> str:
 
 @cache
 def imported(path: Path) -> frozenset[str]:
-    """Dotted names of this package's modules that a file imports, anywhere in it."""
+    """Dotted names of this package's modules that a file imports, anywhere in it; of the registry
+    not those that its protocols are typed by.
+    """
     names: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(_without_types(tree) if path == ROOT / "registry.py" else tree):
         if isinstance(node, ast.Import):
             names |= {a.name for a in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
@@ -157,17 +160,21 @@ def test_pure_rooms_ask_the_machine_nothing_and_planning_no_client() -> None:
 
 def _imported_when_run(path: Path) -> set[str]:
     """Names of the modules that a file imports, but those that only its types need."""
-    tree = ast.parse(path.read_text())
-    for node in ast.walk(tree):
-        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
-            node.body = []
     names: set[str] = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(_without_types(ast.parse(path.read_text()))):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
             names.add(node.module)
     return names
+
+
+def _without_types(tree: ast.Module) -> ast.Module:
+    """A module without its imports for types."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            node.body = []
+    return tree
 
 
 @pytest.mark.smoke

@@ -20,10 +20,10 @@ NAME = f"llm_frontier-{__version__}"
 DATA = {
     "py.typed",
     "client/ask/words.txt",
-    "extras/natural/natural.txt.gz",
-    "extras/report/templates/page.md.j2",
-    "extras/report/templates/page.html.j2",
-    "extras/report/templates/page.js",
+    "client/ask/natural.txt.gz",
+    "extras/present/templates/page.md.j2",
+    "extras/present/templates/page.html.j2",
+    "extras/present/templates/page.js",
 }
 
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from frontier.core.model.errors import exit_code
-from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 
 ROOT = Path(__file__).parent.parent

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests.commands import Said, frontier
 from tests.sweeps import ENGINES, commands_in_virtual_time, config_text, sweep_in_virtual_time

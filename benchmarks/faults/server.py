@@ -35,7 +35,7 @@ from typing import Any, Self
 
 from aiohttp import web
 
-from frontier.extras.serve_sim.server import Handler, make_app
+from frontier.simulator.http.server import Handler, make_app
 from frontier.simulator.spec import EngineSpec
 
 KINDS = ("status", "hang", "drip", "reset", "close", "garbage", "empty", "error_event", "not_a_stream")

@@ -366,15 +366,10 @@ def given_options(*but: str) -> list[str]:
     return words
 
 
-def with_options(name: str) -> "Callable[[Callable[..., Any]], Callable[..., Any]]":
-    """A command with the options that extras add to it."""
-
-    def decorate(command: "Callable[..., Any]") -> "Callable[..., Any]":
-        for extra in registry.options_of(name):
-            command = extra.option(command)
-        return command
-
-    return decorate
+def with_extra(row: "registry.Row[registry.SweepOption]") -> "Callable[[Callable[..., Any]], Callable[..., Any]]":
+    """A command with the option that an extra adds to it, where it is installed."""
+    extra = row.find()
+    return extra.option if extra is not None else lambda command: command
 
 
 def run_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:

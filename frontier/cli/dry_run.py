@@ -30,6 +30,9 @@ FAST = 200.0
 """Output tokens per second of one stream of a fast server: whether it is worth while to measure the
 client."""
 
+SOONER = "or after a minute with  --dry-run --measure"
+"""How the time of a sweep is known sooner than by it, for its plan."""
+
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
@@ -141,7 +144,7 @@ def _plan_json(config: "Config", plan: "Plan", found: Outlook) -> dict[str, Any]
         "auto": _highest_json(config) if config.auto else None,
     }
     if config.trace is not None:
-        tree["trace"] = registry.load(registry.RECORDED).trace_facts(config.trace)
+        tree["trace"] = registry.RECORDED.load().trace_facts(config.trace)
     if config.budget.limited:
         tree["budget"] = {"limits": dict(found.ledger.whole.words), "spent": found.ledger.spent().tree()}
     return tree
@@ -214,14 +217,14 @@ def plan_lines(config: "Config", found: Outlook, prove: "ToProve", *, settings: 
     else:
         first = f"find and prove the {points}, then complete the {frontiers}"
     lines = [f"Plan: {first}.", *([] if prove or not settings else _settings_line(config))]
-    if (recorded := registry.optional(registry.RECORDED)) is not None:
+    if (recorded := registry.RECORDED.find()) is not None:
         lines += recorded.recorded_lines(config)
     if config.ray is not None:
         count = config.workers or "one on each node"
         lines.append(f"The load is sent from Ray ({config.ray.ray}); client processes: {count}.")
     elif config.workers is not None and config.workers > 1:
         lines.append(f"The load is sent by {config.workers} client processes.")
-    sooner = [extra.SOONER for extra in registry.options_of("dry-run") if settings and not prove]
+    sooner = [SOONER] if settings and not prove else []
     return [*lines, *_session_rates(config), _time_line(found, sooner)]
 
 

@@ -65,8 +65,9 @@ class Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self.list_commands(ctx):
             return None
-        place = registry.commands()[cmd_name].module
-        module = registry.load(place) if place else importlib.import_module(f"frontier.cli.{cmd_name}")
+        row = registry.commands()[cmd_name].row
+        name = cmd_name.replace("-", "_")
+        module = importlib.import_module(f"frontier.cli.{name}") if row is None else row.load()
         command: click.Command = module.command
         return command
 

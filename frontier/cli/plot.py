@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from frontier.run import Objectives, Run
     from frontier.show.picture.data import Picture
 
-FIGURES = ("frontier", *dict(registry.there(registry.FIGURES)))
+FIGURES = ("frontier", *dict(registry.installed(registry.FIGURES)))
 
 Theme = Literal["light", "dark"]
 
@@ -113,13 +113,13 @@ def command(  # noqa: PLR0913
     wanted = picture_files(loaded[0], "together" if together else figure, files)
     series: Sequence[Series] = ()
     if together:
-        pictures = [registry.needed(registry.SEVERAL, "one picture of several runs")(loaded, limits, axes)]
+        pictures = [registry.TOGETHER.require("one picture of several runs")(loaded, limits, axes)]
     else:
         check_panels(loaded[0])
         if figure == "frontier":
             pictures = [frontier_picture(loaded[0], limits, axes)]
         else:
-            detail_figures = registry.load(registry.FIGURES[figure])
+            detail_figures = registry.FIGURES[figure].load()
             details = detail_figures(loaded[0], views_of(loaded[0], limits), figure, at)
             pictures, series = [picture for _, picture in details], [view.frontier.series for view, _ in details]
     save_pictures(pictures, wanted, series, pixels, "dark" if dark else "light")

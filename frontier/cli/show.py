@@ -54,7 +54,7 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     summaries = summaries_of(run, points, axes)
     decisions = run.solve() if run.limits() else ()
     notes = notes_of(run, points, decisions) if options.as_json or options.detail is Detail.ALL else {}
-    pooled_of = registry.optional(registry.POOLED)
+    pooled_of = registry.POOLED.find()
     pools = pooled_of([run], axes, run.limits()) if pooled_of and axes else []
     if options.as_json:
         frontiers = [summary.frontier for summary in summaries]
@@ -70,7 +70,7 @@ def _pooled(runs: "Sequence[Run]", options: common.RunOptions) -> int:
     from frontier.show.json_out import SHOW_SCHEMA
     from frontier.show.table import captioned
 
-    pooled_of = registry.needed(registry.POOLED, "one frontier of several runs")
+    pooled_of = registry.POOLED.require("one frontier of several runs")
     pools = pooled_of(runs, options.all_axes, runs[0].limits())
     trees = [tree for _, tree in pools]
     answer = {"schema": SHOW_SCHEMA, "pooled": trees}

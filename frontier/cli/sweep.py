@@ -2,19 +2,14 @@
 draw the picture.
 
 The story of a sweep: read the request (`sweep_request`), plan, check time, disk and memory, ask for
-consent to a foreign config, measure (`measure`), answer (`_conclude`), notify (`on_finish`).
+consent to a foreign config, measure (`measuring`), answer (`_conclude`), notify (`on_finish`).
 """
 
-import asyncio
 import os
 import platform
-import signal
-import sys
 import time
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -23,6 +18,7 @@ from frontier import registry
 from frontier._version import __version__
 from frontier.cli import common
 from frontier.cli.consent import consent_to_sweep, needs_consent
+from frontier.cli.measuring import measure
 from frontier.core.model.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
 from frontier.core.model.loads import setting
 from frontier.core.model.trials import Phase
@@ -36,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from frontier.cli.sweep_request import SweepRequest
-    from frontier.config import Config
     from frontier.core.model.decisions import Decision
     from frontier.planning.plan import Plan, ToProve
     from frontier.sweep.conductor import SweepEnd
@@ -73,8 +68,8 @@ def _to_prove(value: str | None) -> "ToProve":
     help="Prove these concurrencies, or those that RUN proved, and measure nothing else; may be new.",
 )
 @click.option("--until", metavar="TIME", help="Finish by this time (e.g. 07:00); lowest-priority trials are dropped.")
-@common.with_options("sweep")
-@common.with_options("dry-run")
+@common.with_extra(registry.SWEEP_OPTION)
+@click.option("--measure", "measured", is_flag=True, help="With --dry-run: measure a minute to know it; keep nothing.")
 @common.run_options("detail", "as_json")
 def command(
     options: common.RunOptions,
@@ -94,7 +89,7 @@ def command(
 
     \b
     Examples:
-      frontier sweep sweep.yaml --dry-run
+      frontier sweep sweep.yaml --dry-run --measure
       frontier sweep sweep.yaml -o runs/llama8b --until 07:00
       frontier sweep sweep.yaml -o runs/llama8b --prove 48 --set sla.p99_ttft=1s
     """
@@ -115,10 +110,10 @@ def command(
     path, facts = request.directory(), _facts(request)
     _require_run(request, path, facts)
     _require_room(path, plan)
-    for extra in registry.options_of("dry-run"):
-        code: int | None = extra.run(options, request, plan, facts, given, whole=dry_run and not prove)
-        if code is not None:
-            return code
+    if given["measured"]:
+        from frontier.cli.dry_run_measure import print_measured
+
+        return print_measured(options, request, plan, facts, whole=dry_run and not prove)
     if dry_run:
         if not needs_consent(config_file):
             require_context(request.config)
@@ -162,7 +157,7 @@ def _require_run(request: "SweepRequest", path: Path, facts: "Mapping[str, str]"
     from frontier.sweep.given_files import read_prompts
 
     if request.config.ray is not None:
-        registry.needed(registry.EXECUTOR, "workers: ray").require_ray()
+        registry.EXECUTOR.require("workers: ray").require_ray()
     if request.config.prompts_file is not None:
         read_prompts(Path(request.config.prompts_file))
     try:
@@ -235,87 +230,10 @@ def _sweep(
         raise
     finally:
         if request.config.on_finish is not None:
-            tell = registry.needed(registry.NOTIFY, "on_finish")
+            from frontier.sweep.on_finish import tell
+
             if (failure := tell(request.config, run.path, end, code, decisions, reason, os.environ)) is not None:
                 common.say(f"warning: {failure}")
-
-
-# ---- measuring
-# --------------------------------------------------------------------------------------------------
-
-
-def measure(
-    config: "Config",
-    plan: "Plan",
-    run: RunDirectory,
-    given: "Mapping[str, Any]" = MappingProxyType({}),
-    facts: "Mapping[str, Any]" = MappingProxyType({}),
-    *,
-    quiet: bool = False,
-    announces: bool = True,
-    **options: Any,
-) -> "SweepEnd":
-    """Run the conductor (with these options of it) under signal handling: the first Ctrl-C stops
-    cleanly, the second leaves at once. The journal keeps `facts` of the session. `quiet`: nothing
-    is printed meanwhile; without `announces` not what is proven.
-    """
-    from frontier.client.http.http_client import run as run_loop
-    from frontier.planning.sweep_progress import Progress
-    from frontier.show.live import make_progress
-    from frontier.sweep.backend import HttpBackend
-    from frontier.sweep.conductor import Conductor
-
-    salt = time.time_ns()  # makes the prompts of this session differ from those that the server has cached before
-    run.journal("session", salt=salt, **facts)
-
-    async def go() -> "SweepEnd":
-        stop = asyncio.Event()
-        stop_on_signals(stop)
-        shown = make_progress(sys.stderr, [limit.metric for limit in config.limits])
-        shown.announces = announces
-        progress: Progress = Progress() if quiet else shown
-        async with AsyncExitStack() as stack:
-            stack.callback(progress.close)
-            for extra in registry.options_of("sweep"):
-                progress = await stack.enter_async_context(extra.around(progress, given))
-            backend = HttpBackend(config, os.environ, salt)
-            return await Conductor(config, plan, run, backend, progress, stop, **options).conduct()
-
-    return run_loop(go())
-
-
-def stop_on_signals(stop: asyncio.Event) -> None:
-    """The first signal stops the sweep; a second one of the user's exits at once. A closed terminal
-    may send two.
-
-    SIGHUP that is ignored, as under nohup, stays ignored.
-    """
-    terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
-
-    def handle(number: int) -> None:
-        if stop.is_set() and number != signal.SIGHUP:
-            os._exit(ExitCode.INTERRUPTED)
-        if not stop.is_set():
-            stop.set()
-            if number == signal.SIGHUP:
-                _release(terminals)
-            common.say("stopping: the trial in flight is dropped; press Ctrl-C again to leave at once")
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is not signal.SIG_IGN:  # nohup; what shells put into the background
-            loop.add_signal_handler(number, handle, number)
-
-
-def _release(terminals: "Sequence[int]") -> None:
-    """Point descriptors whose terminal is gone to /dev/null, so that writing to them does not
-    fail.
-    """
-    for descriptor in terminals:
-        try:
-            os.write(descriptor, b"\n")
-        except OSError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), descriptor)
 
 
 # ---- the end

@@ -42,7 +42,7 @@ def read_settings(settings: Sequence[str]) -> list[Setting]:
 
 def _with_sizes(setting: Setting) -> Setting:
     """With the sizes in a model's config.json in the place of its name."""
-    model_file = registry.needed(registry.MODEL_FILE, "the config.json of a model")
+    model_file = registry.MODEL_FILE.require("the config.json of a model")
     return replace(setting, value=json.dumps(model_file.sizes_in(setting.value[1:])))
 
 
@@ -75,9 +75,8 @@ _TRACE = "arrivals: {trace: FILE}"
 
 def read_sessions(path: str, kind: str = "sessions") -> Shape:
     """The sessions of a file; of kind 'trace' its requests."""
-    place = registry.SESSIONS if kind == "sessions" else registry.REQUESTS
-    shape: Shape = registry.needed(place, f"{kind}: FILE")(path)
-    return shape
+    recorded = registry.RECORDED.require(f"{kind}: FILE")
+    return recorded.read_sessions(path) if kind == "sessions" else recorded.read_requests(path)
 
 
 def with_trace(config: Config) -> Config:
@@ -86,7 +85,7 @@ def with_trace(config: Config) -> Config:
     """
     if config.trace_file is None:
         return config
-    return config.with_arrivals(registry.needed(registry.TRACE, _TRACE)(config.trace_file))
+    return config.with_arrivals(registry.RECORDED.require(_TRACE).read_trace(config.trace_file))
 
 
 def as_in_run(config: Config, run: RunDirectory) -> Config:
@@ -96,8 +95,8 @@ def as_in_run(config: Config, run: RunDirectory) -> Config:
     if config.trace_file is None:
         return config
     try:
-        of_column = registry.needed(registry.KEPT_TRACE, _TRACE)
-        return config.with_arrivals(of_column(Path(config.trace_file).name, run.arrivals()))
+        recorded = registry.RECORDED.require(_TRACE)
+        return config.with_arrivals(recorded.of_column(Path(config.trace_file).name, run.arrivals()))
     except ValueError as error:
         raise StoreError(f"cannot read {run.path / 'arrivals.txt'}: {error}", "put it back as it was") from error
 

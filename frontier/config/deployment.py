@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, model_validator
 
+from frontier import registry
 from frontier.client.ask.target import Target, Timeouts
 from frontier.client.engines import ENGINES
 from frontier.config.connection import (
@@ -100,6 +101,7 @@ class QualityConfig(Strict):
 
 def _quality(value: Any) -> float | QualityConfig:
     if isinstance(value, dict):
+        registry.COMPARED_ANSWERS.require("quality: {reference: NAME}")
         config: QualityConfig = read(QualityConfig, value)
         return config
     if not is_number(value) or abs(value) > 1e9:

@@ -1,5 +1,4 @@
-"""The keys of the end of a sweep: `budget`, what it may spend, and `on_finish`, which the extra
-notify reads."""
+"""The key `budget`: what a sweep may spend."""
 
 import datetime as dt
 import re
@@ -7,7 +6,6 @@ from typing import Annotated, Any
 
 from pydantic import PlainValidator
 
-from frontier import registry
 from frontier.config.uses import PLAIN
 from frontier.fields import MONTH, Problem, Strict, duration_in, shown, text_of, whole_in
 
@@ -52,8 +50,3 @@ class BudgetConfig(Strict):
     def limited(self) -> bool:
         """There is any limit."""
         return any(value is not None for value in self.model_dump().values())
-
-
-def read_finish(value: Any) -> Any:
-    """The receiver of the news that the sweep has ended; None without one."""
-    return value if value is None else registry.needed(registry.FINISH, "on_finish")(value)

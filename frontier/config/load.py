@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from frontier import registry
 from frontier.client.secrets import Secrets, looks_like_a_key, masked_line
+from frontier.config.advice import advice
 from frontier.config.complaints import Complaint, ConfigError
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import DOUBLINGS, EARLIER, LEFT_OUT, Config
@@ -240,7 +241,7 @@ def _expanded(doc: Document, root: yaml.MappingNode) -> str:
     def complain(mark: Any, what: str, hint: str) -> None:
         doc.complaints.append(doc.at_mark(mark, what, hint))
 
-    made = (command for command, place in registry.there(registry.EXPANSIONS) if registry.load(place)(root, complain))
+    made = (command for command, row in registry.installed(registry.EXPANSIONS) if row.load()(root, complain))
     return next(made, "sweep")
 
 
@@ -291,8 +292,7 @@ def _validated(
     if complaints or config is None:
         # In the order of the text, each once: what is inherited is wrong in every deployment.
         raise ConfigError(doc.file, tuple(sorted(dict.fromkeys(complaints), key=_position)))
-    advice = registry.optional(registry.ADVICE)
-    config._warnings = () if advice is None else tuple(_complaint(doc, problem) for problem in advice(config))
+    config._warnings = tuple(_complaint(doc, problem) for problem in advice(config))
     return config
 
 

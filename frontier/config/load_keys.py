@@ -108,7 +108,7 @@ def read_workers(value: Any) -> Any:
     many as a trial needs.
     """
     if isinstance(value, dict) or value == "ray" or (isinstance(value, str) and "://" in value):
-        return registry.needed(registry.ON_RAY, "workers: ray")(value)
+        return registry.ON_RAY.require("workers: ray")(value)
     if isinstance(value, str) and value != "auto" and not value.isdecimal():
         hint = f"write auto, 1 to {MAX_WORKERS}, ray, or {{ray: ray://HOST:10001, count: 4}}"
         raise Problem(f"{{key}} is auto, a whole number, or on Ray; this is {shown(value)}", hint)

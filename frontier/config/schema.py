@@ -20,7 +20,8 @@ from pydantic import (
 from frontier.config.complaints import Complaint
 from frontier.config.connection import SentFile
 from frontier.config.deployment import DeploymentConfig, QualityConfig
-from frontier.config.end_keys import BudgetConfig, read_finish
+from frontier.config.end_keys import BudgetConfig
+from frontier.config.finish_keys import FinishConfig, read_finish
 from frontier.config.identity import digest
 from frontier.config.load_keys import (
     AUTO,
@@ -118,7 +119,7 @@ class Config(Strict):
     min_time: Annotated[float, duration_in(0.0, 86_400.0)] = 0.0
     budget: BudgetConfig = BudgetConfig()
     refine: Annotated[int, whole_in(0, 100)] | None = None
-    on_finish: Annotated[Any, BeforeValidator(read_finish), PLAIN] = None
+    on_finish: Annotated[FinishConfig | None, BeforeValidator(read_finish), PLAIN] = None
     prompts: SentFile = "random"
     ignore_eos: Truth = True
     given_workers: Annotated[Any, PlainValidator(read_workers), PLAIN] = Field(None, alias="workers")

@@ -176,9 +176,9 @@ def _shape(value: Any, read_sessions: ReadSessions | None) -> Shape:
         hint = "write input/output tokens, as 1024/256, or {isl: 1024, osl: 256}"
         raise Problem(f"a shape is two lengths; this is {shown(value)}", hint)
     value = without_nulls(value)
-    place = next((place for key, place in registry.there(registry.SHAPE_KINDS) if key in value), None)
-    if place is not None:
-        shape: Shape = read(registry.load(place), value).shape(read_sessions)
+    row = next((row for key, row in registry.installed(registry.SHAPE_KINDS) if key in value), None)
+    if row is not None:
+        shape: Shape = read(row.load(), value).shape(read_sessions)
         return shape
     # A key that only sessions have decides; what is left of a plain shape is then an unknown key.
     is_session = bool({"turns", "first", "per_turn", "think"} & set(value))

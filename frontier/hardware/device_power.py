@@ -1,31 +1,54 @@
-"""Electrical power of a deployment: what an extra reads off its devices in the windows, and the
-energy that follows.
+"""Electrical power of a deployment: the samples that nvidia-smi or a device exporter gave of its
+GPUs in the windows, whether they can be used, and the energy that follows.
 
 A flat figure that the config states takes its place where nothing was measured.
 """
 
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 
-from frontier import registry
 from frontier.core.model.points import Flag, Point, Power
 from frontier.core.window.cost_energy import joules
 
 Windows = Sequence[tuple[float, Mapping[str, float]]]
 """The length of each window in seconds, and the facts of it that the server and its devices gave.
 """
+FEWEST_READINGS = 10
+"""Power samples in the windows of a point: an edge may be off by one of them."""
 
 
 def measured(windows: Windows, gpus: int | None) -> Power | None:
-    """The mean power of `gpus` over windows of (seconds, facts); None where it is not known."""
-    devices = registry.optional(registry.POWER)
-    return None if devices is None else devices.measured(windows, gpus)
+    """The mean power over windows of (seconds, the server's metrics); None when a window lacks it.
+
+    The readings are of every GPU of the machine, so they are not those of a deployment with another
+    number of `gpus`.
+    """
+    whole = sum(seconds for seconds, _ in windows)
+    joules = sum(seconds * facts.get("gpu_power", math.nan) for seconds, facts in windows)
+    usable = joules > 0 and _unusable(windows, gpus) is None  # no NaN
+    return Power(joules / whole, "measured") if usable else None
 
 
-def power_flag(windows: Windows, gpus: int | None, power: Power | None) -> Iterable[Flag]:
-    """What is wrong with the readings of power, as a flag."""
-    devices = registry.optional(registry.POWER)
-    return () if devices is None else devices.power_flag(windows, gpus, power)
+def power_flag(windows: Windows, gpus: int | None, power: Power | None) -> Iterator[Flag]:
+    """Why what was read of the devices' power does not count."""
+    seen = any("gpu_power" in facts for _, facts in windows)
+    if seen and (power is None or power.source == "stated"):
+        what, limit = _unusable(windows, gpus) or ("no power in some of the windows", "all windows")
+        advice = "energy is not measured: state it as  hardware: {power: 700W/gpu},  or see to the readings"
+        yield Flag("power_unmeasured", what, limit, advice, fatal=False)
+
+
+def _unusable(windows: Windows, gpus: int | None) -> tuple[str, str] | None:
+    """What is wrong with the readings of power, and what it should be; None where they count."""
+    count = max((facts.get("gpu_count", 0.0) for _, facts in windows), default=0.0)
+    least = min((facts.get("gpu_count_min", count) for _, facts in windows), default=0.0)
+    if gpus is not None and count != gpus:
+        return f"readings of {count:.0f} GPUs", f"{gpus} (gpus)"
+    if least < count:
+        return f"at times readings of {least:.0f} GPUs only", f"{count:.0f}"
+    number = sum(facts.get("gpu_power_readings", math.inf) for _, facts in windows)
+    return (f"{number:.0f} readings", f"{FEWEST_READINGS}") if number < FEWEST_READINGS else None
 
 
 def with_energy(point: Point, power: Power | None) -> Point:

@@ -213,7 +213,7 @@ def card(what: str | Mapping[str, Any]) -> ModelCard:
     if isinstance(inner := sizes.get("text_config"), Mapping) and "num_hidden_layers" in inner:
         sizes = without_nulls({"quantization_config": sizes.get("quantization_config"), **inner})
     if "num_hidden_layers" in sizes or "model_type" in sizes:
-        sizes = registry.needed(registry.MODEL_FILE, "the config.json of a model").sizes_of(sizes)
+        sizes = registry.MODEL_FILE.require("the config.json of a model").sizes_of(sizes)
     hidden, heads = sizes.get("hidden"), sizes.get("heads")
     per_head = hidden // heads if isinstance(hidden, int) and isinstance(heads, int) and heads > 0 else 1
     made: ModelCard = read(ModelCard, {"name": "custom", "head_dim": per_head, **sizes})

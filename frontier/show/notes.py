@@ -29,4 +29,4 @@ class Noted:
 
 def notes_of(run: "Run", points: Sequence[Point], decisions: Sequence[Decision]) -> dict[str, Noted]:
     """What each extra that is there says, by its name in JSON."""
-    return {name: registry.load(place)(run, points, decisions) for name, place in registry.there(registry.NOTES)}
+    return {name: row.load()(run, points, decisions) for name, row in registry.installed(registry.NOTES)}

@@ -25,6 +25,7 @@ from frontier.core.model.trials import Measurement, Record, Trial
 from frontier.planning.context import over_context
 from frontier.planning.plan import GRID_REQUESTS
 from frontier.search.window_size import connections_wanted
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.sweep.given_files import read_key_file, read_prompts
 from frontier.sweep.secrets_of_config import secrets_of
 
@@ -91,14 +92,14 @@ class HttpBackend(Backend):
     def __init__(self, config: Config, environ: Mapping[str, str], salt: int = 0) -> None:
         self._config, self._environ, self._salt = config, environ, salt
         remember(self.secrets())
-        self._simulators: dict[str, Any] = {}  # `SimulatorProcess` of the extra
+        self._simulators: dict[str, SimulatorProcess] = {}
         self._ready: dict[str, Preflight] = {}
         self._calibrations: dict[str, Calibration] = {}
         self._attempts = 0
         self._processes = LocalWorkers()
-        self._ray: Any = None  # the executor of `workers: ray`
+        self._ray: registry.WorkersElsewhere | None = None
         if config.ray is not None:
-            executor = registry.needed(registry.EXECUTOR, "workers: ray")
+            executor = registry.EXECUTOR.require("workers: ray")
             self._ray = executor.RayWorkers(config.ray.address, self.secrets())
         self._most_workers: dict[str, int] = {}
 
@@ -181,7 +182,7 @@ class HttpBackend(Backend):
         if self._config.workers is not None:
             return min(self._config.workers, most)
         if self._ray is not None:
-            return min(int(self._ray.nodes), most)
+            return min(self._ray.nodes, most)
         # With the latency of the nearest setting measured: more streams make it longer, so this is
         # seldom too low.
         cycle = expected_e2e + trial.shape.pause if expected_e2e else None
@@ -225,7 +226,7 @@ class HttpBackend(Backend):
             return None
         running = self._simulators.get(deployment.name)
         if running is None or not running.alive:
-            running = registry.needed(registry.SIMULATOR, "endpoint: simulator")(deployment.engine_spec())
+            running = SimulatorProcess(deployment.engine_spec())
             self._simulators[deployment.name] = running
             await asyncio.to_thread(running.start)
         return str(running.url)

@@ -27,7 +27,8 @@ from frontier.search.scan import Ask
 from frontier.store.window_cache import load_window_data
 from frontier.sweep.announcements import Announcer
 from frontier.sweep.proposals import Proposals
-from frontier.sweep.servers import LAST_LINES, Servers
+from frontier.sweep.servers import Servers
+from frontier.sweep.start.started_server import LAST_LINES
 from frontier.sweep.sweep_state import SweepState
 from frontier.sweep.trial_runner import Step, TrialRunner
 

@@ -1,24 +1,22 @@
 """The servers of a sweep: started where the config says how, checked before the first trial, waited
 for when lost.
 
-How one is started is the extra `launcher`'s: it runs under a supervisor, which ends it whenever
-this process lets go of it or is gone.
+How one is started is in `start/`: it runs under a supervisor, which ends it whenever this process
+lets go of it or is gone.
 """
 
-import asyncio
-import contextlib
-import math
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
-from frontier import registry
 from frontier.config import DeploymentConfig
 from frontier.core.model.errors import AnotherServerError, MeasurementError
 from frontier.core.model.units import format_elapsed
 from frontier.store.journal import server_words, servers
 from frontier.sweep.backend import PUT_BACK, Facts
+from frontier.sweep.start.started_server import StartedServer, left_alive
+from frontier.sweep.stopping import sleep_or_stop, unless_stopped
 from frontier.sweep.sweep_state import Cause, GivenUp, SweepState
 
 ATTEMPTS = 2
@@ -26,27 +24,6 @@ ATTEMPTS = 2
 HUNG = 60.0
 """Seconds after which a server that the sweep started, and that lives but does not answer, is
 started anew."""
-LAST_LINES = "; its last lines:"
-
-T = TypeVar("T")
-
-
-async def sleep_or_stop(seconds: float, stop: asyncio.Event) -> None:
-    """Sleep, unless the user stops the sweep; until then where the seconds are infinite."""
-    with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for(stop.wait(), None if math.isinf(seconds) else seconds)
-
-
-async def unless_stopped(doing: Coroutine[Any, Any, T], stop: asyncio.Event) -> T | None:
-    """Its result, or None as soon as the user stops the sweep: it is then cancelled."""
-    task, stopped = asyncio.ensure_future(doing), asyncio.ensure_future(stop.wait())
-    try:
-        await asyncio.wait([task, stopped], return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else None
-    finally:
-        for future in (task, stopped):
-            future.cancel()
-        await asyncio.gather(task, stopped, return_exceptions=True)
 
 
 def require_same_server(lines: Iterable[Mapping[str, Any]], facts: Facts, hint: str = PUT_BACK) -> None:
@@ -62,18 +39,17 @@ def require_same_server(lines: Iterable[Mapping[str, Any]], facts: Facts, hint: 
 
 @dataclass(slots=True)
 class Servers:
-    """Brings the servers of a sweep up and down. `started` has, by the names of their deployments,
-    each a `StartedServer` of the extra.
+    """Brings the servers of a sweep up and down. `started` has those that the sweep started, by the
+    names of their deployments.
     """
 
     sweep: SweepState
     facts: dict[str, Facts] = field(default_factory=dict)
-    started: dict[str, Any] = field(default_factory=dict)
+    started: dict[str, StartedServer] = field(default_factory=dict)
 
     def tell_left(self, lines: Iterable[Mapping[str, Any]]) -> None:
         """Name what lives of servers that earlier sweeps of the run started, by its journal."""
-        left_alive = registry.optional(registry.LEFT_ALIVE)
-        for left in () if left_alive is None else left_alive(lines):
+        for left in left_alive(lines):
             if not left.is_being_ended:
                 self.sweep.progress.note(f"warning: {left.text}")
 
@@ -109,7 +85,7 @@ class Servers:
 
     async def _launch(self, deployment: DeploymentConfig) -> None:
         await self.down(deployment.name)
-        server = registry.needed(registry.STARTED_SERVER, "start:")(
+        server = StartedServer(
             deployment,
             self.sweep.run.log_file(deployment.name),
             self.sweep.stop,

@@ -23,7 +23,8 @@ from frontier.core.window.window import WindowData
 from frontier.store.run_dir import RunDirectory
 from frontier.store.window_cache import load_window_data
 from frontier.sweep.backend import Backend, OnRecord, OnTick
-from frontier.sweep.servers import ATTEMPTS, Servers, sleep_or_stop
+from frontier.sweep.servers import ATTEMPTS, Servers
+from frontier.sweep.stopping import sleep_or_stop
 from frontier.sweep.sweep_state import Exclusion, SweepState
 
 Step = Literal["done", "skipped", "dropped", "lost", "interrupted"]

@@ -12,12 +12,12 @@ import pytest
 from aiohttp import web
 from click.testing import CliRunner, Result
 
+from frontier.cli import probe as probe
 from frontier.client.ask import found_servers as discover
 from frontier.client.ask.preflight import preflight
 from frontier.client.ask.target import Target
 from frontier.core.model.errors import UsageError
-from frontier.extras.probe import command as probe
-from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests import servers
 from tests.commands import frontier

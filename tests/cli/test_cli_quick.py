@@ -10,14 +10,14 @@ import orjson
 import pytest
 from click.testing import CliRunner, Result
 
+from frontier.cli import quick
 from frontier.config import load_config
 from frontier.core.model.errors import MeasurementError, UsageError
 from frontier.core.model.points import Estimate, Flag, Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Outcome, Record
-from frontier.extras.quick import command
-from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.show.json_out import tree_of
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests.commands import frontier
 from tests.golden import assert_golden_row
@@ -34,12 +34,12 @@ def simulator() -> Iterator[SimulatorProcess]:
 
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "USERS", (1, 24))
-    monkeypatch.setattr(command, "SECONDS", 3)
+    monkeypatch.setattr(quick, "USERS", (1, 24))
+    monkeypatch.setattr(quick, "SECONDS", 3)
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(command.command, arguments, standalone_mode=False)
+    return CliRunner().invoke(quick.command, arguments, standalone_mode=False)
 
 
 @pytest.mark.process
@@ -70,28 +70,28 @@ def test_mistakes_are_told_before_a_minute_is_spent(simulator: SimulatorProcess)
 
 @pytest.mark.parametrize("model", ["yes", "a: b", "#x", 'say "hi"', "meta-llama/Llama-3.1-8B", None])
 def test_any_name_of_a_model_survives_the_config(model: str | None) -> None:
-    config = load_config(command.config_text("http://127.0.0.1:1/v1", model, None), "quick")
+    config = load_config(quick.config_text("http://127.0.0.1:1/v1", model, None), "quick")
     assert model == config.deployments[0].model
 
 
 @pytest.mark.parametrize(
-    ("tpot", "seconds"), [(0.01, command.SECONDS), (0.04, command.SECONDS), (0.1, 26), (3.0, command.MOST_SECONDS)]
+    ("tpot", "seconds"), [(0.01, quick.SECONDS), (0.04, quick.SECONDS), (0.1, 26), (3.0, quick.MOST_SECONDS)]
 )
 def test_a_slow_server_is_given_time_for_a_few_requests(tpot: float, seconds: int) -> None:
     times = {"sent": 0.0, "first": 9.0, "last": 9.0 + 15 * tpot, "end": 30.0}
     record = Record(0, 0, outcome=Outcome.OK, asked_isl=0, asked_osl=16, completion_tokens=16, **times)
-    assert seconds == command.seconds_for(record)
-    config = load_config(command.config_text("http://127.0.0.1:1/v1", None, None, (1, 4), each=seconds), "quick")
+    assert seconds == quick.seconds_for(record)
+    config = load_config(quick.config_text("http://127.0.0.1:1/v1", None, None, (1, 4), each=seconds), "quick")
     assert (1, 4) == tuple(config.concurrency)
     assert seconds == config.max_time
-    assert config.deployments[0].timeouts.total >= 60 + 4 * (seconds - command.SECONDS)
+    assert config.deployments[0].timeouts.total >= 60 + 4 * (seconds - quick.SECONDS)
 
 
 def test_what_the_server_says_of_itself_is_told_where_something_was_short() -> None:
     told = {1: {"num_requests_waiting": 50.0}, 64: {"num_requests_waiting": 12.4, "kv_cache_usage_perc_max": 0.97}}
-    assert_golden_row("answers", "\n".join(command.server_shortages(told)))
-    assert [] == command.server_shortages({64: {"num_requests_waiting": 0.2, "kv_cache_usage_perc_max": 0.4}})
-    assert [] == command.server_shortages({})
+    assert_golden_row("answers", "\n".join(quick.server_shortages(told)))
+    assert [] == quick.server_shortages({64: {"num_requests_waiting": 0.2, "kv_cache_usage_perc_max": 0.4}})
+    assert [] == quick.server_shortages({})
 
 
 def point(c: int, ttft: float, *flags: Flag) -> Point:
@@ -109,8 +109,8 @@ def point(c: int, ttft: float, *flags: Flag) -> Point:
 BUSY = Flag("client_bound", "50 ms", "5 ms", "use an idle machine")
 
 
-def found(*points: Point) -> command.Findings:
-    told = command.findings_of(points)
+def found(*points: Point) -> quick.Findings:
+    told = quick.findings_of(points)
     assert told is not None
     return told
 
@@ -119,20 +119,20 @@ def test_what_a_minute_shows_and_what_it_cannot_is_said_in_plain_words() -> None
     several = found(point(1, 0.1), point(4, 0.4), point(16, 1.5)), found(point(1, 0.1), point(4, 0.2))
     cases = [*several, found(point(1, 2.0))]
     assert [(4, "p90_ttft"), (4, None), (None, "p90_ttft")] == [(told.fit, told.binding) for told in cases]
-    assert_golden_row("answers", "\n\n".join("\n".join(command.sentences(told, "http://x/v1")) for told in cases))
+    assert_golden_row("answers", "\n\n".join("\n".join(quick.sentences(told, "http://x/v1")) for told in cases))
 
 
 def test_what_cannot_be_relied_on_is_not_said_and_not_passed_over() -> None:
-    assert command.findings_of([point(1, 0.1, BUSY)]) is None
+    assert quick.findings_of([point(1, 0.1, BUSY)]) is None
     busy = found(point(1, 0.1), point(4, 0.2, BUSY), point(16, 0.3, BUSY))
     slow = found(point(1, 0.1), point(64, 0.3, Flag("no_requests", "0 of 0 requests count", "1", "more time")))
     assert [(1, {4, 16}, 1), (1, {64}, 1)] == [(told.fit, set(told.invalid), told.best_at) for told in (busy, slow)]
-    sentences = ["\n".join(command.sentences(told, "http://x/v1")) for told in (busy, slow)]
+    sentences = ["\n".join(quick.sentences(told, "http://x/v1")) for told in (busy, slow)]
     assert_golden_row("answers", "\n\n".join(sentences))
 
 
 def test_the_findings_are_json() -> None:
-    told = command.findings_of([point(1, 0.1), point(4, 0.2, BUSY)])
+    told = quick.findings_of([point(1, 0.1), point(4, 0.2, BUSY)])
     assert told is not None
     tree = orjson.loads(orjson.dumps(tree_of(told)))
     assert ({"1": 50, "4": 50}, {"4": ["client_bound"]}) == (tree["requests"], tree["invalid"])
@@ -147,7 +147,7 @@ def test_a_minute_of_the_embedded_engine_in_virtual_time(tmp_path: Path) -> None
     told = json.loads(said.out)
     assert ("frontier.quick/1", "simulator") == (told["schema"], told["url"])
     assert 0 < told["ttft"] < 1
-    assert told["highest"] in command.USERS
+    assert told["highest"] in quick.USERS
     assert [] == list(tmp_path.iterdir())
 
 

@@ -14,10 +14,10 @@ from pydantic import BaseModel
 
 from frontier.cli.consent import consent_to_reach, consent_to_sweep
 from frontier.config import Config, load_config
+from frontier.config.finish_keys import FinishConfig
 from frontier.config.uses import PLAIN, Use, marks
 from frontier.core.model.errors import UsageError
-from frontier.extras.notify.finish_keys import FinishConfig
-from frontier.extras.ray.ray_keys import RayConfig
+from frontier.extras.cluster.ray_keys import RayConfig
 from tests import servers
 from tests.commands import frontier
 from tests.golden import assert_golden_row

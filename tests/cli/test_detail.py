@@ -11,9 +11,9 @@ from pathlib import Path
 import click
 import pytest
 
+from frontier.cli import probe_checklist
 from frontier.cli.main import cli
 from frontier.client.ask.preflight import Check
-from frontier.extras.probe import checklist
 from tests.commands import Said, frontier
 from tests.sweeps import commands_in_virtual_time
 
@@ -90,7 +90,7 @@ def stood_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     async def probe(*_: object, **__: object) -> list[Check]:
         return [Check("engine", "ok", "vllm 0.32.0"), Check("cache", "note", "on"), Check("streams", "ok", "by token")]
 
-    monkeypatch.setattr(checklist, "probe", probe)
+    monkeypatch.setattr(probe_checklist, "probe", probe)
     with commands_in_virtual_time():
         yield
 

@@ -11,7 +11,7 @@ import pytest
 
 from frontier.config import parse_sla
 from frontier.core.model.decisions import Cause, Verdict
-from frontier.extras.quality.replies import GreedyReplies
+from frontier.extras.verify.replies import GreedyReplies
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
 from tests.commands import Said, frontier

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from frontier.cli.status import line, page, read_state, trial_words
 from frontier.config import load_config
-from frontier.extras.status.command import line, page, read_state, trial_words
 from tests.commands import frontier, http_sweep, start, until_trial
 from tests.golden import assert_golden_row
 from tests.neutral import without_numbers

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from frontier.cli.probe_checklist import probe
 from frontier.client import run_trial
 from frontier.client.ask.facts import RANKS
 from frontier.client.ask.found_servers import ask_server
@@ -22,7 +23,6 @@ from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase, Record, Trial
 from frontier.core.window.from_records import window_data
 from frontier.core.window.window import WindowData
-from frontier.extras.probe.checklist import probe
 from frontier.planning.context import over_context
 from frontier.show.limit_lines import knob_sentence
 from tests.cases.deployments import (

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from frontier.client.ask import device_names
 from frontier.client.ask.evidence import parse_metrics
 from frontier.client.ask.facts import (
     EXPORTED,
@@ -18,7 +19,6 @@ from frontier.client.ask.facts import (
 )
 from frontier.client.secrets import Secrets
 from frontier.core.model.trials import CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS, MetricSeries, SourceReadings
-from frontier.extras.devices import device_names
 
 
 def read(*texts: tuple[float, bytes | tuple[bytes, ...]]) -> tuple[SourceReadings, ...]:

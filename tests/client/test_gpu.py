@@ -13,7 +13,7 @@ from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Phase, Trial
-from frontier.extras.devices.gpu_readers import Gpus, is_here, parse_gpu_line
+from frontier.extras.cluster.gpu_readers import Gpus, is_here, parse_gpu_line
 from tests.client.engine import Engine
 from tests.client.hostile import Hostile
 

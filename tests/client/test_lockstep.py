@@ -12,7 +12,7 @@ from frontier.client.http.http_client import run
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Outcome, Phase, Record, Trial
 from frontier.core.stats.stationarity import dispersion
-from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 
 pytestmark = pytest.mark.process

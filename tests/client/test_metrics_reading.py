@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from frontier.cli.probe_checklist import probe
 from frontier.client.ask.facts import moments_of
 from frontier.client.ask.preflight import preflight
 from frontier.client.http.http_client import run
@@ -17,7 +18,6 @@ from frontier.core.flags.flags import flags
 from frontier.core.model.trials import Measurement
 from frontier.core.window.from_records import window_data
 from frontier.core.window.time_breakdown import time_breakdown
-from frontier.extras.probe.checklist import probe
 from tests.client.engine import Engine
 from tests.client.hostile import Call, Hostile
 from tests.client.test_loop import go, target, trial

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from frontier.client.ask.passages import LEAD
 from frontier.client.ask.prompts import Calibration, PromptPlan, calibrate_words, random_prompts, session_prompts
 from frontier.client.engines.request import Content
 from frontier.config import load_config
 from frontier.config.schema import MOST_NATURAL
 from frontier.core.model.shapes import Lengths, Shape
-from frontier.extras.natural.passages import LEAD
 from frontier.read_run import load
 from tests.commands import frontier
 from tests.test_mixes import MIX

@@ -19,7 +19,7 @@ from frontier.client.http.http_client import run
 from frontier.core.flags import flags
 from frontier.core.model.points import Flag, Power
 from frontier.core.model.trials import SourceReadings
-from frontier.extras.devices.gpu_readers import GpuClocks
+from frontier.extras.cluster.gpu_readers import GpuClocks
 from frontier.hardware import device_power
 from frontier.show import costs
 from tests.golden import assert_golden_row

@@ -9,10 +9,10 @@ from typing import Any
 import faces
 import pytest
 
+from frontier.cli.probe_checklist import probe
 from frontier.client.ask.found_servers import find_servers
 from frontier.client.ask.preflight import Check, preflight, settle_salt
 from frontier.client.ask.target import Target, Timeouts
-from frontier.extras.probe.checklist import probe
 from tests.client.engine import Engine
 from tests.client.hostile import BEHAVIOURS, Call, Hostile
 from tests.golden import assert_golden_row

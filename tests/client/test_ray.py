@@ -38,8 +38,8 @@ from frontier.core.estimates.estimate import estimate
 from frontier.core.model.errors import MeasurementError, UsageError
 from frontier.core.model.trials import Measurement, Outcome, Record, Trial
 from frontier.core.window.from_records import window_data
-from frontier.extras.ray.workers import RAY_SETTINGS, RayWorkers, bridge_environment
-from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.extras.cluster.ray_workers import RAY_SETTINGS, RayWorkers, bridge_environment
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.sweep.backend import HttpBackend
 from tests.client.engine import Engine
@@ -53,6 +53,8 @@ on_ray = pytest.mark.skipif(
     importlib.util.find_spec("ray") is None, reason="Ray is not installed: pip install '.[ray]'"
 )
 KEY = "sk-ray-0123456789abcdef"
+
+FIND_SPEC = "frontier.extras.cluster.ray_workers.importlib.util.find_spec"
 
 
 def test_no_variable_with_a_secret_and_no_setting_of_another_ray_reaches_a_ray_of_our_own() -> None:
@@ -71,7 +73,7 @@ def test_no_variable_with_a_secret_and_no_setting_of_another_ray_reaches_a_ray_o
 
 @pytest.mark.parametrize("spec", [None, SimpleNamespace(origin=None)], ids=["absent", "a namesake folder"])
 def test_without_ray_a_sweep_says_what_to_install(spec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontier.extras.ray.workers.importlib.util.find_spec", lambda _: spec)
+    monkeypatch.setattr(FIND_SPEC, lambda _: spec)
     config = load_config("endpoint: http://127.0.0.1:1/v1\nshapes: [8/8]\nworkers: ray\n", "a.yaml")
     with pytest.raises(UsageError) as caught:
         run(HttpBackend(config, {}).prepare(config.deployments[0]))
@@ -82,7 +84,7 @@ def test_without_ray_a_sweep_says_what_to_install(spec: Any, monkeypatch: pytest
 def test_a_bridge_that_ends_is_said_and_costs_no_sweep_its_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether Ray is installed or not: Python ends at once where it has no standard library."""
     monkeypatch.setenv("PYTHONHOME", "/nowhere")
-    monkeypatch.setattr("frontier.extras.ray.workers.importlib.util.find_spec", lambda _: SimpleNamespace(origin="x"))
+    monkeypatch.setattr(FIND_SPEC, lambda _: SimpleNamespace(origin="x"))
     with pytest.raises(MeasurementError) as caught:
         run(RayWorkers(None, NO_SECRETS).connect())
     assert_golden_row("messages", str(caught.value).splitlines()[0])
@@ -90,7 +92,7 @@ def test_a_bridge_that_ends_is_said_and_costs_no_sweep_its_process(monkeypatch: 
 
 @pytest.mark.parametrize("workers", ["ray", "{ray: ray://head:10001, count: 8}"], ids=["local", "cluster"])
 def test_a_plan_says_from_where_the_load_is_sent(workers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontier.extras.ray.workers.importlib.util.find_spec", lambda _: SimpleNamespace(origin="x"))
+    monkeypatch.setattr(FIND_SPEC, lambda _: SimpleNamespace(origin="x"))
     text = f"endpoint: simulator\nshapes: [8/8]\nconcurrency: [2]\nworkers: {workers}\n"
     (tmp_path / "sweep.yaml").write_text(text)
     plan = frontier("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path).out
@@ -103,7 +105,7 @@ def test_a_plan_says_from_where_the_load_is_sent(workers: str, tmp_path: Path, m
 def test_a_dry_run_says_that_ray_is_missing_as_the_sweep_does(
     workers: str, spec: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("frontier.extras.ray.workers.importlib.util.find_spec", lambda _: spec)
+    monkeypatch.setattr(FIND_SPEC, lambda _: spec)
     text = f"endpoint: simulator\nshapes: [8/8]\nconcurrency: [2, 4]\nworkers: {workers}\n"
     (tmp_path / "sweep.yaml").write_text(text)
     dry, real = (frontier("sweep", "sweep.yaml", *more, cwd=tmp_path, here=True) for more in (("--dry-run",), ()))
@@ -118,7 +120,7 @@ def test_a_dry_run_says_that_ray_is_missing_as_the_sweep_does(
 @pytest.mark.process
 @pytest.mark.parametrize("scheme", ["", "ray://"])
 def test_a_cluster_that_is_not_there_is_said_at_once(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontier.extras.ray.workers.importlib.util.find_spec", lambda _: SimpleNamespace(origin="x"))
+    monkeypatch.setattr(FIND_SPEC, lambda _: SimpleNamespace(origin="x"))
     address = f"{scheme}127.0.0.1:{free_port()}"
     with pytest.raises(MeasurementError) as caught:
         run(RayWorkers(address, NO_SECRETS).connect())
@@ -144,9 +146,9 @@ def test_a_connection_that_the_head_loses_at_its_fork_is_made_anew(
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=init, nodes=lambda: [node]))
     monkeypatch.setitem(sys.modules, "ray.exceptions", SimpleNamespace(RayError=OSError))
     monkeypatch.setitem(sys.modules, "ray.util.scheduling_strategies", strategy)
-    monkeypatch.delitem(sys.modules, "frontier.extras.ray.bridge", raising=False)
-    bridge = importlib.import_module("frontier.extras.ray.bridge")
-    del sys.modules["frontier.extras.ray.bridge"]
+    monkeypatch.delitem(sys.modules, "frontier.extras.cluster.ray_bridge", raising=False)
+    bridge = importlib.import_module("frontier.extras.cluster.ray_bridge")
+    del sys.modules["frontier.extras.cluster.ray_bridge"]
     problem, hosts = bridge.Cluster().open("ray://head:10001", None)
     assert ["ray://head:10001"] * min(lost + 1, 3) == calls
     assert reached is (problem is None)

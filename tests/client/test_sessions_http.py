@@ -17,9 +17,9 @@ from frontier.client.http.http_client import run
 from frontier.client.load.session_plans import plan_session
 from frontier.config import load_config
 from frontier.core.model.trials import Measurement, Outcome, Record
-from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.extras.workload.session_files import read_sessions
 from frontier.planning.plan import make_plan
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.sweep.backend import HttpBackend
 from tests.servers import serving

@@ -24,7 +24,7 @@ from frontier.core.estimates.estimate import estimate
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial
 from frontier.core.window.from_records import window_data
-from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.sweep.backend import HttpBackend
 from tests.client.engine import Engine

@@ -11,12 +11,12 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frontier.cli.init_template import USE_CASES, commented_config, needed
 from frontier.client.ask.found_servers import ServerFacts
 from frontier.config import load_config
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import Config
-from frontier.extras.init.template import USE_CASES, commented_config, needed
-from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests import servers
 from tests.commands import Said, frontier

@@ -17,17 +17,17 @@ import frontier
 from benchmarks import hold_drift
 from frontier.client.ask.same_server import Identity
 from frontier.core.model.decisions import Limit, Verdict
-from frontier.extras.hold import hours
-from frontier.extras.hold.hold_text import hold_json, hold_text, window_text
-from frontier.extras.hold.holding import Plan, begun, hold, judge
-from frontier.extras.hold.watch import Watch, threshold
-from frontier.extras.hold.windows import Kept, logarithms, window_trial
-from frontier.extras.notebook.virtual_backend import VirtualBackend
+from frontier.extras.api.virtual_backend import VirtualBackend
+from frontier.extras.verify import soak_hours
+from frontier.extras.verify.open_loop import Sender
+from frontier.extras.verify.soak import Plan, begun, hold, judge
+from frontier.extras.verify.soak_text import hold_json, hold_text, window_text
+from frontier.extras.verify.soak_watch import Watch, threshold
+from frontier.extras.verify.soak_windows import Kept, logarithms, window_trial
 from frontier.read_run import load
 from frontier.run import Run
 from frontier.show.picture.selection import views_of
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.verify import Sender
 from tests.commands import conclusive, http_sweep, start
 from tests.commands import frontier as command
 from tests.golden import assert_golden_row
@@ -101,7 +101,7 @@ def test_an_engine_that_slows_by_15_percent_after_five_minutes_is_named_with_the
     assert 1.10 < times < 1.20
     assert found.verdict is Verdict.VIOLATES  # as it is now, p90 TPOT is 64 ms x 1.15
     assert [share.limit.metric for share in found.shares if share.verdict is Verdict.VIOLATES] == ["p90_tpot"]
-    (pair,) = hours.detail_figures(run, views_of(run, run.config.limits), "hours")
+    (pair,) = soak_hours.detail_figures(run, views_of(run, run.config.limits), "hours")
     marked = [rule.at for panel in pair[1].panels for rule in panel.rules if rule.axis == "x"]
     assert pytest.approx((since - found.windows[0].begun) / 60) in marked
 
@@ -170,7 +170,7 @@ def test_windows_that_were_counted_by_other_limits_are_no_part_of_a_hold(run):
 def test_a_hold_that_was_cut_off_names_the_command_that_goes_on(run, monkeypatch):
     (decision,) = run.solve()
     cut = judge(Plan(decision, run.config.limits, 60.0, "hold #1"), [])
-    monkeypatch.setattr("frontier.cli.verify.send", lambda *_: cut)
+    monkeypatch.setattr("frontier.extras.verify.command.send", lambda *_: cut)
     done = command("verify", str(run.path), "--for", "1min", cwd=run.path.parent, here=True)
     assert "--for 1min" in done.out
 

@@ -18,8 +18,8 @@ from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import ClientHealth, Phase
 from frontier.core.window.histogram import LogHistogram
 from frontier.core.window.window import BLOCKS, WindowData
-from frontier.extras.find.finding import expected_seconds
-from frontier.extras.find.found_rates import found_rate
+from frontier.extras.verify.finding import expected_seconds
+from frontier.extras.verify.found_rates import found_rate
 from frontier.search.highest_rate import INVALID, next_ask
 from frontier.search.load_trials import MOST, LoadAsk, LoadDone, LoadPolicy, LoadTrial, rounded
 from tests.golden import assert_golden_row

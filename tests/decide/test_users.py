@@ -18,10 +18,10 @@ from benchmarks import people as study
 from frontier.core.model.decisions import Limit
 from frontier.core.model.shapes import Shape
 from frontier.core.stats.intervals import clopper_pearson
-from frontier.extras.users import arrivals as capacity
-from frontier.extras.users import head_count as people_of
-from frontier.extras.users.arrivals import FirstTokens, Latencies, MeasuredSetting, Replica
-from frontier.extras.users.head_count import HeadCount, Verified, head_count, replicas_for
+from frontier.extras.capacity import head_count as people_of
+from frontier.extras.capacity.head_count import HeadCount, Verified, head_count, replicas_for
+from frontier.planning import arrivals as capacity
+from frontier.planning.arrivals import FirstTokens, Latencies, MeasuredSetting, Replica
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
 

@@ -30,7 +30,7 @@ from frontier.core.flags.flags import flags
 from frontier.core.model.errors import MeasurementError, MemoryShortError, WriteError
 from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Record, Trial, Window
 from frontier.core.window.from_records import window_data
-from frontier.extras.notebook.virtual_backend import VirtualBackend
+from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.store.run_dir import RunDirectory
 from tests.commands import frontier as run_frontier
 from tests.commands import http_sweep, start, until_trial

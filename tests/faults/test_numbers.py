@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from frontier.core.model.errors import StoreError, UsageError, exit_code
 from frontier.core.model.units import MOST
-from frontier.extras.importers.importing import read_files
+from frontier.extras.exchange.formats import read_files
 from frontier.read_run import load
 from frontier.store.records import decode_imported, encode_imported
 from frontier.store.run_dir import RunDirectory

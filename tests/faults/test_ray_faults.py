@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import psutil
 import pytest
 
-from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests.commands import start
 from tests.faults.test_worker_faults import KEY, SWEEP, events, finished
@@ -122,7 +122,7 @@ def test_a_killed_actor_costs_its_trial_which_is_run_again_without_it(tmp_path: 
     [
         pytest.param("raylet/raylet", marks=pytest.mark.fault("SIGKILL of a Ray node", times=1)),
         pytest.param("gcs_server", marks=pytest.mark.fault("SIGKILL of a Ray node", times=1)),
-        pytest.param("frontier.extras.ray.bridge", marks=pytest.mark.fault("SIGKILL of a Ray node", times=1)),
+        pytest.param("frontier.extras.cluster.ray_bridge", marks=pytest.mark.fault("SIGKILL of a Ray node", times=1)),
     ],
 )
 def test_a_killed_node_costs_its_trial_at_most_and_never_the_sweep(title: str, tmp_path: Path) -> None:

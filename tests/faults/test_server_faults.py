@@ -13,8 +13,8 @@ from benchmarks.faults.server import FaultyServer
 from frontier.client.ask import preflight
 from frontier.client.load import loop
 from frontier.core.model.trials import Outcome
-from frontier.extras.report.page import report_markdown
-from frontier.extras.report.report import report_of
+from frontier.extras.present.page import report_markdown
+from frontier.extras.present.report import report_of
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import conductor

@@ -16,13 +16,13 @@ from typing import Any
 import pytest
 
 from frontier.core.model.errors import StoreError, UsageError
-from frontier.extras.importers.importing import read_files
-from frontier.extras.launcher.started_server import last_lines
-from frontier.extras.launcher.supervisor import Log
+from frontier.extras.exchange.formats import read_files
 from frontier.read_run import load
 from frontier.store.files import NotPlainError, read_config, write_output
 from frontier.store.run_dir import RunDirectory, read_manifest
 from frontier.sweep.given_files import read_key_file, read_prompts
+from frontier.sweep.start.started_server import last_lines
+from frontier.sweep.start.supervisor import Log
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.neutral import neutral

@@ -23,7 +23,7 @@ from frontier.client.load.processes import ProcessWorker
 from frontier.client.load.shard import WorkerLostError, run_sharded
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Phase, Record, Trial
-from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 from tests.commands import frontier, start

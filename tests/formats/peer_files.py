@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from frontier.core.model.trials import Outcome, Record
-from frontier.extras.importers import importing
-from frontier.extras.importers.assemble import Assembled, assemble
-from frontier.extras.importers.results import ImportedFile
+from frontier.extras.exchange import formats
+from frontier.extras.exchange.assemble import Assembled, assemble
+from frontier.extras.exchange.results import ImportedFile
 
 DATA = Path(__file__).parents[1] / "data" / "exchange"
 
@@ -24,7 +24,7 @@ def without_parser(text: str) -> str:
 
 def found(*names: str) -> list[ImportedFile]:
     """What the real files under tests/data/exchange say."""
-    read = [importing.read_results(str(path), path.read_bytes()) for name in names for path in sorted(DATA.glob(name))]
+    read = [formats.read_results(str(path), path.read_bytes()) for name in names for path in sorted(DATA.glob(name))]
     assert read
     return read
 
@@ -36,7 +36,7 @@ def assembled(*names: str) -> Assembled:
 
 def said(tree: Any, name: str = "file.json") -> ImportedFile:
     """What a file with this JSON says."""
-    return importing.read_results(name, json.dumps(tree).encode())
+    return formats.read_results(name, json.dumps(tree).encode())
 
 
 def vllm(**more: Any) -> dict[str, Any]:

@@ -8,9 +8,9 @@ from frontier import import_files
 from frontier.core.model.points import Point
 from frontier.core.model.shapes import Lengths, Shape
 from frontier.core.model.trials import Phase, Trial
-from frontier.extras.importers import importing
-from frontier.extras.importers.assemble import Assembled, assemble
-from frontier.extras.importers.results import ImportedFile
+from frontier.extras.exchange import formats
+from frontier.extras.exchange.assemble import Assembled, assemble
+from frontier.extras.exchange.results import ImportedFile
 from frontier.read_run import load
 from frontier.store.documents import ForeignFileError
 from tests.formats.peer_files import guidellm, said, vllm, vllm_detailed
@@ -21,7 +21,7 @@ HEAD = "concurrency,isl,osl,n,output_throughput"
 
 
 def table(head: str, *rows: str) -> ImportedFile:
-    return importing.read_results("t.csv", "\n".join([head, *rows]).encode())
+    return formats.read_results("t.csv", "\n".join([head, *rows]).encode())
 
 
 def point(found: ImportedFile) -> Point:

@@ -16,8 +16,8 @@ from frontier.core.model.errors import UsageError
 from frontier.core.model.metrics import metric
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Outcome, Record
-from frontier.extras.importers import importing
-from frontier.extras.importers.assemble import assemble, config_text
+from frontier.extras.exchange import formats
+from frontier.extras.exchange.assemble import assemble, config_text
 from frontier.store.records import decode_imported, encode_imported
 from tests.formats.peer_files import DATA, aiperf, aiperf_lines, genai_bench, guidellm, vllm, vllm_detailed
 
@@ -157,7 +157,7 @@ def spelled(tree: Any, lines: bool) -> bytes:
 def import_whatever(data: bytes, name: str | None = None) -> None:
     """Read and put together; what comes out is sound, or the refusal says what and where."""
     try:
-        found = importing.read_results("foreign.file", data, name)
+        found = formats.read_results("foreign.file", data, name)
         made = assemble([found])
     except UsageError as error:
         said = str(error)
@@ -186,7 +186,7 @@ def test_any_bytes_are_read_or_refused(data: bytes) -> None:
 
 
 @BOUNDED
-@given(st.text(max_size=300), st.sampled_from(sorted(importing.FORMATS)))
+@given(st.text(max_size=300), st.sampled_from(sorted(formats.FORMATS)))
 def test_any_text_is_read_or_refused_under_any_name(text: str, name: str) -> None:
     import_whatever(text.encode("utf-8", "surrogatepass"), name)
 
@@ -205,14 +205,14 @@ def test_a_changed_file_is_read_or_refused(kind: str, data: st.DataObject) -> No
 
 
 @pytest.mark.parametrize("kind", TREES)
-@pytest.mark.parametrize("name", importing.FORMATS)
+@pytest.mark.parametrize("name", formats.FORMATS)
 def test_every_file_is_read_or_refused_as_every_format(kind: str, name: str) -> None:
     import_whatever(spelled(TREES[kind](), kind == "aiperf lines"), name)
 
 
 @pytest.mark.parametrize("kind", TREES)
 def test_unchanged_they_are_all_read(kind: str) -> None:
-    found = importing.read_results("f", spelled(TREES[kind](), kind == "aiperf lines"))
+    found = formats.read_results("f", spelled(TREES[kind](), kind == "aiperf lines"))
     made = assemble([found], shape=Shape.of(16, 4))
     assert made.points or made.trials
 

@@ -19,9 +19,9 @@ from frontier.core.claim.solver import solve
 from frontier.core.model.errors import UsageError
 from frontier.core.model.points import Estimate, Flag, Frontier, Point
 from frontier.core.model.shapes import Shape
-from frontier.extras.exporters.export import family_name, parquet_bytes, prometheus_text
-from frontier.extras.importers import importing
-from frontier.extras.importers.assemble import assemble
+from frontier.extras.exchange import formats
+from frontier.extras.exchange.assemble import assemble
+from frontier.extras.exchange.export import family_name, parquet_bytes, prometheus_text
 from frontier.read_run import load
 from frontier.show.point_rows import FIRST, csv_text, guarded, table, unguarded
 from tests.formats.peer_files import assembled, said, vllm
@@ -122,7 +122,7 @@ def test_harmless_text_is_left_alone() -> None:
 
 def test_csv_comes_back_with_its_values() -> None:
     mine = [measured(8, "fp8"), measured(16, "fp8"), measured(8, "bf16")]
-    found = importing.read_results("points.csv", csv_text(table(mine, [])).encode())
+    found = formats.read_results("points.csv", csv_text(table(mine, [])).encode())
     back = assemble([found]).points
     assert [(p.deployment, p.concurrency, p.shape, p.n) for p in mine] == [
         (p.deployment, p.concurrency, p.shape, p.n) for p in back
@@ -136,7 +136,7 @@ def test_csv_comes_back_with_its_values() -> None:
 
 def test_infinite_percentiles_come_back_infinite() -> None:
     mine = assemble([said(vllm(failed=2, completed=98))]).points
-    found = importing.read_results("points.csv", csv_text(table(mine, [])).encode())
+    found = formats.read_results("points.csv", csv_text(table(mine, [])).encode())
     (back,) = assemble([found]).points
     assert math.isinf(back.metrics["p99_ttft"].value)
     assert 0.02 == back.metrics["error_rate"].value

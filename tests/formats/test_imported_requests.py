@@ -14,10 +14,10 @@ from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Outcome, Phase, Record, Trial
 from frontier.core.window.from_records import window_data
-from frontier.extras.importers import importing
-from frontier.extras.importers.assemble import assemble
-from frontier.extras.importers.imported_requests import concurrency_of, window_of
-from frontier.extras.importers.results import ImportedFile, microseconds
+from frontier.extras.exchange import formats
+from frontier.extras.exchange.assemble import assemble
+from frontier.extras.exchange.imported_requests import concurrency_of, window_of
+from frontier.extras.exchange.results import ImportedFile, microseconds
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
 from frontier.store.documents import ForeignFileError
@@ -74,7 +74,7 @@ def test_a_trace_gives_the_estimates_of_its_own_records(tool: str) -> None:
     found = (
         said(vllm_detailed(records, N))
         if tool == "vllm"
-        else importing.read_results("profile_export.jsonl", aiperf_lines(records))
+        else formats.read_results("profile_export.jsonl", aiperf_lines(records))
     )
     (trial,) = assemble([found], shape=Shape.of(128, 32)).trials
     measurement, theirs = trial
@@ -109,7 +109,7 @@ def test_an_event_without_a_token_is_no_gap(ends: str) -> None:
 
 def test_failed_requests_of_a_trace_are_infinite() -> None:
     records = [replace(r, outcome=Outcome.HTTP_ERROR) if i % 20 == 0 else r for i, r in enumerate(requests())]
-    for found in (said(vllm_detailed(records, N)), importing.read_results("p.jsonl", aiperf_lines(records))):
+    for found in (said(vllm_detailed(records, N)), formats.read_results("p.jsonl", aiperf_lines(records))):
         (trace,) = found.results
         failed = [r for r in trace.records if r.outcome is not Outcome.OK]
         assert math.ceil(len(records) / 20) == len(failed)
@@ -127,7 +127,7 @@ def test_a_trace_too_short_for_a_window_becomes_an_aggregate() -> None:
 
 
 def test_requests_without_a_steady_part_or_a_summary_are_refused() -> None:
-    lines = importing.read_results("p.jsonl", aiperf_lines(requests()[: 2 * N]))
+    lines = formats.read_results("p.jsonl", aiperf_lines(requests()[: 2 * N]))
     with pytest.raises(ForeignFileError, match=r"^p\.jsonl: ") as raised:
         assemble([lines])
     assert_golden_row("messages", str(raised.value))
@@ -164,7 +164,7 @@ def test_gaps_beyond_all_that_is_measured_are_refused() -> None:
     lines = aiperf_lines(requests()[:40]).splitlines()
     row = json.loads(lines[3])
     row["metrics"]["inter_chunk_latency"] = {"value": [1e15] * 30, "unit": "sec"}
-    found = importing.read_results("p.jsonl", b"\n".join([*lines[:3], json.dumps(row).encode(), *lines[4:]]))
+    found = formats.read_results("p.jsonl", b"\n".join([*lines[:3], json.dumps(row).encode(), *lines[4:]]))
     with pytest.raises(ForeignFileError, match="has impossible times"):
         assemble([found])
 
@@ -192,7 +192,7 @@ def test_gaps_that_cannot_have_been_are_refused(gaps: list[float]) -> None:
     lines = aiperf_lines(requests()[:40]).splitlines()
     row = json.loads(lines[3])
     row["metrics"]["inter_chunk_latency"] = {"value": gaps, "unit": "s"}
-    found = importing.read_results("f.jsonl", b"\n".join([*lines[:3], json.dumps(row).encode(), *lines[4:]]))
+    found = formats.read_results("f.jsonl", b"\n".join([*lines[:3], json.dumps(row).encode(), *lines[4:]]))
     with pytest.raises(ForeignFileError, match="has impossible times"):
         assemble([found])
 
@@ -234,7 +234,7 @@ def point_of(tool: str, records: tuple[Record, ...]) -> Point:
     """The point of the file that the tool would have written."""
     read = {
         "vllm": lambda: said(vllm_detailed(records, IN_FLIGHT)),
-        "aiperf": lambda: importing.read_results("profile_export.jsonl", aiperf_lines(records)),
+        "aiperf": lambda: formats.read_results("profile_export.jsonl", aiperf_lines(records)),
         "guidellm": lambda: said(guidellm_detailed(records, IN_FLIGHT)),
     }[tool]()
     ((measurement, theirs),) = assemble([read], shape=Shape.of(128, 64)).trials

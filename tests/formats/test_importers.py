@@ -10,9 +10,9 @@ from frontier.config import load_config
 from frontier.core.model.errors import UsageError
 from frontier.core.model.points import Estimate
 from frontier.core.model.shapes import Shape
-from frontier.extras.importers import importing
-from frontier.extras.importers.assemble import assemble, config_text
-from frontier.extras.importers.results import ImportedFile, Result
+from frontier.extras.exchange import formats
+from frontier.extras.exchange.assemble import assemble, config_text
+from frontier.extras.exchange.results import ImportedFile, Result
 from frontier.store.documents import ForeignFileError
 from tests.formats.peer_files import DATA, aiperf, genai_bench, guidellm, said, vllm, without_parser
 from tests.golden import assert_golden_row
@@ -30,7 +30,7 @@ def values(found: ImportedFile) -> dict[str, float]:
 
 def refusal(data: bytes, name: str | None = None) -> str:
     with pytest.raises(ForeignFileError) as raised:
-        importing.read_results("results/file.json", data, name)
+        formats.read_results("results/file.json", data, name)
     assert str(raised.value).startswith("results/file.json: ")
     return str(raised.value)
 
@@ -67,7 +67,7 @@ def test_vllm_with_nothing_completed_is_all_infinite_and_no_percentile_is_zero()
 
 def test_vllm_appended_results_are_a_result_each() -> None:
     two = b"\n".join(json.dumps(vllm(max_concurrency=c)).encode() for c in (4, 8))
-    read = importing.read_results("f.json", two)
+    read = formats.read_results("f.json", two)
     assert [4, 8] == [r.concurrency for r in read.results]
 
 
@@ -101,7 +101,7 @@ def test_sglang_is_read_with_its_infinity_and_its_names() -> None:
         b'"p99_ttft_ms":55.53,"mean_e2e_latency_ms":86.0,"p99_e2e_latency_ms":93.0,"mean_tpot_ms":11.0,'
         b'"accept_length":null,"concurrency":1.926}'
     )
-    read = importing.read_results(
+    read = formats.read_results(
         "sglang.jsonl", line + b"\n" + line.replace(b'"max_concurrency":2', b'"max_concurrency":4')
     )
     assert "SGLang bench_serving" == read.format
@@ -181,7 +181,7 @@ def test_genai_bench_has_its_scenario_for_a_shape_and_its_unit() -> None:
 
 
 def test_genai_bench_metadata_is_no_result_and_no_mistake() -> None:
-    metadata = importing.read_results("metadata.json", b'{"benchmark_version": "1", "traffic_scenario": ["D"]}')
+    metadata = formats.read_results("metadata.json", b'{"benchmark_version": "1", "traffic_scenario": ["D"]}')
     assert () == metadata.results
 
 
@@ -223,7 +223,7 @@ results:
 
 
 def test_a_report_of_guidellm_has_its_tpot_elsewhere() -> None:
-    result = only(importing.read_results("br.yaml", llmd().encode()))
+    result = only(formats.read_results("br.yaml", llmd().encode()))
     assert (8, 200, 0, (32, 8), "org/m") == (
         result.concurrency,
         result.ok,
@@ -235,13 +235,13 @@ def test_a_report_of_guidellm_has_its_tpot_elsewhere() -> None:
     assert 160 == result.figures["output_throughput"]
     assert "mean_itl" not in result.figures
     assert not result.flags
-    other = only(importing.read_results("br.yaml", llmd(tool="inference-perf").encode()))
+    other = only(formats.read_results("br.yaml", llmd(tool="inference-perf").encode()))
     assert (0.00244, 0.00115) == pytest.approx((other.figures["mean_tpot"], other.figures["mean_itl"]))
 
 
 def test_reports_of_several_models_are_several_deployments_also_in_one_file() -> None:
     text = "\n---\n".join(llmd(model) for model in ("org/a", "org/b"))
-    made = assemble([importing.read_results("br.yaml", text.encode())])
+    made = assemble([formats.read_results("br.yaml", text.encode())])
     assert [("org-a", "org/a"), ("org-b", "org/b")] == [(d.name, d.model) for d in made.deployments]
     assert 2 == len(made.points)
 
@@ -249,7 +249,7 @@ def test_reports_of_several_models_are_several_deployments_also_in_one_file() ->
 def test_a_report_that_this_tool_wrote_names_its_deployment() -> None:
     native = "load: {native: {config: {deployment: fp8}}, standardized:"
     text = llmd(tool="frontier").replace("load: {standardized:", native)
-    assert "fp8" == only(importing.read_results("br.yaml", text.encode())).deployment
+    assert "fp8" == only(formats.read_results("br.yaml", text.encode())).deployment
 
 
 # --- plain tables
@@ -261,8 +261,8 @@ def test_a_table_needs_a_concurrency_and_a_metric() -> None:
         "8,1024,256,2000,900,120,0.5%,x\n"
     )
     with pytest.raises(ForeignFileError, match=r"line 3: error_rate is '0\.5%'"):
-        importing.read_results("t.csv", text.encode())
-    read = importing.read_results("t.csv", text.replace("0.5%", "0.005").encode())
+        formats.read_results("t.csv", text.encode())
+    read = formats.read_results("t.csv", text.replace("0.5%", "0.005").encode())
     (point,) = assemble([read]).points
     assert ("1024/256", 8, 2000) == (point.shape.label, point.concurrency, point.n)
     got = {name: e.value for name, e in point.metrics.items()}
@@ -271,7 +271,7 @@ def test_a_table_needs_a_concurrency_and_a_metric() -> None:
 
 def test_intervals_of_a_table_are_not_believed() -> None:
     text = "concurrency,shape,n,p99_ttft,p99_ttft_low,p99_ttft_high\n8,1024/256,2000,0.12,0.11,0.13\n"
-    read = importing.read_results("t.csv", text.encode())
+    read = formats.read_results("t.csv", text.encode())
     assert any("cannot prove" in note for note in read.notes)
     (point,) = assemble([read]).points
     assert Estimate.without_interval(0.12, 2000) == point.metrics["p99_ttft"]
@@ -279,7 +279,7 @@ def test_intervals_of_a_table_are_not_believed() -> None:
 
 def test_a_column_of_a_class_is_not_that_of_all_requests():
     text = b"concurrency,shape,chat.p99_ttft,p99_ttft,rag.p50_e2e,objectives\n8,64/8,0.1,0.2,0.3,p99_ttft\n"
-    read = importing.read_results("t.csv", text)
+    read = formats.read_results("t.csv", text)
     assert {"p99_ttft": 0.2} == read.results[0].figures
     (unread,) = (note for note in read.notes if "not read" in note)
     assert "chat.p99_ttft, rag.p50_e2e" in unread
@@ -287,7 +287,7 @@ def test_a_column_of_a_class_is_not_that_of_all_requests():
 
 
 def test_a_row_that_calls_itself_invalid_stays_so() -> None:
-    read = importing.read_results("t.csv", b"concurrency,shape,p99_ttft,valid,flags\n8,64/8,0.12,False,lockstep\n")
+    read = formats.read_results("t.csv", b"concurrency,shape,p99_ttft,valid,flags\n8,64/8,0.12,False,lockstep\n")
     (point,) = assemble([read]).points
     assert not point.valid
     assert "lockstep" == point.flags[0].measured
@@ -347,7 +347,7 @@ def test_impossible_figures_are_refused(what: str) -> None:
 
 @pytest.mark.parametrize("tokens", [4_194_305, 1e11])
 def test_a_length_that_no_config_holds_is_refused(tokens: float) -> None:
-    table = importing.read_results("t.csv", f"concurrency,p99_ttft,isl,osl\n8,0.1,16,{tokens:.0f}\n".encode())
+    table = formats.read_results("t.csv", f"concurrency,p99_ttft,isl,osl\n8,0.1,16,{tokens:.0f}\n".encode())
     with pytest.raises(ForeignFileError, match="tokens is impossible"):
         assemble([table])
 
@@ -355,7 +355,7 @@ def test_a_length_that_no_config_holds_is_refused(tokens: float) -> None:
 def test_a_named_format_overrides_the_detection() -> None:
     tree = vllm() | {"hw": "h", "framework": "f", "tput_per_gpu": 1.0, "conc": 8}
     assert "InferenceX" == said(tree).format
-    read = importing.read_results("f.json", json.dumps(tree).encode(), "vllm")
+    read = formats.read_results("f.json", json.dumps(tree).encode(), "vllm")
     assert "vLLM bench serve" == read.format
     assert_golden_row("messages", refusal(json.dumps(vllm()).encode(), "inferencex"))
 
@@ -364,7 +364,7 @@ def test_a_named_format_overrides_the_detection() -> None:
 
 
 def test_lengths_that_no_file_says_must_be_said() -> None:
-    table = importing.read_results("t.csv", b"concurrency,p99_ttft\n8,0.1\n")
+    table = formats.read_results("t.csv", b"concurrency,p99_ttft\n8,0.1\n")
     with pytest.raises(ForeignFileError, match="--shape 1024/256"):
         assemble([table])
     (point,) = assemble([table], shape=Shape.of(10, 20)).points
@@ -395,16 +395,16 @@ def test_names_that_come_to_the_same_are_one_deployment() -> None:
 
 def test_results_without_a_name_are_of_the_only_deployment_that_others_name() -> None:
     head = "concurrency,isl,osl,p99_ttft,deployment,gpus"
-    one = importing.read_results("t.csv", f"{head}\n8,9,9,0.1,fp8,2\n4,9,9,0.1,,2".encode())
+    one = formats.read_results("t.csv", f"{head}\n8,9,9,0.1,fp8,2\n4,9,9,0.1,,2".encode())
     assert [("fp8", 2)] == [(d.name, d.gpus) for d in assemble([one]).deployments]
-    several = importing.read_results("t.csv", f"{head}\n8,9,9,0.1,fp8,2\n8,9,9,0.1,bf16,4\n4,9,9,0.1,,8".encode())
+    several = formats.read_results("t.csv", f"{head}\n8,9,9,0.1,fp8,2\n8,9,9,0.1,bf16,4\n4,9,9,0.1,,8".encode())
     with pytest.raises(UsageError, match="some name none") as raised:
         assemble([several])
     assert_golden_row("messages", str(raised.value))
 
 
 def test_gpus_that_results_of_a_deployment_name_differently_are_not_known() -> None:
-    rows = importing.read_results("t.csv", b"concurrency,isl,osl,p99_ttft,gpus\n8,9,9,0.1,1\n4,9,9,0.1,8")
+    rows = formats.read_results("t.csv", b"concurrency,isl,osl,p99_ttft,gpus\n8,9,9,0.1,1\n4,9,9,0.1,8")
     assert [None] == [d.gpus for d in assemble([rows]).deployments]
 
 

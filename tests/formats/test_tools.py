@@ -13,8 +13,8 @@ from frontier.core.estimates import estimate as summarize
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Record
 from frontier.core.window.from_records import window_data
-from frontier.extras.importers import importing
-from frontier.extras.importers.assemble import assemble
+from frontier.extras.exchange import formats
+from frontier.extras.exchange.assemble import assemble
 from tests.formats.peer_files import DATA, found
 from tests.golden import assert_golden_row
 
@@ -74,7 +74,7 @@ def test_inference_perf_contradicts_itself_and_asked_for_no_rate() -> None:
 
 def test_metadata_beside_results_is_left_out() -> None:
     data = (DATA / "tools" / "genai-bench-metadata.json").read_bytes()
-    metadata = importing.read_results("experiment_metadata.json", data)
+    metadata = formats.read_results("experiment_metadata.json", data)
     assert not metadata.results
     assert "holds no result" in metadata.notes[0]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from frontier.extras.figures.figure_axes import concurrency_axis
+from frontier.extras.present.figure_axes import concurrency_axis
 from frontier.show.picture.data import Axis
 from frontier.show.picture.draw import defaults
 from frontier.show.picture.text_size import text_width

@@ -9,7 +9,7 @@ import pytest
 from frontier.core.model.decisions import NextStep, Verdict
 from frontier.core.model.points import Estimate
 from frontier.core.model.shapes import Shape
-from frontier.extras.figures.contexts_figure import contexts_figure
+from frontier.extras.present.contexts_figure import contexts_figure
 from frontier.hardware.roofline import GivenRoofline
 from frontier.show.picture.data import Picture, Role, View
 from frontier.show.picture.draw import render

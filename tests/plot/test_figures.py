@@ -17,7 +17,7 @@ from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.core.window.histogram import LogHistogram
 from frontier.core.window.window import BLOCKS, WindowData
-from frontier.extras.figures.request_figures import (
+from frontier.extras.present.request_figures import (
     FROM_SAMPLES,
     MOST,
     MOST_STREAMS,
@@ -26,7 +26,7 @@ from frontier.extras.figures.request_figures import (
     tails_figure,
     timeline_figure,
 )
-from frontier.extras.figures.series_figures import (
+from frontier.extras.present.series_figures import (
     FROM_POINTS,
     goodput_figure,
     inflation_figure,

@@ -9,7 +9,7 @@ from frontier.config import Config, load_config
 from frontier.core.model.errors import UsageError
 from frontier.core.model.series import Series
 from frontier.core.model.shapes import Shape
-from frontier.extras.figures.detail import detail_figures
+from frontier.extras.present.detail import detail_figures
 from frontier.read_run import load
 from frontier.run import Run
 from frontier.show.picture.data import View

@@ -13,7 +13,7 @@ from frontier.core.model.decisions import Limit
 from frontier.core.model.points import Flag, Point
 from frontier.core.model.shapes import Shape
 from frontier.extras.compare.multi_run import Group, together
-from frontier.extras.figures.series_figures import FROM_POINTS, time_figure
+from frontier.extras.present.series_figures import FROM_POINTS, time_figure
 from frontier.show.picture.data import Picture, Roofline, View
 from frontier.show.picture.draw import defaults, draw
 from frontier.show.picture.frontier_picture import small_multiples

@@ -15,9 +15,9 @@ from frontier.client.engines import ENGINES, engine_of
 from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.errors import UsageError
 from frontier.core.model.shapes import Shape
-from frontier.extras.users.command import TARGETS
-from frontier.extras.users.emit import BY_PEOPLE, TEMPLATES, emit
-from frontier.extras.users.head_count import HeadCount
+from frontier.extras.capacity.command import TARGETS
+from frontier.extras.capacity.emit import BY_PEOPLE, TEMPLATES, emit
+from frontier.extras.capacity.head_count import HeadCount
 from frontier.read_run import load
 from frontier.show.limit_lines import knob_sentence
 from frontier.show.sentences import production_lines

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from frontier.core.model.shapes import Shape
-from frontier.extras.report.page import report_html
-from frontier.extras.report.report import Report, page_of
+from frontier.extras.present.page import report_html
+from frontier.extras.present.report import Report, page_of
 from frontier.show.picture.data import View
 from tests.plot.test_figures import SAMPLES
 from tests.plot.toy import SHAPE, toy_decision, toy_frontier, toy_points

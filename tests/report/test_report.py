@@ -17,9 +17,9 @@ from frontier.core.model.decisions import Cause, Judgement, Limit, Verdict
 from frontier.core.model.loads import Rate
 from frontier.core.model.points import Distance, Estimate, Flag
 from frontier.core.model.shapes import Shape
-from frontier.extras.report.evidence_tables import evidence_tables, time_tables
-from frontier.extras.report.page import LONGEST_MARKDOWN, escape_markdown, report_html, report_markdown
-from frontier.extras.report.report import LIMIT_AT, NOT_SAID, Report, bar_ends, neighbours_table, page_of
+from frontier.extras.present.evidence_tables import evidence_tables, time_tables
+from frontier.extras.present.page import LONGEST_MARKDOWN, escape_markdown, report_html, report_markdown
+from frontier.extras.present.report import LIMIT_AT, NOT_SAID, Report, bar_ends, neighbours_table, page_of
 from frontier.show.numbers import Figure
 from frontier.show.picture.data import Roofline, View
 from frontier.show.picture.frontier_picture import small_multiples
@@ -322,7 +322,7 @@ def test_counts_on_the_page_have_no_decimals() -> None:
 
 
 def test_companions_beyond_the_room_of_a_page_are_named_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("frontier.extras.report.page.ROOM", 100_000)
+    monkeypatch.setattr("frontier.extras.present.page.ROOM", 100_000)
     html = report_html(dataclasses.replace(usual(), samples={("default", SHAPE): SAMPLES}))
 
     assert "frontier plot --figure tails" in html

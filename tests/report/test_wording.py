@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from frontier.cli.status import trial_words
 from frontier.core.model.decisions import Cause, Limit, Reason
 from frontier.core.model.points import Estimate, Flag
 from frontier.core.model.text import clean
-from frontier.extras.status.command import trial_words
 from frontier.show.explain import SENTENCES, sentence, words_of
 from frontier.show.wording import WIDENS, flag_kinds, flag_words, interval_text, value_text
 from tests.golden import assert_golden_row

@@ -17,7 +17,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.shapes import Shape
-from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
 from tests.simulator.truth_server import TruthProcess
@@ -246,7 +246,7 @@ def test_faults_are_refusals_and_cut_streams():
 def test_the_child_ends_when_its_parent_is_killed():
     code = (
         "import os, signal\n"
-        "from frontier.extras.serve_sim.process import SimulatorProcess\n"
+        "from frontier.simulator.http.process import SimulatorProcess\n"
         "from frontier.simulator.spec import EngineSpec\n"
         "s = SimulatorProcess(EngineSpec()); s.start(); print(s.pid, flush=True)\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
@@ -262,7 +262,7 @@ def test_the_child_ends_when_its_parent_is_killed():
 
 @pytest.mark.process
 def test_sigterm_ends_the_child_cleanly():
-    command = [sys.executable, "-m", "frontier.extras.serve_sim.server", "--port", "0"]
+    command = [sys.executable, "-m", "frontier.simulator.http.server", "--port", "0"]
     child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         told = json.loads(child.stdout.readline())

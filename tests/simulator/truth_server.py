@@ -6,10 +6,10 @@ import time
 import orjson
 from aiohttp import web
 
-from frontier.extras.serve_sim import server
-from frontier.extras.serve_sim.process import SimulatorProcess
-from frontier.extras.serve_sim.realtime import Engine, Job
 from frontier.simulator.engine import Step
+from frontier.simulator.http import server
+from frontier.simulator.http.process import SimulatorProcess
+from frontier.simulator.http.realtime import Engine, Job
 from frontier.simulator.spec import EngineSpec
 
 

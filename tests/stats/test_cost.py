@@ -11,7 +11,7 @@ from frontier.core.estimates import estimate, uncertainty
 from frontier.core.model.decisions import Limit
 from frontier.core.model.points import Estimate, Point
 from frontier.core.window import cost_energy
-from frontier.extras.report.evidence_tables import cost_tables
+from frontier.extras.present.evidence_tables import cost_tables
 from frontier.planning import sla_result
 from frontier.show import costs
 from frontier.show.json_out import points_json

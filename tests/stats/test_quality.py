@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from frontier.core.model.points import Estimate
-from frontier.extras.quality.agreement import Compared, compared, from_draws
-from frontier.extras.quality.replies import GreedyReplies, GreedyReply
+from frontier.extras.verify.agreement import Compared, compared, from_draws
+from frontier.extras.verify.replies import GreedyReplies, GreedyReply
 
 LENGTH = 32
 

@@ -18,8 +18,8 @@ from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Phase, Record, Trial
 from frontier.core.window.from_records import window_data
 from frontier.core.window.time_breakdown import PARTS, client_sums, time_breakdown
-from frontier.extras.serve_sim.process import SimulatorProcess
 from frontier.show.wording import time_sentence
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
 from frontier.store.records import decode_measurement, decode_record, encode_measurement, encode_record

@@ -20,7 +20,7 @@ from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase, Record, Trial
 from frontier.core.window.from_records import window_data
 from frontier.core.window.time_breakdown import time_breakdown
-from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests.stats.test_time_breakdown import counted
 

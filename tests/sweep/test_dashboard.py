@@ -24,7 +24,7 @@ from grafana_foundation_sdk.models.dashboard import Dashboard, Panel
 from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.config import load_config
-from frontier.extras.telemetry.exporter import Telemetry
+from frontier.extras.cluster.prometheus_exporter import Telemetry
 from frontier.planning.plan import make_plan
 from tests.commands import http_sweep, start, until_said
 from tests.sweeps import Told

@@ -14,7 +14,7 @@ import pytest
 from frontier.client.http.http_client import run as run_loop
 from frontier.config import Config, load_config
 from frontier.core.model.trials import Measurement, Record
-from frontier.extras.notebook.virtual_backend import VirtualBackend
+from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.planning.plan import make_plan
 from frontier.read_run import load
 from frontier.sweep.backend import Backend, HttpBackend

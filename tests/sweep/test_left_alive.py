@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from frontier.extras.launcher import process_session
-from frontier.extras.launcher.process_session import ProcessSession, SeenProcess
-from frontier.extras.launcher.started_server import LeftAlive, left_alive
-from frontier.extras.launcher.supervisor import Job, Output, finish
+from frontier.sweep.start import process_session
+from frontier.sweep.start.process_session import ProcessSession, SeenProcess
+from frontier.sweep.start.started_server import LeftAlive, left_alive
+from frontier.sweep.start.supervisor import Job, Output, finish
 from tests.commands import conclusive, frontier, start
 from tests.golden import assert_golden_row
 from tests.neutral import line_of, neutral

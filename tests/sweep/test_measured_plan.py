@@ -5,15 +5,15 @@ from pathlib import Path
 
 import pytest
 
+from frontier.cli.measured_plan import after_a_scan
 from frontier.config import load_config
 from frontier.core.claim.proof import SCANS
-from frontier.extras.minute.measured_plan import after_a_scan
-from frontier.extras.minute.scan_course import ScanCourse
 from frontier.planning.budget import TrialTimes
 from frontier.planning.plan import make_plan
 from frontier.planning.time_left import series_of
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
+from frontier.sweep.scan_course import ScanCourse
 from tests.commands import Said, frontier
 from tests.sweeps import clocked, commands_in_virtual_time, conduct_by_the_clock, swept
 

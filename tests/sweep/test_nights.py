@@ -13,7 +13,7 @@ from frontier.config import DeploymentConfig
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.trials import Measurement, Phase, Trial
-from frontier.extras.notebook.notebook_run import load
+from frontier.extras.api.notebook_run import load
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import servers
 from frontier.sweep.backend import Facts

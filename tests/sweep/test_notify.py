@@ -9,8 +9,8 @@ import pytest
 from aiohttp import web
 
 from frontier.config import load_config
-from frontier.extras.notify.finish_keys import FinishConfig
-from frontier.extras.notify.on_finish import notify
+from frontier.config.finish_keys import FinishConfig
+from frontier.sweep.on_finish import notify
 from tests import servers
 from tests.commands import frontier
 from tests.golden import assert_golden_row

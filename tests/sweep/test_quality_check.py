@@ -18,9 +18,9 @@ from frontier.config import load_config
 from frontier.core.model.decisions import Decision, Verdict
 from frontier.core.model.errors import MeasurementError, UsageError
 from frontier.core.model.shapes import Shape
-from frontier.extras.quality import answers
-from frontier.extras.quality.answers import Scorer
-from frontier.extras.quality.replies import GreedyReplies, GreedyReply
+from frontier.extras.verify import answers
+from frontier.extras.verify.answers import Scorer
+from frontier.extras.verify.replies import GreedyReplies, GreedyReply
 from frontier.read_run import load
 from tests.golden import assert_golden_row
 from tests.neutral import neutral

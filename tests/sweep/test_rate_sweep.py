@@ -14,7 +14,8 @@ from frontier.config.complaints import ConfigError
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import UsageError
 from frontier.core.model.loads import Rate
-from frontier.extras.exporters import export
+from frontier.extras.exchange import export
+from frontier.extras.verify.open_loop import checks
 from frontier.planning.plan import make_plan
 from frontier.read_run import load
 from frontier.run import Run
@@ -26,7 +27,6 @@ from frontier.show.notes import notes_of
 from frontier.show.picture.selection import provenance_of
 from frontier.show.sentences import production_lines
 from frontier.show.tables import plan_table, points_table
-from frontier.sweep.verify import checks
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.neutral import neutral

@@ -14,7 +14,7 @@ import pytest
 from frontier.client.http.http_client import run
 from frontier.client.secrets import Secrets
 from frontier.core.model.errors import MeasurementError
-from frontier.extras.quality.answers import Scorer
+from frontier.extras.verify.answers import Scorer
 from tests.golden import assert_golden_row
 
 pytestmark = pytest.mark.process

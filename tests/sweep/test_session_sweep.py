@@ -10,12 +10,12 @@ import pytest
 
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import UsageError
+from frontier.extras.verify.open_loop import checks
 from frontier.read_run import load
 from frontier.run import Run
 from frontier.show.json_out import points_json
 from frontier.show.sentences import production_lines
 from frontier.show.tables import points_table
-from frontier.sweep.verify import checks
 from tests.commands import frontier
 from tests.golden import assert_golden_row
 from tests.sweeps import resumed_without, sweep_in_virtual_time, swept

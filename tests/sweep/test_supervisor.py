@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from frontier.client.secrets import Secrets
-from frontier.extras.launcher.supervisor import Lines, Log, plain
+from frontier.sweep.start.supervisor import Lines, Log, plain
 
 Start = Callable[..., subprocess.Popen[bytes]]
 
@@ -25,7 +25,7 @@ def supervise(tmp_path: Path) -> Iterator[Start]:
 
     def begin(command: str, **job: object) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
-            [sys.executable, "-m", "frontier.extras.launcher.supervisor"],
+            [sys.executable, "-m", "frontier.sweep.start.supervisor"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=tmp_path,

@@ -19,9 +19,9 @@ from frontier.core.model.errors import MeasurementError
 from frontier.core.model.series import Series
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import ClientHealth, Measurement, Phase, Trial
-from frontier.extras.notebook.notebook_run import load
-from frontier.extras.notebook.virtual_backend import VirtualBackend
-from frontier.extras.report.report import page_of, report_of
+from frontier.extras.api.notebook_run import load
+from frontier.extras.api.virtual_backend import VirtualBackend
+from frontier.extras.present.report import page_of, report_of
 from frontier.planning.plan import make_plan
 from frontier.planning.sweep_progress import Better
 from frontier.search.scan import Ask

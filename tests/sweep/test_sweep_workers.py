@@ -11,10 +11,10 @@ import pytest
 from frontier.client.load.shard import WorkerLostError
 from frontier.config import Config, load_config
 from frontier.core.model.trials import Measurement, Trial
-from frontier.extras.notebook.virtual_backend import VirtualBackend
-from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.planning.plan import make_plan
 from frontier.read_run import load
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import HttpBackend

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.config import load_config
-from frontier.extras.telemetry.exporter import Telemetry
+from frontier.extras.cluster.prometheus_exporter import Telemetry
 from frontier.planning.plan import make_plan
 from frontier.planning.time_left import TimeLeft
 from tests.commands import frontier, http_sweep, start, until_said

@@ -17,7 +17,7 @@ from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import UsageError
 from frontier.core.model.loads import POISSON, Rate
 from frontier.core.model.trials import Phase
-from frontier.extras.notebook.notebook_run import load
+from frontier.extras.api.notebook_run import load
 from frontier.planning.plan import make_plan, make_trial
 from frontier.run import Run
 from tests.commands import frontier

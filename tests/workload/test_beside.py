@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import frontier
-from frontier.extras.notebook.notebook_run import NotebookRun
+from frontier.extras.api.notebook_run import NotebookRun
 from frontier.extras.workload.beside import beside, beside_picture
 from frontier.extras.workload.observed import ArrivalFacts, Figure, RequestClass, Workload
 from frontier.show.picture.data import Role, View

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from frontier.client.ask.evidence import parse_metrics
-from frontier.client.ask.facts import Samples
+from frontier.client.engines.base import Samples
 from frontier.config import load_config
 from frontier.core.model.errors import MeasurementError
 from frontier.extras.workload.bucket_counts import Buckets, bucket_figures, filled, joined, tail_between

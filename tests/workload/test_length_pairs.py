@@ -13,7 +13,7 @@ from frontier.config import Config, load_config
 from frontier.config.complaints import ConfigError
 from frontier.config.shape_keys import described
 from frontier.core.model.shapes import Shape
-from frontier.extras.notebook.notebook_run import NotebookRun
+from frontier.extras.api.notebook_run import NotebookRun
 from frontier.planning.plan import make_plan
 from frontier.simulator.virtual import virtual_trial
 from frontier.store.records import decode_measurement, encode_measurement

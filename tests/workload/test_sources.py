@@ -24,7 +24,7 @@ import pytest
 from frontier import load, run_sweep
 from frontier.config.config_file import load_config_file, with_trace
 from frontier.core.model.trials import Outcome
-from frontier.extras.serve_sim.process import SimulatorProcess
+from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 from tests.commands import conclusive, frontier, until_said

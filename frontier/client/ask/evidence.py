@@ -14,17 +14,18 @@ import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, Self
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from frontier import registry
-from frontier.client.ask.facts import INFO, LONGEST_LABEL, NAMES, START, Key, Readings, Samples, facts_at
+from frontier.client.ask.facts import INFO, LONGEST_LABEL, NAMES, START, Readings, facts_at
 from frontier.client.ask.identify import Served, object_of
 from frontier.client.ask.target import Target
 from frontier.client.engines import PREFIXES
+from frontier.client.engines.base import Key, Samples
 from frontier.client.http.http_client import Client
 from frontier.client.secrets import is_secret_name
 from frontier.core.model.trials import MetricSeries, SourceReadings
@@ -189,9 +190,8 @@ class Evidence:
     def __init__(self, target: Target) -> None:
         short = dataclasses.replace(target.timeouts, connect=2.0)
         self.target = dataclasses.replace(target, timeouts=short)
-        self._beside: list[Source] = [
-            source for _, place in registry.there(registry.SOURCES) for source in registry.load(place)(target)
-        ]
+        sources = registry.SOURCES.find()
+        self._beside: Sequence[Source] = sources(target) if sources is not None else ()
         self._metrics = Readings("metrics")
         self._settings: dict[str, str] = {}
         self._served: Served | None = None

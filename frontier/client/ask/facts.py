@@ -1,4 +1,4 @@
-"""Facts of a window from readings: engines' metrics, and what extras know of devices, in common
+"""Facts of a window from readings: metrics of engines and of devices, in common
 names and units.
 
 An engine has the table of its metrics' names in its file, devices in theirs. Engines' metrics get
@@ -11,22 +11,15 @@ import functools
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
-from typing import Any
 
-from frontier import registry
+from frontier.client.ask import device_names
 from frontier.client.engines import ENGINES
-from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Fact, Mask, Table
+from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Fact, Key, Mask, Samples, Table
 from frontier.client.secrets import NO_SECRETS, Secrets
 from frontier.core.model.trials import CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS, MetricSeries, SourceReadings
 from frontier.core.model.units import usable
 from frontier.core.window.time_breakdown import FINISHED, SERIES
 
-Key = tuple[str, tuple[tuple[str, str], ...]]
-"""A series: its name and its labels, in order."""
-Samples = Mapping[Key, float]
-"""What a source said at one moment."""
-_DEVICES: list[Any] = [registry.load(place) for _, place in registry.there(registry.TABLES)]
-"""What extras know of the names of devices, and of the facts that are made of these."""
 FACTS: Mapping[str, Fact] = {
     "num_requests_running": Fact("requests", "sum", "level"),
     "num_requests_waiting": Fact("requests", "sum", "level"),
@@ -37,15 +30,15 @@ FACTS: Mapping[str, Fact] = {
     CACHED_ANEW: Fact("tokens", "max", "max"),
     SHARE_ANEW: Fact("share", "max", "max"),
     UNCOUNTED_PROMPTS: Fact("1", "max", "max"),
-    **{name: fact for table in _DEVICES for name, fact in table.FACTS.items()},
+    **device_names.FACTS,
 }
-_MADE: Mapping[str, Any] = {how: make for table in _DEVICES for how, make in table.MADE.items()}
+_MADE = device_names.MADE
 """How facts of a kind of their own are made: (times, moments, series with what is made of them)."""
 START = "process_start_time_seconds"
 
 EXPORTED: Table = {
     name: facts
-    for table in (*(engine.facts for engine in ENGINES.values()), *(table.EXPORTED for table in _DEVICES))
+    for table in (*(engine.facts for engine in ENGINES.values()), device_names.EXPORTED)
     for name, facts in table.items()
 }
 """What is looked for in a Prometheus text."""
@@ -62,9 +55,7 @@ def _by_name(table: Table) -> dict[str, list[tuple[tuple[str, str] | None, Mappi
 
 
 _LEARNED: Table = {name: {name: 1.0} for name in (CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS)}
-_ENTRIES = _by_name(
-    {**EXPORTED, **_LEARNED, **{name: facts for table in _DEVICES for name, facts in table.READ.items()}}
-)
+_ENTRIES = _by_name({**EXPORTED, **_LEARNED, **device_names.READ})
 INFO = tuple(name for engine in ENGINES.values() for name in engine.info)
 """Metrics whose labels are the server's settings."""
 NAMES = (*_by_name(EXPORTED), *INFO)

@@ -14,24 +14,14 @@ import itertools
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, NamedTuple
 
-from frontier import registry
+from frontier.client.ask.passages import Passages, counted
+from frontier.client.ask.prompt_text import PIECE, SLIDE, WORDS, PromptText
 from frontier.client.engines.request import Content, Prompt, Turn, TurnReply
 from frontier.client.load.session_plans import SessionPlan, class_of, left_out, plan_session
 from frontier.core.model.shapes import Shape
 
-WORDS = tuple(Path(__file__).with_name("words.txt").read_text(encoding="utf-8").split())
-"""Common English words: nearly all are one token, with the space before them, in the tokenizers in
-use."""
-HEAD = 24
-"""Words (or ids) drawn anew per request before the sliced text: more than one cache block of any
-engine's default."""
-_SLIDE = 4096
-PIECE = 64
-"""Words of the shortest text that is counted: with fewer, what every prompt has beside its words
-would weigh too much."""
 _SHORT = 16
 """Words of a prompt that every context takes."""
 _LEAST = 0.25
@@ -90,8 +80,7 @@ class Calibration:
     def text(self, seed: str, count: int) -> "PromptText":
         """A text of so many words (or ids) of which prompts are made."""
         if self.natural:
-            passages: PromptText = registry.needed(registry.NATURAL, "prompts: natural").Passages(seed)
-            return passages
+            return Passages(seed)
         return PromptText(random.Random(seed), count, self.ids)
 
 
@@ -118,7 +107,7 @@ def random_prompts(
     calibration = calibration or Calibration()
     ids = calibration.ids
     units = (lambda tokens: tokens) if ids else calibration.words
-    text = calibration.text(f"{seed}/text", units(shape.isl.high) + _SLIDE)
+    text = calibration.text(f"{seed}/text", units(shape.isl.high) + SLIDE)
     block = 0 if shape.pairs is None else shape.pairs.block
     longest = 0 if block or not shape.prefix else shape.isl.high
     beginning = _prefix(class_index, units(longest), calibration) if longest else None
@@ -167,7 +156,7 @@ def session_prompts(
     assert shape.session is not None, "a shape without turns has no sessions"
     calibration = dataclasses.replace(calibration, ids=None)
     words = calibration.words
-    text = calibration.text(f"{seed}/text", words(shape.isl.high) + _SLIDE)
+    text = calibration.text(f"{seed}/text", words(shape.isl.high) + SLIDE)
     prefix_words = words(shape.shared) if shape.shared else 0
     prefix = [_prefix(class_index, prefix_words, calibration).slice(0, prefix_words)] if prefix_words else []
 
@@ -213,38 +202,6 @@ def mixed_prompts(
         for i, each in enumerate(shape.mix)
     ]
     return lambda number: sources[class_of(shape, seed, number)](number)
-
-
-class PromptText:
-    """Random words as one string with the place where each begins, or random token ids; sliced
-    cheaply.
-    """
-
-    __slots__ = ("_drawn", "_ids", "_starts")
-
-    def __init__(self, rng: random.Random, count: int, ids: tuple[int, int] | None) -> None:
-        self._ids = ids
-        self._drawn: Any
-        if ids is not None:
-            self._drawn = rng.choices(range(ids[0], ids[1] + 1), k=count)
-        else:
-            words = rng.choices(WORDS, k=count)
-            self._drawn = " ".join(words)
-            self._starts = [0, *itertools.accumulate(len(word) + 1 for word in words)]
-
-    def slice(self, start: int, count: int) -> Any:
-        """`count` words (or ids) from the `start`-th on."""
-        if self._ids is not None:
-            return self._drawn[start : start + count]
-        return self._drawn[self._starts[start] : self._starts[start + count] - 1]
-
-    def fresh(self, rng: random.Random, count: int) -> list[Any]:
-        """So many words (or ids) in pieces, the first of which is in no other prompt; the other is
-        of this text.
-        """
-        head = min(HEAD, count)
-        pieces = [PromptText(rng, head, self._ids).slice(0, head)]
-        return pieces if count == head else [*pieces, self.slice(rng.randrange(_SLIDE), count - head)]
 
 
 class FilePrompt(NamedTuple):
@@ -317,7 +274,7 @@ async def calibrate_words(count: Count, longest: int, *, natural: bool = False) 
     Where the count does not grow with the words, each is taken for a token.
     """
     if natural:
-        pieces, halves, words = registry.needed(registry.NATURAL, "prompts: natural").counted(longest)
+        pieces, halves, words = counted(longest)
     else:
         size = min(len(WORDS), max(PIECE, longest // 2))
         shuffled = random.Random("calibrate").sample(WORDS, len(WORDS))

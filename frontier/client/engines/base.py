@@ -17,13 +17,18 @@ from frontier.client.engines.stream import StreamState
 
 # --- names of metrics
 
+Key = tuple[str, tuple[tuple[str, str], ...]]
+"""A series: its name and its labels, in order."""
+Samples = Mapping[Key, float]
+"""What a source said at one moment."""
+
 
 class Fact(NamedTuple):
     """A fact: its unit, how the series of one moment become one value, and how the values of a
     window become one.
 
     'level' is the mean over time, and the highest beside it as NAME_max; 'samples' are of
-    devices, made by their extra.
+    devices.
     """
 
     unit: str

@@ -82,7 +82,7 @@ def command(
       frontier tune tune.yaml --dry-run
       frontier tune tune.yaml -o runs/tune
     """
-    from frontier.cli.sweep import measure
+    from frontier.cli.measuring import measure
     from frontier.cli.sweep_request import read_request
     from frontier.config import Setting
     from frontier.config.config_file import open_run
@@ -225,7 +225,7 @@ def _draw(path: Path, race: "Race", as_json: bool) -> None:
     from frontier.extras.tune.tune_text import claim_text
     from frontier.show.picture.selection import narrowed
 
-    together, run = registry.optional(registry.SEVERAL), read_run(path)
+    together, run = registry.TOGETHER.find(), read_run(path)
     rivals = [r for r in (race.baseline, race.finalist) if r is not None and r.reach(0.0).edge is not None]
     if together is None or not rivals:
         return

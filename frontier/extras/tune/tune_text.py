@@ -21,7 +21,7 @@ from frontier.extras.tune.variants import Variant
 from frontier.show.table import Table, to_text
 from frontier.show.verbosity import Detail
 from frontier.show.wording import value_text
-from frontier.sweep.servers import LAST_LINES
+from frontier.sweep.start.started_server import LAST_LINES
 
 Outcome = Literal["better", "no better", "only", "undecided", "not proven", "not measured", "none"]
 """Of a race: a variant is shown to be better; none is; the baseline keeps the SLA at no load and

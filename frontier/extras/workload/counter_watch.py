@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from frontier.client.ask.evidence import parse_metrics
-from frontier.client.ask.facts import Samples
 from frontier.client.ask.target import Target, require_address
+from frontier.client.engines.base import Samples
 from frontier.client.http.http_client import Client
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.units import format_elapsed

@@ -10,9 +10,9 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from frontier.client.ask.facts import Key
 from frontier.client.ask.identify import object_of
 from frontier.client.ask.target import Target, require_address
+from frontier.client.engines.base import Key
 from frontier.client.http.http_client import Client
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.text import clean

@@ -7,7 +7,12 @@ from frontier.config import Config
 from frontier.core.model.loads import Trace
 from frontier.core.model.text import clean
 from frontier.core.model.units import format_elapsed, format_number
+from frontier.extras.workload.arrival_files import of_column, read_trace
 from frontier.extras.workload.dispersion import WINDOWS, gap_cv, index_of_dispersion
+from frontier.extras.workload.session_files import read_sessions
+from frontier.extras.workload.trace_files import read_requests
+
+__all__ = ["of_column", "read_requests", "read_sessions", "read_trace", "recorded_lines", "trace_facts"]
 
 
 def recorded_lines(config: Config) -> list[str]:

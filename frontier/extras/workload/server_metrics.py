@@ -9,7 +9,8 @@ from itertools import pairwise
 import numpy as np
 
 from frontier.client.ask.evidence import series_of
-from frontier.client.ask.facts import START, Key, Samples
+from frontier.client.ask.facts import START
+from frontier.client.engines.base import Key, Samples
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.shapes import MAX_TOKENS
 from frontier.core.model.text import clean

@@ -36,7 +36,7 @@ def views_of(run: Run, limits: Sequence[Limit], objectives: Objectives = None) -
     check_axes(points, axes if objectives else (), str(run.path))
     known = run.uncertainties(drawn, limits)
     frontiers = run.frontiers(points, drawn, known, limits)
-    drawn_rooflines = registry.optional(registry.ROOFLINES)
+    drawn_rooflines = registry.ROOFLINES.find()
     lines = drawn_rooflines(run.config, points, frontiers) if drawn_rooflines is not None else {}
     decided, gpus = {d.series: d for d in decisions}, run.gpus
     return [

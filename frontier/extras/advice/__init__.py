@@ -1,1 +1,0 @@
-"""Warnings about a config that is sound and probably not what was meant."""

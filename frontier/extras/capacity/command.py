@@ -1,0 +1,117 @@
+"""`frontier users`: how many people an operating point serves, on how many replicas, and where the
+limit is set."""
+
+from typing import TYPE_CHECKING
+
+import click
+
+from frontier import registry
+from frontier.cli import common
+from frontier.core.model.errors import ExitCode, UsageError
+from frontier.core.model.units import parse_duration
+
+if TYPE_CHECKING:
+    from frontier.core.model.decisions import Decision
+    from frontier.extras.capacity.head_count import Users, Verified
+    from frontier.run import Run
+
+TARGETS = ("vllm", "sglang", "keda", "prometheus-rule")
+LONGEST = 86_400.0
+"""Seconds to think, the most that are taken for one."""
+
+
+@common.subcommand("users")
+@click.option("--think", metavar="TIME", help="Mean time between an answer and the next question, as 45s.")
+@click.option("--people", type=click.IntRange(1, 1_000_000), metavar="N", help="People at once, at peak.")
+@click.option(
+    "--spare",
+    type=click.IntRange(0, 1000),
+    default=1,
+    show_default=True,
+    metavar="N",
+    help="Replicas that may be down while the others serve all --people.",
+)
+@click.option("--emit", type=click.Choice(TARGETS), help="Print the lines that set the limit there, instead.")
+@common.run_options("run", "deployments", "shapes", "settings", "sla", "detail", "as_json")
+def command(options: common.RunOptions, think: str | None, people: int | None, spare: int, emit: str | None) -> int:
+    """How many people does the operating point of RUN serve, and how many replicas do so many
+    people need?
+
+    Each person asks, waits for the whole answer, thinks and asks again. A request that waits for a
+    slot counts its wait. The rate that `frontier verify --find` proved is used where there is one;
+    else the answer is an estimate from the closed loop. Exit code 0 answered, 3 no operating point,
+    4 none proven. RUN defaults to the newest run under runs/ that holds a finished trial.
+
+    \b
+    Examples:
+      frontier users --think 45s --people 5000
+      frontier users runs/llama8b --think 2m --set 'price=$4/h'
+      frontier users runs/llama8b --emit vllm
+      frontier users runs/llama8b --think 45s --people 5000 --emit keda
+    """
+    from frontier.core.claim.solver import exit_code
+    from frontier.extras.capacity.emit import emit as lines
+    from frontier.extras.capacity.people import users_json, users_text
+    from frontier.show.answer import decision_table
+
+    seconds = None if think is None else common.parsed("--think", think, parse_duration)
+    if seconds is not None and not 0 < seconds <= LONGEST:
+        raise UsageError(f"--think {think!r} is no time to think", "write it as  --think 45s,  at most 24h")
+    if seconds is None and (emit is None or people is not None):
+        raise UsageError("how long do people think between an answer and the next question?", "add  --think 45s")
+    run = options.read()
+    decisions = run.solve(options.limits(run))
+    proven = [decision for decision in decisions if decision.concurrency is not None]
+    if len(proven) < len(decisions):
+        common.say("no operating point is proven, so no people are counted:")
+        common.say(decision_table([decision for decision in decisions if decision.concurrency is None]))
+    if any(decision.shape.arrivals is not None for decision in decisions):
+        what = "people are counted from requests in flight, and this run proved a rate of arrivals"
+        raise UsageError(what, "sweep with  concurrency: 1..128; replicas are peak rate / proven rate")
+    if emit is not None and len(proven) > 1:
+        raise UsageError("--emit is about one operating point", "narrow it with  --deployment  or  --shape")
+    if emit is not None and proven and proven[0].shape.has_sessions:
+        shape = proven[0].shape
+        what = f"{shape.label} is a {shape.kind}{' with sessions' if shape.mix else ''}: its proven number counts open "
+        what += "sessions, not requests in flight"
+        raise UsageError(what, "sweep a shape of one request, and emit its operating point")
+    answers = [] if seconds is None else [_answer(run, decision, seconds, people, spare) for decision in proven]
+    if emit is None:
+        if options.as_json:
+            common.answer(users_json(answers))
+        elif answers:
+            common.answer(users_text(answers, detail=options.detail, **common.layout()))
+    elif proven:
+        served = (answers[0].fleet or answers[0].one) if answers else None
+        common.answer(lines(emit, proven[0], served).rstrip("\n"))
+    code = exit_code(decisions)
+    return ExitCode.NOT_PROVEN if code == ExitCode.YES and any(not each.one.people for each in answers) else code
+
+
+def _answer(run: "Run", decision: "Decision", think: float, people: int | None, spare: int) -> "Users":
+    """The answer for one operating point."""
+    from frontier.extras.capacity.head_count import users
+    from frontier.planning.arrivals import replica_of
+
+    points = [point for point in run.points(decision.limits) if point.series == decision.series]
+    return users(
+        decision,
+        replica_of(decision, points, run.samples(decision.series)),
+        think,
+        people=people,
+        spare=spare,
+        verified=_verified(run, decision),
+        price=run.config.deployment(decision.deployment).price,
+    )
+
+
+def _verified(run: "Run", decision: "Decision") -> "Verified | None":
+    """The rate that `verify --find` proved of this operating point; None where there is none."""
+    from frontier.extras.capacity.head_count import Verified
+
+    rates_found = registry.FOUND_RATES.find()
+    for found in rates_found(run, decision.limits) if rates_found is not None else ():
+        e2e = found.point.metrics.get("mean_e2e") if found.point is not None else None
+        if found.decision.series == decision.series and found.done.proven is not None and e2e is not None:
+            return Verified(found.done.proven, e2e.value)
+    return None

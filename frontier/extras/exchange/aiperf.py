@@ -1,0 +1,212 @@
+"""AIPerf: `profile_export_aiperf.json` (one operating point) and `profile_export.jsonl` (its
+requests).
+
+Its inter_token_latency is our TPOT, its inter_chunk_latency our ITL, its request_latency our E2E.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from frontier.core.model.points import Flag
+from frontier.core.model.trials import Outcome, Record
+from frontier.extras.exchange.results import (
+    LONGEST_NAME,
+    NO_LENGTHS,
+    ImportedFile,
+    Load,
+    Result,
+    TokenLengths,
+    microseconds,
+    open_loop,
+    statistics,
+    successes,
+)
+from frontier.store.documents import INCOMPLETE, Document, Node
+
+_LATENCIES = {
+    "ttft": "time_to_first_token",
+    "tpot": "inter_token_latency",
+    "itl": "inter_chunk_latency",
+    "e2e": "request_latency",
+}
+_RATES = {
+    "output_throughput": "output_token_throughput",
+    "total_throughput": "total_token_throughput",
+    "request_throughput": "request_throughput",
+}
+_SCALES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
+TOKENS_OFF = 0.05
+"""AIPerf's count of tokens may differ by this share from the server's."""
+NOTES = (
+    "throughput is over the whole run, first fill and drain included",
+    "percentiles are of the requests that succeeded; where AIPerf gives its adj_ ones (failures infinite), those count",
+    "inter_token_latency is read as TPOT, inter_chunk_latency as ITL",
+)
+
+
+def detect(document: Document) -> bool:
+    """Whether it looks like one of the two."""
+    if document.kind == "lines":
+        first = document.objects[0]
+        return "metrics" in first.tree and "request_start_ns" in first.at("metadata").tree
+    top = document.top
+    throughput = top.at("request_throughput").tree or top.at("request_count").tree
+    return bool({"aiperf_version", "input_config"} & top.tree.keys()) and "unit" in throughput
+
+
+def read(document: Document) -> ImportedFile:
+    """The point of a summary, or the point of the records."""
+    if document.kind == "lines":
+        return ImportedFile(document.file, "AIPerf records", (_of_requests(document),))
+    return ImportedFile(document.file, "AIPerf", (_result(document.top),), NOTES)
+
+
+def _result(top: Node) -> Result:
+    if "aggregation_type" in top.at("metadata").tree:
+        raise top.error("an aggregate over runs, not one run", "import the profile_export_aiperf.json of each run")
+    ok, failed = (int(_average(top, name) or 0) for name in ("request_count", "error_request_count"))
+    figures = _latencies(top)
+    figures |= {ours: rate for ours, name in _RATES.items() if (rate := _average(top, name)) is not None}
+    prompt, tokens = _average(top, "input_sequence_length"), _average(top, "output_sequence_length")
+    load = _load(top, figures)
+    cancelled = ("the run was cancelled before its end",) if top.tree.get("was_cancelled") is True else ()
+    models = top.at("input_config", "models").items("items")
+    return Result(
+        load.concurrency,
+        figures,
+        ok,
+        failed,
+        _asked(top),
+        (prompt, tokens),
+        model=models[0].text("name", LONGEST_NAME) if models else None,
+        rate=load.rate,
+        notes=(*load.notes, *cancelled),
+        flags=tuple(_token_flags(tokens, _average(top, "usage_completion_tokens"))),
+    )
+
+
+def _latencies(top: Node) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for quantity, name in _LATENCIES.items():
+        for key in (name, f"adj_{name}"):
+            latency = top.at(key)
+            if latency.tree:  # an adj_ percentile replaces the plain one: in it failures are infinite
+                stated = statistics(latency, quantity, _scale(latency))
+                figures |= {ours: x for ours, x in stated.items() if key == name or not ours.startswith("mean")}
+    return figures
+
+
+def _token_flags(counted: float | None, served: float | None) -> Iterator[Flag]:
+    """The flag of answers that AIPerf's tokenizer counts otherwise than the server."""
+    if counted and served and abs(counted - served) > TOKENS_OFF * served:
+        measured = f"{counted:g} tokens per answer by AIPerf's tokenizer, {served:g} by the server"
+        advice = "give AIPerf the model's own tokenizer, or import profile_export.jsonl, which has the server's counts"
+        yield Flag("token_mismatch", measured, f"±{TOKENS_OFF:.0%}", advice)
+
+
+def _average(top: Node, name: str) -> float | None:
+    return top.at(name).number("avg")
+
+
+def _scale(node: Node) -> float:
+    unit = node.text("unit") or ""
+    if unit not in _SCALES:
+        raise node.error(f"{node.where} is in {unit!r}, an unknown unit", "check that this is AIPerf's file")
+    return _SCALES[unit]
+
+
+def _asked(top: Node) -> TokenLengths:
+    """ISL and OSL of the first data set, as {"mean": x} or {"value": x}."""
+    sets = top.at("input_config").items("datasets")
+    if not sets:
+        return NO_LENGTHS
+    isl, osl = (sets[0].at("prompts", side) for side in ("isl", "osl"))
+    lengths = isl.number("mean") or isl.number("value"), osl.number("mean") or osl.number("value")
+    return lengths if all(lengths) else NO_LENGTHS
+
+
+def _load(top: Node, figures: Mapping[str, float]) -> Load:
+    phases = top.at("input_config").items("phases")
+    profiling = [p for p in phases if p.text("kind") == "profiling"] or phases
+    varied = top.at("run_info", "variation_values")
+    places = [(node, "concurrency") for node in profiling[:1]]
+    places += [(varied, str(key)) for key in varied.tree if str(key).split(".")[-1] == "concurrency"]
+    for node, key in places:
+        if concurrency := node.count(key):
+            return Load(concurrency)
+    rate = profiling[0].number("rate") or profiling[0].number("request_rate") if profiling else None
+    return open_loop(top, figures, rate, "run it with --concurrency")
+
+
+# --- requests
+
+
+def _of_requests(document: Document) -> Result:
+    rows = [node for node in document.objects if _phase(node) in (None, "profiling")]
+    if not rows:
+        raise document.top.error("no request of the profiling phase is in it", "import the file of a finished run")
+    starts = [_time(node, "request_start_ns") for node in rows]
+    first = min(starts)
+    records = [_record(i, node, start - first) for i, (node, start) in enumerate(zip(rows, starts, strict=True))]
+    ok = len(successes(records))
+    return Result(0, {}, ok, len(records) - ok, records=records, epoch=first)
+
+
+def _phase(node: Node) -> str | None:
+    metadata = node.at("metadata")
+    return metadata.text("benchmark_phase") or metadata.text("phase_kind")
+
+
+def _time(node: Node, key: str) -> float:
+    """A time stamp in seconds."""
+    value: Any = node.at("metadata").tree.get(key)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 1e20:
+        raise node.error(f"{node.where}: metadata.{key} is not a time", INCOMPLETE)
+    return float(value) * 1e-9
+
+
+def _record(index: int, node: Node, sent: float) -> Record:
+    metrics = node.at("metrics")
+
+    def seconds(name: str) -> float | None:
+        value = metrics.at(name).number("value")
+        return None if value is None else value * _scale(metrics.at(name))
+
+    ttft, e2e = seconds("time_to_first_token"), seconds("request_latency")
+    tokens = metrics.at("usage_completion_tokens").count("value") or metrics.at("output_sequence_length").count("value")
+    prompt = metrics.at("usage_prompt_tokens").count("value") or metrics.at("input_sequence_length").count("value")
+    if node.at("error").tree or ttft is None or e2e is None or not tokens:
+        return _failed(index, node, sent, prompt)
+    chunk = metrics.at("inter_chunk_latency")
+    gaps = chunk.numbers("value")
+    return Record(
+        index,
+        -1,
+        sent,
+        Outcome.OK,
+        sent + e2e,
+        0,
+        0,
+        first=sent + ttft,
+        last=sent + max(ttft, e2e),
+        prompt_tokens=prompt or None,
+        completion_tokens=tokens,
+        events=len(gaps) + 1,
+        reads=len(gaps) + 1,
+        gaps=microseconds(gaps, _scale(chunk)) if gaps else (),
+    )
+
+
+def _failed(index: int, node: Node, sent: float, prompt: int | None) -> Record:
+    error = node.at("error")
+    code = error.number("code")
+    words = " ".join(filter(None, (error.text("code"), error.text("type"), error.text("message", 120))))
+    cancelled = node.at("metadata").tree.get("was_cancelled") is True
+    outcome = Outcome.HTTP_ERROR if code else Outcome.STREAM_ERROR
+    if cancelled:
+        outcome = Outcome.CANCELLED
+    end = max(sent, sent + (_time(node, "request_end_ns") - _time(node, "request_start_ns")))
+    status = int(code) if code is not None and 100 <= code <= 599 else None
+    return Record(
+        index, -1, sent, outcome, end, 0, 0, prompt_tokens=prompt or None, status=status, error=words or "no output"
+    )

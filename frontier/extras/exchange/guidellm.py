@@ -1,0 +1,177 @@
+"""GuideLLM's benchmarks.json, of both schemas: one operating point per item of `benchmarks`.
+
+Its time_per_output_token_ms folds TTFT in and is not read; its inter_token_latency_ms is our TPOT.
+"""
+
+import dataclasses
+from collections.abc import Mapping
+
+from frontier.core.model.trials import Outcome, Record
+from frontier.extras.exchange.results import (
+    LONGEST_NAME,
+    NO_LENGTHS,
+    ImportedFile,
+    Load,
+    Result,
+    TokenLengths,
+    open_loop,
+    rate_flags,
+    statistics,
+)
+from frontier.store.documents import Document, Node
+
+_LATENCIES = {
+    "ttft": ("time_to_first_token_ms", 1e-3),
+    "tpot": ("inter_token_latency_ms", 1e-3),
+    "e2e": ("request_latency", 1.0),
+}
+NOTES = (
+    "inter_token_latency_ms is read as TPOT; its percentiles weigh each request by its tokens",
+    "time_per_output_token_ms includes TTFT and is not imported; gaps between chunks are not kept: no ITL",
+    "throughput is successful tokens over the measured time, ramp and drain included unless a warm-up was set",
+)
+
+
+def detect(document: Document) -> bool:
+    """Whether it looks like benchmarks.json."""
+    listed = document.top.items("benchmarks")
+    return bool(listed) and "time_to_first_token_ms" in listed[0].at("metrics").tree
+
+
+def read(document: Document) -> ImportedFile:
+    """Every benchmark of the file, with its requests when all of them are in it."""
+    top = document.top
+    backend = top.at("config", "spec", "backend")
+    model = backend.text("model", LONGEST_NAME) or top.at("args").text("model", LONGEST_NAME)
+    asked = _asked(top)
+    results = []
+    for node in top.items("benchmarks"):
+        result = _result(node, model, asked)
+        results.append(_with_requests(node, result) or result)
+    return ImportedFile(document.file, "GuideLLM", tuple(results), NOTES if any(not r.records for r in results) else ())
+
+
+def _asked(top: Node) -> TokenLengths:
+    for data in top.at("config", "spec").items("data"):
+        isl, osl = data.number("prompt_tokens"), data.number("output_tokens")
+        if isl and osl:
+            return isl, osl
+    return NO_LENGTHS
+
+
+def _result(node: Node, model: str | None, asked: TokenLengths) -> Result:
+    metrics = node.at("metrics")
+    totals = metrics.at("request_totals")
+    ok = totals.count("successful")
+    if ok is None:
+        ok = node.at("scheduler_state").count("successful_requests") or 0
+    failed = totals.count("errored")
+    tokens = metrics.at("output_token_count", "successful").number("mean")
+    prompt = metrics.at("prompt_token_count", "successful").number("mean")
+    seconds = _seconds(node)
+    figures = _latencies(metrics)
+    if seconds:
+        figures["request_throughput"] = ok / seconds
+        lengths = {"output": tokens, "input": prompt}
+        if tokens is not None and prompt is not None:
+            lengths["total"] = tokens + prompt
+        figures |= {f"{side}_throughput": ok * n / seconds for side, n in lengths.items() if n is not None}
+    load = _load(node, figures)
+    achieved = (ok + (failed or 0)) / seconds if seconds else None
+    return Result(
+        load.concurrency,
+        figures,
+        ok,
+        failed,
+        asked,
+        (prompt, tokens),
+        model=model,
+        rate=load.rate,
+        flags=tuple(rate_flags(load.rate, achieved)),
+        notes=load.notes,
+        place=node.where,
+    )
+
+
+def _latencies(metrics: Node) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for quantity, (name, scale) in _LATENCIES.items():
+        latency = metrics.at(name, "successful")
+        # The median is replaced: p50 is there too, by another interpolation.
+        figures |= statistics(latency, quantity, scale) | statistics(latency.at("percentiles"), quantity, scale)
+    return figures
+
+
+def _seconds(node: Node) -> float | None:
+    """The measured time."""
+    scheduled = node.at("scheduler_metrics")
+    start, end = scheduled.number("measure_start_time"), scheduled.number("measure_end_time")
+    if start is not None and end is not None and end > start:
+        return end - start
+    return node.number("duration") or None
+
+
+def _load(node: Node, figures: Mapping[str, float]) -> Load:
+    strategy = node.at("config", "strategy")
+    if not strategy.tree:
+        strategy = node.at("scheduler", "strategy")
+    kind = strategy.text("type_") or ""
+    if kind == "synchronous":
+        return Load(1)
+    if kind == "concurrent" and (streams := strategy.count("streams")):
+        return Load(streams)
+    concurrency = node.at("metrics", "request_concurrency")
+    mean = concurrency.at("total").number("mean") or concurrency.at("successful").number("mean")
+    return open_loop(node, figures, strategy.number("rate"), "run it with --profile concurrent", mean)
+
+
+# --- requests
+
+
+def _with_requests(node: Node, result: Result) -> Result | None:
+    """The point with its requests, when every one of them was kept (it may be a sample) and has its
+    times.
+    """
+    kept = node.at("requests")
+    ok, errored = kept.items("successful"), kept.items("errored")
+    if not ok or len(ok) != result.ok or len(errored) != (result.failed or 0):
+        return None
+    rows = [*((item, True) for item in ok), *((item, False) for item in errored)]
+    starts = [start for item, _ in rows if (start := item.number("request_start_time")) is not None]
+    if len(starts) < len(rows):
+        return None
+    first = min(starts)
+    records = [_record(i, *row, start, first) for i, (row, start) in enumerate(zip(rows, starts, strict=True))]
+    notes = (*result.notes, "gaps between chunks are not kept: there is no ITL")
+    return dataclasses.replace(result, records=records, epoch=first, notes=notes)
+
+
+def _record(index: int, item: Node, succeeded: bool, start: float, first: float) -> Record:
+    timings = item.at("info", "timings")
+    sent = start - first
+    ttft = item.number("time_to_first_token_ms")
+    tokens, prompt = item.count("output_tokens"), item.count("prompt_tokens")
+    ended = item.number("request_end_time")
+    end = sent if ended is None else max(sent, ended - first)
+    if not succeeded or ttft is None or not tokens:
+        error = item.text("error", 200) or item.at("info").text("error", 200) or "failed"
+        return Record(index, -1, sent, Outcome.STREAM_ERROR, end, 0, 0, prompt_tokens=prompt, error=error)
+    first_token = sent + ttft * 1e-3
+    iteration = timings.number("last_token_iteration")
+    last_token = end if iteration is None else iteration - first
+    events = max(1, timings.count("token_iterations") or 1)
+    return Record(
+        index,
+        -1,
+        sent,
+        Outcome.OK,
+        max(end, last_token),
+        0,
+        0,
+        first=first_token,
+        last=max(first_token, last_token),
+        prompt_tokens=prompt,
+        completion_tokens=tokens,
+        events=events,
+        reads=events,
+    )

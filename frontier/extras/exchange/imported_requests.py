@@ -1,0 +1,153 @@
+"""Imported requests with their times: the window in which the load was held, as a trial.
+
+The requests that count are those sent in the window. It begins when every stream has finished its
+first request, and ends so early that each of them ended while the load was still held: a drain
+would make the last ones too fast.
+"""
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Sequence
+
+import numpy as np
+
+from frontier.core.model.shapes import MAX_TOKENS, Shape
+from frontier.core.model.trials import Measurement, Phase, Record, Trial, Window
+from frontier.core.window.window import Floats, Ints
+from frontier.extras.exchange.results import LONGEST, NO_LENGTHS, Result, mean_lengths
+from frontier.store.documents import INCOMPLETE
+
+HELD = 0.95
+"""The load is held while at least this share of the concurrency is in flight."""
+MOST_CONCURRENCY = 1_000_000
+"""Requests in flight that a file may state."""
+OFF = 0.02
+"""Lengths may be this share off, or one token, before what came counts instead of what was asked
+for."""
+
+
+# --- the window
+
+
+def concurrency_of(records: Sequence[Record]) -> tuple[int, bool]:
+    """How many were in flight: the level held longest, and whether it was held (else their mean
+    over time).
+    """
+    _, levels, seconds = _levels(records)
+    if not len(seconds) or seconds.sum() <= 0:
+        return max(1, len(records)), False
+    at_level = np.bincount(levels, weights=seconds)
+    longest = int(at_level.argmax())
+    if longest and at_level[longest] >= 0.5 * float(seconds.sum()):
+        return longest, True
+    return max(1, round(float((levels * seconds).sum() / seconds.sum()))), False
+
+
+def window_of(records: Sequence[Record], concurrency: int) -> Window | None:
+    """The part of a closed loop that counts; None when there is none, as in a run of few waves."""
+    if len(records) <= concurrency:
+        return None
+    sends, ends = np.array([r.sent for r in records]), np.array([r.end for r in records])
+    order = np.argsort(sends, kind="stable")
+    start = float(ends[order[:concurrency]].max())
+    times, levels, seconds = _levels(records)
+    high = np.flatnonzero((levels >= HELD * concurrency) & (seconds > 0))
+    held_until = float(times[high[-1]] + seconds[high[-1]]) if len(high) else -np.inf
+    # The latest send such that it and all before it had ended while the load was held.
+    done = np.maximum.accumulate(ends[order])
+    fit = sends[order][(done <= held_until) & (sends[order] >= start)]
+    return Window(start, float(fit[-1])) if len(fit) and fit[-1] > start else None
+
+
+def _levels(records: Sequence[Record]) -> tuple[Floats, Ints, Floats]:
+    """Requests in flight as a step function: times, the level from each on, and how long it
+    lasts.
+    """
+    steps = sorted([(r.sent, 1) for r in records] + [(r.end, -1) for r in records])
+    times = np.array([t for t, _ in steps], dtype=np.float64)
+    levels = np.cumsum([s for _, s in steps], dtype=np.int64)
+    return times[:-1], levels[:-1], np.diff(times)
+
+
+# --- trial or aggregate
+
+
+def settled(file: str, result: Result) -> Result:
+    """The result with its concurrency and the lengths that came. It keeps its requests where they
+    have a window; else its figures are those of the file.
+
+    ForeignFileError where a concurrency, a time or a token count is impossible, or where neither is
+    there.
+    """
+    _check_records(file, result)
+    result, closed = _observed(result), result.rate is None
+    if result.records and not result.concurrency:
+        concurrency, closed = concurrency_of(result.records)
+        result = dataclasses.replace(result, concurrency=concurrency)
+    if not 1 <= result.concurrency <= MOST_CONCURRENCY:
+        raise result.error(file, f"a concurrency of {result.concurrency:,} is impossible", INCOMPLETE)
+    if result.records and not (closed and window_of(result.records, result.concurrency)):
+        if not result.figures:
+            what = "no part of its requests is under a steady load"
+            raise result.error(file, what, "import the tool's summary of the run")
+        note = "its requests were not analysed: no part of them is under a steady load"
+        result = dataclasses.replace(result, records=(), notes=(*result.notes, note))
+    return result
+
+
+def _check_records(file: str, result: Result) -> None:
+    """Every request was sent, answered and ended in this order, in finite time, with possible token
+    counts.
+    """
+    for number, r in enumerate(result.records, 1):
+        first = r.sent if r.first is None else r.first
+        last = first if r.last is None else r.last
+        in_order = 0 <= r.sent <= first <= last <= LONGEST and r.sent <= r.end <= LONGEST
+        gaps = min(r.gaps, default=0) >= 0 and sum(r.gaps) <= LONGEST * 1e6
+        tokens = all(0 <= n <= MAX_TOKENS for n in (r.prompt_tokens, r.completion_tokens) if n is not None)
+        if not (in_order and gaps and tokens):
+            what = "tokens" if in_order and gaps else "times"
+            raise result.error(file, f"request {number} has impossible {what}", INCOMPLETE)
+
+
+def _observed(result: Result) -> Result:
+    """The result with the lengths that came, and none asked for where these are others.
+
+    The mean input of an aggregate is not compared: tools count it by a tokenizer of their own.
+    """
+    means = mean_lengths(result.records) if result.records else result.came
+    isl, osl = result.asked
+    if not isl or not osl:
+        return dataclasses.replace(result, asked=NO_LENGTHS, came=(means[0] or isl, means[1] or osl))
+    came = (means[0] or isl if result.records else isl, means[1] or osl)
+    if abs(came[0] - isl) <= max(1.0, OFF * isl) and abs(came[1] - osl) <= max(1.0, OFF * osl):
+        return result
+    note = f"{isl:g}/{osl:g} tokens were asked for, {came[0]:.4g}/{came[1]:.4g} came"
+    return dataclasses.replace(result, asked=NO_LENGTHS, came=came, notes=(*result.notes, note))
+
+
+def trial_of(
+    deployment: str, shape: Shape, concurrency: int, repeat: int, result: Result
+) -> tuple[Measurement, Sequence[Record]]:
+    """A result with requests as a trial."""
+    window = window_of(result.records, concurrency)
+    assert window is not None
+    isl, osl = (round(shape.isl.mean), round(shape.osl.mean)) if all(result.asked) else (0, 0)
+    records = [dataclasses.replace(r, asked_isl=isl, asked_osl=osl) for r in result.records]
+    facts = [dataclasses.asdict(shape), concurrency, [r.sent for r in records[:1000]]]
+    fingerprint = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
+    trial = Trial(
+        deployment,
+        shape,
+        concurrency,
+        repeat,
+        Phase.GRID,
+        len(records),
+        0,
+        window.start,
+        0.0,
+        window.end,
+        fingerprint,
+    )
+    return Measurement(trial, result.epoch, window, "requests"), records

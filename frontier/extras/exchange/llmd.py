@@ -1,0 +1,96 @@
+"""llm-d's Benchmark Report, version 0.2: one YAML document per operating point.
+
+The format has one `time_per_output_token`, by which tools mean different things. Here it is (E2E -
+TTFT) / (tokens - 1), as read of every tool but GuideLLM.
+"""
+
+from frontier.extras.exchange.results import (
+    LONGEST_NAME,
+    ImportedFile,
+    Load,
+    Result,
+    figure,
+    open_loop,
+    rate_flags,
+    statistics,
+)
+from frontier.store.documents import Document, Node
+
+_LATENCIES = {
+    "ttft": "time_to_first_token",
+    "tpot": "time_per_output_token",
+    "itl": "inter_token_latency",
+    "e2e": "request_latency",
+}
+_RATES = {
+    "input_throughput": "input_token_rate",
+    "output_throughput": "output_token_rate",
+    "total_throughput": "total_token_rate",
+    "request_throughput": "request_rate",
+}
+_SCALES = {"s": 1.0, "ms": 1e-3, "s/token": 1.0, "ms/token": 1e-3}
+NOTES = (
+    "the tool that made the load decides what its figures mean: standardized.tool names it",
+    "GuideLLM's time_per_output_token includes TTFT and is not imported; its inter_token_latency is our TPOT",
+)
+
+
+def detect(document: Document) -> bool:
+    """Whether it looks like a report of version 0.2."""
+    return document.kind in ("yaml", "json") and _is_report(document.objects[0])
+
+
+def read(document: Document) -> ImportedFile:
+    """Every report of the file."""
+    results = []
+    for node in document.objects:
+        if not _is_report(node):
+            raise node.error(f"{node.where}: no Benchmark Report of version 0.2", "export it as version 0.2 or 0.2.1")
+        results.append(_result(node))
+    return ImportedFile(document.file, "llm-d report", tuple(results), NOTES)
+
+
+def _is_report(node: Node) -> bool:
+    return "request_performance" in node.at("results").tree and (node.text("version") or "").startswith("0.2")
+
+
+def _result(node: Node) -> Result:
+    aggregate = node.at("results", "request_performance", "aggregate")
+    asked = node.at("scenario", "load", "standardized")
+    figures = _figures(aggregate, guidellm=(asked.text("tool") or "").lower() == "guidellm")
+    requests = aggregate.at("requests")
+    sent, failed = requests.count("total") or 0, requests.count("failures")
+    rate, concurrency = asked.number("rate_qps"), asked.count("concurrency")
+    load = Load(concurrency, rate) if concurrency else open_loop(node, figures, rate, "leave the report out")
+    stack = node.at("scenario").items("stack")
+    return Result(
+        load.concurrency,
+        figures,
+        max(0, sent - (failed or 0)),
+        failed,
+        (asked.at("input_seq_len").number("value"), asked.at("output_seq_len").number("value")),
+        (requests.at("input_length").number("mean"), requests.at("output_length").number("mean")),
+        node.at("scenario", "load", "native", "config").text("deployment", LONGEST_NAME),
+        next((name for part in stack if (name := part.at("standardized", "model").text("name", LONGEST_NAME))), None),
+        rate=rate,
+        notes=load.notes,
+        place=node.where,
+        flags=tuple(rate_flags(rate, figures.get("request_throughput"))),
+    )
+
+
+def _figures(aggregate: Node, *, guidellm: bool) -> dict[str, float]:
+    figures: dict[str, float] = {}
+    for quantity, name in _LATENCIES.items():
+        if guidellm and quantity == "itl":
+            continue
+        latency = aggregate.at("latency", "inter_token_latency" if guidellm and quantity == "tpot" else name)
+        if not latency.tree:
+            continue
+        unit = latency.text("units") or ""
+        if unit not in _SCALES:
+            raise latency.error(f"{latency.where} is in {unit!r}", "s, ms, s/token and ms/token are known")
+        figures |= statistics(latency, quantity, _SCALES[unit])
+    for ours, name in _RATES.items():
+        figures |= figure(aggregate.at("throughput", name), "mean", ours)
+    return figures

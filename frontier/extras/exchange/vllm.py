@@ -1,0 +1,216 @@
+"""Results of `vllm bench serve` and its descendants: SGLang's bench_serving, InferenceX's client,
+llm-optimizer.
+
+One object per operating point, or one per line. Latencies end in _ms; InferenceX also writes them
+in seconds, bare. With --save-detailed (SGLang: --output-details) the file holds every request; some
+versions also when it was sent.
+"""
+
+import dataclasses
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from frontier.core.model.trials import Outcome, Record
+from frontier.extras.exchange.results import (
+    LONGEST_NAME,
+    NO_LENGTHS,
+    ImportedFile,
+    Load,
+    Result,
+    TokenLengths,
+    microseconds,
+    open_loop,
+    rate_flags,
+    rates,
+    statistics,
+)
+from frontier.store.documents import INCOMPLETE, Document, Node, foreign_text
+
+_LATENCIES = {"ttft": ("ttft",), "tpot": ("tpot",), "itl": ("itl",), "e2e": ("e2el", "e2e_latency")}
+_RATES = {
+    "output_throughput": "output_throughput",
+    "input_throughput": "input_throughput",
+    "total_throughput": "total_throughput",
+    "request_throughput": "request_throughput",
+}
+_HUGGING_FACE_CACHE = re.compile(r"(?:^|/)models--([A-Za-z0-9._-]+?)--([A-Za-z0-9._-]+?)/")
+NOTES = (
+    "throughput is over the whole run, ramp and drain included: low by about 7 % at ten prompts per user",
+    "percentiles are interpolated, over the requests that succeeded, and cover the start burst and the drain",
+)
+
+
+def detect(document: Document) -> bool:
+    """Whether it looks like one of these."""
+    return document.kind in ("json", "lines") and any(map(_is_result, _points(document)[:3]))
+
+
+def read(document: Document) -> ImportedFile:
+    """Every point of the file."""
+    points = _points(document)
+    for node in points:
+        if not _is_result(node):
+            raise node.error(f"{node.where or 'the file'} is no result of a benchmark run", "leave it out")
+    results = tuple(map(_result, points))
+    title = "SGLang bench_serving" if any("accept_length" in n.tree for n in points) else "vLLM bench serve"
+    return ImportedFile(document.file, title, results, NOTES if any(not r.records for r in results) else ())
+
+
+def _points(document: Document) -> Sequence[Node]:
+    """The results, which llm-optimizer's final file has below `test_results`."""
+    return [node.at("results") for node in document.top.items("test_results")] or document.objects
+
+
+def _is_result(node: Node) -> bool:
+    keys = node.tree.keys()
+    return {"max_concurrency", "completed", "duration"} <= keys and any("ttft" in key for key in keys)
+
+
+def _result(node: Node) -> Result:
+    completed = node.count("completed")
+    if completed is None:
+        raise node.error("completed is missing: how many requests succeeded is not known", "write the file again")
+    failed = node.count("failed")
+    if failed is None and (asked := node.count("num_prompts")) is not None and asked >= completed:
+        failed = asked - completed
+    prompt, tokens = (
+        None if not completed or (total := node.number(f"total_{side}_tokens")) is None else total / completed
+        for side in ("input", "output")
+    )
+    figures = _figures(node)
+    load = _load(node, figures, completed)
+    label = node.text("label", LONGEST_NAME) or node.text("tag", LONGEST_NAME)
+    result = Result(
+        load.concurrency,
+        figures,
+        completed,
+        failed,
+        _asked(node),
+        (prompt, tokens),
+        label,
+        _model(node),
+        rate=load.rate,
+        flags=tuple(rate_flags(load.rate, node.number("request_throughput"))),
+        notes=load.notes,
+        place=node.where,
+    )
+    return dataclasses.replace(result, records=_requests(node))
+
+
+def _figures(node: Node) -> dict[str, float]:
+    figures = rates(node, {"total_throughput": "total_token_throughput"}) | rates(node, _RATES)
+    for quantity, names in _LATENCIES.items():
+        for name in names:
+            figures |= statistics(node, quantity, 1.0, f"{{}}_{name}")
+            figures |= statistics(node, quantity, 1e-3, f"{{}}_{name}_ms")
+    return figures
+
+
+def _load(node: Node, figures: Mapping[str, float], completed: int) -> Load:
+    """The load: the cap is its concurrency where a rate reaches it, or where there is no rate."""
+    rate, cap = node.number("request_rate"), node.count("max_concurrency")
+    mean = figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
+    if cap and (not rate or not mean or max(1, round(mean)) >= 0.95 * cap):
+        return Load(cap, rate or None)
+    if rate:
+        hint = "mean_e2el_ms would tell: use --max-concurrency, or --percentile-metrics ttft,tpot,itl,e2el"
+        return open_loop(node, figures, rate, hint)
+    sent = node.count("num_prompts") or completed
+    if not sent:
+        raise node.error("max_concurrency is missing, and nothing was sent", "run it with --max-concurrency")
+    return Load(sent, None, ("all requests were sent at once: this is a burst of that many, not a steady concurrency",))
+
+
+def _asked(node: Node) -> TokenLengths:
+    """The lengths asked for: SGLang and vLLM's sweeps keep them, as the user typed the keys."""
+    for first, second in (("random_input_len", "random_output_len"), ("random-input-len", "random-output-len")):
+        isl, osl = node.number(first), node.number(second)
+        if isl and osl and node.number("random_range_ratio") in (None, 1.0):
+            return isl, osl
+    return NO_LENGTHS
+
+
+def _model(node: Node) -> str | None:
+    """The model; of a path into Hugging Face's cache the name of the model it stands for."""
+    model = node.text("model_id", LONGEST_NAME)
+    cached = _HUGGING_FACE_CACHE.search(model or "")
+    return f"{cached[1]}/{cached[2]}" if cached else model
+
+
+# --- requests
+
+
+def _requests(node: Node) -> Sequence[Record]:
+    """The requests, when the file has all of them with their times."""
+    starts, ttfts = node.numbers("start_times"), node.numbers("ttfts")
+    inputs, outputs = node.numbers("input_lens"), node.numbers("output_lens")
+    itls, errors = node.tree.get("itls"), node.tree.get("errors")
+    n = len(starts)
+    if not n or not isinstance(itls, list) or any(len(part) != n for part in (ttfts, inputs, outputs, itls)):
+        return ()
+    errors = errors if isinstance(errors, list) and len(errors) == n else [""] * n
+    first = min(starts)
+    records = []
+    for i in range(n):
+        # The file's own gaps are let go of as they are used: they are most of its memory, and the
+        # records take as much again.
+        gaps, itls[i] = itls[i] if isinstance(itls[i], list) else [], None
+        if not _are_times(gaps):
+            raise node.error(f"itls[{i}] has an item that is not a time", INCOMPLETE)
+        error = foreign_text(str(errors[i])[:2000], 200)
+        records.append(_record(i, starts[i] - first, ttfts[i], gaps, int(inputs[i]), int(outputs[i]), error))
+    return records
+
+
+def _are_times(gaps: Sequence[Any]) -> bool:
+    """Whether all of these items of a file are seconds, from 0 to less than a million."""
+    if not gaps:
+        return True
+    if not set(map(type, gaps)) <= {float, int, bool}:
+        return False
+    return bool(0 <= min(gaps) and max(gaps) < 1e6 and not math.isnan(sum(gaps)))
+
+
+def _record(
+    index: int, sent: float, ttft: float, itls: Sequence[float], prompt: int, completion: int, error: str
+) -> Record:
+    """One request. A failed one has no first token, an output length of 0 or an error."""
+    if error or not completion or not ttft:
+        return Record(
+            index,
+            -1,
+            sent,
+            Outcome.STREAM_ERROR,
+            sent + ttft,
+            0,
+            0,
+            prompt_tokens=prompt or None,
+            error=error or "no output",
+        )
+    first = sent + ttft
+    last = end = first + sum(itls)
+    if len(itls) == completion:
+        # The chat client also stamps an event without a token: that of the role, right before the
+        # first token, or the closing one, right after the last.
+        if itls[0] <= itls[-1]:
+            first, itls = first + itls[0], itls[1:]
+        else:
+            last, itls = last - itls[-1], itls[:-1]
+    return Record(
+        index,
+        -1,
+        sent,
+        Outcome.OK,
+        end,
+        0,
+        0,
+        first=first,
+        last=max(first, last),
+        prompt_tokens=prompt or None,
+        completion_tokens=completion,
+        events=len(itls) + 1,
+        reads=len(itls) + 1,
+        gaps=microseconds(itls),
+    )

@@ -1,1 +1,0 @@
-"""A run in the formats of other tools."""

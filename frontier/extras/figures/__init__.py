@@ -1,1 +1,0 @@
-"""Detail figures of a series, of its requests, and over several series."""

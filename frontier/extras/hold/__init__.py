@@ -1,1 +1,0 @@
-"""Does the answer still hold later: `frontier verify --for`, and the figure over its hours."""

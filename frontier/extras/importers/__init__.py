@@ -1,1 +1,0 @@
-"""Results of other tools as a run, one file a tool."""

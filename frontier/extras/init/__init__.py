@@ -1,1 +1,0 @@
-"""A commented config for an endpoint."""

@@ -1,1 +1,0 @@
-"""Natural prompts: passages of English prose."""

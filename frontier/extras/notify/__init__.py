@@ -1,1 +1,0 @@
-"""Notification that a sweep has ended, by the key `on_finish`."""

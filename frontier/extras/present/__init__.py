@@ -1,0 +1,1 @@
+"""The run as one page (HTML, Markdown or JSON), and detail figures."""

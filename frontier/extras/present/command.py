@@ -1,0 +1,87 @@
+"""`frontier report`: the run as one page (HTML, Markdown or JSON)."""
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from frontier.cli.common import (
+    FILE_PATH,
+    RunOptions,
+    answer,
+    given_options,
+    json_bytes,
+    run_options,
+    say,
+    subcommand,
+    write_file,
+)
+from frontier.client.secrets import remember
+from frontier.core.model.errors import ExitCode, UsageError
+
+if TYPE_CHECKING:
+    from frontier.extras.present.page import Figures
+    from frontier.extras.present.report import Report
+
+
+@subcommand("report")
+@click.option("-o", "--output", type=FILE_PATH, help="FILE.html, FILE.md or FILE.json; - for Markdown on stdout.")
+@run_options("run", "deployments", "shapes", "sla", "objectives", "settings")
+def command(options: RunOptions, output: Path | None) -> int:
+    """Write RUN as one self-contained page: HTML for a review, Markdown for a pull request, JSON
+    for a machine.
+
+    The page holds the decision, the picture, every point, why not its neighbours, the
+    distributions, the quality of the data, how to reproduce it and what it does not say. It loads
+    nothing, prints well, and reads without its script.
+
+    RUN defaults to the newest run under runs/ that holds a finished trial.
+
+    \b
+    Examples:
+      frontier report -o review.html
+      frontier report --sla 'p99_ttft<=300ms' --set gpus=8 -o strict.html
+      frontier report runs/llama8b -o - | gh pr comment --body-file -
+    """
+    from frontier.extras.present.page import report_markdown
+    from frontier.extras.present.report import report_of
+    from frontier.show.picture.selection import check_panels
+    from frontier.sweep.secrets_of_config import secrets_of
+
+    run = options.read()
+    if not run.is_imported:  # an earlier version kept the config as it was
+        remember(secrets_of(run.config, os.environ))
+    check_panels(run)
+    report = report_of(run, options.limits(run), options.all_axes, given_options())
+    if output is None or str(output) == "-":
+        answer(report_markdown(report))
+        return ExitCode.YES
+    write_file(output, _page(report, output))
+    return ExitCode.YES
+
+
+def _figures(report: "Report") -> "Figures":
+    """What the page draws; where that fails the page says why, and holds everything else."""
+    from frontier.cli.plot import undrawn
+    from frontier.extras.present.page import Figures, draw_figures
+
+    try:
+        return draw_figures(report)
+    except Exception as error:  # noqa: BLE001  # whatever matplotlib fails with
+        why = undrawn("the pictures of this page were not", error)
+        say(f"warning: {why}")
+        return Figures(undrawn=why)
+
+
+def _page(report: "Report", output: Path) -> bytes:
+    """The page in the format that the file's suffix names."""
+    from frontier.extras.present.page import report_html, report_json, report_markdown
+
+    if output.suffix == ".html":
+        return report_html(report, _figures(report)).encode()
+    if output.suffix == ".md":
+        return report_markdown(report).encode()
+    if output.suffix == ".json":
+        return json_bytes(report_json(report))
+    raise UsageError(f"a report cannot be written as {output.name!r}", "name a FILE.html, a FILE.md or a FILE.json")

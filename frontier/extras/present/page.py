@@ -1,0 +1,225 @@
+"""The report written as an HTML page, as GitHub-flavoured Markdown for a pull request, and as JSON.
+
+The HTML page loads nothing, its pictures are inside as SVG with text as text, and it reads as well
+without its one small script. What draws, and what fills the templates, is imported when it is
+needed.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+
+from frontier import registry
+from frontier.core.model.text import capital, clean
+from frontier.extras.present.dark_page import dark_colours
+from frontier.extras.present.report import KEY, LIMIT_AT, Report, page_of
+from frontier.show.json_out import Tree, decisions_json, points_json
+from frontier.show.picture.colours import ink
+from frontier.show.picture.data import Picture, View, mark_id
+from frontier.show.picture.frontier_picture import small_multiples
+
+REPORT_SCHEMA = "frontier.report/1"
+ROOM = 1_500_000
+"""Bytes that the pictures of a page may take together; detail figures beyond it are named, not
+drawn."""
+NARROW = 520
+"""Pixels a picture is laid out for that a phone shows."""
+
+_TEMPLATES = Path(__file__).parent / "templates"
+_PROLOGUE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
+_METADATA = re.compile(r"<metadata>.*?</metadata>", re.DOTALL)
+_IDS = re.compile(r'(\bid="|xlink:href="#|url\(#)')
+_SIZE = re.compile(r' (?:width|height)="[^"]*"')
+_COLOUR = re.compile(r"(?:fill|stroke): #[0-9a-f]{6}\b")
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A detail figure on the page, chart by chart; without charts it was left out for its size.
+    `key` are the names and colours of its lines.
+    """
+
+    sheet: Picture
+    charts: tuple[Markup, ...]
+    key: tuple[tuple[str, str], ...]
+
+    @property
+    def heading(self) -> str:
+        """The title without the section's name."""
+        title = self.sheet.title.partition(": ")[2] or self.sheet.title
+        return capital(title)
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All that is drawn on a page: the picture by its width, the detail figures of each section,
+    and their colours in the light and in the dark. `undrawn` says why there are none.
+    """
+
+    pictures: Mapping[str, Markup] = field(default_factory=dict)
+    description: str = ""
+    companions: Sequence[Sequence[Drawn]] = ()
+    colours: Sequence[tuple[str, str, str]] = ()
+    undrawn: str = ""
+
+
+def draw_figures(report: Report) -> Figures:
+    """What a page draws of a report. DrawingError where matplotlib does not load."""
+    from frontier.show.picture.draw import render, render_panel
+
+    views, dark = report.views, dark_colours()
+    picture = small_multiples(views, footer=report.provenance)
+    pictures = {"wide": _inlined(render(picture, "svg", titled=False), "a-", dark)}
+    pictures["narrow"] = _inlined(render(picture, "svg", titled=False, laid_out=NARROW), "n-", dark)
+    room = ROOM - sum(map(len, pictures.values()))
+    companions: list[list[Drawn]] = []
+    for i, view in enumerate(views):
+        companions.append([])
+        samples = report.samples.get(view.frontier.series, {})
+        page_figures = registry.PAGE_FIGURES.find()
+        for k, sheet in enumerate(page_figures(view, samples) if page_figures is not None else ()):
+            charts = [_inlined(render_panel(sheet, j), f"b{i}-{k}-{j}-", dark) for j in range(len(sheet.panels))]
+            room -= sum(map(len, charts))
+            key = tuple((line.name, _variable(ink(line.role).lower(), dark)) for line in sheet.named_lines)
+            own = replace(sheet, notes=(*sheet.notes, *_noted_below(sheet.name, report, view)))
+            companions[-1].append(Drawn(own, tuple(charts) if room >= 0 else (), key))
+    drawn_in = "".join([*pictures.values(), *(c for section in companions for each in section for c in each.charts)])
+    colours = [(f"--{colour[1:]}", colour, dark[colour]) for colour in dark if f"--{colour[1:]}" in drawn_in]
+    return Figures(pictures, picture.description, companions, colours)
+
+
+def _noted_below(figure: str, report: Report, view: View) -> list[str]:
+    """What extras say of a series that stands below this detail figure."""
+    below = [noted for noted in report.notes.values() if noted.figure == figure]
+    return [f"{head}: {clean(text, 800)}" for n in below for head, text in n.lines.get(view.frontier.series, ())]
+
+
+def report_html(report: Report, figures: Figures | None = None) -> str:
+    """The whole page, with these figures (default: drawn here). Whatever came from a server is
+    escaped by the template, or by the SVG writer.
+    """
+    figures = figures or draw_figures(report)
+    script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
+    return _filled(
+        "page.html.j2",
+        page=page_of(report),
+        figures=figures,
+        key=KEY,
+        script=Markup(script),  # noqa: S704  # our own file
+        allowed=_allowed(script),
+        mark=mark_id,
+        limit_at=LIMIT_AT,
+    )
+
+
+def _filled(template: str, **given: Any) -> str:
+    """A template filled in; HTML escapes what it is given, Markdown says where it does."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=template.endswith(".html.j2"),
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"md": escape_markdown, "fence": _fence}
+    return environment.get_template(template).render(given)
+
+
+def _allowed(script: str) -> str:
+    """The one script a browser may run on this page: whatever else got in would not be run."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+
+
+def _inlined(svg: bytes, prefix: str, dark: Mapping[str, str]) -> Markup:
+    """The SVG element alone, as wide as its place, its ids told apart from those of other pictures
+    on the page.
+    """
+    element = _METADATA.sub("", _PROLOGUE.sub("", svg.decode()))
+    head, end, rest = element.partition(">")
+    element = _SIZE.sub("", head) + end + rest
+    element = _COLOUR.sub(lambda found: _variable(found[0], dark), element)
+    return Markup(_IDS.sub(rf"\g<1>{prefix}", element))  # noqa: S704  # matplotlib has escaped what is in it
+
+
+def _variable(rule: str, dark: Mapping[str, str]) -> str:
+    """'fill: #0072b2' as 'fill: var(--0072b2)' where the dark page has another colour for it."""
+    head, _, colour = rule.rpartition("#")
+    return f"{head}var(--{colour})" if f"#{colour}" in dark else rule
+
+
+# --- Markdown
+
+_SPECIAL = re.compile(r"([\\`*_\[\]|~$]|^[#+-])")
+_NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
+
+
+def escape_markdown(text: str) -> str:
+    """Plain text as Markdown that reads the same: no markup, no HTML, no table cell broken, no link
+    or mention made.
+    """
+    plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
+    return _NUMBERED.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", plain))
+
+
+LONGEST_MARKDOWN = 60_000
+"""Characters of a report as Markdown: a comment on GitHub holds 65,536."""
+PARTS = ("evidence", "the points", "the config", "the reasons of each series", "the quality of the data")
+"""What a report that is too long is written without, the least important first."""
+
+
+def report_markdown(report: Report) -> str:
+    """The report as GitHub-flavoured Markdown. Of a report that is too long the least important
+    parts are left out, and named.
+    """
+    page, text = page_of(report), ""
+    for number in range(len(PARTS) + 1):
+        text = _filled("page.md.j2", page=page, without=PARTS[:number], key=KEY)
+        if len(text) <= LONGEST_MARKDOWN:
+            break
+    return text
+
+
+def _fence(text: str) -> str:
+    """A fence for a code block, longer than any inside."""
+    return "`" * max(3, 1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
+
+
+# --- JSON
+
+
+def report_json(report: Report) -> Tree:
+    """`frontier report -o FILE.json`: the answers of `solve --json` and `show --json` with what
+    surrounds them.
+    """
+    page = page_of(report)
+    return {
+        "schema": REPORT_SCHEMA,
+        "title": page["title"],
+        "unfinished": report.standing,
+        "solve": decisions_json([view.decision for view in report.views if view.decision]),
+        "show": points_json([p for view in report.views for p in view.mine], [view.frontier for view in report.views]),
+        "sections": [
+            {
+                "name": section["name"],
+                "verdict": section["verdict"],
+                "notes": [text for _, text in (*section["lines"], *section["more"])],
+                "neighbours": section["neighbours"].as_json() if section["neighbours"] else [],
+                "evidence": [{"caption": table.caption, "rows": table.as_json()} for table in section["evidence"]],
+            }
+            for section in page["sections"]
+        ],
+        "pooled": [tree for _, tree in report.pooled],
+        "health": page["health"],
+        "provenance": dict(page["provenance"]),
+        "commands": page["commands"],
+        "config": page["config_text"],
+        "not_said": list(page["not_said"]),
+    }

@@ -1,0 +1,363 @@
+"""The report of a run as data: the decision with its figures and reasons, every point, the evidence
+of client, server and GPUs, the quality of the data, how to reproduce it, what it does not cover.
+All text is plain and cleaned here; page, Markdown and JSON only dress it.
+"""
+
+import math
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from frontier import registry
+from frontier.client.secrets import masked
+from frontier.core.model.decisions import Cause, Decision, Limit, Reason
+from frontier.core.model.loads import setting
+from frontier.core.model.metrics import metric
+from frontier.core.model.text import capital, clean
+from frontier.core.window.window import WindowData
+from frontier.extras.present.evidence_tables import cost_tables, evidence_tables, time_tables
+from frontier.planning.sla_result import ArrivalRate
+from frontier.run import Run
+from frontier.show.answer import answer_lines
+from frontier.show.costs import power_text
+from frontier.show.explain import sentence
+from frontier.show.json_out import Tree
+from frontier.show.notes import Noted, notes_of
+from frontier.show.numbers import Figure, figure_row, figures
+from frontier.show.picture.data import View
+from frontier.show.picture.labels import answer_rows, panel_names, view_name
+from frontier.show.picture.labels import headline as title_of
+from frontier.show.picture.selection import provenance_of, samples_of, views_of
+from frontier.show.sentences import headline, next_step_lines, no_sla_sentence
+from frontier.show.table import Table
+from frontier.show.tables import frontier_sentence, table_of, time_line
+from frontier.show.wording import (
+    NO_BOUND,
+    NO_BOUND_LEGEND,
+    Provenance,
+    bound_text,
+    count,
+    deciding_bound,
+    flag_kinds,
+    interval_text,
+    limit_value_text,
+    value_text,
+)
+from frontier.store.run_dir import RunDirectory
+
+_OF_LOADS = {
+    (False, False): (
+        "The load was a closed loop: a fixed number of requests in flight, each replaced as soon as it is answered. "
+        "Bursts of independent users queue longer at the same average; frontier verify sends Poisson arrivals."
+    ),
+    (False, True): (
+        "The concurrency counts open sessions, each begun as soon as one was over, with think times drawn at random."
+    ),
+    (True, False): (
+        "The load was an open loop: requests arrived at random at a stated rate, and latency counts from each arrival. "
+        "Real arrivals come in heavier bursts, and their rate changes by the hour."
+    ),
+    (True, True): (
+        "The load was an open loop: sessions began at random at a stated rate, with think times drawn at random. "
+        "Latency counts from the arrival, of later turns from the end of thinking. Real arrivals come in heavier "
+        "bursts."
+    ),
+}
+"""What is not said of a load, by whether it is an open loop and whether all shapes are sessions."""
+_OF_PROMPTS = {
+    False: (
+        "Prompts were made up and fresh, so prefix caches were cold. Real prompts may share prefixes, stop early or "
+        "draft better under speculative decoding."
+    ),
+    True: (
+        "Prompts were synthetic and fresh for each session; its history held the model's own answers. Real sessions "
+        "vary."
+    ),
+}
+"""The same of prompts, by whether all shapes are sessions."""
+_OF_ALL = (
+    "One deployment was measured as it stood: no replicas behind a balancer, no autoscaling, no other tenants.",
+    "Between the measured settings nothing was measured: the staircase only joins them.",
+    "A percentile is over the requests of the windows, not over users, nor over a worse hour that was not measured.",
+)
+NOT_SAID = (_OF_LOADS[False, False], _OF_PROMPTS[False], *_OF_ALL)
+IMPORTED_NOT_SAID = (
+    "The figures are another tool's, by its definitions: see the notes under Provenance where they differ from ours.",
+    (
+        "Aggregates carry no confidence interval: how far a value may be off is not known, and differences between "
+        "points may be chance."
+    ),
+    *_OF_ALL[:2],
+)
+"""Of a run made by `frontier import`."""
+CHECKS = (
+    "errors, short outputs, wrong input lengths, cached prompts, a busy client, buffered streams, lockstep, drift, "
+    "missing concurrency, a lost or changed server"
+)
+IMPORTED_CHECKS = (
+    "as far as the files state them, that the figures of a point agree with each other (E2E with TTFT and TPOT; "
+    "latency with throughput and concurrency), that the offered rate was reached, and what the files themselves call "
+    "wrong. Not checked, as an aggregate cannot show it: whether the client was busy, prompts were cached, the load "
+    "was held or drifted"
+)
+"""Of aggregates made by another tool."""
+IMPORTED_REQUEST_CHECKS = (
+    "errors, short outputs, wrong input lengths, lockstep, drift and missing concurrency, from the requests in the "
+    "files. Not checked, as the files do not tell: whether the client was busy, prompts were cached, the server changed"
+)
+"""Of another tool's requests, analysed as our own."""
+
+
+def _not_said(run: Run) -> tuple[str, ...]:
+    if run.is_imported:
+        return IMPORTED_NOT_SAID
+    sessions = all(shape.has_sessions for shape in run.config.shapes)
+    return (_OF_LOADS[run.config.open_loop, sessions], _OF_PROMPTS[sessions], *_OF_ALL)
+
+
+GLOSSARY = (
+    ("concurrency, c", "Requests in flight at the same time. Setting: one shape at one concurrency."),
+    ("shape", "Input and output length of the requests in tokens: 1024/256."),
+    ("TTFT", "Time to first token: from sending a request to its first token."),
+    ("TPOT", "Time per output token after the first chunk: (E2E - TTFT) / (tokens after it)."),
+    ("E2E", "End-to-end latency: from sending a request to its last token."),
+    ("p99", "The value that 99 of 100 requests stay below; a failed request counts as infinitely slow."),
+    ("throughput", "Output tokens per second of all requests together, as they arrived in the window."),
+    ("window", "The part of a trial that counts: after warm-up, before the load is taken away."),
+    ("95% CI", "Two-sided 95% confidence interval."),
+    ("at most, at least", "One-sided 95% confidence bound; an SLA is met when the bound keeps its limit."),
+    ("SLA", "The latency targets that the operating point must keep."),
+    ("operating point", "The setting to run: the bounds of its percentiles keep the SLA, and so does all below it."),
+    ("frontier", "The settings that no other beats in both throughput and latency; the others are dominated."),
+    ("excluded", "A setting whose measurement means nothing, with the flag that says why; it is never chosen."),
+    ("what binds", "The resource that sets the latency; in brackets how often such evidence was right in simulations."),
+    ("roofline", "The throughput that the hardware allows at most. MBU, MFU: shares of its bandwidth and arithmetic."),
+)
+"""Definitions, so that the page reads alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Everything a page is made of. `config_text` and `commands` say how to reproduce it.
+
+    `views` has one per frontier, with its points and decision. `samples` holds the windows by
+    concurrency, for distributions and evidence; without them the page has less. `notes` are what
+    extras say of its series, `arrivals` the rates that its operating points take. `unfinished` says
+    that a part of the run is not measured, `standing` is the same for machines.
+    """
+
+    views: Sequence[View]
+    provenance: Provenance = field(default_factory=Provenance)
+    config_text: str | None = None
+    commands: Sequence[str] = ()
+    not_said: Sequence[str] = NOT_SAID
+    samples: Mapping[Any, Mapping[int, WindowData]] = field(default_factory=dict)
+    checks: str = CHECKS
+    unfinished: str = ""
+    standing: Mapping[str, Any] | None = None
+    pooled: Sequence[tuple[Table, Tree]] = ()
+    notes: Mapping[str, Noted] = field(default_factory=dict)
+    arrivals: Mapping[Any, ArrivalRate] = field(default_factory=dict)
+
+
+FIGURE_HEADS = ("metric", "value", "bound", "limit", "margin")
+KEY = f"Brackets, and bars in the picture: 95% CI; its shade holds 90% of resamples. {NO_BOUND_LEGEND}."
+
+
+def report_of(
+    run: Run, limits: Sequence[Limit], objectives: tuple[str, ...] | None = None, options: Sequence[str] = ()
+) -> Report:
+    """Everything a page of the run is made of; `options` are those it was asked for with."""
+    checks, pooled_of = CHECKS, registry.POOLED.find()
+    if run.is_imported:
+        checks = IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
+    views = views_of(run, limits, objectives)
+    decisions = [view.decision for view in views if view.decision]
+    return Report(
+        views=views,
+        pooled=pooled_of([run], objectives, limits) if pooled_of and objectives else (),
+        provenance=provenance_of(run),
+        config_text=None if run.is_imported else RunDirectory.read(run.path).config_text(),
+        commands=(_made_by(run), shlex.join(["frontier", "report", str(run.path), *options])),
+        not_said=_not_said(run),
+        samples=samples_of(run),
+        checks=checks,
+        unfinished=run.not_measured,
+        standing=run.standing.tree(run.go_on) if run.standing is not None else None,
+        notes=notes_of(run, [p for view in views for p in view.mine], decisions),
+        arrivals={d.series: rate for d in decisions if (rate := run.arrival_rate(d, views[0].points)) is not None},
+    )
+
+
+def _made_by(run: Run) -> str:
+    """The command that made the run."""
+    if not run.is_imported:
+        file = str(run.manifest.get("config_file", "sweep.yaml"))
+        return shlex.join(["frontier", run.config.measured_by, file, "-o", str(run.path)])
+    files = [shlex.quote(str(source["file"])) for source in run.manifest["imported"]["sources"]]
+    more = f" ... ({len(files)} files)" if len(files) > 3 else ""
+    return f"frontier import {' '.join(files[:3])}{more} -o {run.path}"
+
+
+def page_of(report: Report) -> dict[str, Any]:
+    """What the templates are filled with, plain and cleaned. `answers` has a row for each of
+    several sections.
+    """
+    return {
+        "title": title_of(report.views),
+        "sections": [_section(view, report) for view in report.views],
+        "health": [*_health(report), *([clean(report.unfinished, 1000)] if report.unfinished else [])],
+        "provenance": _provenance(report),
+        "commands": [clean(command, 400) for command in report.commands],
+        "config_text": _config_cleaned(report.config_text),
+        "not_said": report.not_said,
+        "glossary": GLOSSARY,
+        "pooled": [table for table, _ in report.pooled],
+        "answers": answers_table(report.views) if len(report.views) > 1 else None,
+    }
+
+
+def answers_table(views: Sequence[View]) -> Table:
+    """The answer of each series in a row, with the metric that binds; without one why."""
+    answers = [cells for cells, _ in answer_rows(views, panel_names(views))]
+    heads = ("workload", "answer", "throughput", "binding metric", "bound", "limit")[: max(map(len, answers))]
+    rows = [(*cells, *[""] * (len(heads) - len(cells))) for cells in answers]
+    return Table.of(heads, rows, "The answers")
+
+
+def _section(view: View, report: Report) -> dict[str, Any]:
+    """The section of one series: its decision with figures and lines of the answer, and its points.
+    `step` is what would decide a better setting, and the command; `more` is shown where all details
+    are asked for. `bars` are where value and bound of each figure lie on a bar that ends beyond the
+    limit.
+    """
+    points, frontier, decision, gpus = view.mine, view.frontier, view.decision, view.gpus
+    samples = report.samples.get(frontier.series, {})
+    known = figures(decision) if decision else []
+    rows = [figure_row(figure, gpus) for figure in known]
+    if decision is not None:
+        lines, whole = (
+            answer_lines(decision, report.arrivals.get(frontier.series), whole=whole) for whole in (False, True)
+        )
+    else:
+        lines = whole = [("No SLA", no_sla_sentence(points, frontier, gpus))]
+    more = [("", text) for _, text in whole if text not in [text for _, text in lines]]
+    more += [("Where the time goes", time)] if (time := time_line(points, view.chosen)) else []
+    more += [
+        (f"{noted.title} at {head}", clean(text, 800))
+        for noted in report.notes.values()
+        for head, text in noted.lines.get(frontier.series, ())
+    ]
+    return {
+        "name": frontier.series.label(),
+        "verdict": f"{headline(decision, gpus)}." if decision else None,
+        "step": next_step_lines(decision) if decision else ("", ""),
+        "figures": Table.of(FIGURE_HEADS, rows, "Limits and measured values") if rows else None,
+        "legend": NO_BOUND_LEGEND if any(NO_BOUND in cell for row in rows for cell in row) else "",
+        "lines": lines,
+        "more": more,
+        "points": table_of(points, frontier, view.sla, decision, gpus),
+        "frontier": frontier_sentence(frontier),
+        "neighbours": neighbours_table(decision) if decision else None,
+        "evidence": [*cost_tables(decision), *time_tables(points), *evidence_tables(samples)],
+        "bars": list(map(bar_ends, known)),
+    }
+
+
+def _health(report: Report) -> list[str]:
+    """What was checked, and every flag with its effect."""
+    points = [point for view in report.views for point in view.mine]
+    lines = [f"{sum(p.valid for p in points)} of {count(len(points), 'point')} valid. Checked: {report.checks}."]
+    for view in report.views:
+        for kind in flag_kinds(view.mine):
+            head = f"{view_name(view)}: " if len(report.views) > 1 else ""
+            effect = "excluded" if kind.fatal else "warning, the point is kept"
+            lines.append(f"{head}{kind.text()} ({effect}). {capital(kind.advice)}".strip())
+    if not any(p.flags for p in points):
+        lines.append("No flag was raised.")
+    return lines
+
+
+def _provenance(report: Report) -> tuple[tuple[str, str], ...]:
+    """Name and text of everything that is known of where the numbers come from."""
+    known = report.provenance
+    power = power_text(p.power for v in report.views for p in v.mine if p.power).removeprefix("power ")
+    pairs: list[tuple[str, str | None]] = [
+        ("run", known.run),
+        ("model", known.model),
+        ("server", known.server),
+        ("hardware", known.hardware),
+        ("power", power),
+        ("load", known.loop),
+        ("measured", known.created),
+        ("tool", known.tool),
+        ("remark", known.remark),
+        *(("note", note) for note in known.notes),
+    ]
+    return tuple((name, clean(text, 300)) for name, text in pairs if text)
+
+
+def _config_cleaned(text: str | None) -> str | None:
+    """The config, cleaned line by line, indentation kept."""
+    if text is None:
+        return None
+    lines = [re.match(r" *", line)[0] + clean(line, 1000) for line in masked(text).splitlines()]  # type: ignore[index]
+    return "\n".join(lines)
+
+
+# --- bars of the figures
+
+
+LIMIT_AT = 80
+"""Where on its bar a limit stands, in percent of the bar: beyond it is room for what breaks it."""
+
+
+def bar_ends(figure: Figure) -> tuple[int, int] | None:
+    """The lower and the upper end of value and bound on a bar, in percent, the limit being at
+    LIMIT_AT; None without a limit. A value without a bound may be anything: it goes to the end.
+    """
+    limit = figure.limit
+    if limit is None or not limit.promise:
+        return None
+    bound = deciding_bound(figure.estimate, limit)
+    shares = [value / limit.promise for value in (figure.estimate.value, math.inf if bound is None else bound)]
+    if limit.better == "higher":
+        shares = [1 / share if share else math.inf for share in shares]
+    low, high = sorted(round(min(100.0, LIMIT_AT * share)) for share in shares)
+    return low, high
+
+
+# --- the settings around the operating point
+
+
+def neighbours_table(decision: Decision) -> Table | None:
+    """The settings around the operating point (or the candidate), and why each is or is not chosen;
+    None for one.
+    """
+    reasons = decision.explanation.settings
+    places = [i for i, reason in enumerate(reasons) if reason.settings == (decision.shown,)]
+    if not places or len(decision.judgements) < 2:
+        return None
+    rows = tuple(_neighbour(reason) for reason in reasons[max(0, places[0] - 2) : places[0] + 4])
+    heads = ("concurrency", "verdict", "deciding metric", "value", "bound", "limit", "why or why not")
+    return Table.of(heads, rows, "Why this point: the settings around it")
+
+
+def _neighbour(reason: Reason) -> tuple[str, ...]:
+    """One setting: its verdict, the metric that decides with its value, and why it is or is not
+    chosen.
+    """
+    name, estimate, limit = reason.metric, reason.estimate, reason.limit
+    name = limit.metric if limit else name
+    bound = interval_text(name, estimate) if name and estimate and not limit else "–"
+    return (
+        setting(reason.settings[0]),
+        "not judged" if reason.verdict is None else reason.verdict.words,
+        metric(name).label if name else "–",
+        value_text(name, estimate.value) if name and estimate else "–",
+        bound_text(estimate, limit) if estimate and limit else bound or "not known",
+        limit_value_text(limit.metric, limit.promise) if limit else "–",
+        "chosen" if reason.cause is Cause.CHOSEN else sentence(reason),
+    )

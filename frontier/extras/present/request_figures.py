@@ -1,0 +1,243 @@
+"""Detail figures of single requests: distributions of latency and their tails, jitter, and the
+timeline of one trial. `detail_figure` finds any detail figure of a series by its name.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from frontier.core.model.loads import amount, setting
+from frontier.core.model.metrics import LATENCIES
+from frontier.core.model.text import clean
+from frontier.core.model.trials import Measurement, Outcome, Record
+from frontier.core.window.histogram import LogHistogram
+from frontier.core.window.window import WindowData
+from frontier.extras.present.figure_axes import concurrency_axis
+from frontier.extras.present.series_figures import FROM_POINTS, chosen_rule, limits_on, series_figure, valid_points
+from frontier.show.axis_units import seconds_axis
+from frontier.show.picture.axes import padded_axis
+from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, View
+from frontier.show.wording import count
+
+Samples = Mapping[int, WindowData]
+Floats = NDArray[np.float64]
+INKS = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.SLA, Role.FOURTH)
+"""Colours of settings shown together; the operating point has its own."""
+MOST = len(INKS)
+"""Settings shown at once: more lines would only hide each other."""
+FINE = 240
+"""Points a curve is drawn with: more than a screen's worth changes no pixel."""
+EACH, MOST_STREAMS = 40, 12
+"""Requests in a timeline: about so many of each stream from the beginning of the trial, and the
+streams: more rows leave nothing between them to see."""
+
+
+def settings_shown(view: View, samples: Samples) -> list[int]:
+    """The lowest, the operating point with its neighbours, the highest; then others evenly, at most
+    MOST in all.
+    """
+    measured = _with_samples(view, samples)
+    if len(measured) <= MOST:
+        return measured
+    wanted = [measured[0], measured[-1]]
+    chosen = view.decision and (view.decision.concurrency or view.decision.candidate)
+    if chosen in measured:
+        i = measured.index(chosen)
+        wanted += measured[i : i + 2]
+    spread = [measured[round(k * (len(measured) - 1) / (MOST - 1))] for k in range(MOST)]
+    return sorted(list(dict.fromkeys([*wanted, *spread, *measured]))[:MOST])
+
+
+def _with_samples(view: View, samples: Samples) -> list[int]:
+    """The valid settings whose requests are known, in order."""
+    return [p.concurrency for p in valid_points(view) if p.concurrency in samples]
+
+
+def _left_out(view: View, samples: Samples, shown: Sequence[int]) -> list[str]:
+    """The note that settings are left out for room, where some are."""
+    every = _with_samples(view, samples)
+    return [f"{len(shown)} of {len(every)} settings are shown."] if len(every) > len(shown) else []
+
+
+def tails_figure(view: View, samples: Samples) -> Picture | None:
+    """Of each latency the share of requests slower than x, both log: what a percentile is read
+    from.
+    """
+    shown = settings_shown(view, samples)
+    ordered = {
+        quantity: {c: np.sort(v[~np.isnan(v)]) for c in shown for v in [getattr(samples[c], quantity)]}
+        for quantity in ("ttft", "tpot", "e2e")
+    }
+    tails = [panel for q, values in ordered.items() if (panel := _tail_panel(view, q, values)) is not None]
+    if not tails:
+        return None
+    notes = ["Every request of the windows counts. The last step of each curve is one request."]
+    if any(np.isinf(v).any() for values in ordered.values() for v in values.values()):
+        notes.append("A failed request never ends: its curve stays above the floor.")
+    if empty := [
+        f"{q.upper()} at {setting(c)}"
+        for q, values in ordered.items()
+        for c, v in values.items()
+        if not np.isfinite(v).any()
+    ]:
+        notes.append(f"No curve, as no request has one: {', '.join(empty)}.")
+    notes += _left_out(view, samples, shown)
+    return series_figure("tails", view, "the tail of each latency", tails, notes, columns=len(tails), tall=320)
+
+
+def _tail_panel(view: View, quantity: str, values: Mapping[int, Floats]) -> Panel | None:
+    """The tail of one latency, a curve for each setting, of whose requests these are the values in
+    order; None where no request has one.
+    """
+    finite = [v for vs in values.values() for v in (vs[np.isfinite(vs) & (vs > 0)],) if len(v)]
+    if not finite:
+        return None
+    low, high = min(float(v.min()) for v in finite), max(float(v.max()) for v in finite)
+    scale, unit = seconds_axis([low, high])
+    x = padded_axis(f"{unit}, log scale", [low * scale, high * scale], log=True)
+    limits = [limit for limit in limits_on(view, quantity) if x.holds(limit.promise * scale)]
+    if limits:
+        x = replace(x, label=f"{unit}, log scale (grey: {', '.join(map(str, limits))})")
+    rules = tuple(Rule("x", limit.promise * scale, role=Role.QUIET) for limit in limits)
+    floor = 0.5 / max(len(v) for v in values.values())
+    curves = {
+        c: tuple((max(v, x.low), max(floor, 1 - p) * 100) for v, p in _curve(of_setting, scale))
+        for c, of_setting in values.items()
+        if np.isfinite(of_setting).any()
+    }
+    slower = Axis("% of requests slower (log scale)", floor * 100, 120.0, log=True)
+    return Panel(LATENCIES[quantity], x, slower, _curves_of(view, list(values), curves), rules=rules)
+
+
+def _curves_of(
+    view: View, settings: Sequence[int], curves: Mapping[int, Sequence[tuple[float, float]]]
+) -> tuple[Line, ...]:
+    """The curve of each setting that has one, that of the operating point strong and above the
+    others; a setting has its colour in every panel.
+    """
+    lines = []
+    for c, role in zip(settings, INKS, strict=False):
+        is_chosen = c == view.chosen
+        ink = Role.OPERATING if is_chosen else role
+        lines += [Line(setting(c), tuple(curves[c]), ink, "steps", strong=is_chosen)] if c in curves else []
+    return tuple(sorted(lines, key=lambda line: line.strong))
+
+
+def _curve(ordered: Floats, scale: float) -> list[tuple[float, float]]:
+    """(value, share of requests at most that), finely where the tail is; failures only lower the
+    shares.
+    """
+    n, last = len(ordered), int(np.isfinite(ordered).sum())
+    # Evenly, and once more evenly where the tail is; the last success is always among them.
+    ranks = np.concatenate([np.linspace(1, last, FINE // 2), last + 1 - np.geomspace(1, last, FINE // 2)])
+    return [(float(ordered[r - 1]) * scale, float(r / n)) for r in np.unique(np.rint(ranks).astype(int))]
+
+
+def jitter_figure(view: View, samples: Samples) -> Picture | None:
+    """The gaps between chunks: their tail at some settings, and how far p99 lies above p50 at every
+    one.
+    """
+    histograms = {c: LogHistogram.merged(s.block_itl) for c, s in samples.items()}
+    chosen = settings_shown(view, samples)
+    shown = [c for c in chosen if histograms[c].count > 1]
+    if not shown:
+        return None
+    ends = [max(1e-6, histograms[c].quantile(p)) for c in shown for p in (0.001, 1.0)]
+    scale, unit = seconds_axis(ends)
+    floor = max(1e-6, 0.5 / max(histograms[c].count for c in shown))
+    lines = _curves_of(view, chosen, {c: _gap_tail(histograms[c], scale, floor) for c in shown})
+    x = padded_axis(f"gap between chunks ({unit}, log scale)", [e * scale for e in ends], log=True)
+    longer = Axis("% of gaps longer (log scale)", floor * 100, 120.0, log=True)
+    panels = [Panel("tail of the gaps between chunks", x, longer, lines)]
+    every = [c for c in _with_samples(view, samples) if histograms[c].count > 1]
+    ratios = [(amount(c), histograms[c].quantile(0.99) / max(1e-6, histograms[c].quantile(0.5))) for c in every]
+    if len(ratios) > 1:
+        up = padded_axis("p99 / p50", [1.0, *(r for _, r in ratios)], log=False)
+        line = Line("", tuple(ratios), Role.TEXT)
+        panels.append(
+            Panel("jitter: p99 gap over p50 gap", concurrency_axis(every), up, (line,), rules=chosen_rule(view))
+        )
+    notes = ["A gap is between two chunks with tokens, as they arrived; a pause of the server shows in the tail."]
+    per_chunk = [float(np.nansum(s.completion_tokens[s.ok]) / max(1, s.events[s.ok].sum())) for s in samples.values()]
+    if (most := max(per_chunk, default=0.0)) > 1.05:
+        notes.append(f"A chunk carried up to {most:.2g} tokens on average: these are not gaps between tokens.")
+    if gapless := [setting(c) for c in chosen if c not in shown]:
+        notes.append(f"No gap between two chunks, and so no curve: {', '.join(gapless)}.")
+    return series_figure(
+        "jitter", view, "how steadily tokens arrive", panels, (*notes, *_left_out(view, samples, chosen))
+    )
+
+
+def _gap_tail(histogram: LogHistogram, scale: float, floor: float) -> tuple[tuple[float, float], ...]:
+    shares = [*np.linspace(0.001, 0.9, 40), *(1 - np.geomspace(0.1, 1 / histogram.count, 80))]
+    curve = [(max(1e-6, histogram.quantile(float(p))) * scale, max(floor, 1 - float(p)) * 100) for p in shares]
+    return tuple((v, p) for v, p in curve if math.isfinite(v))
+
+
+def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Picture | None:
+    """A row for each of the first streams of one trial, each request from its send over its first
+    token to its last; None without one.
+    """
+    everything = sorted(records, key=lambda r: r.sent)
+    if not everything:
+        return None
+    window, trial = measurement.window, measurement.trial
+    streams = sorted({r.stream for r in everything})
+    ordered = [r for r in everything if r.stream in streams[:MOST_STREAMS]]
+    shown = ordered[: EACH * min(len(streams), MOST_STREAMS)]
+    begin = shown[0].sent
+    end = max(r.end for r in shown) if len(shown) == len(ordered) else shown[-1].sent
+    rows = {stream: row for row, stream in enumerate(sorted({r.stream for r in shown}), 1)}
+    x = Axis("seconds since the trial began", begin, max(end, begin + 1e-3))
+    y = Axis("stream", len(rows) + 0.7, 0.3, ticks=tuple(map(float, range(1, len(rows) + 1, max(1, len(rows) // 8)))))
+    failed = sum(map(_has_failed, shown))
+    notes = [
+        "Faint: from sending to the first token. Strong: from the first token to the last. Green ground: the window "
+        "that counts." + (f" Vermillion: {count(failed, 'failed request')}." if failed else "")
+    ]
+    if len(streams) > MOST_STREAMS:
+        notes.append(f"{MOST_STREAMS} of {len(streams)} streams are shown.")
+    if len(shown) < len(ordered):
+        notes.append(f"The first {len(shown):,} of their {len(ordered):,} requests.")
+    edges = ((window.start, "window begins"), (window.end, "window ends"))
+    rules = tuple(Rule("x", at, (text,), Role.OPERATING, dashed=True) for at, text in edges if begin < at < end)
+    of = f"{clean(trial.shape.label, 40)} at {setting(trial.concurrency)}"
+    title = f"{of}: the requests of trial {trial.repeat}, stream by stream"
+    region = (window.start, min(window.end, end), y.low, y.high) if window.start < end else None
+    panel = Panel("", x, y, _rows_of(shown, rows, end), rules=rules, region=region)
+    return Picture("timeline", title, (panel,), notes=tuple(notes), description=f"{title}.", tall=360)
+
+
+def _has_failed(record: Record) -> bool:
+    return record.outcome not in (Outcome.OK, Outcome.CANCELLED)
+
+
+def _rows_of(records: Sequence[Record], rows: Mapping[int, int], end: float) -> tuple[Line, ...]:
+    """Faint parts of rows up to the first tokens, strong ones beyond, and failed requests."""
+    waits, answers, failed = [], [], []
+    for r in records:
+        row, stop = float(rows[r.stream]), min(r.end, end)
+        first = min(r.first, end) if r.first is not None else stop
+        if _has_failed(r):
+            failed.append((row, r.sent, stop))
+        else:
+            waits.append((row, r.sent, first))
+            answers.append((row, first, stop))
+    looks = ((waits, Role.FRONTIER, False), (answers, Role.FRONTIER, True), (failed, Role.OPERATING, True))
+    return tuple(Line("", (), role, "rows", band=tuple(band), strong=strong) for band, role, strong in looks if band)
+
+
+FROM_SAMPLES: dict[str, Callable[[View, Samples], Picture | None]] = {
+    "tails": tails_figure,
+    "jitter": jitter_figure,
+}
+
+
+def detail_figure(name: str, view: View, samples: Samples) -> Picture | None:
+    """The detail figure of that name; None where there is nothing to show."""
+    if name in FROM_POINTS:
+        return FROM_POINTS[name](view)
+    return FROM_SAMPLES[name](view, samples) if samples else None

@@ -1,0 +1,350 @@
+"""Detail figures of one series over concurrency: latency, throughput, goodput, inflation, and where
+the time goes.
+
+Excluded points are left out of the lines, as they are never chosen, and named below. A value that
+no axis holds is drawn at its edge and named below, as is what is not known. One setting makes no
+line: there is no such figure of it.
+"""
+
+import math
+import re
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from frontier.core.claim.pareto import knee
+from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import Rate, amount, kind_of, setting
+from frontier.core.model.metrics import LATENCIES, metric, per_gpu, short
+from frontier.core.model.points import Estimate, Point, TimeBreakdown
+from frontier.core.model.units import format_share
+from frontier.extras.present.figure_axes import axis_from_zero, concurrency_axis, settings_axis
+from frontier.show.axis_units import seconds_axis
+from frontier.show.picture.axes import bar_of, padded_axis
+from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, View
+from frontier.show.picture.labels import view_name
+from frontier.show.wording import PART_WORDS, unit_text, value_text
+
+Values = Sequence[tuple[int, Estimate]]
+LIMITED = (("D", Role.FOURTH), ("v", Role.OTHER))
+"""Markers and colours of percentiles that only a limit names."""
+STATISTICS = (("p50", "o", Role.FRONTIER), ("p90", "^", Role.THIRD), ("p99", "s", Role.OPERATING))
+
+
+def series_figure(
+    name: str,
+    view: View,
+    title: str,
+    panels: Sequence[Panel],
+    notes: Iterable[str],
+    *,
+    columns: int = 2,
+    tall: float = 300.0,
+) -> Picture:
+    """The figure of one series; the last of its notes names the excluded settings, which its lines
+    do not show.
+    """
+    title = f"{view_name(view)}: {title}"
+    contents = "; ".join(f"{p.title}: {', '.join(li.name for li in p.lines if li.name)}" for p in panels)
+    excluded = ", ".join(setting(p.concurrency) for p in view.mine if not p.valid)
+    notes = [*notes, *([f"Excluded, and so not in these charts: {excluded}."] if excluded else [])]
+    return Picture(
+        name,
+        title,
+        tuple(panels),
+        notes=tuple(notes),
+        description=f"{title}. {contents}".rstrip(" :.") + ".",
+        columns=columns,
+        tall=tall,
+    )
+
+
+def valid_points(view: View) -> list[Point]:
+    """By concurrency, without the excluded."""
+    return [p for p in view.mine if p.valid]
+
+
+def chosen_rule(view: View) -> tuple[Rule, ...]:
+    """The operating point, upright."""
+    c = view.chosen
+    return (Rule("x", amount(c), (setting(c),), Role.OPERATING, dashed=True),) if c is not None else ()
+
+
+def known(points: Sequence[Point], name: str) -> list[tuple[int, Estimate]]:
+    """(concurrency, estimate) where the metric is known: also where it is 0, or infinite because of
+    failures.
+    """
+    estimates = [(p.concurrency, p.metrics[name]) for p in points if name in p.metrics]
+    return [(c, e) for c, e in estimates if not math.isnan(e.value)]
+
+
+def _edge_notes(points: Sequence[Point], names: Sequence[str], *, log: bool = False) -> list[str]:
+    """Where metrics that are drawn are infinite, 0 on a logarithmic axis, or not known: none of it
+    is left unsaid.
+    """
+    places: dict[str, list[str]] = {
+        "△ at the top edge: infinite, as too many requests failed": [],
+        "▽ at the lower edge: 0, which a logarithmic axis does not hold": [],
+        "Not known, and the line passes over it": [],
+    }
+    for name in names:
+        values = {c: e.value for c, e in known(points, name)}
+        if not values:
+            continue
+        groups = (
+            [c for c, v in values.items() if math.isinf(v)],
+            [c for c, v in values.items() if log and v == 0],
+            [p.concurrency for p in points if p.concurrency not in values],
+        )
+        label = metric(name).label.partition(" (")[0]
+        for where, lines in zip(groups, places.values(), strict=True):
+            if where:
+                lines.append(f"{label} at {', '.join(map(setting, where))}")
+    return [f"{head}: {'; '.join(lines)}." for head, lines in places.items() if lines]
+
+
+def _measured(name: str, values: Values, scale: float, axis: Axis, role: Role, marker: str = "o") -> Line:
+    """A series with its intervals, cut to the axis; an interval open on both sides is not known."""
+    points = tuple((amount(c), e.value * scale) for c, e in values)
+    return Line(name, points, role, "measured", marker, tuple(bar_of(e.scaled(scale), axis) for _, e in values))
+
+
+def limits_on(view: View, quantity: str) -> list[Limit]:
+    """The limits on percentiles of one latency, of all requests together."""
+    limited = [(li, metric(li.metric)) for li in view.sla]
+    return [li for li, m in limited if m.quantity == quantity and not m.inverted and m.group is None]
+
+
+def latency_figure(view: View) -> Picture | None:
+    """TTFT, TPOT, ITL and E2E percentiles with the limits on them; None with fewer than two
+    settings that have any.
+    """
+    panels = [panel for q, words in LATENCIES.items() if (panel := _latency_panel(view, q, words)) is not None]
+    if not panels:
+        return None
+    bars = [bar for panel in panels for line in panel.lines for bar in line.bars if bar is not None]
+    notes = ["Bars: 95% intervals."] if bars else []
+    notes.append("Between the settings nothing was measured: the dotted lines only join them.")
+    notes += _edge_notes(valid_points(view), [f"{s}_{q}" for q in LATENCIES for s, *_ in STATISTICS], log=True)
+    if any(bar.open_low or bar.open_high for bar in bars):
+        notes.append("A bar is cut short where it has no bound, or one beyond the chart.")
+    columns = 3 if len(panels) == 3 else 2
+    load = kind_of(view.mine[0].concurrency)
+    return series_figure("latency", view, f"latency against {load}", panels, notes, columns=columns, tall=250)
+
+
+def _latency_panel(view: View, quantity: str, words: str) -> Panel | None:
+    points, limits = valid_points(view), limits_on(view, quantity)
+    limited = {li.of.name.partition("_")[0] for li in limits}
+    shown = [row for row in _statistics(limited) if known(points, f"{row[0]}_{quantity}")]
+    series = {s: known(points, f"{s}_{quantity}") for s, *_ in shown}
+    values = [e.value for estimates in series.values() for _, e in estimates if 0 < e.value < math.inf]
+    settings = [c for estimates in series.values() for c, _ in estimates]
+    if len(set(settings)) < 2 or not values:
+        return None
+    near = [li for li in limits if min(values) / 8 <= li.promise <= max(values) * 8]
+    scale, unit = seconds_axis(values)
+    heights = [v * scale for v in (*values, *_ends_near(series.values()), *(li.promise for li in near))]
+    y = padded_axis(f"{short(quantity)} ({unit}, log scale)", heights, log=True)
+    lines = [replace(_measured(s, series[s], scale, y, role, marker), strong=s in limited) for s, marker, role in shown]
+    rules = [Rule("y", li.promise * scale, (str(li),)) for li in near]
+    far = [f"   {li} (outside the chart)" for li in limits if li not in near]
+    return Panel(words + ",".join(far), concurrency_axis(settings), y, tuple(lines), rules=(*rules, *chosen_rule(view)))
+
+
+def _ends_near(series: Iterable[Values]) -> list[float]:
+    """The ends of intervals within a factor of three of their values; others would squeeze it."""
+    return [end for values in series for _, e in values for end in (e.low, e.high) if e.value / 3 < end < e.value * 3]
+
+
+def _statistics(limited: Collection[str]) -> list[tuple[str, str, Role]]:
+    """The percentiles that are drawn: p50, p99 and the limited ones; p90 where none else is
+    limited.
+    """
+    others = sorted(set(limited) - {s for s, *_ in STATISTICS})
+    usual = [row for row in STATISTICS if row[0] != "p90" or not others or "p90" in limited]
+    return sorted([*usual, *((s, *look) for s, look in zip(others, LIMITED, strict=False))])
+
+
+def throughput_figure(view: View) -> Picture | None:
+    """Output throughput with the knee, and how much of the one-stream speed each stream keeps.
+
+    None with fewer than two settings.
+    """
+    points, name = valid_points(view), "output_throughput"
+    values = known(points, name)
+    if len(values) < 2 or not any(e.value for _, e in values):
+        return None
+    share = 1 / per_gpu(name, view.gpus)
+    x = concurrency_axis([c for c, _ in values])
+    tops = [end * share for _, e in values for end in (e.value, e.high) if end < 2 * e.value]
+    y = axis_from_zero(f"output throughput ({unit_text(name, view.gpus)})", tops)
+    line = _measured("measured", values, share, y, Role.FRONTIER)
+    rules = list(chosen_rule(view))
+    first, alone = next((c, e.value / c) for c, e in values if e.value)
+    bend = None if isinstance(first, Rate) else knee(points)  # at a rate what is served follows from what is sent
+    if bend is not None and bend not in [rule.at for rule in rules]:
+        rules.append(Rule("x", float(bend), (f"knee {setting(bend)}",), Role.QUIET, dashed=True))
+    kept = tuple((amount(c), e.value / c / alone * 100) for c, e in values)
+    efficiency = Panel(
+        f"speed each stream keeps (100% = at {setting(first)})",
+        x,
+        axis_from_zero(f"% of {setting(first)}", [y for _, y in kept]),
+        (Line("measured", kept),),
+        rules=chosen_rule(view),
+    )
+    panels = [Panel("output throughput", x, y, (line,), rules=tuple(rules)), efficiency]
+    panels = panels[:1] if isinstance(first, Rate) else panels  # a rate has no streams that could keep a speed
+    return series_figure("throughput", view, "throughput and efficiency", panels, _edge_notes(points, [name]))
+
+
+def goodput_figure(view: View) -> Picture | None:
+    """Requests per second and the part of them within every limit; None without limits on latency,
+    or a line.
+    """
+    points = valid_points(view)
+    good, every = known(points, "goodput"), known(points, "request_throughput")
+    if len(good) < 2 or not every:
+        return None
+    share = 1 / per_gpu("goodput", view.gpus)
+    unit = unit_text("goodput", view.gpus)
+    y = axis_from_zero(unit, [e.value * share for _, e in (*good, *every)])
+    lines = (
+        replace(_measured("all requests", every, share, y, Role.FRONTIER), strong=True),
+        _measured("inside every limit", good, share, y, Role.SLA, "s"),
+    )
+    panel = Panel(
+        f"requests per second ({unit})", concurrency_axis([c for c, _ in every]), y, lines, rules=chosen_rule(view)
+    )
+    best, most = max(good, key=lambda item: item[1].value)
+    title = f"{setting(best)} keeps the most requests inside the limits, {value_text('goodput', most.value, view.gpus)}"
+    title = title if most.value else "no request kept every limit, at any setting"
+    limits = ", ".join(_of_one_request(li) for li in view.sla if metric(li.metric).quantity)
+    notes = [f"A request is inside the limits when it alone has {limits}."]
+    if view.chosen is not None and view.chosen != best:
+        notes.append(f"The answer is {setting(view.chosen)}, the highest at which the percentiles are proven.")
+    notes += _edge_notes(points, ["goodput", "request_throughput"])
+    return series_figure("goodput", view, title, [panel], notes, columns=1)
+
+
+def _of_one_request(limit: Limit) -> str:
+    """'TTFT ≤ 150 ms': the limit on a percentile as one on a single request."""
+    return re.sub(r"^(p[\d.]+|mean) ", "", str(limit))
+
+
+def inflation_figure(view: View) -> Picture | None:
+    """By what factor TTFT and TPOT grow over the lowest concurrency measured; None with fewer than
+    two settings.
+    """
+    points = valid_points(view)
+    if len(points) < 2:
+        return None
+    first = points[0].concurrency
+    panels: list[Panel] = []
+    drawn: list[str] = []
+    baseless: list[str] = []
+    for quantity in ("ttft", "tpot"):
+        lines = []
+        for statistic, marker, role in STATISTICS:
+            name = f"{statistic}_{quantity}"
+            values = known(points, name)
+            base = values[0][1].value if values and values[0][0] == first else None
+            if base is not None and not 0 < base < math.inf:
+                baseless.append(f"{metric(name).label} is {'infinite' if base else '0'}")
+            elif base is not None and len(values) > 1:
+                drawn.append(name)
+                multiples = tuple((amount(c), e.value / base) for c, e in values)
+                lines.append(Line(statistic, multiples, role, marker=marker))
+        if lines:
+            y = padded_axis(
+                f"× of {setting(first)} (log scale)", [1.0, *(y for line in lines for _, y in line.points)], log=True
+            )
+            x = concurrency_axis([p.concurrency for p in points])
+            panels.append(Panel(LATENCIES[quantity], x, y, tuple(lines), rules=chosen_rule(view)))
+    if not panels:
+        return None
+    notes = _edge_notes(points, drawn, log=True)
+    notes += [f"No multiple: at {setting(first)} {' and '.join(baseless)}."] if baseless else []
+    title = f"slowdown, latency relative to {setting(first)}"
+    return series_figure("inflation", view, title, panels, notes)
+
+
+# --- where the time goes
+
+UNEXPLAINED = "unexplained"
+INKS = {
+    "connect": Role.DOMINATED,
+    "network": Role.PREDICTED,
+    "front_end": Role.THIRD,
+    "queue": Role.OTHER,
+    "prefill": Role.FOURTH,
+    "decode": Role.FRONTIER,
+    UNEXPLAINED: Role.DOMINATED,
+}
+THIN = 0.01
+"""A layer that is a smaller share of every bar is not seen, and would only lengthen the legend."""
+
+Bars = Mapping[int, Mapping[str, float]]
+"""Seconds of each layer, by setting."""
+
+
+def time_figure(view: View) -> Picture | None:
+    """The stacks of every valid setting whose time breakdown is known; None where there is none."""
+    points = valid_points(view)
+    times = {p.concurrency: p.time for p in points if p.time is not None and not p.time.refused}
+    if not times:
+        return None
+    first = {c: _layers(time, time.ttft, without="decode") for c, time in times.items()}
+    whole = {c: _layers(time, time.e2e) for c, time in times.items()}
+    panels = [
+        panel
+        for title, bars in (("time to first token", first), ("end-to-end latency", whole))
+        if (panel := _time_panel(view, f"mean {title}", bars)) is not None
+    ]
+    notes = ["Means over the window, from the server's histograms and the client's stamps; a percentile has no parts."]
+    return series_figure("time", view, "where the time goes", panels, notes + _time_notes(points, times))
+
+
+def _layers(time: TimeBreakdown, total: float, without: str = "") -> dict[str, float]:
+    """The parts of a total, and what is left of it."""
+    parts = {name: seconds for name, seconds in time.parts.items() if name != without}
+    return {**parts, UNEXPLAINED: max(0.0, total - sum(parts.values()))}
+
+
+def _time_panel(view: View, title: str, bars: Bars) -> Panel | None:
+    tops = {c: sum(parts.values()) for c, parts in bars.items()}
+    if not any(tops.values()):
+        return None
+    drawn = [n for n in INKS if any(parts.get(n, 0.0) >= THIN * tops[c] > 0 for c, parts in bars.items())]
+    scale, unit = seconds_axis(list(tops.values()))
+    lines, below = [], dict.fromkeys(bars, 0.0)
+    for name in drawn:
+        band = []
+        for place, (c, parts) in enumerate(bars.items()):
+            low, below[c] = below[c], below[c] + parts.get(name, 0.0) * scale
+            band.append((float(place), low, below[c]))
+        lines.append(Line(PART_WORDS.get(name, name), (), INKS[name], "layer", band=tuple(band)))
+    y = axis_from_zero(f"mean ({unit})", [top * scale for top in tops.values()])
+    return Panel(title, settings_axis(list(bars), view.chosen), y, tuple(lines))
+
+
+def _time_notes(points: Sequence[Point], times: Mapping[int, TimeBreakdown]) -> list[str]:
+    """What the stacks do not show."""
+    missing = list(dict.fromkeys(PART_WORDS[name] for time in times.values() for name in time.missing))
+    notes = [f"The server's metrics do not tell {', '.join(missing)}: it is in what is unexplained."] if missing else []
+    over = [
+        f"{format_share(-time.rest / time.e2e)} at {setting(c)}"
+        for c, time in times.items()
+        if time.rest < -THIN * time.e2e
+    ]
+    notes += [f"The parts add up to more than was measured: by {', '.join(over)}."] if over else []
+    absent = [setting(p.concurrency) for p in points if p.concurrency not in times]
+    return [*notes, *([f"Not known, and so not drawn: {', '.join(absent)}."] if absent else [])]
+
+
+FROM_POINTS: dict[str, Callable[[View], Picture | None]] = {
+    "latency": latency_figure,
+    "throughput": throughput_figure,
+    "goodput": goodput_figure,
+    "inflation": inflation_figure,
+    "time": time_figure,
+}

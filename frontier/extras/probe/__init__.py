@@ -1,1 +1,0 @@
-"""A list of what a server does, checked by a few small requests."""

@@ -1,1 +1,0 @@
-"""Quality of answers beside a reference, and as scored by a command."""

@@ -1,1 +1,0 @@
-"""A plain answer in about a minute."""

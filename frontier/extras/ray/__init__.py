@@ -1,1 +1,0 @@
-"""Client processes on a Ray cluster."""

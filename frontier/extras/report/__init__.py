@@ -1,1 +1,0 @@
-"""The run as one page: HTML, Markdown or JSON."""

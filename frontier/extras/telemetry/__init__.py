@@ -1,1 +1,0 @@
-"""Prometheus metrics of a running sweep."""

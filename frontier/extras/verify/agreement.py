@@ -1,0 +1,206 @@
+"""Quality of a deployment's answers beside those of a reference: how often both choose the same
+next token.
+
+Both answered the same prompts greedily. As long as two answers are the same, both chose the next
+token after the same beginning: each token up to and with the first that differs is a comparison.
+One deployment differs from itself, too (a batch of another size rounds otherwise), so the
+reference's two passes are compared likewise, and a loss is what is seen beyond that. Where a user's
+command scored the answers, the scores are compared prompt by prompt. Intervals are by bootstrap
+over the distinct prompts, the same draws for both; those of shares and scores are at least the
+exact ones.
+"""
+
+import functools
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from frontier.config import Config
+from frontier.config.deployment import QualityConfig
+from frontier.core.model.points import Estimate
+from frontier.core.model.series import Series
+from frontier.core.stats.intervals import clopper_pearson
+from frontier.core.window.window import Floats, Ints
+from frontier.extras.verify.replies import GreedyReplies, GreedyReply
+from frontier.store.run_dir import RunDirectory
+
+DRAWS = 1000
+"""Bootstrap draws of an agreement."""
+Pairs = Sequence[tuple[GreedyReply, GreedyReply]]
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Mean scores of the answers of a deployment and of its reference; the loss, by how much the
+    first is smaller; and by how much the reference's second pass is smaller than its first.
+    """
+
+    mine: Estimate
+    reference: Estimate
+    loss: Estimate
+    itself: Estimate
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """A deployment beside its reference over so many distinct `prompts`: the share of the same next
+    tokens, that of the reference with itself, the loss (how much smaller the first is), and how far
+    log-probabilities of the same tokens are apart (nats), likewise, None where the server gives
+    none; and the `scores`, None without a scorer.
+    """
+
+    of: GreedyReplies
+    reference: GreedyReplies
+    prompts: int
+    agreement: Estimate
+    itself: Estimate
+    loss: Estimate
+    distance: Estimate | None
+    own_distance: Estimate | None
+    scores: Scores | None = None
+
+    @property
+    def quality(self) -> Estimate:
+        """The deployment's quality: its score, without a scorer its agreement."""
+        return self.agreement if self.scores is None else self.scores.mine
+
+
+def of_run(config: Config, checks: RunDirectory) -> dict[Series, Compared]:
+    """The answers of the deployments of a run beside those of their references, and of these beside
+    themselves.
+    """
+    wanted = {d.name: d.quality.reference for d in config.deployments if isinstance(d.quality, QualityConfig)}
+    wanted |= {reference: reference for reference in wanted.values() if reference not in wanted}
+    pairs = ((Series(name, shape), other) for name, other in wanted.items() for shape in config.shapes)
+    kept = checks.answers(GreedyReplies)
+    found = {series: compared(kept, series.deployment, series.shape.label, other) for series, other in pairs}
+    return {series: each for series, each in found.items() if each is not None}
+
+
+def compared(answers: Iterable[GreedyReplies], deployment: str, shape: str, reference: str) -> Compared | None:
+    """The comparison of what was answered; None where one of the two was not asked, or something
+    else.
+    """
+    known = {(each.deployment, each.shape): each for each in answers}
+    mine, other = known.get((deployment, shape)), known.get((reference, shape))
+    if mine is None or other is None or mine.asked != other.asked:
+        return None
+    rows = list(zip(*mine.passes, *other.passes, strict=True))
+    groups: dict[int, list[tuple[GreedyReply, ...]]] = {}
+    for number, row in enumerate(rows):
+        whole = tuple(answer for answer in row if answer is not None)
+        if len(whole) == len(row):  # a prompt that comes again is no other prompt
+            groups.setdefault(number % (mine.distinct or len(rows)), []).append(whole)
+    if len(groups) < 2:
+        return None
+    first, again = len(mine.passes), len(mine.passes) + 1
+    alike = [
+        [pair for row in rows for pair in ((row[0], row[first]), (row[1], row[again]))] for rows in groups.values()
+    ]
+    own = [[(row[first], row[again]) for row in rows] for rows in groups.values()]
+    alike = own if mine is other else alike
+    draws = np.random.default_rng(0).multinomial(len(groups), [1 / len(groups)] * len(groups), size=DRAWS)
+    (share, drawn, distance), (itself, own_drawn, own_distance) = (
+        _compare(np.array([_sums(pairs) for pairs in prompts]), draws) for prompts in (alike, own)
+    )
+    loss = from_draws(itself.value - share.value, own_drawn - drawn, len(groups))
+    scores = _scores(list(groups.values()), first, draws)
+    return Compared(mine, other, len(groups), share, itself, loss, distance, own_distance, scores)
+
+
+def _scores(groups: Sequence[Sequence[tuple[GreedyReply, ...]]], first: int, draws: Ints) -> Scores | None:
+    """The scores of the answers to each prompt, of which the `first` ones are the deployment's;
+    None without scores.
+    """
+    rows = [[[answer.score for answer in row if answer.score is not None] for row in rows] for rows in groups]
+    if any(len(scores) < 2 * first for rows_of in rows for scores in rows_of):
+        return None
+    table = np.array([np.mean(rows_of, axis=0) for rows_of in rows])  # prompts × answers
+    mine, reference = table[:, :first].mean(axis=1), table[:, first:].mean(axis=1)
+    return Scores(
+        _score(mine, draws),
+        _score(reference, draws),
+        _difference(reference - mine, draws),
+        _difference(table[:, first] - table[:, first + 1], draws),
+    )
+
+
+def _score(scores: Floats, draws: Ints) -> Estimate:
+    """The mean of scores between 0 and 1: by draws, and at least as wide as exact for so many that
+    are 0 or 1.
+    """
+    n, value = len(scores), float(scores.mean())
+    return _at_least(from_draws(value, draws @ scores / n, n), lambda level: clopper_pearson(value * n, n, level))
+
+
+def _difference(differences: Floats, draws: Ints) -> Estimate:
+    """The mean of differences between -1 and 1. Where few prompts differ, or none, draws know
+    little of those that were not asked: the falls and the rises are each at least as uncertain as
+    exact bounds say, the other taken as it is.
+    """
+    n, value = len(differences), float(differences.mean())
+    falls, rises = (float(np.maximum(part, 0.0).sum()) for part in (differences, -differences))
+
+    def exact(level: float) -> tuple[float, float]:
+        (fewer, more), (less, greater) = (clopper_pearson(part, n, level) for part in (falls, rises))
+        return (
+            min(fewer - rises / n, falls / n - greater),
+            max(more - rises / n, falls / n - less),
+        )
+
+    return _at_least(from_draws(value, draws @ differences / n, n), exact)
+
+
+def _sums(pairs: Pairs) -> tuple[float, float, float, float]:
+    """Of pairs of answers to one prompt, on average: how many next tokens are the same and how many
+    were compared; the distances of the log-probabilities of the same tokens, added up, and their
+    number.
+    """
+    sums = np.zeros(4)
+    for a, b in pairs:
+        ours, theirs = a.tokens.split(), b.tokens.split()
+        shorter = min(len(ours), len(theirs))
+        same = next((i for i in range(shorter) if ours[i] != theirs[i]), shorter)
+        end = same < max(len(ours), len(theirs))  # to end is a choice as well
+        both = list(zip(a.logprobs.split()[:same], b.logprobs.split()[:same], strict=False))
+        sums += (same, same + end, sum(abs(float(x) - float(y)) for x, y in both), len(both))
+    return tuple((sums / len(pairs)).tolist())
+
+
+def _compare(sums: Floats, draws: Ints) -> tuple[Estimate, Floats, Estimate | None]:
+    """The share with its interval and its draws, and the distance. `sums` has a row for each
+    prompt.
+    """
+    (same, compared, apart, number), n = sums.sum(axis=0).tolist(), len(sums)
+    parts = draws @ sums
+    drawn: Floats = parts[:, 0] / parts[:, 1]
+    exact = functools.partial(clopper_pearson, same, compared)
+    share = _at_least(from_draws(same / compared, drawn, n), exact)
+    distance = from_draws(apart / number, parts[:, 2] / np.maximum(parts[:, 3], 1), n) if number else None
+    return share, drawn, distance
+
+
+def _at_least(by_draws: Estimate, exact: Callable[[float], tuple[float, float]]) -> Estimate:
+    """An estimate with bounds at least as wide as `exact` ones, which are one-sided at the level
+    they are asked for.
+    """
+    (low, high), (lower, upper) = exact(0.975), exact(0.95)
+    return Estimate(
+        by_draws.value,
+        min(by_draws.low, low),
+        max(by_draws.high, high),
+        by_draws.n,
+        min(by_draws.lower, lower),
+        max(by_draws.upper, upper),
+    )
+
+
+def from_draws(value: float, draws: Floats, n: int) -> Estimate:
+    """An estimate of `n` values from bootstrap draws, by their percentiles; unbounded when some
+    draw has no value.
+    """
+    if not np.isfinite(draws).all():
+        return Estimate.without_interval(value, n)
+    low, lower, upper, high = np.quantile(draws, (0.025, 0.05, 0.95, 0.975)).tolist()
+    return Estimate(value, low, high, n, lower, upper)

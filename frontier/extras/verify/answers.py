@@ -1,0 +1,260 @@
+"""Quality check: what a deployment answers, greedily, while as many requests are in flight as at
+its operating point.
+
+The requests of the check are the load: so many are in flight all the time, each prompt is sent in
+two passes, and the answers are not streamed, so that the server can give log-probabilities. They
+are kept as numbers under the run's `verify/`, with the scores that a command of the user's gives
+them (`Scorer`), and no text is; `extras.verify.agreement` compares those of two deployments.
+"""
+
+import asyncio
+import math
+import re
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from frontier.client.ask.identify import object_of
+from frontier.client.ask.prompts import Calibration, random_prompts
+from frontier.client.ask.target import Target
+from frontier.client.engines.request import Content, Prompt
+from frontier.client.http.http_client import Client
+from frontier.client.secrets import MOST, NO_SECRETS, Secrets
+from frontier.config.deployment import QualityConfig
+from frontier.config.schema import Config
+from frontier.core.model.decisions import Decision, Limit
+from frontier.core.model.errors import MeasurementError, UsageError
+from frontier.core.model.shapes import Shape
+from frontier.core.model.units import format_bytes, format_elapsed
+from frontier.extras.verify.open_loop import Sender
+from frontier.extras.verify.replies import GreedyReplies, GreedyReply
+from frontier.run import Run
+from frontier.sweep.given_files import read_prompts
+from frontier.sweep.shell_line import run_line
+
+PASSES = 2
+"""How often each prompt is asked: the reference is compared with itself."""
+ROUNDS = 4
+"""Requests sent at the least for each that is in flight, so that the beginning and the end weigh
+little."""
+MOST_FAILED = 0.05
+"""Share of failed requests above which answers are not compared."""
+Given = tuple[Content, Any]
+"""A prompt and its reference answer, None without one."""
+WITHIN = 3_600.0
+"""Seconds that a scorer may take for the answers of one deployment: one that asks a model takes its
+time."""
+_LONGEST_LINE = 64
+_HINT = "it must print one score from 0 to 1 for each line that it reads, and nothing else"
+
+
+@dataclass(frozen=True, slots=True)
+class Scorer:
+    """A user's command that gives each answer a score from 0 to 1, and the environment that it
+    gets; of `secrets` nothing is repeated from what it says.
+
+    It reads one JSON object a line on its standard input, {"id", "prompt", "answer", "reference"},
+    and prints one score a line, in the same order. Answers are in memory only, and only
+    the scores are kept.
+    """
+
+    command: str
+    environ: Mapping[str, str] = field(repr=False)
+    secrets: Secrets = NO_SECRETS
+    within: float = WITHIN
+
+    @property
+    def mark(self) -> str:
+        """What tells it from another command, without its text."""
+        return f"{zlib.crc32(self.command.encode()):08x}"
+
+    async def scores(self, answers: Sequence[Mapping[str, Any]], stop: asyncio.Event) -> list[float] | None:
+        """The scores of answers, each a line that it reads; None when it was stopped.
+        MeasurementError if it fails.
+        """
+        given = b"".join(orjson.dumps(answer, option=orjson.OPT_APPEND_NEWLINE) for answer in answers)
+        most = max(2 * MOST, _LONGEST_LINE * len(answers))
+        done = await asyncio.to_thread(
+            run_line, self.command, given, self.environ, self.within, most=most, stopped=stop.is_set
+        )
+        if done.returncode is None:
+            if stop.is_set():
+                return None
+            what = f"the scorer did not end within {format_elapsed(self.within)} for {len(answers):,} answers"
+            raise MeasurementError(what, "score fewer prompts, or several at once")
+        if done.returncode != 0:
+            words = self.secrets.last_said(done.stderr.decode(errors="replace")) or "it said nothing"
+            what = f"the scorer ended with status {done.returncode}: {words}"
+            row = '{"id": "1.1", "prompt": "", "answer": "yes", "reference": null}'
+            raise MeasurementError(what, f"try it by itself:  echo '{row}' | {self.command}")
+        lines = done.stdout.decode(errors="replace").removesuffix("\n").split("\n") if done.stdout else []
+        if len(done.stdout) >= most:  # of which the last are here
+            what = f"the scorer printed {format_bytes(most)} or more for {len(answers):,} answers"
+            raise MeasurementError(what, _HINT)
+        if len(lines) != len(answers):
+            raise MeasurementError(f"the scorer printed {len(lines):,} lines for {len(answers):,} answers", _HINT)
+        return [self._score(line, number) for number, line in enumerate(lines, 1)]
+
+    def _score(self, line: str, number: int) -> float:
+        try:
+            value = float(line)
+        except ValueError:
+            value = math.nan
+        if not 0 <= value <= 1:
+            said = self.secrets.said(line, 40)
+            raise MeasurementError(f"line {number:,} of the scorer is {said!r}, not a score from 0 to 1", _HINT)
+        return value
+
+
+def quality_checks(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, int]]:
+    """The operating points of the deployments whose quality is measured and of their references,
+    each with the number of prompts. UsageError where there is nothing to measure or no operating
+    point of one.
+    """
+    wanted = [d.quality for d in run.config.deployments if isinstance(d.quality, QualityConfig)]
+    if not wanted:
+        what = "the config does not say what the answers are compared with"
+        raise UsageError(what, "write  quality: {reference: NAME}  for the deployments, NAME being one of them")
+    if others := [shape for shape in run.config.shapes if shape.kind != "shape"]:
+        what = f"{others[0].label} is a {others[0].kind}; answers are compared of single requests"
+        raise UsageError(what, "measure the quality with a config of single requests of one shape")
+    if run.config.open_loop:
+        raise UsageError("this run was measured at rates; answers are compared at a concurrency", "sweep concurrencies")
+    asked = {d.name for d in run.config.deployments if d.quality in wanted} | {each.reference for each in wanted}
+    points = [d for d in run.solve([limit for limit in limits if limit.metric != "quality"]) if d.deployment in asked]
+    if missing := [d.series.label(keep_shape=True) for d in points if d.concurrency is None]:
+        raise UsageError(f"{missing[0]} has no operating point to check it at", "see why with  frontier solve")
+    # The same number for all, also where they are asked one after another: of settings that no list
+    # names, as the scan found them, the next power of two.
+    found = (2 ** (d.concurrency - 1).bit_length() for d in points if d.concurrency is not None)
+    most = max(found, default=1) if run.config.auto else max(run.config.concurrency)
+    number = max(ROUNDS * most // PASSES, *(each.prompts for each in wanted))
+    return [(decision, number) for decision in points]
+
+
+async def check_quality(sender: Sender, wanted: Sequence[tuple[Decision, int]], scorer: Scorer | None = None) -> int:
+    """Ask each deployment, have its answers scored, and keep both; how many were asked before it
+    was stopped.
+    """
+    done = 0
+    try:
+        for decision, prompts in wanted:
+            await sender.prepare(decision.deployment)
+            answers = await _ask(sender, decision, prompts, scorer)
+            if answers is None:
+                break
+            sender.store.write_answers(answers.deployment, answers.shape, answers)
+            done += 1
+    finally:
+        await sender.backend.close()
+    return done
+
+
+async def _ask(sender: Sender, decision: Decision, prompts: int, scorer: Scorer | None = None) -> GreedyReplies | None:
+    """The answers of a prepared deployment; None when it was stopped. MeasurementError where too
+    many fail.
+    """
+    shape, config, target = decision.shape, sender.run.config, sender.backend.target(decision.deployment)
+    assert decision.concurrency is not None
+    distinct = _prompts(shape, config, prompts)
+    given = [distinct[i % len(distinct)] for i in range(prompts)]
+    length = round(shape.osl.mean)
+    bodies = [_body(target, text, length, logprobs=True) for text, _ in given]
+    async with Client(target) as client:
+        if (await client.post(target.request_url, bodies[0])).status == 400:  # it may not know log-probabilities
+            bodies = [_body(target, text, length, logprobs=False) for text, _ in given]
+        answers: list[GreedyReply | None] = [None] * (PASSES * prompts)
+        texts = [""] * len(answers)
+        numbers = iter(range(PASSES * prompts))
+
+        async def stream() -> None:
+            for number in numbers:
+                if sender.stop.is_set():
+                    return
+                tree = object_of(await client.post(target.request_url, bodies[number % prompts]))
+                answers[number] = _answer(tree, target.api)
+                if scorer is not None and answers[number] is not None:
+                    texts[number] = _visible(tree["choices"][0], target.api)
+
+        await asyncio.gather(*(stream() for _ in range(decision.concurrency)))
+    if sender.stop.is_set():
+        return None
+    if (failed := sum(answer is None for answer in answers)) > MOST_FAILED * len(answers):
+        what = f"{failed} of {len(answers)} answers of {decision.deployment} could not be compared"
+        raise MeasurementError(what, "it must answer without a stream, in OpenAI's form")
+    asked = f"{zlib.crc32(repr([text for text, _ in given]).encode()):08x} {prompts} {length}"
+    if scorer is not None:
+        asked += f" {scorer.mark}"
+        if not await _score(answers, texts, given, scorer, sender.stop):
+            return None
+    passes = tuple(tuple(answers[i * prompts : (i + 1) * prompts]) for i in range(PASSES))
+    return GreedyReplies(decision.deployment, shape.label, decision.concurrency, asked, passes, len(distinct))
+
+
+async def _score(
+    answers: list[GreedyReply | None], texts: Sequence[str], given: Sequence[Given], scorer: Scorer, stop: asyncio.Event
+) -> bool:
+    """Give each answer its score; False when it was stopped before."""
+    rows, order = [], [number for number, answer in enumerate(answers) if answer is not None]
+    for number in order:
+        turn, place = divmod(number, len(given))
+        prompt, reference = given[place]
+        row = {"id": f"{place + 1}.{turn + 1}", "prompt": prompt, "answer": texts[number], "reference": reference}
+        rows.append(row)
+    scores = await scorer.scores(rows, stop)
+    for number, score in zip(order, scores or (), strict=scores is not None):
+        answer = answers[number]
+        answers[number] = answer and replace(answer, score=score)
+    return scores is not None
+
+
+def _prompts(shape: Shape, config: Config, number: int) -> list[Given]:
+    """The prompts: those of the config's file, at most so many, or random words or natural text,
+    the same for all deployments.
+    """
+    if config.prompts_file is not None:
+        return [(prompt.text, prompt.reference) for prompt in read_prompts(Path(config.prompts_file))[:number]]
+    source = random_prompts(shape, config.seed, Calibration(natural=config.prompts == "natural"))
+    return [(source(i).content, None) for i in range(number)]
+
+
+def _body(target: Target, text: Content, length: int, *, logprobs: bool) -> bytes:
+    """A request for one whole greedy answer of at most so many tokens."""
+    prompt = Prompt(text, 0, length, shares=True)
+    body = orjson.loads(replace(target, ignore_eos=False).request_body(prompt))
+    body.pop("stream_options", None)
+    asked = {"logprobs": True if target.api == "chat" else 1} if logprobs else {}
+    return orjson.dumps({**body, "stream": False, "temperature": 0, **asked})
+
+
+def _visible(choice: Any, api: str) -> str:
+    """The text of an answer that a user sees, without its reasoning."""
+    text = choice["message"].get("content") if api == "chat" else choice["text"]
+    return text if isinstance(text, str) else ""
+
+
+_WORD = re.compile(r"\s*\S+")
+
+
+def _answer(tree: Any, api: str) -> GreedyReply | None:
+    """The tokens of an answer, as numbers, with their log-probabilities; words where the server
+    does not tell tokens. None for anything else.
+    """
+    try:
+        (choice,) = tree["choices"]
+        told = choice.get("logprobs") or {}
+        if api == "chat":
+            message, pairs = choice["message"], told.get("content") or []
+            text = "".join(message.get(part) or "" for part in ("reasoning_content", "reasoning", "content"))
+            tokens, logprobs = [pair["token"] for pair in pairs], [pair["logprob"] for pair in pairs]
+        else:
+            text, tokens, logprobs = choice["text"], told.get("tokens") or [], told.get("token_logprobs") or []
+        tokens = tokens or _WORD.findall(text)
+        numbers = " ".join(f"{zlib.crc32(token.encode()):x}" for token in tokens)
+        return GreedyReply(numbers, " ".join(f"{float(value):.4g}" for value in logprobs)) if tokens else None
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None

@@ -1,0 +1,98 @@
+"""What the questions of `frontier verify` have in common: consent, the sending of a load with the
+run's lock held, its progress, and what is said where nothing can be asked."""
+
+import asyncio
+import os
+import shlex
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import click
+
+from frontier.cli.common import RunOptions, answer, given_options, say
+from frontier.cli.consent import consent_to_reach
+from frontier.core.model.errors import ExitCode
+from frontier.core.model.units import format_elapsed
+from frontier.store.run_dir import RunDirectory
+
+if TYPE_CHECKING:
+    from frontier.client.load.loop import TrialProgress
+    from frontier.extras.verify.open_loop import Sender
+    from frontier.run import Run
+
+T = TypeVar("T")
+
+
+def nothing_to_verify(run: "Run", options: RunOptions) -> int:
+    """Say that the run has no operating point, and why; the exit code."""
+    from frontier.core.claim import solver
+    from frontier.show.answer import decision_table, verified_json
+
+    decisions = run.solve(options.limits(run))
+    say("there is no operating point to verify:")
+    answer(verified_json([]) if options.as_json else decision_table(decisions, detail=options.detail))
+    return solver.exit_code(decisions)
+
+
+def again_with(run: "Run") -> str:
+    """The command that was given, without what concerns the load."""
+    return shlex.join(["frontier", "verify", str(run.path), *given_options("load", "requests")])
+
+
+def consent(run: "Run") -> None:
+    """Ask before anything is sent to a server that the user's own config does not name."""
+    config_file = run.manifest.get("config_file")
+    begun_with = Path(config_file) if isinstance(config_file, str) else None
+    consent_to_reach(run.path / "config.yaml", run.config, begun_with)
+
+
+def stopped(kept: str = "what was finished is kept") -> ExitCode:
+    """Say that it was stopped, and what is kept."""
+    say(f"stopped; {kept}")
+    return ExitCode.INTERRUPTED
+
+
+def send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") -> T:
+    """Run `work` with the run's lock held; signals stop it, and what is finished is kept."""
+    from frontier.cli.measuring import stop_on_signals
+    from frontier.client.http.http_client import run as run_loop
+    from frontier.extras.verify.open_loop import Sender
+    from frontier.sweep.backend import HttpBackend
+
+    async def go() -> T:
+        stop = asyncio.Event()
+        stop_on_signals(stop)
+        config = run.config.model_copy(update={"given_workers": None})  # an open loop is sent from this process
+        backend = HttpBackend(config, os.environ, time.time_ns())
+        return await work(Sender(run, backend, store, tick, stop))
+
+    with RunDirectory.open_to_verify(run.path) as store:
+        done = run_loop(go())
+    tick.clear()
+    return done
+
+
+class Tick:
+    """The progress of a trial, on one line of a terminal that is written over."""
+
+    _what, _left, _since = "", 0.0, 0.0
+
+    def expect(self, what: str, left: float) -> None:
+        """From here on it is about `what`, and all is done after `left` seconds."""
+        self._what, self._left, self._since = what, left, time.monotonic()
+
+    def __call__(self, progress: "TrialProgress") -> None:
+        if sys.stderr.isatty():
+            line = f"{progress.stage}: {progress.window_sent:,} sent, {progress.in_flight:,} in flight"
+            if self._what:
+                left = max(self._left - (time.monotonic() - self._since), 1.0)
+                line = f"{self._what}  {line} · about {format_elapsed(left)} left"
+            click.echo(f"\r\x1b[K{line}", nl=False, err=True)
+
+    def clear(self) -> None:
+        """An empty line."""
+        if sys.stderr.isatty():
+            click.echo("\r\x1b[K", nl=False, err=True)

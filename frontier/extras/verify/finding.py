@@ -1,0 +1,123 @@
+"""Search for the highest rate on servers: its trials sent one after another, each ended early when
+its outcome is clear."""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+
+from frontier.client.load.loop import TrialProgress
+from frontier.core.model.decisions import Limit
+from frontier.core.model.trials import Outcome, Phase, Record, Trial
+from frontier.core.window.window_words import BY_CLIENT
+from frontier.extras.verify.found_rates import FoundRate, found_rate, load_trial, rate_trial, restored
+from frontier.extras.verify.open_loop import Search, Sender
+from frontier.search.highest_rate import next_ask
+from frontier.search.load_trials import History, LoadAsk, LoadDone, LoadPolicy, LoadTrial, least_window
+
+BEYOND = 2.0
+"""A trial of a search ends early when this many times the requests that may be over a limit are
+over it, ..."""
+PATIENCE = 15.0
+"""... or one waited longer than a stable queue makes one wait with probability e^-PATIENCE (M/M/c).
+"""
+EXPECTED_LOOKS, EXPECTED_WINDOWS = 3, 12
+"""What a search usually takes, for its expected time: looks, and windows of proofs."""
+
+
+async def find(
+    sender: Sender,
+    wanted: Sequence[Search],
+    *,
+    on_ask: Callable[[Search, LoadAsk, float], None],
+    on_trial: Callable[[Search, LoadTrial], None],
+) -> list[FoundRate]:
+    """The highest rate of each search, with what was finished before; fewer answers when it is
+    stopped.
+
+    `on_ask` hears of each trial before it is sent, with the seconds that the search will take from
+    there.
+    """
+    answers: list[FoundRate] = []
+    try:
+        for search in wanted:
+            policy, limits = search.policy, search.decision.limits
+            history = restored(sender.run, search, sender.store)
+            while isinstance(ask := next_ask(policy, limits, history), LoadAsk):
+                on_ask(search, ask, expected_seconds(policy, limits, history))
+                trial = rate_trial(sender.run.config, search, ask, 1 + len(sender.store.finished()))
+                measurement = await sender.send(trial, EarlyEnd(trial, limits, policy.top - ask.load))
+                if measurement is None:
+                    return answers
+                history.append(load_trial(sender.run, measurement, sender.store))
+                on_trial(search, history[-1])
+            answers.append(found_rate(search.decision, policy, ask, history))
+    finally:
+        await sender.backend.close()
+    return answers
+
+
+def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: History) -> float:
+    """How long the rest of the search takes, as searches usually go; 0 when it is done."""
+    ask = next_ask(policy, limits, history)
+    if isinstance(ask, LoadDone):
+        return 0.0
+    proofs = sum(trial.phase is Phase.PROVE for trial in history)
+    windows = max(1, EXPECTED_WINDOWS - proofs)
+    if ask.phase is Phase.PROVE:
+        return windows * ask.seconds
+    looks = max(1, EXPECTED_LOOKS - len(history))
+    size = max(least_window(policy, limits, ask.load), ask.requests)
+    return looks * ask.seconds + windows * (size / (ask.load * policy.each) + ask.warmup)
+
+
+class EarlyEnd:
+    """Ends a trial early (sets `halt`) when its outcome is clear: more requests of the window are
+    over a limit than could be forgiven if all others were not, or one waited as no stable queue
+    makes it wait.
+
+    `spare` are the requests per second that the server could serve beyond those that arrive.
+    """
+
+    def __init__(self, trial: Trial, limits: Sequence[Limit], spare: float) -> None:
+        self.halt = asyncio.Event()
+        self._longest_wait = PATIENCE / spare
+        self._limits = [
+            (limit.of.quantity, limit.promise, BEYOND * round((1 - limit.of.p) * trial.requests, 6))
+            for limit in limits
+            if limit.of.p is not None and limit.of.quantity in ("ttft", "tpot", "e2e") and not limit.of.inverted
+        ]
+        self._over = [0] * len(self._limits)
+        self._start = self._end = math.inf
+
+    def tick(self, progress: TrialProgress, stopped: bool) -> None:
+        """Hear how the trial stands: when its window opens and closes, and whether the user stopped
+        it.
+        """
+        if progress.stage == "window":
+            self._start = min(self._start, progress.elapsed)
+        elif progress.stage == "hold":
+            self._end = min(self._end, progress.elapsed)
+        if stopped:
+            self.halt.set()
+
+    def record(self, record: Record) -> None:
+        """Count a request that has ended."""
+        due = record.scheduled
+        if due is None or not self._start <= due < self._end or record.outcome in BY_CLIENT:
+            return
+        latencies = _latencies(record, due)
+        for i, (quantity, promise, allowed) in enumerate(self._limits):
+            self._over[i] += latencies[quantity or ""] > promise
+            if self._over[i] > allowed:
+                self.halt.set()
+        if record.sent - due > self._longest_wait:
+            self.halt.set()
+
+
+def _latencies(record: Record, due: float) -> dict[str, float]:
+    """Seconds from the arrival; infinite for a failure, NaN where not defined."""
+    if record.outcome is not Outcome.OK or record.first is None or record.last is None:
+        return dict.fromkeys(("ttft", "tpot", "e2e"), math.inf)
+    tokens = record.completion_tokens or 0
+    tpot = (record.last - record.first) / (tokens - 1) if tokens > 1 else math.nan
+    return {"ttft": record.first - due, "tpot": tpot, "e2e": record.last - due}

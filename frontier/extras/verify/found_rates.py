@@ -1,0 +1,99 @@
+"""The highest rates that a search found: their trials as a run keeps them, and the answers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from frontier.client.ask.same_server import compared
+from frontier.config import Config
+from frontier.core.claim.proof import claim_point, join
+from frontier.core.model.decisions import Decision, Limit
+from frontier.core.model.metrics import DEFAULT_METRICS
+from frontier.core.model.points import Point
+from frontier.core.model.trials import Measurement, Phase, Trial
+from frontier.core.window.from_records import window_data
+from frontier.extras.verify.open_loop import Search, open_loop_trial, searches
+from frontier.run import Run
+from frontier.search.highest_rate import candidates_at, next_ask
+from frontier.search.load_trials import History, LoadAsk, LoadDone, LoadPolicy, LoadTrial, invalid_because
+from frontier.store.run_dir import RunDirectory
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRate:
+    """The answer for one operating point: what was found below its closed loop's rate
+    (`policy.top`), with the trials it stands on. `point` is that of the proven rate, its limited
+    metrics with the bounds that the proof needed.
+    """
+
+    decision: Decision
+    policy: LoadPolicy
+    done: LoadDone
+    point: Point | None
+    history: tuple[LoadTrial, ...]
+
+    @property
+    def loss(self) -> float | None:
+        """The share of the closed loop's rate that is lost; None where no rate is proven."""
+        return None if self.done.proven is None else 1 - self.done.proven / self.policy.top
+
+
+def found_rate(decision: Decision, policy: LoadPolicy, done: LoadDone, history: History) -> FoundRate:
+    """The answer, with the point of the rate that was proven."""
+    candidate = candidates_at(history, decision.limits).get(done.proven or 0.0)
+    point = None
+    if candidate is not None:
+        data = [trial.data for trial in history if trial.phase is Phase.PROVE and trial.load == done.proven]
+        point = claim_point(join(tuple(data)), decision.limits, candidate.alpha, names=DEFAULT_METRICS)
+    return FoundRate(decision, policy, done, point, tuple(history))
+
+
+def rates_found(run: Run, limits: Sequence[Limit]) -> list[FoundRate]:
+    """What finished searches of a run have found, read back; nothing is sent. Nothing of an import
+    and beside sessions and mixes, of which verify searches no rate.
+    """
+    store = RunDirectory.read_checks(run.path)
+    answers = []
+    searched = not run.is_imported and all(shape.kind == "shape" for shape in run.config.shapes)
+    for search in searches(run, limits) if searched else ():
+        history = restored(run, search, store)
+        done = next_ask(search.policy, search.decision.limits, history)
+        if isinstance(done, LoadDone):
+            answers.append(found_rate(search.decision, search.policy, done, history))
+    return answers
+
+
+# --- the trials of a search
+
+
+def rate_trial(config: Config, search: Search, ask: LoadAsk, repeat: int) -> Trial:
+    """The trial that a search asks for. Its fingerprint is of the SLA too: another one has trials
+    of its own.
+    """
+    decision, cap = search.decision, search.policy.in_flight
+    shape, sla = decision.shape, " ".join(map(str, decision.limits))
+    load = f"{ask.load!r} {ask.phase} {ask.requests} {ask.warmup:.3g}"
+    where = f"{decision.deployment} {shape.isl}/{shape.osl} {shape.prefix} {cap}"
+    return open_loop_trial(config, decision, cap, ask, repeat, f"find {config.seed} {where} {sla} {load} {repeat}")
+
+
+def restored(run: Run, search: Search, store: RunDirectory) -> list[LoadTrial]:
+    """The finished trials of a search, oldest first. Invalid ones are left out, to be measured
+    again.
+    """
+    history = []
+    for measurement in store.finished().values():
+        trial = measurement.trial
+        if trial.rate is None:
+            continue
+        ask = LoadAsk(trial.rate, trial.phase, trial.requests, trial.warmup)
+        if trial.fingerprint == rate_trial(run.config, search, ask, trial.repeat).fingerprint:
+            history.append(load_trial(run, measurement, store))
+    return [trial for trial in history if not invalid_because(trial, search.decision.limits)]
+
+
+def load_trial(run: Run, measurement: Measurement, store: RunDirectory) -> LoadTrial:
+    """A finished trial as the search wants it."""
+    trial = measurement.trial
+    assert trial.rate is not None
+    data = compared(run.identities, window_data(measurement, store.records(trial.key), open_loop=True))
+    return LoadTrial(trial.rate, trial.phase, trial.requests, data, overloaded=measurement.ended == "interrupted")

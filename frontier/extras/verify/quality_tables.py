@@ -1,0 +1,90 @@
+"""Quality of answers in words and as JSON (`frontier verify --quality`)."""
+
+from collections.abc import Mapping
+
+from rich.text import Text
+
+from frontier.core.model.loads import setting
+from frontier.core.model.points import Estimate
+from frontier.core.model.series import Series
+from frontier.core.model.text import clean_name
+from frontier.core.model.units import format_number, format_share
+from frontier.extras.verify.agreement import Compared
+from frontier.show.json_out import Tree, estimate_tree
+from frontier.show.table import Table, to_text
+
+QUALITY_SCHEMA = "frontier.quality/1"
+
+
+def quality_text(compared: Mapping[Series, Compared]) -> str:
+    """What was compared: a block for each deployment beside its reference, which comes with itself
+    in each.
+    """
+    blocks = []
+    for series, each in compared.items():
+        if each.of is each.reference:
+            continue
+        other = clean_name(each.reference.deployment)
+        rows = [
+            [f"same next token as {other}", format_share(each.agreement.value), _share_ci(each.agreement)],
+            [f"{other} with itself", format_share(each.itself.value), _share_ci(each.itself)],
+            ["loss", *_loss(each.loss)],
+        ]
+        if each.distance is not None and each.own_distance is not None:
+            apart = f"{other} with itself {format_number(each.own_distance.value)}"
+            rows.append(["log-probabilities apart", f"{format_number(each.distance.value)} nat", apart])
+        if (scores := each.scores) is not None:
+            own = f"95% CI {_points(scores.itself.low)} to {_points(scores.itself.high)} points"
+            rows += [
+                ["score", format_share(scores.mine.value), _share_ci(scores.mine)],
+                [f"score of {other}", format_share(scores.reference.value), _share_ci(scores.reference)],
+                ["loss of score", *_loss(scores.loss)],
+                [f"{other} from pass to pass", f"{_points(scores.itself.value)} points", own],
+            ]
+        head = f"{series.label(keep_shape=True)} beside {other}: {each.prompts:,} prompts, greedily, at "
+        at = " and ".join(dict.fromkeys(setting(a.concurrency) for a in (each.of, each.reference)))
+        table = Table.of((), [["", *row] for row in rows], right=(2,))
+        blocks.append(to_text(Text(head + at, style="bold"), table.drawn(100), width=100))
+    return "\n\n".join(blocks) or "nothing to compare yet: the reference or the others were not asked"
+
+
+def _share_ci(share: Estimate) -> str:
+    return f"95% CI {format_share(share.low)} to {format_share(share.high)}"
+
+
+def _loss(loss: Estimate) -> tuple[str, str]:
+    """The loss in points, with the bound that decides whether there is one."""
+    points = f"{_points(loss.value)} points"
+    if loss.lower > 0:
+        return points, f"at least {_points(loss.lower)} points (95%)"
+    return points, f"none is seen: at most {_points(loss.upper)} points (95%)"
+
+
+def _points(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
+def quality_json(compared: Mapping[Series, Compared]) -> Tree:
+    """The answer of `frontier verify --quality --json`."""
+    return {
+        "schema": QUALITY_SCHEMA,
+        "compared": [
+            {
+                "deployment": each.of.deployment,
+                "shape": series.shape.label,
+                "concurrency": each.of.concurrency,
+                "reference": each.reference.deployment,
+                "prompts": each.prompts,
+                **{
+                    name: estimate_tree(e) if (e := getattr(each, name)) is not None else None
+                    for name in ("agreement", "itself", "loss", "distance", "own_distance")
+                },
+                "scores": None
+                if each.scores is None
+                else {
+                    name: estimate_tree(getattr(each.scores, name)) for name in ("mine", "reference", "loss", "itself")
+                },
+            }
+            for series, each in compared.items()
+        ],
+    }
