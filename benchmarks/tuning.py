@@ -35,6 +35,7 @@ from frontier.extras.tune.variants import Variant, variants_of
 from frontier.planning.plan import make_plan, search_policy
 from frontier.planning.sweep_progress import Progress
 from frontier.read_run import load
+from frontier.search.auto import MOST
 from frontier.search.scan import Ask, next_ask
 from frontier.search.series_history import SeriesHistory
 from frontier.simulator.spec import EngineSpec
@@ -303,7 +304,7 @@ class FirstProof:
         for name in self.names:
             series = Series(name, config.shapes[0])
             await conductor.start_anew(name)
-            policy = search_policy(config, (), name)
+            policy = search_policy(config, MOST, (), name)
             while True:
                 history = conductor.histories.get(series, [])
                 candidates = SeriesHistory.of(config.limits, history).candidates

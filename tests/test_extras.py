@@ -26,7 +26,7 @@ SIZES = (
 KEYS = {
     "cluster": f"{HEAD}shapes: [8/8]\nworkers: ray\n",
     "predict": f"{HEAD}shapes: [8/8]\nhardware: {{name: h100, model: {{{SIZES}}}}}\n",
-    "tune": f"{HEAD}shapes: [8/8]\nstart: serve\nvariants: {{flags: ['', --fast]}}\n",
+    "tune": "shapes: [8/8]\ndeployments: [{name: e, endpoint: simulator, vary: {max_num_seqs: [4, 8]}}]\n",
     "verify": f"{HEAD}shapes: [8/8]\ndeployments: [{{name: a, quality: {{reference: b}}}}, {{name: b}}]\n",
     "workload": f"{HEAD}shapes: [{{name: log, pairs: 8/8 12/4}}]\n",
 }

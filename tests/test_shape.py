@@ -145,7 +145,7 @@ def test_a_name_stands_in_one_folder_only() -> None:
     places: dict[str, set[str]] = {}
     for path in FILES:
         parts = path.relative_to(ROOT).parts
-        free = {"cli", "engines", "importers"} & set(parts) or path.stem in ("__init__", "__main__", "command")
+        free = {"cli", "engines", "exchange"} & set(parts) or path.stem in ("__init__", "__main__", "command")
         if not free:
             places.setdefault(path.stem, set()).add("/".join(parts[:-1]))
     assert {name: found for name, found in places.items() if len(found) > 1} == {}

@@ -25,7 +25,7 @@ from frontier.core.model.decisions import Decision
 from frontier.core.model.shapes import Shape
 from frontier.core.window.from_records import window_data
 from frontier.planning.plan import make_trial, search_policy
-from frontier.search import scan
+from frontier.search import auto, scan
 from frontier.search.scan import Done
 from frontier.simulator import virtual
 from frontier.simulator.virtual import virtual_trial
@@ -136,7 +136,7 @@ def _traffic(rng: np.random.Generator, family: str) -> str:
 def _decided(config: Config, shape: Shape, prove: tuple[int, ...] = ()) -> Decision:
     """What the search of a sweep ends with, or the proof of the settings that it is asked for."""
     history: History = []
-    policy, limits, served = search_policy(config, prove), config.limits, config.deployments[0]
+    policy, limits, served = search_policy(config, auto.MOST, prove), config.limits, config.deployments[0]
     while len(history) < MOST:
         ask = scan.next_ask(policy, shape, config.tiers, history)
         if isinstance(ask, Done):

@@ -15,7 +15,7 @@ from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Recor
 from frontier.extras.capacity.command import TARGETS
 from frontier.extras.capacity.head_count import HeadCount, Users
 from frontier.extras.capacity.people import users_text
-from frontier.extras.verify import finding, open_loop
+from frontier.extras.verify import finding, open_loop_check
 from frontier.extras.verify.found_rates import rates_found
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
@@ -155,12 +155,12 @@ def test_a_rate_that_verify_proved_is_what_people_are_counted_by(cwd: Path, tmp_
     run, limits = load(tmp_path / "run"), parse_sla(SLA)
     assert rates_found(run, limits) == []
 
-    class Store(open_loop.Sender):
+    class Store(open_loop_check.Sender):
         """Open-loop trials whose requests always take 80 ms to their first token and 0.4 s in
         all.
         """
 
-        async def send(self, trial: Trial, watch: open_loop.Watch | None = None) -> Measurement | None:
+        async def send(self, trial: Trial, watch: open_loop_check.Watch | None = None) -> Measurement | None:
             assert trial.rate is not None
             rng = np.random.default_rng(trial.repeat)
             with self.store.writer(trial) as writer:
@@ -200,7 +200,9 @@ def test_a_rate_that_verify_proved_is_what_people_are_counted_by(cwd: Path, tmp_
         nobody = type("Nobody", (), {"close": lambda self: asyncio.sleep(0)})()
         sender = Store(run, nobody, store, lambda _: None, asyncio.Event())
         (found,) = asyncio.run(
-            finding.find(sender, open_loop.searches(run, limits), on_ask=lambda *_: None, on_trial=lambda *_: None)
+            finding.find(
+                sender, open_loop_check.searches(run, limits), on_ask=lambda *_: None, on_trial=lambda *_: None
+            )
         )
     assert found.done.proven is not None
     said = frontier("users", "run", "--think", "45s", "--people", "20000", "--json", cwd=tmp_path)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from frontier.client.ask.prompt_text import HEAD
 from frontier.client.ask.prompts import (
-    HEAD,
     WORDS,
     Calibration,
     calibrate_words,

@@ -19,7 +19,7 @@ from frontier.client.ask.same_server import Identity
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.extras.verify import soak_hours
-from frontier.extras.verify.open_loop import Sender
+from frontier.extras.verify.open_loop_check import Sender
 from frontier.extras.verify.soak import Plan, begun, hold, judge
 from frontier.extras.verify.soak_text import hold_json, hold_text, window_text
 from frontier.extras.verify.soak_watch import Watch, threshold
@@ -170,7 +170,7 @@ def test_windows_that_were_counted_by_other_limits_are_no_part_of_a_hold(run):
 def test_a_hold_that_was_cut_off_names_the_command_that_goes_on(run, monkeypatch):
     (decision,) = run.solve()
     cut = judge(Plan(decision, run.config.limits, 60.0, "hold #1"), [])
-    monkeypatch.setattr("frontier.extras.verify.command.send", lambda *_: cut)
+    monkeypatch.setattr("frontier.extras.verify.soak_command.send", lambda *_: cut)
     done = command("verify", str(run.path), "--for", "1min", cwd=run.path.parent, here=True)
     assert "--for 1min" in done.out
 

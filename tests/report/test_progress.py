@@ -300,7 +300,7 @@ def test_a_flag_that_excludes_is_said_in_words_where_it_arises() -> None:
 def test_every_flag_that_is_raised_has_words() -> None:
     import frontier.core
 
-    source = "".join(path.read_text() for path in Path(frontier.core.__file__).parent.glob("*.py"))
+    source = "".join(path.read_text() for path in Path(frontier.core.__file__).parent.rglob("*.py"))
     raised = set(re.findall(r"(?:Flag|_flag)\(\s*f?\"([a-z_]+)\"", source))
     assert {"lockstep", "errors", "buffered_stream"} <= raised
     bare = {name for name in raised if flag_words(Flag(name, "1", "", "")).startswith(name.replace("_", " ") + ":")}

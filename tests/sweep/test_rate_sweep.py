@@ -15,7 +15,7 @@ from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import UsageError
 from frontier.core.model.loads import Rate
 from frontier.extras.exchange import export
-from frontier.extras.verify.open_loop import checks
+from frontier.extras.verify.open_loop_check import checks
 from frontier.planning.plan import make_plan
 from frontier.read_run import load
 from frontier.run import Run

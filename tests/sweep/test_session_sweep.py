@@ -10,7 +10,7 @@ import pytest
 
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import UsageError
-from frontier.extras.verify.open_loop import checks
+from frontier.extras.verify.open_loop_check import checks
 from frontier.read_run import load
 from frontier.run import Run
 from frontier.show.json_out import points_json

@@ -22,7 +22,7 @@ from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import AnotherServerError, ExitCode, exit_code
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial, Window
-from frontier.extras.verify import finding, open_loop
+from frontier.extras.verify import finding, open_loop_check
 from frontier.extras.verify.found_rates import FoundRate
 from frontier.extras.verify.found_text import found_json, found_text, load_trial_text
 from frontier.planning.sla_result import Checked
@@ -129,9 +129,9 @@ class Queue:
 
 
 @contextmanager
-def sender(run: Run, backend: Queue) -> Iterator[open_loop.Sender]:
+def sender(run: Run, backend: Queue) -> Iterator[open_loop_check.Sender]:
     with RunDirectory.open_to_verify(run.path) as store:
-        yield open_loop.Sender(run, backend, store, lambda _: None, backend.user_stop)  # type: ignore[arg-type]
+        yield open_loop_check.Sender(run, backend, store, lambda _: None, backend.user_stop)  # type: ignore[arg-type]
 
 
 def plain(text: str) -> str:
@@ -140,9 +140,9 @@ def plain(text: str) -> str:
 
 
 def check(run: Run, backend: Queue, **options: float) -> list[Checked]:
-    wanted = open_loop.checks(run, run.limits(), **options)  # type: ignore[arg-type]
+    wanted = open_loop_check.checks(run, run.limits(), **options)  # type: ignore[arg-type]
     with sender(run, backend) as sending:
-        return asyncio.run(open_loop.verify(sending, wanted))
+        return asyncio.run(open_loop_check.verify(sending, wanted))
 
 
 def test_the_rate_is_what_was_estimated_and_the_limit_that_of_the_operating_point(swept: Path) -> None:
@@ -150,19 +150,19 @@ def test_the_rate_is_what_was_estimated_and_the_limit_that_of_the_operating_poin
     (decision,) = run.solve()
     (estimated,) = run.answers()[0].arrivals.values()
     served = decision.metrics["request_throughput"].value
-    (default,) = open_loop.checks(run, run.limits())
-    (whole,) = open_loop.checks(run, run.limits(), load=1.0)
-    (part,) = open_loop.checks(run, run.limits(), load=0.8, requests=123)
+    (default,) = open_loop_check.checks(run, run.limits())
+    (whole,) = open_loop_check.checks(run, run.limits(), load=1.0)
+    (part,) = open_loop_check.checks(run, run.limits(), load=0.8, requests=123)
     assert (default.rate, default.load) == (estimated.rate, estimated.rate / served)
     assert (whole.rate, 0.8 * whole.rate) == (served, part.rate)
     assert (False, True, True) == (default.asked, whole.asked, part.asked)
     assert 123 == part.requests
     assert decision.metrics["p90_ttft"].n <= default.requests <= whole.requests
     for check in (default, whole):
-        trial = open_loop.open_trial(run.config, check, 1)
+        trial = open_loop_check.open_trial(run.config, check, 1)
         assert estimated.cap == decision.concurrency == trial.concurrency
         assert trial.max_time >= 2 * check.requests / check.rate
-        assert trial.seed != open_loop.open_trial(run.config, check, 2).seed
+        assert trial.seed != open_loop_check.open_trial(run.config, check, 2).seed
 
 
 def test_what_waits_for_admission_waits_and_its_wait_counts(swept: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_server_with_room_meets_and_the_sweep_is_left_alone(swept: Path) -> No
 
 def test_a_load_beyond_the_server_is_a_no_and_not_a_failed_measurement(swept: Path) -> None:
     run = frontier.load(swept)
-    (wanted,) = open_loop.checks(run, run.limits())
+    (wanted,) = open_loop_check.checks(run, run.limits())
     places = 8
     backend = Queue(places=places, service=1.5 * places / wanted.rate)
     (done,) = check(run, backend)
@@ -305,12 +305,12 @@ def night(tmp_path: Path) -> Path:
 
 def fitting(run: Run) -> Queue:
     """A server that serves what the operating point served, with all its places taken."""
-    (search,) = open_loop.searches(run, run.limits())
+    (search,) = open_loop_check.searches(run, run.limits())
     return Queue(10_000, search.policy.in_flight / search.policy.top)
 
 
 def find(run: Run, backend: Queue, sla: str | None = None) -> list[FoundRate]:
-    wanted = open_loop.searches(run, parse_sla(sla) if sla else run.limits())
+    wanted = open_loop_check.searches(run, parse_sla(sla) if sla else run.limits())
     with sender(run, backend) as sending:
         coroutine = finding.find(sending, wanted, on_ask=lambda *_: None, on_trial=lambda *_: None)
         return asyncio.run(coroutine)
@@ -318,7 +318,7 @@ def find(run: Run, backend: Queue, sla: str | None = None) -> list[FoundRate]:
 
 def test_a_rate_is_found_and_the_answer_says_for_how_many_in_flight(night: Path) -> None:
     run = frontier.load(night)
-    (search,) = open_loop.searches(run, run.limits())
+    (search,) = open_loop_check.searches(run, run.limits())
     backend = fitting(run)
     (found,) = find(run, backend)
     assert (Verdict.MEETS, ExitCode.YES) == (found.done.verdict, exit_code([found.done.verdict]))
@@ -349,7 +349,7 @@ def test_the_same_again_sends_nothing_and_says_the_same(night: Path) -> None:
     second = find(frontier.load(night), backend)
     assert ([], 0) == (backend.rates, backend.prepared)
     assert [verified_and_found(f) for f in first] == [verified_and_found(f) for f in second]
-    assert open_loop.checks(run, run.limits())  # and the operating point is what it was
+    assert open_loop_check.checks(run, run.limits())  # and the operating point is what it was
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
@@ -403,7 +403,7 @@ def test_what_lies_on_its_limit_is_not_proven_and_says_what_to_try(night: Path) 
 
 def test_a_rate_that_is_far_too_much_is_ended_early(night: Path) -> None:
     run = frontier.load(night)
-    (search,) = open_loop.searches(run, run.limits())
+    (search,) = open_loop_check.searches(run, run.limits())
     slow = Queue(10_000, 6 * search.policy.in_flight / search.policy.top)  # a sixth of what the closed loop had
     (found,) = find(run, slow, "p90_ttft<=400ms")
     first, *_ = found.history

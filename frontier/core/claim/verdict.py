@@ -80,8 +80,10 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
 
 
 def inside(point: Point, limits: Sequence[Limit]) -> bool:
-    """Whether no measured value breaks its limit. A metric that was not measured breaks none."""
-    return not any(limit.breaks(point.value(limit.metric)) for limit in limits)
+    """Whether every limited metric was measured, and its value keeps its limit. One that was not
+    measured keeps none: nothing says that such a setting is nearer to an answer than another.
+    """
+    return all(limit.holds(point.value(limit.metric)) for limit in limits)
 
 
 def _needed_in_all(point: Point, limit: Limit, sides: "_Sides") -> int | None:

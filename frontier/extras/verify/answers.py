@@ -30,7 +30,7 @@ from frontier.core.model.decisions import Decision, Limit
 from frontier.core.model.errors import MeasurementError, UsageError
 from frontier.core.model.shapes import Shape
 from frontier.core.model.units import format_bytes, format_elapsed
-from frontier.extras.verify.open_loop import Sender
+from frontier.extras.verify.open_loop_check import Sender
 from frontier.extras.verify.replies import GreedyReplies, GreedyReply
 from frontier.run import Run
 from frontier.sweep.given_files import read_prompts

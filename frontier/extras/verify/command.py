@@ -88,7 +88,7 @@ def command(
     Examples:
       frontier verify runs/llama8b --find
     """
-    from frontier.extras.verify.open_loop import checks
+    from frontier.extras.verify.open_loop_check import checks
 
     sized = requests is not None or load is not None
     if quality or scorer is not None:
@@ -118,7 +118,7 @@ def share(text: str) -> float:
 
 def _check(run: "Run", wanted: "list[Check]", options: RunOptions) -> int:
     """Send the rate of each operating point, and answer; the exit code."""
-    from frontier.extras.verify.open_loop import verify
+    from frontier.extras.verify.open_loop_check import verify
     from frontier.show.answer import verified_json, verified_text
 
     consent(run)

@@ -20,7 +20,7 @@ from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
     from frontier.client.load.loop import TrialProgress
-    from frontier.extras.verify.open_loop import Sender
+    from frontier.extras.verify.open_loop_check import Sender
     from frontier.run import Run
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ def send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") -> 
     """Run `work` with the run's lock held; signals stop it, and what is finished is kept."""
     from frontier.cli.measuring import stop_on_signals
     from frontier.client.http.http_client import run as run_loop
-    from frontier.extras.verify.open_loop import Sender
+    from frontier.extras.verify.open_loop_check import Sender
     from frontier.sweep.backend import HttpBackend
 
     async def go() -> T:

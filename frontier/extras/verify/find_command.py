@@ -21,7 +21,7 @@ def _find(options: RunOptions) -> int:
     """Find the highest rate at each operating point, and answer; the exit code."""
     from frontier.extras.verify.finding import find
     from frontier.extras.verify.found_text import found_json, found_text, load_trial_text
-    from frontier.extras.verify.open_loop import Search, searches
+    from frontier.extras.verify.open_loop_check import Search, searches
 
     loaded = options.read()
     wanted = searches(loaded, options.limits(loaded))

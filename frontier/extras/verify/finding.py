@@ -10,7 +10,7 @@ from frontier.core.model.decisions import Limit
 from frontier.core.model.trials import Outcome, Phase, Record, Trial
 from frontier.core.window.window_words import BY_CLIENT
 from frontier.extras.verify.found_rates import FoundRate, found_rate, load_trial, rate_trial, restored
-from frontier.extras.verify.open_loop import Search, Sender
+from frontier.extras.verify.open_loop_check import Search, Sender
 from frontier.search.highest_rate import next_ask
 from frontier.search.load_trials import History, LoadAsk, LoadDone, LoadPolicy, LoadTrial, least_window
 

@@ -11,7 +11,7 @@ from frontier.core.model.metrics import DEFAULT_METRICS
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Measurement, Phase, Trial
 from frontier.core.window.from_records import window_data
-from frontier.extras.verify.open_loop import Search, open_loop_trial, searches
+from frontier.extras.verify.open_loop_check import Search, open_loop_trial, searches
 from frontier.run import Run
 from frontier.search.highest_rate import candidates_at, next_ask
 from frontier.search.load_trials import History, LoadAsk, LoadDone, LoadPolicy, LoadTrial, invalid_because

@@ -17,7 +17,7 @@ from frontier.core.model.trials import Record
 from frontier.core.stats.intervals import clopper_pearson
 from frontier.core.stats.laws import normal_quantile
 from frontier.core.window.from_records import window_data
-from frontier.extras.verify.open_loop import Sender
+from frontier.extras.verify.open_loop_check import Sender
 from frontier.extras.verify.soak_watch import MONTH, Growth, Watch, threshold
 from frontier.extras.verify.soak_windows import (
     EVENT,
