@@ -17,7 +17,8 @@ from frontier.core.model.trials import Phase, Trial
 from frontier.planning.budget import Amount, TrialTimes
 from frontier.planning.plan import Plan, grid_size, make_plan, make_trial, search_policy
 from frontier.planning.time_left import TimeLeft, to_come
-from frontier.search import auto, complete, scan
+from frontier.search import auto as automatic
+from frontier.search import complete, scan
 from frontier.search.scan import Ask, Done
 
 MOST = 400
@@ -63,7 +64,7 @@ class Sweep:
         self.deployment = self.config.deployments[0]
         self.shape = self.config.shapes[0]
         self.series = Series(self.deployment.name, self.shape)
-        self.policy = search_policy(self.config, auto.MOST)
+        self.policy = search_policy(self.config, automatic.MOST)
         self.history: History = []
         self.taken: list[tuple[Trial, Amount]] = []
         self.clock = 0.0
