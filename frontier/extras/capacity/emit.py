@@ -1,7 +1,7 @@
 """The lines that set a proven concurrency: an engine's flag, an autoscaler's target, an alert.
 
 `emit` fills in one template. Each is checked by its tool's own parser where that installs
-(tests/report/test_emit.py).
+(tests/extras/capacity/test_emit.py).
 """
 
 import jinja2
