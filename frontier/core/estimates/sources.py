@@ -1,7 +1,7 @@
-"""Where each metric that is no statistic of a latency comes from: its estimate of a window, and its
-value for the draws of a bootstrap.
+"""Metric sources: the metrics that are not statistics of a latency.
 
-A metric from outside the requests, as a cost, is one entry of SOURCES and one of `metrics._PLAIN`.
+Each gives its estimate of a window, and its value for the draws of a bootstrap. A metric from
+outside the requests, as a cost, is one entry of SOURCES and one of `metrics._PLAIN`.
 """
 
 import math
@@ -31,8 +31,10 @@ _THROUGHPUTS = {
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a metric may need beside the window: the limits that a request is to keep, the
-    deployment's price in dollars per hour, and the confidence of one-sided bounds.
+    """What a metric may need beside the window.
+
+    `limits` are those that a request is to keep, `price` is the deployment's, in dollars per hour,
+    and `confidence` is that of one-sided bounds.
     """
 
     limits: tuple[Limit, ...] = ()
@@ -42,8 +44,10 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """How a metric is had: its estimate, None where the window lacks it, and its value for each row
-    of picks, which say how often each time block is drawn.
+    """A source of a metric.
+
+    `estimate` gives its estimate, None where the window lacks it. `draw` gives its value for each
+    row of picks, which say how often each time block is drawn.
     """
 
     estimate: Callable[[WindowData, Metric, Given], Estimate | None]

@@ -76,9 +76,9 @@ def replicates(
 def _picks(sample: WindowData, draws: int, rng: np.random.Generator) -> Ints:
     """How often each of the sample's time blocks is taken in each draw.
 
-    Windows are drawn first, one fewer than there are, and blocks within them: what is peculiar to a
-    run is part of the uncertainty, and one fewer makes the spread of so few that of their mean (Rao
-    and Wu, "Resampling inference with complex survey data", 1988).
+    Windows are drawn first, then blocks within them, so differences from run to run are part of the
+    uncertainty. One window fewer is drawn than there are: the spread is then that of their mean,
+    also for few windows (Rao and Wu, "Resampling inference with complex survey data", 1988).
     """
     windows = len(sample.starts)
     taken = rng.multinomial(max(1, windows - 1), [1 / windows] * windows, size=draws)

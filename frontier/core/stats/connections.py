@@ -1,8 +1,8 @@
-"""Connections as clusters: the requests of a TCP connection share its luck, since behind a balancer
-a connection leads to one replica.
+"""Connections as clusters: the requests of one TCP connection share its luck.
 
-Where records name no connection (those of earlier versions, imports) nothing is known of it, and
-claims are made as if each request had one of its own.
+Behind a balancer a connection leads to one replica. Where records name no connection (those of
+earlier versions, imports), nothing is known of it, and claims are made as if each request had a
+connection of its own.
 """
 
 import functools
