@@ -202,7 +202,8 @@ def _named(
 
 
 def _first_named(tiers: Sequence[tuple[str, Sequence[Limit]]], every: History) -> Ask | None:
-    """`_named` for any time left. Only a proof begun since the server last changed counts as begun.
+    """`_named`, however long it takes; a proof counts as begun only since the server last
+    changed.
     """
     for known in _under_each(tiers, every):
         decision = known.decision

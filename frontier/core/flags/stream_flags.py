@@ -66,8 +66,7 @@ def share_above(hits: int, n: int, limit: float) -> bool:
 
 
 def stream(sample: WindowData, limits: tuple[Limit, ...] = ()) -> Iterator[Flag]:
-    """The flag that answers were held back: in bursts, or whole, as most came in one or two chunks.
-    """
+    """The flag that answers were held back: in bursts, or as a whole in one or two chunks."""
     held = next(_in_bursts(sample), None) or next(_in_lumps(sample, limits), None)
     if held is not None:
         yield held
