@@ -107,9 +107,11 @@ def environment_secrets(environ: Mapping[str, str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Secret values. None of them is said whole, as it is or as it stands in a URL, in base64 (also
-    of a text that it is a part of), in hexadecimal digits, HTML or JSON; nor of `values` eight
-    consecutive characters, of these or of their base64. Case and white space make no difference.
+    """Secret values, which are never repeated.
+
+    No value is repeated whole: as it is, in a URL, in base64 (also as a part of a longer text), in
+    hexadecimal digits, in HTML or in JSON. Of `values`, no eight consecutive characters are
+    repeated either, as they are or in base64. Case and white space make no difference.
     """
 
     values: frozenset[str] = field(default=frozenset(), repr=False)

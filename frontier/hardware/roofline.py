@@ -1,17 +1,17 @@
-"""The roofline: how fast a model can possibly run on given GPUs, what binds, and how far a point is
-from it.
+"""The roofline: the highest speed of a model on given GPUs, and the resource that sets it.
 
-A step costs at least the larger of its arithmetic at peak rate and its memory traffic at peak
-bandwidth. Everything real adds to that, so a measurement faster than these bounds is wrong (token
-count, cached prompts, fewer requests in flight than thought). The bounds are for catching such
-numbers and for saying how far a deployment is from its hardware, not for choosing a concurrency.
-Method: the roofline of aiconfigurator's speed-of-light mode, with the expected number of distinct
-experts in place of "all picks differ", which overstates what a MoE batch reads.
+It also says how far a point is from that speed. A step costs at least its arithmetic at peak rate,
+or its memory traffic at peak bandwidth, whichever is larger. Everything real adds to that, so a
+measurement faster than these bounds is wrong (token count, cached prompts, fewer requests in flight
+than thought). The bounds catch such numbers, and say how far a deployment is from its hardware;
+they do not choose a concurrency. The method is the speed-of-light mode of aiconfigurator, with one
+change: the expected number of distinct experts replaces "all picks differ", which overstates what a
+MoE batch reads.
 
 A deployment is described by a model card and a GPU (`ModelRoofline`), or by the few figures a user
-can state (`GivenRoofline`): bandwidth, bytes of weights, bytes of KV per token. MBU is what
-decoding reads from memory over what the memory could give (weights once a step, every running
-request's KV), MFU the arithmetic of prompts and answers over the peak.
+can state (`GivenRoofline`): bandwidth, bytes of weights, bytes of KV per token. MBU is the memory
+traffic of decoding over the peak bandwidth (weights once a step, the KV of every running request).
+MFU is the arithmetic of prompts and answers over the peak rate.
 """
 
 import math

@@ -1,15 +1,15 @@
-"""Independent arrivals: which rate of them one replica takes at its operating point.
+"""Independent arrivals: the rate that one replica takes at its operating point.
 
-Arrivals of very many people are a Poisson process, whatever is in flight. How many requests are
-in flight is a birth-death process: they arrive at the rate, and the replicas end them at the rate
-that the sweep measured with so many in flight on each. Beyond the proven concurrency, the cap, a
-request waits for a slot: its wait is a sum of gaps between departures of a full replica.
+The arrivals of very many people are a Poisson process, whatever is in flight. The number of
+requests in flight is a birth-death process. They arrive at the rate, and the replicas end them at
+the rate that the sweep measured with as many in flight on each. Beyond the proven concurrency, the
+cap, a request waits for a slot: its wait is a sum of gaps between departures of a full replica.
 
-Arrivals at random come in bunches, which a closed loop does not show: requests that wait for their
-first token are a queue of its own. How fast it is served, and how long a request takes that finds m
-others in it, is read off the records; how often m are found follows from the rate of arrivals (a
-birth-death process again). docs/capacity.md has the assumptions, docs/validation/capacity.md how
-often the promise holds.
+Random arrivals come in bunches, which a closed loop does not show: requests that wait for their
+first token are a queue of its own. The records give the speed of this queue, and the time of a
+request that finds m others in it. The rate of arrivals gives how often m are found (a birth-death
+process again). docs/capacity.md has the assumptions, docs/validation/capacity.md how often the
+promise holds.
 """
 
 import math
@@ -26,8 +26,7 @@ from frontier.core.window.window import Floats, WindowData
 from frontier.planning.sla_result import ArrivalRate
 
 WAITING = 0.01
-"""Share of requests that may wait for a slot where no limit on TTFT or E2E says how long a wait may
-be."""
+"""Share of requests that may wait for a slot, where no limit on TTFT or E2E bounds the wait."""
 ENOUGH = 20
 """Requests from which a length of the first-token queue has figures of its own; longer queues are
 taken together."""
@@ -38,13 +37,13 @@ MOST = 10_000_000
 STEPS = 1_000
 """In how many steps the rate of a full replica is looked at."""
 SPARE = 0.9
-"""Share of the rate by the model that is told: what the windows did not show, as a seldom pause of
-the server, breaks a promise."""
+"""Share of the model's rate that is promised: something the windows did not show, as a rare pause
+of the server, would break the promise."""
 KEPT_UP = 0.8
 """Share of the rate of a full replica up to which it is taken to keep up with arrivals, where no
-limit is on a wait."""
+limit bounds a wait."""
 RARE = 1e-9
-"""A probability that is taken for none."""
+"""A probability that counts as zero."""
 _QUANTILES = (np.arange(200) + 0.5) / 200
 
 
@@ -219,16 +218,14 @@ def _replica(decision: Decision, points: Sequence[Point], samples: Mapping[int, 
 
 
 def _spread(decision: Decision, limit: Limit) -> float:
-    """By what factor the bound of a limited metric is above its value; 1 where there is no
-    bound.
-    """
+    """The factor from the value of a limited metric to its bound; 1 without a bound."""
     e = decision.metrics.get(limit.metric)
     return e.upper / e.value if e is not None and 0 < e.value <= e.upper < math.inf else 1.0
 
 
 def arrival_rate(decision: Decision, points: Sequence[Point], samples: Mapping[int, WindowData]) -> ArrivalRate | None:
-    """What an operating point is worth to independent users. None where it is known of no request
-    how long it took and where no rate is expected to hold; in closed loop also for sessions, whose
+    """The rate of independent arrivals that an operating point takes. None where no request has a
+    known time, or no rate is expected to hold. In closed loop also None for sessions, whose
     requests do not arrive at random, and for mixes, whose classes take different times.
     """
     load = decision.concurrency

@@ -186,7 +186,7 @@ def price_of(deployments: Iterable[DeploymentConfig]) -> float:
 
 
 def parts_left(groups: Sequence[Sequence[DeploymentConfig]]) -> float:
-    """Of how many equal parts the first of these groups may take one: every deployment that is left
+    """Number of equal budget shares left, of which the first group takes one; every deployment left
     counts alike.
     """
     return sum(len(group) for group in groups) / len(groups[0]) if groups[0] else 1.0

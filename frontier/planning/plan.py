@@ -244,11 +244,13 @@ def make_trial(  # noqa: PLR0913
     warmup: float = 0.0,
 ) -> Trial:
     """One trial, planned or proposed by the search. Its seed and fingerprint follow from the
-    arguments alone. `seconds` bounds its window, which lasts `min_time` at least. A scan has no
-    least warm-up but one that the config states. At a rate the queue needs `warmup` seconds,
-    sessions that think so long as they need for their last turn, and where `max_time` is left out a
-    trial lasts as long as its requests take to arrive. Of a trace a proof, and a trial at a listed
-    rate, plays so much that its parts do not differ much.
+    arguments alone.
+
+    `seconds` bounds its window, which lasts `min_time` at least. A scan has no least warm-up,
+    unless the config states one. At a rate the warm-up is at least `warmup` seconds, which the
+    queue needs; sessions that think need the time until their last turn. At a rate without
+    `max_time`, a trial may last twice the time of its warm-up and its arrivals. For a trace, a
+    proof and a trial at a listed rate play enough of it that its parts do not differ much.
 
     Two trials differ in their seed as soon as they differ in anything, so no two share a prompt.
     """

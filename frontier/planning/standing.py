@@ -214,9 +214,9 @@ def _last(lines: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
 
 
 def _command(run: RunDirectory, lines: Sequence[Mapping[str, Any]], name: str) -> str:
-    """The sweep into this directory again: by the user's own config with the settings given beside
-    it, where that is still the same, after a `cd` where it lies elsewhere; else by the run's copy,
-    which has the settings in it.
+    """The command of the sweep into this directory again. It uses the user's own config, with the
+    settings given beside it, where that is still the same; after a `cd` where it lies elsewhere.
+    Otherwise it uses the run's copy, which has the settings in it.
     """
     session: Mapping[str, Any] = next(
         (line for line in reversed(lines) if "config" in line and "directory" in line), {}
@@ -248,17 +248,15 @@ def _own_config(file: Path, settings: Sequence[str]) -> str | None:
 
 
 def _without_head(text: str) -> str:
-    """A config's text without the comments at its beginning: those of a run say which settings were
-    put into it.
+    """A config's text without the comments at its beginning. A run's copy begins with comments that
+    say which settings were put into it.
     """
     lines = text.splitlines(keepends=True)
     return "".join(itertools.dropwhile(lambda line: line.startswith("#"), lines))
 
 
 def skipped(lines: Iterable[Mapping[str, Any]], finished: Collection[str]) -> dict[str, str]:
-    """Why each trial that was skipped or dropped was not measured, by its key; the last word
-    counts.
-    """
+    """Why each skipped or dropped trial was not measured, by its key; the last reason counts."""
     reasons: dict[str, str] = {}
     for line in lines:
         keys = {"skipped": [line.get("trial")], "dropped": line.get("trials", ())}.get(line["event"], ())

@@ -1,13 +1,14 @@
-"""Search for the highest load that an SLA allows: where to measure next, as a pure function of what
-was measured.
+"""Search for the highest load that an SLA allows: where to measure next.
 
-A load is what a server is offered: a rate of arrivals, or requests in flight. Values locate it
-first: from a start that is likely to be inside the SLA the search brackets the load at which the
-SLA breaks and halves the bracket, with short windows that claim nothing. Then it is proven on fresh
-data, from below: each candidate is as high as all data so far promise to be provable, and is judged
-by the rules of every proof (`proof.candidates`).
+It is a pure function of what was measured. A load is what a server is offered: a rate of arrivals,
+or requests in flight.
 
-What is guaranteed is what `search` guarantees over concurrency: if more load never makes latency
+Looks locate the load first. From a start that is likely to be inside the SLA, the search brackets
+the load at which the SLA breaks and halves the bracket, with short windows that claim nothing. The
+load is then proven on fresh data, from below. Each candidate is as high as all data so far promise
+to be provable, and is judged by the rules of every proof (`proof.candidates`).
+
+The guarantee is that of the search over concurrency (`scan`). If more load never makes latency
 better, the load named breaks the SLA with probability at most ALPHA, up to the coverage error of
 the bounds. An ascent ends at the first candidate that is given up, and the ascents share the error
 (fixed-sequence testing). See docs/decisions/0011-open-loop-rate.md.
@@ -57,11 +58,12 @@ GAP = 0.05
 LOOKS = 5
 """Most looks that locate."""
 GIVEN_UP = 6
-"""Most candidates given up: what is left to gain is not worth a night."""
+"""The search ends after this many candidates given up: the rest of the gain is not worth a night.
+"""
 WINDOWS_ABOVE = 2 * WINDOWS
 """Most windows of a candidate above one that is proven, likewise."""
 INVALID = 3
-"""Looks that are invalid when the search ends: one or two can have met a busy machine."""
+"""The search ends after this many invalid looks: one or two may have met a busy machine."""
 START, REACH = 0.10, 0.025
 """The first candidate is expected so far (in ln) below the limits, the next so far; both grow by
 REACH with every candidate given up."""
@@ -77,7 +79,8 @@ FAR = 1.0
 
 
 def next_ask(policy: LoadPolicy, limits: Sequence[Limit], history: History) -> LoadAsk | LoadDone:
-    """The next trial, given all that were finished, in the order they were; or the answer.
+    """The next trial, or the answer. `history` holds the finished trials in the order in which they
+    ended.
 
     Nothing is remembered between calls: after a crash or an interruption the same history gives the
     same next trial.

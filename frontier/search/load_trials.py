@@ -1,7 +1,7 @@
-"""Trials of the search for the highest load: what is searched, what a trial of it sends and shows,
-and how large a look and a window of a proof are.
+"""Trials of the search for the highest load: what is searched, and what each trial sends and shows.
 
-A load is what a server is offered: a rate of arrivals, or requests in flight.
+It also has the sizes of a look and of a window of a proof. A load is what a server is offered: a
+rate of arrivals, or requests in flight.
 """
 
 import math

@@ -99,8 +99,8 @@ def _ramp(
 
 
 def ramp_look(shape: Shape, rate: float, least: int, looks: Sequence[LoadTrial], warmup: float) -> LoadAsk:
-    """A look at a rate, of `least` requests or more. The first one shows how long a request takes
-    where none was kept up with.
+    """A look at a rate, of `least` requests or more. For sessions, the first look shows how long a
+    request takes where the server kept up with no look.
     """
     e2e = max((mean_e2e(look.data) for look in looks if not look.overloaded), default=0.0)
     if not e2e and shape.has_sessions and looks:
@@ -114,9 +114,9 @@ def ramp_look(shape: Shape, rate: float, least: int, looks: Sequence[LoadTrial],
 def _policy(shape: Shape, limits: tuple[Limit, ...], ramp: Sequence[LoadTrial], warmup: float) -> LoadPolicy:
     """What is searched, by the ramp, whose last look is the saturated one.
 
-    The most requests in flight that matter are those at the rate that is served at most, by
-    Little's law: of a look that the server kept up with, the time that a request takes, or of the
-    first ones to arrive where it kept up with none.
+    The most requests in flight that matter follow from Little's law at the highest rate that is
+    served. The time of a request is the longest mean of the looks that the server kept up with.
+    Where it kept up with no look, it is the time of the fastest request of the last look.
     """
     top = served(ramp[-1].data) / shape.requests
     if shape.has_sessions:  # of a backlog first turns are served before their time
@@ -146,9 +146,9 @@ def _policy(shape: Shape, limits: tuple[Limit, ...], ramp: Sequence[LoadTrial], 
 
 
 def served(sample: WindowData) -> float:
-    """Requests per second that a server serves at most, by the second half of a window in which
-    more arrived: its output tokens over those of one answer, as an answer that began before counts
-    by its share.
+    """The most requests per second that a server serves, by the second half of a window in which
+    more arrived. It is the output tokens over those of one answer, so that an answer that began
+    earlier counts by its share.
     """
     tokens, late = sample.completion_tokens[sample.ok], slice(LATE, None)
     per_answer = float(np.nanmean(tokens)) if len(tokens) and not np.isnan(tokens).all() else math.nan

@@ -1,12 +1,16 @@
-"""The simulated engine: continuous batching, iteration by iteration, with KV memory, prefix cache
-and disturbances.
+"""The simulated engine: continuous batching with KV memory, prefix cache and disturbances.
 
-After vLLM's V1 scheduler: first come first served; running requests decode one token per step; what
-is left of the step's token budget reads prompts in chunks; a prompt's last chunk yields the first
-token; KV is given out in blocks, and when they run out the latest arrival is preempted, loses its
-KV and recomputes it later. Two simplifications: a prompt's blocks are reserved whole at admission
-(vLLM: chunk by chunk, or whole with its reserve option), and blocks enter the prefix cache when the
-prompt is done.
+It follows vLLM's V1 scheduler, iteration by iteration:
+
+- First come, first served.
+- Running requests decode one token per step.
+- The rest of the step's token budget reads prompts in chunks; the last chunk of a prompt yields the
+  first token.
+- KV is given out in blocks. When they run out, the latest arrival is preempted, loses its KV and
+  recomputes it later.
+
+Two simplifications: the blocks of a prompt are reserved whole at admission (vLLM: chunk by chunk,
+or whole with its reserve option), and they enter the prefix cache when the prompt is done.
 
 The caller passes the time, so the same scheduler runs in virtual time and behind the HTTP server.
 Between two events nothing is counted per request, so a step in which all requests only decode costs

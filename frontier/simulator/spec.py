@@ -105,16 +105,23 @@ class EngineSpec:
     """One simulated deployment. Durations in seconds.
 
     With `model` and `hardware` given, a step costs `overhead + roofline / efficiency`, on `tp` GPUs
-    in each of `pp` stages with the experts spread over `ep` of them; otherwise
-    `step_base + per_decode * decodes + per_prefill_token * prompt tokens + per_context_token * KV
-    tokens the decodes read + per_prefill_pair * (prompt token, earlier token) pairs`. `noise` is
-    the coefficient of variation of a step's time, `drift` the share by which steps grow per minute,
-    `time_scale` multiplies every duration. `kv_tokens` None means: what the roofline leaves beside
-    the weights (explicit prices: 400,000). `ingest` is the time from a request's sending until the
-    scheduler can see it. `natural_output` is the mean length at which the model stops by itself
-    when not told to ignore the end of text; 0 = it never does. In answers that are not streamed the
-    share `token_flips` of the tokens is another one than without, for a prompt always the same;
-    `token_noise` by chance.
+    in each of `pp` stages with the experts spread over `ep` of them. Otherwise a step costs the sum
+    of
+
+        step_base
+        per_decode * decodes
+        per_prefill_token * prompt tokens
+        per_context_token * KV tokens the decodes read
+        per_prefill_pair * (prompt token, earlier token) pairs
+
+    `noise` is the coefficient of variation of a step's time, `drift` the share by which steps grow
+    per minute; `time_scale` multiplies every duration. `kv_tokens` None means what the roofline
+    leaves beside the weights (explicit prices: 400,000). `ingest` is the time from a request's
+    sending until the scheduler can see it. `natural_output` is the mean length at which the model
+    stops by itself, unless told to ignore the end of text; 0: it never does.
+
+    In answers that are not streamed, some tokens differ from the usual ones: the share
+    `token_flips` of them, always the same for a prompt, and the share `token_noise` by chance.
     """
 
     __pydantic_config__ = _STRICT

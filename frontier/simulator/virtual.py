@@ -1,10 +1,11 @@
-"""The simulated engine in virtual time: a closed loop of N streams, or arrivals at a rate, in a
-fraction of the time.
+"""Virtual time: a closed loop, or arrivals at a rate, against the simulated engine in a fraction of
+the time.
 
-The result is the same records that the HTTP client writes (streams that start and stay out of step,
-warm-up that hands over without draining, latency of the requests sent in the window, the load held
-until the last of them has ended), or the window's figures as arrays. Nothing is measured, so the
-true value of a metric can be computed to any precision; the statistics are calibrated against it.
+The result is the same records that the HTTP client writes, or the window's figures as arrays. So
+streams start and stay out of step, warm-up hands over without draining, latency is that of the
+requests sent in the window, and the load is held until the last of them has ended. Nothing is
+measured, so the true value of a metric can be computed to any precision; the statistics are
+calibrated against it.
 """
 
 import bisect

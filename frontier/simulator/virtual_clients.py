@@ -1,5 +1,7 @@
-"""Clients in virtual time: who sends what and when, in a closed loop or as it arrives, and what
-each step gave them."""
+"""Clients in virtual time: what each sends and when, and what each step gave them.
+
+They send in a closed loop, or as requests arrive.
+"""
 
 import bisect
 import heapq

@@ -1,11 +1,11 @@
-"""Evidence beside a trial: the engine's metrics and device exporters (Prometheus text), and what
+"""Evidence beside a trial: the engine's metrics, device exporters (Prometheus text), and what
 extras read.
 
-Each source is read off the hot path, when the window opens, when it closes, and about once a second
-between, metrics more seldom where reading them takes long, and kept as it came; the module `facts`
-makes facts of it. It answers where the time went, whether the load arrived and whether requests
-were preempted; it is never a source of percentiles. Of the server's settings what it tells is kept
-too: what was running.
+Each source is read off the hot path: when the window opens, when it closes, and about once a second
+between. Metrics are read more seldom where a reading takes long. Readings are kept as they came;
+the module `facts` makes facts of them. Evidence answers where the time went, whether the load
+arrived and whether requests were preempted. It is never a source of percentiles. The server's own
+settings are kept too, as far as it tells them: they say what was running.
 """
 
 import asyncio

@@ -1,5 +1,4 @@
-"""Why an endpoint cannot be measured, and what to do about it: the errors of the preflight, each
-with its hint."""
+"""Errors of the preflight: why an endpoint cannot be measured, with a hint what to do."""
 
 import re
 from collections.abc import Sequence

@@ -1,7 +1,7 @@
-"""The table of engines, by the names of their dialects: each is a file of this folder, and one line
-here.
+"""The table of engines, by the names of their dialects.
 
-Where several could answer alike, as on /server_info, the one that is listed first is tried first.
+Each engine is a file of this folder, and one line here. Where several could answer alike, as on
+/server_info, the one listed first is tried first.
 """
 
 from collections.abc import Iterable, Mapping

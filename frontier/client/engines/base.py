@@ -1,8 +1,8 @@
-"""Engines: what is known of one, all in one record: its requests, its events, its routes, the names
-of its metrics and of its settings.
+"""Engines: one record of what is known of an engine.
 
+It has the engine's requests, events and routes, and the names of its metrics and settings.
 Extension fields (ignore_eos and the like) are sent only where the engine lists them: some servers
-reject what they do not know. Formats are from the engines' own sources and API references.
+reject fields that they do not know. Formats are from the engines' own sources and API references.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -93,8 +93,10 @@ class Flag(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettingNames:
-    """Under which names a server tells a setting, or its start command gives it, in the order of
-    precedence. `prefix_cache` maps a name to what it says of the prefix cache where it is true.
+    """The names under which a server tells a setting, or its start command gives it, in the order
+    of precedence.
+
+    `prefix_cache` maps a name to whether the prefix cache is on where that name is true.
     """
 
     weights: tuple[str, ...] = ()

@@ -1,15 +1,17 @@
-"""The rules of a trial's load: how its streams are kept out of step, when its window opens and
-closes, and when it is over or given up.
+"""The rules of a trial's load: pacing of the streams, and when the window opens and closes.
 
-Pacing, over HTTP and in virtual time: requests of equal length that end in one step of the engine
-are sent again together and stay together for good. So the streams begin at random points of a
-request's life, as if the load had been on for long: the first request of each, which is never
-counted, asks for a random share of the output length (docs/decisions/0010-lockstep.md). What joins
-requests later, a long step or a pause of the machine, is undone slowly: a send that follows another
-closely waits for a moment, never longer than one decode step.
+They also say when a trial is over or given up.
+
+Pacing is the same over HTTP and in virtual time. Requests of equal length that end in one step of
+the engine are sent again together, and stay together for good. So the streams begin at random
+points of a request's life, as if the load had been on for long. The first request of each stream,
+which is never counted, asks for a random share of the output length
+(docs/decisions/0010-lockstep.md). A long step or a pause of the machine joins requests later; that
+is undone slowly. A send that follows another closely waits for a moment, never longer than one
+decode step.
 
 The rules of the window are pure functions of the trial, of how its streams stand, and of what was
-decided before. The streams may be in one process or divided among several: the rules see their sum,
+decided before. The streams may be in one process or divided among several. The rules see the sum,
 so they are the same for any number of processes.
 """
 

@@ -37,7 +37,7 @@ def sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
 
 
 def tokens_after_first(sample: WindowData) -> float:
-    """Of an answer, on average; 1 where that is not known."""
+    """The mean number of tokens after the first in an answer; 1 where that is not known."""
     known = sample.completion_tokens[sample.completion_tokens > 1]
     return float(known.mean()) - 1 if len(known) else 1.0
 

@@ -1,5 +1,7 @@
-"""Pairs of lengths: the input and output tokens of requests together, as a config lists them or a
-trace recorded them."""
+"""Pairs of lengths: the input and output tokens of a request together.
+
+A config lists them, or a trace recorded them.
+"""
 
 import functools
 import hashlib
@@ -10,9 +12,11 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 
 class RequestLengths(NamedTuple):
-    """The lengths of one request, and how many tokens of its prompt all requests have in common;
-    None: not stated, the shape says a share. Of a trace the names of the blocks that the prompt
-    begins with: requests with the same name have all of the prompt up to there in common.
+    """The lengths of one request.
+
+    `shared` is how many tokens of its prompt all requests have in common; None: not stated, the
+    shape says a share. `blocks` are, for a trace, the names of the blocks that the prompt begins
+    with: requests with the same name have all of the prompt up to there in common.
     """
 
     isl: int
@@ -78,10 +82,11 @@ class LengthPairs:
         return cls(hashlib.sha256(text.encode()).hexdigest()[:16], len(rows), table=Table(rows), **trace)
 
     def row(self, number: int, seed: int, first: int | None) -> RequestLengths:
-        """The row of the request of this number in the trial of this seed. Pairs that a config
-        lists come each once in an order drawn by the seed, then again in another one; those of a
-        trace in their order, from its `first` arrival in the trial, or where there is none from a
-        place that the seed draws.
+        """The row for the request of this number in the trial of this seed.
+
+        Pairs that a config lists come once each, in an order drawn by the seed, then again in
+        another order. Pairs of a trace come in their order. They begin at its `first` arrival in
+        the trial; without one, at a place that the seed draws.
         """
         assert self.table is not None, "the pairs of a run that was read back are not sent"
         if self.times is None:

@@ -14,9 +14,9 @@ from frontier.core.model.shapes import Shape
 class Estimate:
     """A value with its confidence intervals. `low`..`high` is the two-sided 95 % interval.
 
-    `lower` and `upper` are the one-sided 95 % bounds that verdicts use (infinite: no such bound
-    exists); `need` is how many requests would give a percentile a bound by ranks, where these are
-    too few: then its upper bound is a rough one (`core.estimates.bounds.above_largest`), or
+    `lower` and `upper` are the one-sided 95 % bounds that verdicts use; infinite: no such bound
+    exists. `need` is how many requests would give a percentile a bound by ranks, where there are
+    too few. Its upper bound is then a rough one (`core.estimates.bounds.above_largest`), or
     infinite. `n` counts the requests behind the value.
     """
 
@@ -30,24 +30,24 @@ class Estimate:
 
     @classmethod
     def without_interval(cls, value: float, n: int) -> "Estimate":
-        """A value of which no interval is known, as that of an imported aggregate."""
+        """A value without a known interval, as an imported aggregate."""
         return cls(value, -math.inf, math.inf, n)
 
     @property
     def has_interval(self) -> bool:
-        """Whether the two-sided interval has an end. That of a percentile that is itself infinite
-        is [inf, inf].
+        """Whether the two-sided interval has an end. The interval of an infinite percentile is
+        [inf, inf].
         """
         return math.isfinite(self.low) or math.isfinite(self.high) or self.low == self.high
 
     @property
     def has_bound(self) -> bool:
-        """Whether one of the one-sided bounds exists; as `has_interval`."""
+        """Whether one of the one-sided bounds exists; decided as in `has_interval`."""
         return math.isfinite(self.lower) or math.isfinite(self.upper) or self.lower == self.upper
 
     def scaled(self, factor: float, divisor: float = 1.0) -> "Estimate":
-        """The estimate times `factor`, over `divisor`; `n` and `need` stay, and so does a bound
-        that does not exist.
+        """The estimate times `factor`, over `divisor`. `n` and `need` stay, and a bound that does
+        not exist stays so.
 
         A division is not written as a factor, since x * (1 / 3) and x / 3 differ in the last digit.
         ValueError unless the factor is 0 or more and the divisor above 0: a negative one would swap

@@ -129,12 +129,14 @@ FIRST, LATER = TURN_CLASSES
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What makes a shape a session: its number of turns, the prompt tokens of the first one, those
-    that each later one adds to the history, and the seconds of thinking before it: exponential with
-    the mean `think`, or uniform within `spread` around it. Never always the same: equal sessions
-    would then run in step.
+    """What makes a shape a session.
 
-    Of a `file` these are the figures of its sessions, which are sent as they are.
+    - `turns`: the number of its turns
+    - `first`: the prompt tokens of the first turn
+    - `added`: the prompt tokens that each later turn adds to the history
+    - `think`: the mean seconds of thinking before each later turn, exponential, or uniform within
+      `spread` around the mean; it varies, as equal sessions would run in step
+    - `file`: its sessions are sent as they are; the other fields are then figures of these sessions
     """
 
     turns: Lengths

@@ -14,11 +14,14 @@ from frontier.core.model.shapes import Shape, file_label
 class Phase(StrEnum):
     """Why a trial is run.
 
-    `scan` looks at a setting cheaply, for its values; `prove` measures a candidate for the claim;
-    `visit` measures the operating point again later, so that its claim covers more time; `grid` and
-    `frontier` complete the frontier, at the settings of the config and between them. Versions
-    before 0.2 wrote `locate` for `scan` and `confirm` for `prove`. Scans, and settings between
-    those of the config, support no claim.
+    - `scan`: a cheap look at a setting, for its values
+    - `prove`: a window of a candidate, for the claim
+    - `visit`: the operating point again, later, so that its claim covers more time
+    - `grid`: a setting of the config, to complete the frontier
+    - `frontier`: a setting between those of the config, to complete the frontier
+
+    Versions before 0.2 wrote `locate` for `scan` and `confirm` for `prove`. Scans, and settings
+    between those of the config, support no claim.
     """
 
     GRID = "grid"
@@ -40,9 +43,9 @@ class Trial(HasSeries):
 
     `seed` makes the prompts; it differs for every trial, so no two share a prompt. `fingerprint` is
     a hash of all that decides the trial's numbers; a stored trial with another fingerprint does not
-    count. `rate` is None in closed loop; in open loop requests arrive at so many per second. The
-    setting of such a trial is its `Rate`, in the place of `concurrency`; in a check of an operating
-    point (`verify`) that is the most in flight.
+    count. `rate` is None in closed loop; in open loop it is the requests that arrive per second.
+    The setting of such a trial is its `Rate`, in the place of `concurrency`; in a check of an
+    operating point (`verify`) that is the most in flight.
     """
 
     deployment: str
@@ -69,8 +72,8 @@ class Trial(HasSeries):
 
     @property
     def streams(self) -> int:
-        """How many requests may be in flight at the client: exactly so many in closed loop.
-        Arrivals beyond wait.
+        """How many requests may be in flight at the client: always this number in closed loop.
+        Arrivals beyond it wait.
         """
         return streams(self.concurrency)
 
@@ -126,15 +129,15 @@ class Record:
     reasoning tokens that it counted and did not stream; `most_tokens` is the higher count where its
     usage can be read in two ways. `first_chars` are the characters of text in the first
     token-bearing event and those in one read with it, `first_tokens` how many tokens had come then
-    by a running count of the server. `asked_isl` and `asked_osl` are 0 when no
-    length was asked for. CANCELLED (by the client, at the end) is neither success nor failure;
-    CLIENT is a failure of the client itself (no file descriptors) and is never counted against the
-    server. `connect` is how long opening a connection took, from `sent` on; 0 on a kept one.
-    `connection` is the number of its TCP connection in the trial, None where it is not known. Of a
-    request of a session, `session` is the number of the session in its trial, `turn` that of the
-    request in it, from 0, and `reusable` how many of its prompt tokens were sent or answered
-    before, by the server's counts. Of a request of a mix, `class_index` is the place of its class
-    in the mix; it then has a session too, if of one request.
+    by a running count of the server. `asked_isl` and `asked_osl` are 0 when no length was asked
+    for. CANCELLED (by the client, at the end) is neither success nor failure; CLIENT is a failure
+    of the client itself (no file descriptors) and is never counted against the server. `connect` is
+    how long opening a connection took, from `sent` on; 0 on a kept one. `connection` is the number
+    of its TCP connection in the trial, None where it is not known. For a request of a session,
+    `session` is the number of the session in its trial and `turn` the number of the request in the
+    session, from 0. `reusable` is how many of its prompt tokens were sent or answered before, by
+    the server's counts. For a request of a mix, `class_index` is the place of its class in the mix;
+    it then has a session too, if only of one request.
     """
 
     index: int
@@ -235,8 +238,9 @@ TOGETHER = " + "
 
 
 CACHED_ANEW, SHARE_ANEW = "cached_of_new_prompts", "cached_share_of_new_prompts"
-"""Facts: what a server calls cached of prompts that it never saw. So many tokens of each however
-long it is, its template; or a share of them, so that it means something else by the word."""
+"""Facts: what a server calls cached in prompts that it never saw. The first is a number of tokens
+that is the same for prompts of any length: its template. The second is a share of the tokens: the
+server means something else by the word."""
 UNCOUNTED_PROMPTS = "prompts_not_counted"
 """The fact that the server's count of prompts does not grow with them."""
 

@@ -118,8 +118,8 @@ def upper_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> 
 
 
 def lower_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> int | None:
-    """As `upper_rank`, for the lower bound; never above the percentile itself, which so few would
-    otherwise allow.
+    """As `upper_rank`, for the lower bound. It is never above the rank of the percentile itself, as
+    it could be with few values.
     """
     whole = math.floor(effective + _SLACK)
     k = binomial_quantile(1 - confidence, whole, p) if whole >= 1 else 0
@@ -128,13 +128,16 @@ def lower_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> 
 
 def exponential_upper(values: Floats, p: float, confidence: float) -> float:
     """An upper bound of the percentile p of the law of these independent values, which has an
-    exponential tail: a threshold plus a multiple of what the mean of those above it is above it.
+    exponential tail.
 
-    The threshold is the least value, or where half of the values are TAIL at least, the largest of
-    the other half: of many values the tail is seen alone. Of k exponential values above a
-    threshold, k times that mean is gamma(k) times the scale of the law (gamma(n - 1) where it is
-    one of them; Hahn and Meeker; Lawless, "Statistical Models and Methods for Lifetime Data",
-    section 4.1). Of a law with a lighter tail, as the normal, the bound is too high.
+    The bound is a threshold plus a multiple of the mean excess of the values above it. The
+    threshold is the least value; or, where half of the values are at least TAIL, the largest of the
+    lower half: of many values the tail is seen alone.
+
+    For k exponential values above a threshold, k times the mean excess is gamma(k) times the scale
+    of the law; gamma(n - 1) where the threshold is one of the values. See Hahn and Meeker; Lawless,
+    "Statistical Models and Methods for Lifetime Data", section 4.1. For a law with a lighter tail,
+    as the normal, the bound is too high.
 
     >>> round(exponential_upper(np.array([1.0, 1.1, 1.3]), 0.99, 0.95), 1)
     6.2
@@ -150,8 +153,8 @@ def exponential_upper(values: Floats, p: float, confidence: float) -> float:
 
 
 def means_alike(values: Floats, groups: NDArray[np.int64]) -> bool:
-    """Whether the means of groups of values differ no more than chance lets them, by the spread of
-    the values within groups (F test at GROUPED). Not where there is one group, or one value each.
+    """Whether the means of groups of values differ no more than by chance, given the spread within
+    groups (F test at GROUPED). False for one group, or one value in each.
     """
     _, group = np.unique(groups, return_inverse=True)
     counts = np.bincount(group).astype(np.float64)
@@ -226,8 +229,8 @@ def inflation(at_p: float, towards: float) -> float:
 
 
 def steadier(p: float) -> float:
-    """The percentile that helps to judge the dependence at p: five times the tail, at most half
-    (0.95 for 0.99).
+    """A percentile that helps to judge the dependence at p: its tail is five times as large, at
+    most a half (0.95 for 0.99).
     """
     return max(0.5, 1 - 5 * (1 - p))
 
@@ -238,14 +241,16 @@ def n_eff(x: Floats, p: float) -> float:
 
 
 def worth_between(worth: float, p: float, beyond: Floats, counts: Floats, confidence: float) -> float:
-    """`worth` independent values, less what whole windows take from it: what differs from run to
-    run no block sees.
+    """`worth` independent values, less what whole windows take from it: no block shows what differs
+    from run to run.
 
     `beyond` and `counts` are per window. Few windows show little of how far windows lie apart, so a
-    bound at `confidence` pays Student's price for their number. Nothing is taken where a window's
-    tail is too small to tell at all (fewer than TELLING independent values of it: at a p99 of a
-    thousand requests its own noise is the larger), nor above SURELY, where the price for two or
-    three windows is a hundredfold: such a bound's own margin has to do.
+    bound at `confidence` pays Student's price for their number. Nothing is taken in two cases:
+
+    - A window has fewer than TELLING independent values in its tail. At a p99 of a thousand
+      requests its own noise is the larger.
+    - The confidence is above SURELY, where the price for two or three windows is a hundredfold. The
+      margin of such a bound has to be enough.
     """
     windows = int((counts > 0).sum())
     if windows < 2 or worth * min(p, 1 - p) / windows < TELLING or confidence > SURELY:

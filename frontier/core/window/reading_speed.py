@@ -4,7 +4,7 @@ ever runs dry.
 A reader begins at the first visible token and reads on at a steady speed. Text that comes in bursts
 is as good as a steady stream while enough of it has arrived before: only a reader who has read all
 of it, and waits for more, notices. The measure is that of a player whose buffer runs empty, as in
-Andes (arXiv 2404.16283). What counts of an answer is the fastest reading that it stays ahead of, so
+Andes (arXiv 2404.16283). Each answer is measured by the fastest reading that it stays ahead of, so
 that any reading speed can be judged later.
 """
 
@@ -47,12 +47,14 @@ def felt(batch: Sequence[Record], gaps: Ints, counts: Ints, since: Floats) -> Fl
 
 
 def _pace(gaps: Ints, counts: Ints, begins: Floats, each: Floats) -> Floats:
-    """The fastest reading of each answer that never waits: at every event after the reader began,
-    the tokens that came before it, over the time since. inf where all came at once, NaN where it is
-    not known when the reader began.
+    """The fastest reading of each answer that never waits.
 
-    `gaps` are those of all answers in a row, so many of each as `counts` says; `begins` is counted
-    from the first event of an answer, `each` are the tokens of an event.
+    After the reader began, each event gives a speed: the tokens that came before it, over the time
+    since. The lowest of these is the answer's. It is inf where all tokens came at once, and NaN
+    where it is not known when the reader began.
+
+    `gaps` are those of all answers in a row, as many for each as `counts` says. `begins` is counted
+    from the first event of an answer; `each` are the tokens of an event.
     """
     before = counts.cumsum() - counts
     passed = np.concatenate([[0], gaps.cumsum()])

@@ -138,9 +138,11 @@ def _network(total: Facts) -> float | None:
 
 
 def _on_the_way(total: Facts, *, ours_more: bool) -> float:
-    """The answers that may be on the network at the first reading, where the server has counted
-    fewer than we have, or at the last: those seen so shortly after it, and at least as many as are
-    on the way on average.
+    """The answers that may be on the network at a reading.
+
+    With `ours_more` that is the first reading, where the server has counted fewer than we have;
+    else the last one. They are the answers seen shortly after it, and at least as many as are on
+    the network on average.
     """
     seconds = total.get("observed_until", 0.0) - total.get("observed_from", 0.0)
     network = _network(total)

@@ -121,8 +121,8 @@ Tokens = Sequence[tuple[str, float]]
 
 
 def greedy_tokens(pieces: Pieces, count: int, spec: EngineSpec, rng: random.Random) -> Tokens:
-    """The words of an answer, with log-probabilities that the prompt decides. Another word than the
-    usual one is, for the share `token_flips`, decided by the prompt too, and for the share
+    """The words of an answer, with log-probabilities that the prompt decides. Some words differ
+    from the usual ones: the share `token_flips` of them, decided by the prompt too, and the share
     `token_noise` by chance.
     """
     model = random.Random(zlib.crc32(repr(pieces).encode()))
