@@ -1,9 +1,9 @@
-"""The table of the commands and of the extras: strings by which commands and rings find what an
-extra adds, imported when it is used.
+"""The table of the commands and of the extras. It holds strings by which commands and other
+packages find what an extra adds, which is imported when it is used.
 
 An extra is a folder of `frontier/extras`: what no sweep needs for its answer. Nothing else names
-what is in it, so that a folder that is deleted takes exactly its commands, options, keys, notes,
-sections and figures with it. Each row says by a `Protocol` what stands at its place.
+what is in it. Deleting a folder therefore removes exactly its commands, options, keys, notes,
+sections and figures. Each row says by a `Protocol` what stands at its place.
 """
 
 import importlib

@@ -77,8 +77,11 @@ def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger
 
 
 def require_context(config: "Config") -> None:
-    """UsageError where a shape does not fit into the context that a server tells. Those that do not
-    answer, that the sweep starts or that want a key that is not here, are not asked.
+    """Check that every shape fits into the context length that its server reports. UsageError
+    otherwise.
+
+    Some servers are not asked: simulators, servers that the sweep itself starts, and those whose
+    API key is not on this machine. A server that does not answer is passed over.
     """
     from frontier.client.ask.found_servers import told_context
     from frontier.client.http.http_client import run as run_loop

@@ -1,5 +1,5 @@
-"""What short trials tell of a sweep: where each answer is expected, the time to it, what fits into
-the budget, and what a p95 would save.
+"""The plan of a sweep after short trials: where each answer is expected and how long it takes. Also
+what fits into the budget, and what a p95 would save.
 """
 
 import re
@@ -46,11 +46,17 @@ _P99 = re.compile(r"\bp99(\.\d+)?_")
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPlan:
-    """What so many short `trials` tell of a sweep: the `seconds` that they took (None: the run had
-    them before), the setting `near` which each series' answer is expected, or `nowhere`, the trials
-    to come, their time in each series and in all, and the time of all answers with a p95 in place
-    of each p99 (None: no p99 is limited). `refused` is the limit of the budget without room for the
-    answers, or for all, `command` one that has it, None without a budget.
+    """The plan of a sweep after a number of short `trials`.
+
+    - `seconds`: how long the trials took; None: the run had them before.
+    - `near`: the setting near which each series' answer is expected; None: see `nowhere`.
+    - `nowhere`: what is written in place of a setting.
+    - `coming`: the trials to come, by series.
+    - `left`: the time that they take, by series; `in_all`: their sum.
+    - `with_p95`: the time of all answers with a p95 in place of each p99; None: no p99 is limited.
+    - `refused`: the limit of the budget that has no room for the answers, and the one that has no
+      room for everything; None: there is room.
+    - `command`: the command with a budget that has room; None: the config has no budget.
     """
 
     trials: int

@@ -1,5 +1,6 @@
-"""Complaints: the mistakes of a config, each with its place and the way out, and the error that
-reports them together."""
+"""Complaints: the mistakes of a config, each with its place and a remedy. One error reports them
+all.
+"""
 
 from dataclasses import dataclass
 

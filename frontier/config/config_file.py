@@ -1,5 +1,4 @@
-"""Config files: a config read with the files that it names, as the user has it or as a run keeps
-it, and its run."""
+"""Config files: reading a config with the files that it names, and opening the run that keeps it."""
 
 import json
 from collections.abc import Mapping, Sequence

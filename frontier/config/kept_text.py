@@ -1,5 +1,6 @@
-"""The text of a config that a run keeps: what a comment of it holds of a secret is masked, a value
-that holds one is refused, as a run with another value would be another sweep."""
+"""The text of a config that a run keeps. A secret in a comment is masked. A secret in a value is
+refused, because a run with a masked value would be another sweep.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any

@@ -1,8 +1,8 @@
-"""The `traffic` of a config: a mix of named shapes, each class with its share of the sessions
+"""The `traffic` of a config: a mix of named shapes. Each class has its share of the sessions
 started and its own SLA.
 
-A class may have several shares: then there is a mix for each, in which the others fill the rest in
-proportion.
+A class may list several shares. Each makes a mix of its own, in which the other classes fill the
+rest in proportion.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,5 +1,6 @@
-"""The answer on a terminal and as JSON: operating points (`frontier solve`), and what their
-checks in open loop found (`verify`)."""
+"""The answer on a terminal and as JSON: operating points (`frontier solve`), and the results of
+their open-loop checks (`verify`).
+"""
 
 import textwrap
 from collections.abc import Mapping, Sequence

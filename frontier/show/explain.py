@@ -1,5 +1,5 @@
-"""The reasons of a decision in sentences: why its operating point is the answer, and why each other
-setting is not. The causes are those of `core.claim.causes`; nothing is decided here.
+"""The reasons of a decision in sentences: why its operating point is the answer, and why no other
+setting is. The causes are those of `core.claim.causes`; nothing is decided here.
 """
 
 import dataclasses

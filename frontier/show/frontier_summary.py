@@ -1,5 +1,5 @@
-"""Summary of a frontier: which of its members noise may have made, the knee of its throughput
-curve, and where throughput falls again.
+"""Summary of a frontier: members that may be noise, the knee of its throughput curve, and where
+throughput falls again.
 """
 
 import math

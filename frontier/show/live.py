@@ -1,5 +1,4 @@
-"""The live view of a sweep on a terminal: a line on the trial that runs and a progress bar, redrawn
-in place.
+"""The live view of a sweep on a terminal: the running trial and a progress bar, redrawn in place.
 
 It says what the lines of `progress` say. Drawing happens only when the conductor calls, never from
 a thread of its own: the client being timed shares the process.

@@ -1,6 +1,4 @@
-"""The numbers that a decision stands on, with bound and limit: which is nearest its limit, and a
-row of each.
-"""
+"""The numbers that a decision stands on, each with bound and limit, and the one nearest its limit."""
 
 import math
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
-"""How a sweep stands while it runs, in words; and plain timestamped lines of it for logs (see
-`live` for a terminal).
+"""The progress of a sweep in words, and as plain timestamped lines for logs (see `live` for a
+terminal).
 
-There is a line for a search, one for each setting whose proof is decided, the operating point as
-soon as it is known, one for what completes the frontier, and one for each trial of a stated grid.
+There is a line for a search, for each setting whose proof is decided, for the operating point as
+soon as it is known, for what completes the frontier, and for each trial of a stated grid.
 Everything that came from a server is cleaned and never read as markup.
 """
 

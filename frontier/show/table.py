@@ -1,4 +1,4 @@
-"""Table of an answer: columns and notes as data, drawn on a terminal, filled into the page's
+"""Table of an answer: columns and notes as data. It is drawn on a terminal, filled into the page's
 template, and given as JSON.
 
 A table gives up its least important columns where there is no room. Colour only repeats what a sign

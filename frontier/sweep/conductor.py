@@ -1,9 +1,19 @@
-"""The conductor: finds and proves the operating point of every series first, then completes the
-frontiers.
+"""The conductor runs a sweep: it picks the next trial, has it measured, and goes on until nothing
+is left.
 
-Its state is the run directory. Interrupted at any moment and started again, it goes on where it
-was: finished trials count by their fingerprint, and the search and the completion propose from
-history alone.
+In: a `SweepState` (config, plan, budget, progress) and a run directory, empty or of an earlier
+session. Out: finished trials and journal lines in the run directory, and a `SweepEnd`.
+
+The order: each deployment or group of deployments has a turn. In a turn the operating point of
+every series is found and proven first, then the frontiers are completed.
+
+What is subtle:
+
+- The conductor has no state file. After a restart it replays the run directory: finished trials
+  count by their fingerprint, and `Proposals` propose from that history alone.
+- So a trial that adds nothing to the history would be proposed again without end. Every loop over
+  proposals must stop when a proposal comes back unchanged.
+- A trial whose numbers mean nothing stays in the run; its repeat gets a number of its own.
 """
 
 import contextlib

@@ -1,9 +1,9 @@
-"""The budget tracker of a sweep: what its sessions have spent, what trials take, whether there is
-room for the next.
+"""The budget tracker of a sweep: what its sessions have spent, what trials take, and what still
+fits.
 
 Totals go with the lines of the journal and are read back from the last of them, so a killed sweep
 forgets at most what its trial in flight had spent. Free memory is checked before a sweep, because C
-libraries crash where they get none.
+libraries crash when an allocation fails.
 """
 
 import datetime as dt

@@ -1,5 +1,5 @@
-"""A short scan alone, for the time that a sweep will take: the looks that its search would begin
-with, and no proof.
+"""A short scan alone, to estimate the time of a sweep: the first trials of its search, and no
+proof.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ from frontier.sweep.conductor import Conductor
 
 @dataclass(frozen=True, slots=True)
 class ScanCourse:
-    """Measures for about so many seconds, each series for an equal part of them and once at least;
-    the starts of servers are not counted.
+    """Measures for about `seconds`: each series for an equal part of them, and at least one trial.
+    The starts of servers are not counted.
     """
 
     seconds: float

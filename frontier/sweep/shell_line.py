@@ -1,5 +1,6 @@
-"""Shell line of a user's, run to its end: input from memory, output to memory, a time limit, no
-process left over."""
+"""A user's shell line, run to its end. Input and output are in memory, it has a time limit, and no
+process is left over.
+"""
 
 import os
 import signal

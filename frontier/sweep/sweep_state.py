@@ -1,5 +1,5 @@
-"""State of a sweep under way: what it is made of, what of it is finished and left out, and which
-servers were lost.
+"""State of a sweep under way: its parts, the trials that are finished or left out, and the lost
+servers.
 """
 
 import asyncio

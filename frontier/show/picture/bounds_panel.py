@@ -1,5 +1,5 @@
-"""The panel of bounds: where settings crowd at the limit that binds, a row for each with its value,
-the bound that decides, and the limit as a line.
+"""The panel of bounds, for settings that crowd at the limit that binds. Each has a row with its
+value and the bound that decides; the limit is a line.
 
 On the axes of the frontier these settings lie within an inch, where a bound cannot be told from the
 limit.

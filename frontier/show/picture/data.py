@@ -154,12 +154,17 @@ LineKind = Literal["stair", "roofline", "predicted", "measured", "steps", "fit",
 class Line:
     """A series of points, joined as `kind` says; `marker` tells lines apart without colour.
 
-    stair: a measured frontier, with `band` (x, low, high) as its attainment band; measured:
-    settings with intervals in y; steps: a distribution; fit: a model; cloud: dots that are not
-    joined; layer: of each setting a part of a column, `band` being (x, low, high); rows: parts of
-    rows, `band` being (y, start, end). An infinite value, or 0 on a logarithm, is drawn at the edge
-    as an open triangle, never left out. A `strong` line is the one to look at: it is drawn thicker,
-    and rows that are not are faint.
+    - stair: a measured frontier, with `band` (x, low, high) as its attainment band
+    - measured: settings with intervals in y
+    - steps: a distribution
+    - fit: a model
+    - cloud: dots that are not joined
+    - layer: a part of a column for each setting, `band` being (x, low, high)
+    - rows: parts of rows, `band` being (y, start, end)
+
+    An infinite value, or 0 on a logarithmic axis, is drawn at the edge as an open triangle, never
+    left out. A `strong` line is the one to look at: it is drawn thicker, and rows that are not
+    strong are faint.
     """
 
     name: str

@@ -271,8 +271,8 @@ def _radius(mark: Mark) -> float:
 
 
 def _behind(direction: float) -> float:
-    """Which share of a box lies behind the point where its leader ends, along one axis, for a
-    leader of this direction (a cosine or a sine): a box beside the place starts there, one above or
-    below it is centred.
+    """The share of a box that lies behind the end of its leader, along one axis. `direction` is the
+    leader's, a cosine or a sine. A box beside the place starts there; one above or below it is
+    centred.
     """
     return 0.5 if abs(direction) <= 0.3 else float(direction < 0)

@@ -1,9 +1,9 @@
-"""Processes of a session: found by the session's number, and told apart from later ones of the same
-numbers by when they were started.
+"""Processes of a session, found by the session's number. Start times tell them from later processes
+with the same numbers.
 
-A session keeps what a command started together, whatever process groups it makes; only `setsid`
-leaves it. The system gives the number of a session to no other as long as one of its processes
-lives.
+A session holds all processes that a command started, whatever process groups it makes; only
+`setsid` leaves it. The system gives the number of a session to no other as long as one of its
+processes lives.
 """
 
 import calendar
