@@ -1,4 +1,4 @@
-"""Config files: reading a config with the files that it names, and opening the run that keeps it."""
+"""Config files: reading a config with the files that it names, and opening its run."""
 
 import json
 from collections.abc import Mapping, Sequence

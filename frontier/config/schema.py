@@ -131,13 +131,13 @@ class Config(Strict):
 
     @model_validator(mode="after")
     def _in_open_loop(self) -> Self:
-        """With a rate the loads of the sweep are rates, and its shapes have the arrivals: nothing
-        else has to ask.
+        """With a rate: loads are rates, and the shapes get the arrivals, so that no other code has
+        to check.
         """
         if self.rate is not None and "given_concurrency" not in self.model_fields_set:
             shapes = arriving(self.given_shapes, self.arrivals)
             rates = tuple(shapes[0].load(rate) for rate in self.rate or AUTO)
-            # Past the freeze of the model, which is not yet in anybody's hands.
+            # Pydantic cannot set a field of a frozen model after its validation. Nobody holds it yet.
             self.__dict__.update(given_concurrency=rates, given_shapes=shapes)
         return self
 

@@ -1,4 +1,6 @@
-"""The numbers that a decision stands on, each with bound and limit, and the one nearest its limit."""
+"""The numbers that a decision stands on, each with its bound and limit, and the tightest of
+them.
+"""
 
 import math
 from dataclasses import dataclass

@@ -42,7 +42,9 @@ class Provenance:
 
 
 def apart(names: Sequence[str]) -> list[str]:
-    """Long names without what all of them begin and end with: what is left tells them apart ."""
+    """Names shortened to what tells them apart: without the beginning and the end that all of them
+    share. Short names, and names that are all equal, stay as they are.
+    """
     if len(set(names)) < 2 or max(map(len, names)) <= SHORT:
         return list(names)
     head = _alike(names)

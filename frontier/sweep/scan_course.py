@@ -42,7 +42,9 @@ class ScanCourse:
 
 
 def next_look(config: Config, series: Series, history: History) -> Ask | None:
-    """The next look of the search; where it looks at nothing the lowest and the highest setting."""
+    """The next trial of the search. Where the search asks for none, the lowest and the highest
+    setting.
+    """
     policy = search_policy(config, most_connections(MOST), (), series.deployment)
     ask = scan.next_ask(policy, series.shape, config.tiers, history)
     if isinstance(ask, Ask) and (history or ask.phase in SCANS):
