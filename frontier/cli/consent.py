@@ -45,8 +45,8 @@ def needs_consent(file: Path) -> bool:
 
 
 def _agreed(own: Path, foreign: Path) -> set[str]:
-    """The effects of a config file of the user's; none when it lies in a run itself or cannot be
-    read.
+    """The effects of the user's own config file; empty when the file lies in a run itself or cannot
+    be read.
     """
     from frontier.config.config_file import load_config_file
 

@@ -172,9 +172,10 @@ def _expected(
 def after_a_scan(
     config: Config, series: Series, planned: Iterable[Trial], tiers: Tiers, history: History
 ) -> tuple[int | None, ToCome]:
-    """The setting that is expected to be proven under these SLAs, by short trials alone, and the
-    trials to come if it is, decided at its second judgement as half of them are. None: no setting
-    measured keeps the first SLA.
+    """The setting that is expected to be proven under these SLAs, and the trials to come if it is;
+    short trials alone decide. None for the setting: no measured one keeps the first SLA.
+
+    The proof is taken to be decided at its second judgement, as half of them are.
     """
     policy = search_policy(config, most_connections(MOST), (), series.deployment)
     listed = [t for t in planned if t.series == series] if runs_grid(config) else []
@@ -195,7 +196,7 @@ def after_a_scan(
 
 
 def _with_p95(tiers: Tiers) -> Tiers:
-    """The same promises of a p95 where they are of a p99."""
+    """The same limits with p95 in place of each p99."""
     return tuple(
         (name, tuple(replace(limit, metric=_P99.sub("p95_", limit.metric)) for limit in limits))
         for name, limits in tiers

@@ -137,7 +137,7 @@ class Config(Strict):
         if self.rate is not None and "given_concurrency" not in self.model_fields_set:
             shapes = arriving(self.given_shapes, self.arrivals)
             rates = tuple(shapes[0].load(rate) for rate in self.rate or AUTO)
-            # Pydantic cannot set a field of a frozen model after its validation. Nobody holds it yet.
+            # Pydantic has no hook to set fields of a frozen model once validated; this one is new.
             self.__dict__.update(given_concurrency=rates, given_shapes=shapes)
         return self
 

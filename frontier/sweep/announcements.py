@@ -111,8 +111,8 @@ class Announcer:
         self.sweep.progress.announced(decision, seconds, self.proposals.better(series, decision))
 
     def _proven_before(self, series: Series, c: int) -> float | None:
-        """Seconds after which an earlier session proved a setting; None where this session measured
-        it.
+        """Seconds after which an earlier session proved a setting; None once this session has
+        finished a trial.
         """
         lines = self.sweep.run.journal_lines()
         if any(line["event"] == "trial_done" for line in last_session(lines)):
