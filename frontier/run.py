@@ -250,9 +250,7 @@ class Run:
         return replace(point, flags=(*faster, *point.flags), light=distance(roofline, point))
 
     def _drafted(self, sample: WindowData) -> Iterator[str]:
-        """A note that drafts were accepted on random tokens: on real text the acceptance
-        differs.
-        """
+        """A note that drafts were accepted on random tokens: real text has another acceptance."""
         accepted, drafts = (
             sum(server.get(f"spec_decode_num_{kind}_total", 0.0) for server in sample.server)
             for kind in ("accepted_tokens", "drafts")

@@ -16,8 +16,8 @@ _HINT = "name its variable: api_key_env: NAME; in a header ${NAME}; in a command
 
 
 def kept_text(text: str, file: str, settings: Sequence[Setting], secrets: Secrets) -> str:
-    """What a run keeps of a sound config with these settings. ConfigError where a value holds one
-    of the secrets.
+    """The text that a run keeps of a sound config with these settings. ConfigError where a value
+    holds one of the secrets.
     """
     root, doc = composed(text, file, settings)
     fill(doc, root)
@@ -37,8 +37,8 @@ def kept_text(text: str, file: str, settings: Sequence[Setting], secrets: Secret
 
 
 def _comments(text: str) -> Iterator[tuple[int, int]]:
-    """Where comments may be: between the parts of YAML, and behind the sign of a text of several
-    lines.
+    """The spans that may hold comments: between the parts of YAML, and behind the sign of a block
+    text.
     """
     end = 0
     tokens: Any = yaml.scan(text)
