@@ -1,5 +1,6 @@
-"""The commented config that `frontier init` prints: what is needed is active, everything else is
-there to be found."""
+"""The commented config that `frontier init` prints: required keys are active, all others are listed
+as comments.
+"""
 
 import json
 import re
@@ -105,10 +106,11 @@ simulator: {max_num_seqs: 64}        # the embedded engine's parameters; none is
 
 @dataclass(frozen=True, slots=True)
 class UseCase:
-    """What one use of a model asks of its deployment: `about` it in a comment, its request, and the
-    preset of its SLA; without one it has the limits of the example.
+    """What one use of a model asks of its deployment.
 
-    `prefix` is the share of a prompt that all requests have in common.
+    - `about`: the use in a comment.
+    - `isl`, `osl`: its request; `prefix`: the share of a prompt that all requests have in common.
+    - `preset`: the preset of its SLA; '' takes the limits of the example.
     """
 
     about: str
@@ -168,7 +170,8 @@ _SHORTEST = 16
 _OBJECTIVES = "# objectives: [output_throughput, p99_ttft]"
 _LONGEST_NAME = 300
 _ROOM = 64
-"""Tokens of a context that a chat template and a tokenizer's surprises may take."""
+"""Tokens of a context that are left free for a chat template and for differences between
+tokenizers."""
 
 
 def commented_config(
@@ -178,11 +181,9 @@ def commented_config(
     api_key_env: str | None = None,
     use: str | None = None,
 ) -> str:
-    """YAML for `endpoint` ('simulator' or an address) that loads as it is; what is optional is
-    commented out.
-
-    `said` is what the server there says of itself, None where none answered; `use` names one of
-    USE_CASES.
+    """YAML for `endpoint` ('simulator' or an address) that loads as it is; optional keys are
+    commented out. `said` is what the server there reports of itself, None where none answered;
+    `use` names one of USE_CASES.
     """
     case = _ANY if use is None else USE_CASES[use]
     isl, osl = _fitting(case, said)
@@ -204,7 +205,7 @@ def commented_config(
 
 
 def _asked(said: ServerFacts | None) -> str:
-    """What came of asking the server, as a comment: one line, whatever the server says."""
+    """The result of asking the server, as a comment of one line, whatever the server says."""
     if said is None:
         return "No server answered here when this was written: nothing below comes from it."
     if said.refused:
@@ -248,7 +249,9 @@ def _shapes(isl: int, osl: int, case: UseCase, use: str | None) -> str:
 
 
 def _concurrency(tokens: int, said: ServerFacts | None) -> str:
-    """The settings are found by the sweep; what the server says that it can hold is a comment."""
+    """The lines on concurrency: the sweep finds the settings; the number that the server says it
+    can hold is a comment.
+    """
     slots = said.slots if said is not None else None
     why = "or a list, as [1, 2, 4, 8, 16, 32, 48, 64, 96, 128]"
     if slots is not None:
@@ -270,8 +273,8 @@ def _scalar(text: str) -> str:
 
 
 def needed(text: str) -> str:
-    """The lines of a commented config that one needs: its head, and of each section that has a key
-    the line above its keys and the keys, without the keys that are commented out.
+    """The required lines of a commented config: its head, and each section that has an active key,
+    with the line above its keys. Keys that are commented out are dropped.
     """
     head, *sections = text.split("\n\n")
     kept = [head]

@@ -1,10 +1,10 @@
-"""Head count: how many thinking people one operating point serves, and how many replicas a number
-of people needs.
+"""Head count: how many people one operating point serves, and how many replicas a number of people
+needs.
 
-A person asks, waits for the whole answer, thinks for a while and asks again. How many of N such
-people have a request in flight is a birth-death process: with n in flight the other N - n ask at
-the rate (N - n) / think, and the replicas end requests as `arrivals` has it. A head count
-is promised where, in each limited percentile, the share of late requests stays within what the
+A person asks, waits for the whole answer, thinks for a while and asks again. The number of N such
+people that have a request in flight is a birth-death process. With n in flight, the other N - n ask
+at the rate (N - n) / think, and the replicas end requests as `arrivals` has it. A head count is
+promised where, in each limited percentile, the share of late requests stays within what the
 percentile forgives.
 """
 

@@ -1,10 +1,9 @@
-"""Client processes on Ray: actors on the nodes of a cluster, or of a Ray that is started and
-stopped with the sweep.
+"""Client processes on Ray: actors on the nodes of a cluster, or on a local Ray of the sweep's own.
 
-Ray is spoken to by a process of its own, `bridge`, and not by the sweep's: Ray takes over
-signals and ends the process that uses it when a cluster is gone, and what it starts inherits the
-environment. The bridge gets an environment without the secrets, and ends, with all that it started,
-as soon as its socket to the sweep closes.
+A process of its own, `bridge`, speaks to Ray in place of the sweep's. Ray takes over signals and
+ends the process that uses it when a cluster is gone, and what it starts inherits the environment.
+The bridge gets an environment without the secrets. It ends, with all that it started, as soon as
+its socket to the sweep closes.
 """
 
 import asyncio

@@ -1,11 +1,10 @@
-"""Contest of two frontiers or more of one shape: how much does each give against the others, and
-how sure is that.
+"""Contest of two or more frontiers of one shape: how much better each is, and how sure that is.
 
-One question, one method: the difference (`difference`) of what two serve inside the SLA, at the
-operating point of each; where that shows nothing, or not both have one, of the settings that both
-measured.
+One question, one method (`difference`): compare what the two serve inside the SLA, each at its
+operating point. Where that shows nothing, or one of them has no operating point, compare the
+settings that both measured.
 
-Intervals are those within each run, and do not hold what varies between days: run A and B
+Intervals are those within each run. They leave out what varies between days: run A and B
 interleaved, or ask the gate.
 """
 

@@ -1,15 +1,18 @@
-"""Regression gate: is NEW worse than BASE, by more than is allowed, and how sure is that.
+"""Regression gate: is NEW worse than BASE by more than is allowed, and how sure is that?
 
-What is judged is stated before any data is seen: the output throughput and the median of each
-latency that the SLA limits, each as the geometric mean over all settings that both sides measured,
-and the SLA at the concurrency that BASE proved. No setting is chosen for what it shows, so nothing
-is a lucky or an unlucky pick.
+What is judged is stated before any data is seen:
 
-The unit of evidence is not the request but a measurement that stands on its own: a pair of
-measurements taken in turn, or a run of which the user states by how much it differs from others.
-Intervals within a run know nothing of what differs between runs; the spread of the pairs does, or
-the stated one. `difference` turns it into bounds: an alarm needs a loss above 0 with an error of
-ALARM shared by all that is judged (Bonferroni), a pass a loss that is at most `allow` at 95 %.
+- the output throughput, and the median of each latency that the SLA limits, each as the geometric
+  mean over all settings that both sides measured;
+- the SLA, at the concurrency that BASE proved.
+
+No setting is chosen for what it shows, so no result is a lucky or an unlucky pick.
+
+The unit of evidence is not the request but an independent measurement: a pair of measurements taken
+in turn, or a run whose difference from other runs the user states. Intervals within a run leave out
+the variance between runs; the spread of the pairs includes it, and so does the stated one.
+`difference` turns that spread into bounds. An alarm needs a loss above 0, with an error of ALARM
+shared by all that is judged (Bonferroni). A pass needs a loss of at most `allow` at 95 %.
 """
 
 import itertools

@@ -1,5 +1,6 @@
-"""Notes of jitter: why gaps between tokens are long at the operating point and at the first
-violation, and what would shorten them."""
+"""Notes on jitter: why tokens come late at the operating point and the first violation, with
+remedies.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass

@@ -38,17 +38,17 @@ NO_LENGTHS: TokenLengths = (None, None)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One operating point as a file states it. `figures` by our metric names, over the requests
-    that succeeded.
+    """One operating point as a file states it.
 
-    `asked` are the lengths asked for, `came` the means that were observed. `failed` is None where
-    the file does not give it. `deployment` is the name that the file gives the deployment, which is
-    called by its model otherwise. `rate` is what an open loop asked for, in requests/s. `place` is
-    where in the file the result stands, empty for the whole file.
-
-    `records` are its requests where the file has all of them with their times, which full
-    statistics need: they count from the first send, `epoch` is that moment as unix time (0 where
-    the tool did not keep it), and a concurrency of 0 is to be found from them.
+    - `figures`: by our metric names, over the requests that succeeded.
+    - `failed`: the number of failed requests; None where the file does not give it.
+    - `asked`: the lengths asked for. `came`: the mean lengths observed.
+    - `deployment`: the name that the file gives the deployment; None: it is called by its model.
+    - `rate`: the rate that an open loop asked for, in requests/s.
+    - `place`: where in the file the result stands; empty for the whole file.
+    - `records`: its requests, where the file has all of them with the times that full statistics
+      need. Times count from the first send. A concurrency of 0 is then to be found from them.
+    - `epoch`: the first send as unix time; 0 where the tool did not keep it.
     """
 
     concurrency: int

@@ -173,12 +173,11 @@ _SHEETS: Mapping[str, str] = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8"}
 
 
 def least_time(work: Work, seconds: float, clock: Callable[[], float]) -> float:
-    """The shortest time of one run, of as many timings as fit in `seconds`, three at least, after a
-    run that is not counted.
+    """The shortest time of one run in seconds. There are as many timings as fit in `seconds`, at
+    least three, after a run that is not counted.
 
-    What is over in less than 10 ms is run several times between two looks at the clock: starting a
-    kernel and waiting for it takes some 10 us, which is a tenth of what a GPU needs for one step of
-    attention.
+    Work of less than 10 ms is run several times in one timing. Starting a kernel and waiting for it
+    takes some 10 us, a tenth of what a GPU needs for one step of attention.
     """
     work.run()
     work.wait()

@@ -1,16 +1,22 @@
 """Prediction of the rest of a frontier from three to five measured points of a deployment.
 
-TPOT over the number in the batch is a sum of terms with reasons: a constant (weights, launch
-overhead), a linear one (KV reads, arithmetic), what the batch's experts add until all are touched,
-a sublinear rest, and a share of the time that other requests' prompts take between two tokens. TTFT
-is an idle prefill plus what grows with the step and with the load of prompts. Weights are fitted by
-non-negative least squares on relative errors. Between measured points the richest sum is used and
-bent to pass through them; beyond, simpler sums are averaged, since a rich one extrapolates badly.
-Where the KV is full the batch stops growing, and Little's law says how long the others wait.
+TPOT over the number in the batch is a sum of terms, each with a physical reason:
 
-The error bands are the 95th percentiles of what the method got wrong on aiconfigurator's silicon
-sample (260 series on H100, H200 and B200); they hold for deployments like those. A prediction says
-where to measure; it proves nothing.
+- a constant: weights and launch overhead;
+- a linear term: KV reads and arithmetic;
+- what the batch's experts add until all are touched;
+- a sublinear rest;
+- the share of the time that other requests' prompts take between two tokens.
+
+TTFT is an idle prefill plus what grows with the step and with the load of prompts. Weights are
+fitted by non-negative least squares on relative errors. Between measured points the richest sum is
+used and bent to pass through them. Beyond them simpler sums are averaged, since a rich one
+extrapolates badly. Where the KV is full the batch stops growing, and Little's law gives the time
+that the others wait.
+
+The error bands are the 95th percentiles of the method's errors on aiconfigurator's silicon sample
+(260 series on H100, H200 and B200); they hold for deployments like those. A prediction says where
+to measure; it proves nothing.
 """
 
 import math

@@ -1,12 +1,16 @@
 """Measured links between devices: all_reduce, all_to_all and point to point over message sizes.
 
-Figures are those of nccl-tests: a message is `size` bytes on every rank, the algorithm bandwidth is
-size over time (the mean over the ranks), the bus bandwidth is what each rank sends or receives: the
-algorithm's times 2 (n - 1) / n for all_reduce, (n - 1) / n for all_to_all, 1 for point to point,
-where each rank sends to the next and receives from the one before.
+Figures are those of nccl-tests:
 
-Every rank runs this: started here on one machine, or by torchrun on several. A rank that does not
-come to an operation within its time is named, with its host.
+- a message is `size` bytes on every rank;
+- the algorithm bandwidth is size over time (the mean over the ranks);
+- the bus bandwidth is what each rank sends or receives: the algorithm bandwidth times 2 (n - 1) / n
+  for all_reduce, (n - 1) / n for all_to_all, and 1 for point to point.
+
+Point to point, each rank sends to the next and receives from the one before.
+
+Every rank runs this module: started here on one machine, or by torchrun on several. A rank that
+does not come to an operation within its time is named, with its host.
 """
 
 import contextlib

@@ -1,6 +1,9 @@
-"""The report of a run as data: the decision with its figures and reasons, every point, the evidence
-of client, server and GPUs, the quality of the data, how to reproduce it, what it does not cover.
-All text is plain and cleaned here; page, Markdown and JSON only dress it.
+"""The report of a run as data. All text is plain and cleaned here; page, Markdown and JSON only lay
+it out.
+
+- the decision with its figures and reasons, and every point
+- the evidence of client, server and GPUs, and the quality of the data
+- how to reproduce it, and what it does not cover
 """
 
 import math

@@ -1,5 +1,5 @@
-"""The course of a race on servers: what `race` asks for is measured by the sweep's own runner, and
-everything it decides by is in the run directory.
+"""The course of a race on servers. The sweep's own runner measures what `race` asks for, and
+everything that decides the race is in the run directory.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

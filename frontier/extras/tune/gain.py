@@ -104,9 +104,10 @@ def gain_of(baseline: Side, winner: Side, rules: Rules) -> Gain | None:
 
 
 def _of_bests(difference: Difference, baseline: Side, winner: Side, pairs: int) -> Estimate:
-    """The ratio of what is proven, with the interval of the ratio of the true bests: at the part of
-    the error of the last judgement, and by what either side is expected to give beyond what is
-    proven, and at most.
+    """The ratio of what is proven of the two, with the interval of the ratio of their true bests.
+
+    The interval is at the part of the error that the last judgement spends. It allows for what
+    either side is expected to give beyond what is proven, and for the most that it may.
     """
     value = math.exp(difference.value)
     if difference.freedom < 1:

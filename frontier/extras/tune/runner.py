@@ -24,10 +24,12 @@ STEP = 1.5
 """How far above the highest setting inside the SLA a variant is looked at next; the baseline, of
 which nothing is known, twice as far."""
 AT_MOST, CANDIDATES = 6, 6
-"""Windows of a proof after which a lower setting is proven (twice as many where more of them would
-decide: requests are missing, or the speed wanders), and how many settings are tried: near the edge
-what differs from start to start does not average out. With twelve where the speed wanders, races of
-12 families took 14 % less time; on a machine whose speed drifts, loads 9 % higher were proven."""
+"""Windows of a proof after which a lower setting is proven, and how many settings are tried, since
+near the edge the differences from start to start do not average out.
+
+A proof gets twice as many windows where more of them would decide: requests are missing, or the
+speed wanders. With twelve windows where the speed wanders, races of 12 families took 14 % less
+time; on a machine whose speed drifts, loads 9 % higher were proven."""
 WINDOW_WORTH = 0.03
 """The share of throughput for which one more window of a proof is measured: in a race both sides
 may as well be proven a little below their edge."""

@@ -1,6 +1,4 @@
-"""What a race shows, for people and as JSON: the table of variants, the gain in a sentence, the
-line to paste.
-"""
+"""The results of a race, for people and as JSON: the variants, the gain, and the line to paste."""
 
 import itertools
 import math
@@ -24,9 +22,15 @@ from frontier.show.wording import value_text
 from frontier.sweep.start.started_server import LAST_LINES
 
 Outcome = Literal["better", "no better", "only", "undecided", "not proven", "not measured", "none"]
-"""Of a race: a variant is shown to be better; none is; the baseline keeps the SLA at no load and
-another does; it was cut short; no setting is proven of a variant that may be better, or of the
-baseline; nothing could be measured; no variant keeps the SLA."""
+"""The outcome of a race:
+
+- better: a variant is shown to be better
+- no better: no variant is shown to be better
+- only: the baseline keeps the SLA at no load, and another variant does
+- undecided: the race was cut short
+- not proven: no setting is proven of a variant that may be better, or of the baseline
+- not measured: nothing could be measured
+- none: no variant keeps the SLA"""
 Values = tuple[tuple[str, tuple[str, ...]], ...]
 _CODES = {
     "better": ExitCode.YES,

@@ -44,10 +44,15 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """A deployment beside its reference over so many distinct `prompts`: the share of the same next
-    tokens, that of the reference with itself, the loss (how much smaller the first is), and how far
-    log-probabilities of the same tokens are apart (nats), likewise, None where the server gives
-    none; and the `scores`, None without a scorer.
+    """The replies of a deployment beside those of its reference, over a number of distinct
+    `prompts`.
+
+    - `agreement`: the share of next tokens that are the same in both.
+    - `itself`: the same share of the reference with itself.
+    - `loss`: how much smaller `agreement` is than `itself`.
+    - `distance`, `own_distance`: how far the log-probabilities of the same tokens are apart (nats),
+      from the reference and within the reference; None where the server gives none.
+    - `scores`: None without a scorer.
     """
 
     of: GreedyReplies

@@ -1,5 +1,6 @@
-"""What the questions of `frontier verify` have in common: consent, the sending of a load with the
-run's lock held, its progress, and what is said where nothing can be asked."""
+"""Sending the checks of `frontier verify`: consent, the load under the run's lock, and its
+progress. Also the messages for runs on which nothing can be checked.
+"""
 
 import asyncio
 import os

@@ -1,5 +1,6 @@
-"""Search for the highest rate on servers: its trials sent one after another, each ended early when
-its outcome is clear."""
+"""Search for the highest rate on servers. Its trials are sent one after another, and each ends
+early once its outcome is clear.
+"""
 
 import asyncio
 import math

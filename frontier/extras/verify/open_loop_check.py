@@ -1,11 +1,11 @@
-"""Verification under open-loop (Poisson) load, as independent users make it: of the operating
-point, or of any rate.
+"""Verification under open-loop (Poisson) load, as independent users make it, of the operating point
+or of any rate.
 
 A closed loop of N callers never queues more than N; independent users do. `verify` sends the rate
-that the answer estimated for independent users as a Poisson process, with at most the operating
-point's N in flight: what arrives beyond them waits at the client, as it would at a gateway or an
-engine with that limit. Latency counts from each arrival, so that wait counts; it is judged by the
-same rules. The records are kept under the run's `verify/`.
+that the answer estimated for independent users, as a Poisson process with at most the operating
+point's N in flight. Requests beyond N wait at the client, as they would at a gateway or an engine
+with that limit. Latency counts from each arrival, so the wait counts; the same rules judge it. The
+records are kept under the run's `verify/`.
 """
 
 import asyncio

@@ -1,13 +1,15 @@
-"""Whether a latency has grown since a hold began, told window by window (a self-starting CUSUM).
+"""Detection of latency growth during a hold, window by window (a self-starting CUSUM).
 
-One number of each window is followed: the logarithm of its percentile, or of a usual request. How
-far it lies above the mean of the windows before it, in their standard deviations and as Student's t
-allows for how few they were, is added up; what is less than half a deviation counts against it, and
-the sum never falls below 0. Over its threshold the latency has grown, since the window in which the
-sum last left 0. The threshold follows from the false alarms that are allowed, by Siegmund's
-approximation of how long a sum of independent normal numbers takes to reach it (Sequential
-Analysis, 1985). One window counts up to CLIP deviations, so that a stall alone is no change. No
-deviation is taken below FLOOR: what is smaller is no change that anybody acts on.
+One number of each window is followed: the logarithm of its percentile, or of a usual request. Its
+distance above the mean of the windows before it is added up. The unit is their standard deviation,
+with Student's t for how few they were. Each window subtracts half a deviation (SLACK), and the sum
+never falls below 0.
+
+Over its threshold the latency has grown, since the window in which the sum last left 0. The
+threshold follows from the allowed number of false alarms, by Siegmund's approximation of the time
+that a sum of independent normal numbers takes to reach it (Sequential Analysis, 1985). One window
+counts at most CLIP deviations, so that a stall alone is no change. A deviation is taken as at least
+FLOOR: nobody acts on a smaller change.
 """
 
 import math

@@ -34,11 +34,14 @@ SHORTEST, LONGEST, PARTS = 10.0, 60.0, 60
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One window of a hold: from `begun` to `ended` (unix time) with `n` requests. `values` are the
-    metrics of the limits; `over` are how many requests were over each limit, of how many that it is
-    about (`counts`: those of its class, those with such a latency); `levels` the two logarithms of
-    each limited latency. `excluded` says why it counts for nothing, `another` what shows that
-    another server answered than the run was measured on.
+    """One window of a hold, from `begun` to `ended` (unix time), with `n` requests.
+
+    - `values`: the metrics of the limits.
+    - `over`: how many requests were over each limit.
+    - `counts`: how many requests each limit is about: those of its class, with such a latency.
+    - `levels`: the two logarithms of each limited latency.
+    - `excluded`: why the window does not count.
+    - `another`: the evidence that another server answered than the run was measured on.
     """
 
     begun: float

@@ -1,5 +1,6 @@
-"""Production beside a run: where it stands, what room is left to the operating point, and whether a
-difference is one of the workload or of the server."""
+"""Production beside a run: where it stands, and what room is left up to the operating point. A
+difference is put down to the workload or to the server.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence

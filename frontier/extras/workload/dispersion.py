@@ -1,5 +1,4 @@
-"""Index of dispersion and gaps of arrivals: how much more they come in bursts than those of a
-Poisson process do."""
+"""Index of dispersion and gaps of arrivals: how much burstier they are than a Poisson process."""
 
 from collections.abc import Sequence
 

@@ -1,5 +1,6 @@
-"""Kept files: the requests or the sessions of a log, written with nothing but times and tokens, for
-`trace: FILE` and `sessions: FILE` of a config."""
+"""Kept files: the requests or sessions of a log with only their times and tokens. A config names
+them as `trace: FILE` and `sessions: FILE`.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -72,9 +72,16 @@ _HINT = "name its columns, as  --columns input=tokens_in,output=tokens_out,time=
 
 
 class LogRow(NamedTuple):
-    """A request of a log: when it arrived (seconds), its tokens, those from a cache, the seconds to
-    its first token and to its end, what it is of, the blocks that its prompt begins with, the
-    seconds before it where a trace of sessions states them, and how the times of its log are read.
+    """A request of a log; None where the log does not give a value.
+
+    - `time`: when it arrived, in seconds.
+    - `isl`, `osl`, `cached`: its input and output tokens, and the input tokens that came from a
+      cache.
+    - `ttft`, `e2e`: the seconds to its first token and to its end.
+    - `session`, `name`, `kind`: what it belongs to.
+    - `blocks`: the blocks that its prompt begins with.
+    - `pause`: the seconds before it, where a trace of sessions states them.
+    - `read_as`: how the times of its log are read.
     """
 
     time: float | None

@@ -1,5 +1,6 @@
-"""Observed workloads: what is known of the requests of a service, whatever it was read from, and
-the pairs of lengths that stand for them."""
+"""Observed workloads: the facts known of a service's requests, from any source, and the length
+pairs that represent them.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,5 +1,6 @@
-"""A range of Prometheus: what the counters of servers grew by in days past, their busiest hour, and
-what was in flight then."""
+"""A range of Prometheus: the growth of servers' counters in past days. Also their busiest hour, and
+the requests in flight then.
+"""
 
 import math
 import time

@@ -1,5 +1,6 @@
-"""Recorded arrivals and sessions in the plan of a sweep: what is known of them, and how fast they
-are played."""
+"""Recorded arrivals and sessions in the plan of a sweep: what is known of them, and their speed of
+replay.
+"""
 
 from typing import Any
 

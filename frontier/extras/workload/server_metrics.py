@@ -1,5 +1,6 @@
-"""Server metrics to a workload: which series of vLLM, SGLang, TGI and TensorRT-LLM say what of the
-requests, and what their increases over a time come to."""
+"""Server metrics as a workload: which series of vLLM, SGLang, TGI and TensorRT-LLM describe
+requests. Their increases over a time give the workload.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
