@@ -187,7 +187,7 @@ class SourcesOf(Protocol):
     def __call__(self, target: "Target") -> "Sequence[Source]": ...
 
 
-class FoundRate(Protocol):
+class HighestRate(Protocol):
     """A highest rate that was searched for at an operating point."""
 
     @property
@@ -201,7 +201,7 @@ class FoundRate(Protocol):
 class RatesFound(Protocol):
     """What finished searches for the highest rate of a run have found."""
 
-    def __call__(self, run: "Run", limits: "Sequence[Limit]") -> "Sequence[FoundRate]": ...
+    def __call__(self, run: "Run", limits: "Sequence[Limit]") -> "Sequence[HighestRate]": ...
 
 
 class ComparedAnswer(Protocol):

@@ -21,7 +21,7 @@ from frontier.config.complaints import Complaint, ConfigError
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import DOUBLINGS, EARLIER, LEFT_OUT, Config
 from frontier.config.shape_keys import SESSIONS, ReadSessions
-from frontier.config.yaml_source import Document, compose, fill, is_null
+from frontier.config.yaml_source import YamlDocument, compose, fill, is_null
 from frontier.core.model.errors import UsageError
 from frontier.core.model.shapes import Shape
 from frontier.core.model.text import did_you_mean
@@ -216,7 +216,7 @@ def config_text(text: str, file: str, settings: Sequence[Setting] = ()) -> str:
     return made_of + rendered(composed(text, file, settings)[0])
 
 
-def composed(text: str, file: str, settings: Sequence[Setting]) -> tuple[yaml.MappingNode, Document]:
+def composed(text: str, file: str, settings: Sequence[Setting]) -> tuple[yaml.MappingNode, YamlDocument]:
     """The nodes of a text with the settings put in their places, in their order; what cannot be put
     is among the complaints of the document.
 
@@ -233,7 +233,7 @@ def composed(text: str, file: str, settings: Sequence[Setting]) -> tuple[yaml.Ma
     return root, doc
 
 
-def _expanded(doc: Document, root: yaml.MappingNode) -> str:
+def _expanded(doc: YamlDocument, root: yaml.MappingNode) -> str:
     """Make several deployments of one where the config says so; the command that measures such a
     config.
     """
@@ -271,7 +271,7 @@ def _kept(begun: Mapping[str, Any], path: str, _kind: str = SESSIONS) -> Shape:
 
 
 def _validated(
-    doc: Document, leaks: list[Complaint], defaults: Mapping[str, Any], read_sessions: ReadSessions
+    doc: YamlDocument, leaks: list[Complaint], defaults: Mapping[str, Any], read_sessions: ReadSessions
 ) -> Config:
     complaints = [*_without_value(doc), *_without_name(doc)]
     config: Config | None = None
@@ -303,7 +303,7 @@ def _position(complaint: Complaint) -> tuple[str, int, int]:
 # ---- before validation
 
 
-def _leaked(doc: Document, secrets: list[str]) -> list[Complaint]:
+def _leaked(doc: YamlDocument, secrets: list[str]) -> list[Complaint]:
     """Complaints about values that are keys by their form, wherever they are; they are added to the
     secrets.
     """
@@ -321,7 +321,7 @@ def _leaked(doc: Document, secrets: list[str]) -> list[Complaint]:
     return complaints
 
 
-def _without_value(doc: Document) -> list[Complaint]:
+def _without_value(doc: YamlDocument) -> list[Complaint]:
     """Complaints about keys with nothing behind them: 'not given' would be a guess."""
     return [
         doc.complaint(path, f"{path[-1]} has no value", "write one, or remove the line", at_key=True)
@@ -330,7 +330,7 @@ def _without_value(doc: Document) -> list[Complaint]:
     ]
 
 
-def _without_name(doc: Document) -> list[Complaint]:
+def _without_name(doc: YamlDocument) -> list[Complaint]:
     """Complaints about deployments without a name: those that are compared need one to be told
     apart.
     """
@@ -368,7 +368,7 @@ def _inherit(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
 # ---- after validation
 
 
-def _complaint(doc: Document, problem: Problem) -> Complaint:
+def _complaint(doc: YamlDocument, problem: Problem) -> Complaint:
     """A problem as a complaint at its place in the text."""
     path = _place(doc, problem.path)
     key = next((part for part in reversed(path) if isinstance(part, str)), "the config")
@@ -376,7 +376,7 @@ def _complaint(doc: Document, problem: Problem) -> Complaint:
     return doc.complaint(path, named.what, named.hint, at_key=problem.at_key)
 
 
-def _place(doc: Document, path: Path) -> Path:
+def _place(doc: YamlDocument, path: Path) -> Path:
     """The path in the text: a deployment's value may be its own or inherited from the top level."""
     if path[:1] != ("deployments",) or len(path) < 2:
         return path

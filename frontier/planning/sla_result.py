@@ -60,7 +60,7 @@ class ArrivalRate:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class OpenLoopCheck:
     """An operating point to be checked with Poisson arrivals: `requests` of them at `rate` per
     second after `warmup` seconds, with at most the point's concurrency in flight. The rate is
     `load` times what the closed loop served; `asked`: a user named it so, and it is not the rate
@@ -83,7 +83,7 @@ class Checked:
     `in_flight` requests were in flight or waited on average; `cap` were allowed in flight.
     """
 
-    check: Check
+    check: OpenLoopCheck
     point: Point
     judgement: Judgement
     in_flight: float

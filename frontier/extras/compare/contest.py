@@ -30,7 +30,7 @@ Gpus = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class CompareRules:
     """How two frontiers are compared.
 
     `within` is the share that B may lose and still be "no worse", proven when the lower end of its
@@ -98,7 +98,7 @@ class Contest:
     """Two or more sides of one shape beside each other, told apart by their names."""
 
     sides: tuple[Side, ...]
-    rules: Rules
+    rules: CompareRules
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -267,7 +267,7 @@ def joint_verdict(gain: ComparisonVerdict, others: Sequence[ComparisonVerdict]) 
 
 
 def _metric_difference(
-    rules: Rules,
+    rules: CompareRules,
     name: str,
     pairs: Mapping[tuple[int, int], tuple[Estimate, Estimate]],
     gpus: Gpus,

@@ -43,7 +43,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Agreement:
     """A deployment beside its reference over so many distinct `prompts`: the share of the same next
     tokens, that of the reference with itself, the loss (how much smaller the first is), and how far
     log-probabilities of the same tokens are apart (nats), likewise, None where the server gives
@@ -66,7 +66,7 @@ class Compared:
         return self.agreement if self.scores is None else self.scores.mine
 
 
-def of_run(config: Config, checks: RunDirectory) -> dict[Series, Compared]:
+def of_run(config: Config, checks: RunDirectory) -> dict[Series, Agreement]:
     """The answers of the deployments of a run beside those of their references, and of these beside
     themselves.
     """
@@ -78,7 +78,7 @@ def of_run(config: Config, checks: RunDirectory) -> dict[Series, Compared]:
     return {series: each for series, each in found.items() if each is not None}
 
 
-def compared(answers: Iterable[GreedyReplies], deployment: str, shape: str, reference: str) -> Compared | None:
+def compared(answers: Iterable[GreedyReplies], deployment: str, shape: str, reference: str) -> Agreement | None:
     """The comparison of what was answered; None where one of the two was not asked, or something
     else.
     """
@@ -106,7 +106,7 @@ def compared(answers: Iterable[GreedyReplies], deployment: str, shape: str, refe
     )
     loss = from_draws(itself.value - share.value, own_drawn - drawn, len(groups))
     scores = _scores(list(groups.values()), first, draws)
-    return Compared(mine, other, len(groups), share, itself, loss, distance, own_distance, scores)
+    return Agreement(mine, other, len(groups), share, itself, loss, distance, own_distance, scores)
 
 
 def _scores(groups: Sequence[Sequence[tuple[GreedyReply, ...]]], first: int, draws: Ints) -> Scores | None:
