@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from frontier.planning.sweep_progress import Progress
     from frontier.run import Objectives, Run
     from frontier.show.notes import Noted
-    from frontier.show.picture.data import Picture, View
-    from frontier.show.picture.data import Roofline as DrawnRoofline
+    from frontier.show.picture.data import DrawnRoofline, Picture, View
     from frontier.show.table import Table
     from frontier.store.run_dir import RunDirectory
 

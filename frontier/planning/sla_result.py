@@ -115,7 +115,7 @@ class SlaResult:
     commands: Mapping[str, str] = field(default_factory=dict)
 
 
-def answer(
+def make_sla_result(
     tier: str,
     limits: Sequence[Limit],
     points: Sequence[Point],
@@ -208,13 +208,13 @@ def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
     It was measured in every shape and meets in each, below each one's lowest violation: the highest
     such that does not exceed what any single shape would run at, or else the lowest there is.
     """
-    answer: dict[str, int | None] = {}
+    make_sla_result: dict[str, int | None] = {}
     for name in dict.fromkeys(d.deployment for d in decisions):
         own = [d for d in decisions if d.deployment == name]
         shared = set.intersection(*(_meeting(d) for d in own))
         modest = [c for c in shared if c <= min(d.concurrency or 0 for d in own)]
-        answer[name] = max(modest) if modest else min(shared, default=None)
-    return answer
+        make_sla_result[name] = max(modest) if modest else min(shared, default=None)
+    return make_sla_result
 
 
 def _meeting(decision: Decision) -> set[int]:

@@ -270,7 +270,7 @@ def _drawn(view: View) -> View:
     operating point.
     """
     shown = {*view.frontier.members, view.chosen}
-    return replace(view, light=None, points=[p for p in view.drawable if p.concurrency in shown])
+    return replace(view, roofline=None, points=[p for p in view.drawable if p.concurrency in shown])
 
 
 def _per_gpu(view: View) -> View:
