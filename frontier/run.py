@@ -18,7 +18,7 @@ from frontier.client.engines import KNOWN, engine_of
 from frontier.client.load.health import most_connections
 from frontier.config import Config
 from frontier.core.claim import pareto, solver
-from frontier.core.claim.changes import unchanged
+from frontier.core.claim.changes import History, unchanged
 from frontier.core.claim.claimed import claim_points, claim_windows
 from frontier.core.claim.proof import by_concurrency
 from frontier.core.claim.verdict import judge
@@ -51,8 +51,8 @@ from frontier.search.auto import MOST
 from frontier.store.journal import Amount
 from frontier.store.trial_files import AlteredError
 
-History = list[tuple[Trial, WindowData]]
-
+GrowingHistory = list[tuple[Trial, WindowData]]
+"""A history to which trials are added."""
 Axes = tuple[str, ...]
 Objectives = Axes | Mapping[Shape, Axes] | None
 """The metrics of a frontier that are asked for: of every shape, or of each."""

@@ -208,13 +208,13 @@ def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
     It was measured in every shape and meets in each, below each one's lowest violation: the highest
     such that does not exceed what any single shape would run at, or else the lowest there is.
     """
-    make_sla_result: dict[str, int | None] = {}
+    settings: dict[str, int | None] = {}
     for name in dict.fromkeys(d.deployment for d in decisions):
         own = [d for d in decisions if d.deployment == name]
         shared = set.intersection(*(_meeting(d) for d in own))
         modest = [c for c in shared if c <= min(d.concurrency or 0 for d in own)]
-        make_sla_result[name] = max(modest) if modest else min(shared, default=None)
-    return make_sla_result
+        settings[name] = max(modest) if modest else min(shared, default=None)
+    return settings
 
 
 def _meeting(decision: Decision) -> set[int]:

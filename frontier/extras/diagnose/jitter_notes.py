@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from frontier.client.engines import engine_of
 from frontier.client.engines.base import EngineSetting
+from frontier.core.claim.changes import History
 from frontier.core.model.decisions import Decision
 from frontier.core.model.errors import StoreError
 from frontier.core.model.loads import setting
@@ -16,7 +17,7 @@ from frontier.core.window.histogram import LogHistogram
 from frontier.core.window.window import WindowData
 from frontier.extras.diagnose.jitter import LEAST_LONG, LONG, GapCause, Jitter, jitter_of, jitter_sentence
 from frontier.extras.diagnose.remedies import on_engine
-from frontier.run import History, Run
+from frontier.run import Run
 from frontier.show.notes import Noted
 from frontier.store.run_dir import RunDirectory
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from frontier.config import Config
+from frontier.core.claim.changes import History
 from frontier.core.model.metrics import metric
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Trial
@@ -18,8 +19,6 @@ from frontier.extras.tune.variants import Variant
 from frontier.run import power_of
 from frontier.search.auto import LOOKS_AT_MOST, MOST
 from frontier.sweep.conductor import Conductor
-
-History = Sequence[tuple[Trial, WindowData]]
 
 
 def rules_of(config: Config, objective: str) -> RaceRules:

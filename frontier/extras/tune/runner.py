@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from frontier.core.claim.changes import MOST_CHANGES, PROOFS, spoilt
+from frontier.core.claim.changes import MOST_CHANGES, PROOFS, History, spoilt
 from frontier.core.claim.proof import SCANS, Candidate, joined
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.series import Series
@@ -33,8 +33,6 @@ WINDOW_WORTH = 0.03
 may as well be proven a little below their edge."""
 FINAL = (*PROOFS, Phase.VISIT)
 Z95 = normal_quantile(0.975)
-
-History = Sequence[tuple[Trial, WindowData]]
 
 
 @dataclass(frozen=True, slots=True)
