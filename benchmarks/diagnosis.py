@@ -50,7 +50,7 @@ from frontier.extras.diagnose.remedies import Resource
 from frontier.extras.diagnose.signs import signs_of
 from frontier.simulator.engine import Scheduler
 from frontier.simulator.http.messages import metrics_text
-from frontier.simulator.http.realtime import Engine
+from frontier.simulator.http.realtime import LiveEngine
 from frontier.simulator.spec import EngineSpec
 from tests.kit.virtual_truth import expected_e2e
 
@@ -278,7 +278,7 @@ class _Run:
         """What a scrape says now, in the text of the format, as the client reads it."""
         if self.missing == UNREAD:
             return
-        engine = cast("Engine", SimpleNamespace(scheduler=self.engine, waiting=self.engine.waiting))
+        engine = cast("LiveEngine", SimpleNamespace(scheduler=self.engine, waiting=self.engine.waiting))
         texts = [served(metrics_text(engine, "m").decode(), self.missing)]
         if self.world.exporter and self.missing != "clock":
             mhz = FULL_CLOCK * self.clock * self.rng.uniform(0.985, 1.0)

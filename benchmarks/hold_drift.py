@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from frontier.extras.verify.soak_watch import MONTH, Watch, threshold
+from frontier.extras.verify.soak_watch import MONTH, LatencyWatch, threshold
 from frontier.extras.verify.soak_windows import logarithms
 
 Draw = Callable[[np.random.Generator, int], np.ndarray]
@@ -48,9 +48,9 @@ def windows(rng: np.random.Generator, server: str, times: float = 1.0) -> Iterat
         yield logarithms(times * draw(rng, n), p)
 
 
-def watches() -> tuple[Watch, Watch]:
+def watches() -> tuple[LatencyWatch, LatencyWatch]:
     limit = threshold(2 * MONTH / WINDOW)
-    return Watch(limit), Watch(limit)
+    return LatencyWatch(limit), LatencyWatch(limit)
 
 
 def false_alarms(server: str, months: float, seed: int = 1) -> int:

@@ -26,12 +26,12 @@ import numpy as np
 
 from frontier.core.model.shapes import Lengths, Shape
 from frontier.core.model.trials import Record, Window
-from frontier.extras.diagnose.jitter import LONG, Cause, Jitter, jitter_of
+from frontier.extras.diagnose.jitter import LONG, GapCause, Jitter, jitter_of
 from frontier.simulator.spec import EngineSpec, Stalls, price_of
 from frontier.simulator.virtual import Took, records_of
 from frontier.simulator.virtual_clients import VirtualClients
 
-PLANTED = (Cause.PREFILL, Cause.PREEMPTION, Cause.STALL, Cause.CLIENT)
+PLANTED = (GapCause.PREFILL, GapCause.PREEMPTION, GapCause.STALL, GapCause.CLIENT)
 KINDS = (*((cause,) for cause in PLANTED), *itertools.combinations(PLANTED, 2))
 """What is planted: each cause alone, and every pair."""
 NEAR = 0.10
@@ -80,12 +80,12 @@ class _Step:
     stall: float = 0.0
 
 
-def planted(kind: Sequence[Cause], number: int, attempt: int) -> World:
+def planted(kind: Sequence[GapCause], number: int, attempt: int) -> World:
     """A deployment with these causes of jitter."""
     rng = random.Random(f"jitter {number}, {attempt}")
     concurrency = rng.choice((6, 8, 12, 16, 24, 32))
     base = rng.uniform(5e-3, 18e-3)
-    long_prompts = Cause.PREFILL in kind
+    long_prompts = GapCause.PREFILL in kind
     isl = rng.randint(1000, 5000) if long_prompts else rng.randint(60, 150)
     osl = rng.randint(120, 400)
     spec = EngineSpec(
@@ -97,14 +97,14 @@ def planted(kind: Sequence[Cause], number: int, attempt: int) -> World:
         noise=rng.uniform(0.01, 0.08),
         seed=number,
     )
-    if Cause.PREEMPTION in kind:
+    if GapCause.PREEMPTION in kind:
         room = rng.uniform(0.6, 0.8) * concurrency * (isl + osl / 2)
         spec = replace(spec, kv_tokens=max(int(room), 2 * (isl + osl)))
-    if Cause.STALL in kind:
+    if GapCause.STALL in kind:
         every, length = base * rng.uniform(40, 150), base * rng.uniform(2.5, 20)
         spec = replace(spec, stalls=Stalls(every, length))
     client = None
-    if Cause.CLIENT in kind:
+    if GapCause.CLIENT in kind:
         client = Pauses(base * rng.uniform(40, 150), base * rng.uniform(2.5, 20))
     spread = rng.uniform(0.05, 0.4)
     lengths = (Lengths.uniform(round(n * (1 - spread)), round(n * (1 + spread))) for n in (isl, osl))
@@ -186,10 +186,10 @@ class _Trial:
             stamped.append(replace(record, first=float(seen[0]), last=float(seen[-1]), gaps=micros))
         return stamped, late
 
-    def truth(self, late: Sequence[np.ndarray[Any, Any]], stamped: Sequence[Record]) -> dict[Cause, float]:
+    def truth(self, late: Sequence[np.ndarray[Any, Any]], stamped: Sequence[Record]) -> dict[GapCause, float]:
         """The true share of each cause among the long gaps of the window."""
         every = np.concatenate([r.gaps for r in stamped]) * 1e-6
-        longer, counts = LONG * float(np.median(every)), dict.fromkeys(Cause, 0)
+        longer, counts = LONG * float(np.median(every)), dict.fromkeys(GapCause, 0)
         window = self.took.window
         for record, shifts in zip(stamped, late, strict=True):
             request = self.took.requests[record.index]
@@ -201,15 +201,15 @@ class _Trial:
         total = sum(counts.values()) or 1
         return {cause: count / total for cause, count in counts.items()}
 
-    def _cause(self, index: int, before: int, after: int, late: float) -> Cause:
+    def _cause(self, index: int, before: int, after: int, late: float) -> GapCause:
         if any(before < number <= after for number in self.preempted.get(index, ())):
-            return Cause.PREEMPTION
+            return GapCause.PREEMPTION
         step = self.steps[after]
         parts = {
-            Cause.PREFILL: step.prefill,
-            Cause.PREEMPTION: step.again,
-            Cause.STALL: step.stall,
-            Cause.CLIENT: late,
+            GapCause.PREFILL: step.prefill,
+            GapCause.PREEMPTION: step.again,
+            GapCause.STALL: step.stall,
+            GapCause.CLIENT: late,
         }
         return max(parts, key=lambda cause: parts[cause])
 
@@ -228,8 +228,8 @@ def case(number: int) -> dict[str, Any]:
     raise AssertionError
 
 
-def judged(number: int, kind: Sequence[Cause], true: dict[Cause, float], found: Jitter) -> dict[str, Any]:
-    error = max(abs(true[cause] - found.shares[cause]) for cause in Cause)
+def judged(number: int, kind: Sequence[GapCause], true: dict[GapCause, float], found: Jitter) -> dict[str, Any]:
+    error = max(abs(true[cause] - found.shares[cause]) for cause in GapCause)
     shares = {
         name: {c.value: round(s, 3) for c, s in of.items()} for name, of in (("true", true), ("named", found.shares))
     }

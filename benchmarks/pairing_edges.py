@@ -20,7 +20,7 @@ from frontier.client.engines.base import Key
 from frontier.core.model.length_pairs import LengthPairs, RequestLengths
 from frontier.core.model.shapes import Shape
 from frontier.extras.workload.config_text import today
-from frontier.extras.workload.observed import Figure, Pair, Workload
+from frontier.extras.workload.observed import Pair, ProductionFigure, Workload
 from frontier.extras.workload.pairing_edges import edge, pairing_edges
 from frontier.extras.workload.server_metrics import workload_of
 from frontier.simulator.request_times import BOUNDS
@@ -87,7 +87,7 @@ def production(spec: EngineSpec, pairs: Sequence[Pair], load: int) -> Workload:
         "vllm:request_time_per_output_token_seconds": (took.tpot[~np.isnan(took.tpot)], TPOT),
     }
     grown = {key: value for name, given in series.items() for key, value in counted(name, *given).items()}
-    return replace(workload_of("service", grown, 600.0, None), running=Figure(load, load, load, 20))
+    return replace(workload_of("service", grown, 600.0, None), running=ProductionFigure(load, load, load, 20))
 
 
 def main() -> None:

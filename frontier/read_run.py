@@ -23,7 +23,7 @@ from frontier.core.model.trials import Trial
 from frontier.core.window.from_records import window_data
 from frontier.planning.budget import TrialTimes
 from frontier.planning.standing import skipped, standing
-from frontier.run import History, Run, power_of
+from frontier.run import GrowingHistory, Run, power_of
 from frontier.store.journal import Amount
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError
@@ -41,9 +41,9 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
     config = _read_config(run, settings)
     finished = run.evidences()
     compared = _compared(config, run)
-    histories: dict[Series, History] = {}
+    histories: dict[Series, GrowingHistory] = {}
     altered: list[tuple[Trial, AlteredError]] = []
-    empty: History = []
+    empty: GrowingHistory = []
     lines = run.journal_lines()
     first = journalled(lines)
     for evidence in finished.values():

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from frontier.planning.sweep_progress import Progress
     from frontier.run import Objectives, Run
     from frontier.show.notes import Noted
-    from frontier.show.picture.data import Picture, View
-    from frontier.show.picture.data import Roofline as DrawnRoofline
+    from frontier.show.picture.data import DrawnRoofline, Picture, View
     from frontier.show.table import Table
     from frontier.store.run_dir import RunDirectory
 
@@ -185,7 +184,7 @@ class SourcesOf(Protocol):
     def __call__(self, target: "Target") -> "Sequence[Source]": ...
 
 
-class FoundRate(Protocol):
+class HighestRate(Protocol):
     """A highest rate that was searched for at an operating point."""
 
     @property
@@ -199,7 +198,7 @@ class FoundRate(Protocol):
 class RatesFound(Protocol):
     """The highest rates that finished searches of a run have found."""
 
-    def __call__(self, run: "Run", limits: "Sequence[Limit]") -> "Sequence[FoundRate]": ...
+    def __call__(self, run: "Run", limits: "Sequence[Limit]") -> "Sequence[HighestRate]": ...
 
 
 class ComparedAnswer(Protocol):

@@ -18,7 +18,7 @@ from frontier.client.engines import KNOWN, engine_of
 from frontier.client.load.health import most_connections
 from frontier.config import Config
 from frontier.core.claim import pareto, solver
-from frontier.core.claim.changes import unchanged
+from frontier.core.claim.changes import History, unchanged
 from frontier.core.claim.claimed import claim_points, claim_windows
 from frontier.core.claim.proof import by_concurrency
 from frontier.core.claim.verdict import judge
@@ -45,14 +45,14 @@ from frontier.hardware.roofline import Roofline
 from frontier.planning.arrivals import arrival_rate
 from frontier.planning.budget import TrialTimes
 from frontier.planning.next_step import go_on, shared_commands, with_command, with_top
-from frontier.planning.sla_result import ArrivalRate, SlaResult, answer
+from frontier.planning.sla_result import ArrivalRate, SlaResult, make_sla_result
 from frontier.planning.standing import Standing
 from frontier.search.auto import MOST
 from frontier.store.journal import Amount
 from frontier.store.trial_files import AlteredError
 
-History = list[tuple[Trial, WindowData]]
-
+GrowingHistory = list[tuple[Trial, WindowData]]
+"""A history to which trials are added."""
 Axes = tuple[str, ...]
 Objectives = Axes | Mapping[Shape, Axes] | None
 """The metrics asked for: for the frontier of every shape, or for each shape."""
@@ -147,7 +147,7 @@ class Run:
         """
         return {d.name: d.gpus for d in self.config.deployments}
 
-    def light(self, deployment: str) -> Roofline | None:
+    def roofline(self, deployment: str) -> Roofline | None:
         """The roofline of a deployment; None when its hardware is not described."""
         return next((d.roofline() for d in self.config.deployments if d.name == deployment), None)
 
@@ -243,11 +243,11 @@ class Run:
         notes = (*point.notes, *metrics_notes.notes(sample.server), *self._drafted(sample))
         breakdown = time_breakdown(sample.server)
         point = replace(point, flags=(*changed, *point.flags, *powered), notes=notes, time=breakdown)
-        roofline = self.light(point.deployment)
+        roofline = self.roofline(point.deployment)
         if roofline is None:
             return point
         faster = tuple(above_roofline(sample, bounds(roofline, point)))
-        return replace(point, flags=(*faster, *point.flags), light=distance(roofline, point))
+        return replace(point, flags=(*faster, *point.flags), roofline_distance=distance(roofline, point))
 
     def _drafted(self, sample: WindowData) -> Iterator[str]:
         """A note that drafts were accepted on random tokens: real text has another acceptance."""
@@ -288,7 +288,7 @@ class Run:
         self, tier: str, limits: tuple[Limit, ...], points: Sequence[Point], decisions: tuple[Decision, ...]
     ) -> SlaResult:
         rates = {d.series: rate for d in decisions if (rate := self.arrival_rate(d, points)) is not None}
-        return answer(tier, limits, points, decisions, self.gpus, rates)
+        return make_sla_result(tier, limits, points, decisions, self.gpus, rates)
 
     def arrival_rate(self, decision: Decision, points: Sequence[Point]) -> ArrivalRate | None:
         """The estimated rate of independent arrivals that an operating point can take; None where

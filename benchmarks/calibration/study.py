@@ -20,7 +20,7 @@ from frontier.core.model.points import Point
 from frontier.core.model.trials import Phase
 from frontier.core.window import window
 from frontier.core.window.window import WindowData
-from frontier.extras.compare.contest import Contest, Rules, Side, compare
+from frontier.extras.compare.contest import CompareRules, Contest, Side, compare
 
 RULES: dict[str, Callable[[Server, int], rules.Answer]] = {
     "answer first": answer_first,
@@ -188,7 +188,7 @@ def _compared(a: _Side) -> dict[str, bool]:
     if any(pareto.exclusion(p, [metric(o) for o in OBJECTIVES]) is not None for p in (*a.points, *b.points)):
         return {}
     sides = tuple(Side(name, side.points, samples=side.samples) for name, side in (("A", a), ("B", b)))
-    found = compare(Contest(sides, Rules(OBJECTIVES)))
+    found = compare(Contest(sides, CompareRules(OBJECTIVES)))
     held = {}
     for difference in found.differences:
         at = [rules.GRID.index(c) for c, _ in difference.settings]

@@ -100,8 +100,8 @@ class HardwareConfig(GpuFields):
         if gpu is None or sizes is None:
             return None
         tp = (gpus or 1) // self.pp
-        light = ModelRoofline.of(sizes, gpu, tp, self.precision, self.kv_precision, drafts, self.max_num_seqs)
-        return replace(light, pp=self.pp, ep=self.ep)
+        roofline = ModelRoofline.of(sizes, gpu, tp, self.precision, self.kv_precision, drafts, self.max_num_seqs)
+        return replace(roofline, pp=self.pp, ep=self.ep)
 
 
 def _known(model: str | None) -> ModelCard | None:

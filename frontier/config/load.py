@@ -21,7 +21,7 @@ from frontier.config.complaints import Complaint, ConfigError
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import DOUBLINGS, EARLIER, LEFT_OUT, Config
 from frontier.config.shape_keys import SESSIONS, ReadSessions
-from frontier.config.yaml_source import Document, compose, fill, is_null
+from frontier.config.yaml_source import YamlDocument, compose, fill, is_null
 from frontier.core.model.errors import UsageError
 from frontier.core.model.shapes import Shape
 from frontier.core.model.text import did_you_mean
@@ -215,7 +215,7 @@ def config_text(text: str, file: str, settings: Sequence[Setting] = ()) -> str:
     return made_of + rendered(composed(text, file, settings)[0])
 
 
-def composed(text: str, file: str, settings: Sequence[Setting]) -> tuple[yaml.MappingNode, Document]:
+def composed(text: str, file: str, settings: Sequence[Setting]) -> tuple[yaml.MappingNode, YamlDocument]:
     """The nodes of a text with the settings put in, in order. A setting that cannot be put in is
     among the document's complaints.
 
@@ -232,7 +232,7 @@ def composed(text: str, file: str, settings: Sequence[Setting]) -> tuple[yaml.Ma
     return root, doc
 
 
-def _expanded(doc: Document, root: yaml.MappingNode) -> str:
+def _expanded(doc: YamlDocument, root: yaml.MappingNode) -> str:
     """Expand one deployment into several where the config says so. Returns the command that
     measures such a config.
     """
@@ -270,7 +270,7 @@ def _kept(begun: Mapping[str, Any], path: str, _kind: str = SESSIONS) -> Shape:
 
 
 def _validated(
-    doc: Document, leaks: list[Complaint], defaults: Mapping[str, Any], read_sessions: ReadSessions
+    doc: YamlDocument, leaks: list[Complaint], defaults: Mapping[str, Any], read_sessions: ReadSessions
 ) -> Config:
     complaints = [*_without_value(doc), *_without_name(doc)]
     config: Config | None = None
@@ -302,7 +302,7 @@ def _position(complaint: Complaint) -> tuple[str, int, int]:
 # ---- before validation
 
 
-def _leaked(doc: Document, secrets: list[str]) -> list[Complaint]:
+def _leaked(doc: YamlDocument, secrets: list[str]) -> list[Complaint]:
     """Complaints about values that look like secret keys, wherever they are; the values are added
     to the secrets.
     """
@@ -320,7 +320,7 @@ def _leaked(doc: Document, secrets: list[str]) -> list[Complaint]:
     return complaints
 
 
-def _without_value(doc: Document) -> list[Complaint]:
+def _without_value(doc: YamlDocument) -> list[Complaint]:
     """Complaints about keys without a value: to read them as 'not given' would be a guess."""
     return [
         doc.complaint(path, f"{path[-1]} has no value", "write one, or remove the line", at_key=True)
@@ -329,7 +329,7 @@ def _without_value(doc: Document) -> list[Complaint]:
     ]
 
 
-def _without_name(doc: Document) -> list[Complaint]:
+def _without_name(doc: YamlDocument) -> list[Complaint]:
     """Complaints about deployments without a name, which they need where several are compared."""
     listed = doc.tree.get("deployments")
     return [
@@ -365,7 +365,7 @@ def _inherit(shared: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any
 # ---- after validation
 
 
-def _complaint(doc: Document, problem: Problem) -> Complaint:
+def _complaint(doc: YamlDocument, problem: Problem) -> Complaint:
     """A problem as a complaint at its place in the text."""
     path = _place(doc, problem.path)
     key = next((part for part in reversed(path) if isinstance(part, str)), "the config")
@@ -373,7 +373,7 @@ def _complaint(doc: Document, problem: Problem) -> Complaint:
     return doc.complaint(path, named.what, named.hint, at_key=problem.at_key)
 
 
-def _place(doc: Document, path: Path) -> Path:
+def _place(doc: YamlDocument, path: Path) -> Path:
     """The path in the text, as a deployment's value may be inherited from the top level."""
     if path[:1] != ("deployments",) or len(path) < 2:
         return path

@@ -31,7 +31,7 @@ _LINE_ENDS = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 
 
 @dataclass(slots=True)
-class Document:
+class YamlDocument:
     """The tree of a config, and the place of each key and value.
 
     - `nodes`: the YAML nodes of the values, with their marks and the text of scalars as written.
@@ -68,12 +68,12 @@ class Document:
         return node.value if isinstance(node, yaml.ScalarNode) else ""
 
 
-def compose(text: str, file: str) -> tuple[yaml.MappingNode, Document]:
+def compose(text: str, file: str) -> tuple[yaml.MappingNode, YamlDocument]:
     """The node graph of a text, and a document that has no tree yet, only complaints about the
     text. ConfigError when the text holds no mapping, or cannot be read on safely. Messages call it
     `file`.
     """
-    doc = Document(file, tuple(_LINE_ENDS.split(text)))
+    doc = YamlDocument(file, tuple(_LINE_ENDS.split(text)))
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
         what = f"the config is larger than {MAX_BYTES // 1024} KiB"
         raise ConfigError(file, (Complaint(what, "a config is a page"),))
@@ -109,7 +109,7 @@ class _Composer(yaml.SafeLoader):
     bound a text of many brackets would end in a RecursionError.
     """
 
-    def __init__(self, text: str, doc: Document) -> None:
+    def __init__(self, text: str, doc: YamlDocument) -> None:
         super().__init__(text)
         self.name = doc.file  # every mark carries it
         self._doc = doc
@@ -151,7 +151,7 @@ class _Composer(yaml.SafeLoader):
         raise _Stop
 
 
-def fill(doc: Document, root: yaml.MappingNode) -> None:
+def fill(doc: YamlDocument, root: yaml.MappingNode) -> None:
     """Write the tree of the nodes into the document, with the places. ConfigError when it holds too
     many values.
     """
@@ -161,7 +161,7 @@ def fill(doc: Document, root: yaml.MappingNode) -> None:
         raise ConfigError(doc.file, tuple(doc.complaints)) from None
 
 
-def _value(doc: Document, node: yaml.Node, path: Path) -> Any:
+def _value(doc: YamlDocument, node: yaml.Node, path: Path) -> Any:
     if len(doc.nodes) >= MAX_NODES:
         what = f"the config holds more than {MAX_NODES:,} values"
         doc.complaints.append(doc.at_mark(node.start_mark, what, "a config is a page"))
@@ -181,7 +181,7 @@ def _value(doc: Document, node: yaml.Node, path: Path) -> Any:
     return plain_value(node.value)
 
 
-def _mapping(doc: Document, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
+def _mapping(doc: YamlDocument, node: yaml.MappingNode, path: Path) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     for key_node, value_node in node.value:
         key: str = key_node.value
@@ -282,7 +282,7 @@ _SYNTAX = (
 )
 
 
-def _syntax(error: yaml.YAMLError, text: str, doc: Document) -> Complaint:
+def _syntax(error: yaml.YAMLError, text: str, doc: YamlDocument) -> Complaint:
     """The complaint about a syntax error, in plain words."""
     if isinstance(error, yaml.reader.ReaderError):
         line = len(_LINE_ENDS.findall(text[: error.position])) + 1

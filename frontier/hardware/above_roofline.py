@@ -8,24 +8,24 @@ from frontier.core.model.points import Flag
 from frontier.core.model.units import format_number, format_seconds
 from frontier.core.window.window import WindowData
 
-FASTER_THAN_LIGHT = 0.05
+ABOVE_ROOFLINE = 0.05
 """Share by which a point may lie above the roofline before hardware or counts are wrong."""
 
 
-def above_roofline(sample: WindowData, light: Mapping[str, float]) -> Iterator[Flag]:
+def above_roofline(sample: WindowData, bounds: Mapping[str, float]) -> Iterator[Flag]:
     """What is faster than the roofline allows.
 
-    `light` gives the least seconds of 'ttft', 'tpot', 'e2e', and the most tokens per second of
+    `bounds` gives the least seconds of 'ttft', 'tpot', 'e2e', and the most tokens per second of
     'output_throughput'.
     """
-    for quantity, bound in light.items():
+    for quantity, bound in bounds.items():
         if quantity == "output_throughput":
             rate = float(sample.block_output_tokens.sum()) / sample.seconds if sample.seconds > 0 else 0.0
-            if rate > bound * (1 + FASTER_THAN_LIGHT):
+            if rate > bound * (1 + ABOVE_ROOFLINE):
                 yield _impossible(sample, f"{format_number(rate)} tok/s", f"{format_number(bound)} tok/s")
         else:
             middle = median(getattr(sample, quantity))
-            if middle is not None and middle < bound * (1 - FASTER_THAN_LIGHT):
+            if middle is not None and middle < bound * (1 - ABOVE_ROOFLINE):
                 yield _impossible(sample, f"{quantity.upper()} {format_seconds(middle)}", format_seconds(bound))
 
 

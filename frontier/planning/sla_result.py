@@ -60,7 +60,7 @@ class ArrivalRate:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class OpenLoopCheck:
     """An operating point to be checked with Poisson arrivals: `requests` of them at `rate` per
     second after `warmup` seconds, with at most the point's concurrency in flight. The rate is
     `load` times what the closed loop served; `asked`: a user named it so, and it is not the rate
@@ -83,7 +83,7 @@ class Checked:
     `in_flight` requests were in flight or waited on average; `cap` were allowed in flight.
     """
 
-    check: Check
+    check: OpenLoopCheck
     point: Point
     judgement: Judgement
     in_flight: float
@@ -115,7 +115,7 @@ class SlaResult:
     commands: Mapping[str, str] = field(default_factory=dict)
 
 
-def answer(
+def make_sla_result(
     tier: str,
     limits: Sequence[Limit],
     points: Sequence[Point],
@@ -208,13 +208,13 @@ def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
     It was measured in every shape and meets in each, below each one's lowest violation: the highest
     such that does not exceed what any single shape would run at, or else the lowest there is.
     """
-    answer: dict[str, int | None] = {}
+    settings: dict[str, int | None] = {}
     for name in dict.fromkeys(d.deployment for d in decisions):
         own = [d for d in decisions if d.deployment == name]
         shared = set.intersection(*(_meeting(d) for d in own))
         modest = [c for c in shared if c <= min(d.concurrency or 0 for d in own)]
-        answer[name] = max(modest) if modest else min(shared, default=None)
-    return answer
+        settings[name] = max(modest) if modest else min(shared, default=None)
+    return settings
 
 
 def _meeting(decision: Decision) -> set[int]:

@@ -40,9 +40,9 @@ from frontier.search.curves import rising
 from frontier.search.load_trials import (
     LEAST,
     MOST,
-    History,
     LoadAsk,
     LoadDone,
+    LoadHistory,
     LoadPolicy,
     LoadTrial,
     Refused,
@@ -78,7 +78,7 @@ FAR = 1.0
 """An excess (in ln) beyond this says no more than this."""
 
 
-def next_ask(policy: LoadPolicy, limits: Sequence[Limit], history: History) -> LoadAsk | LoadDone:
+def next_ask(policy: LoadPolicy, limits: Sequence[Limit], history: LoadHistory) -> LoadAsk | LoadDone:
     """The next trial, or the answer. `history` holds the finished trials in the order in which they
     ended.
 
@@ -113,7 +113,7 @@ class _State:
     candidates: Mapping[float, Candidate]
 
     @classmethod
-    def of(cls, policy: LoadPolicy, limits: tuple[Limit, ...], history: History) -> "_State":
+    def of(cls, policy: LoadPolicy, limits: tuple[Limit, ...], history: LoadHistory) -> "_State":
         looks: list[LoadTrial] = []
         invalid: list[LoadTrial] = []
         proofs: dict[float, list[LoadTrial]] = {}
@@ -213,7 +213,7 @@ def _no_load(state: _State, lowest: float) -> LoadDone:
 # --- prove
 
 
-def candidates_at(history: History, limits: tuple[Limit, ...]) -> dict[float, Candidate]:
+def candidates_at(history: LoadHistory, limits: tuple[Limit, ...]) -> dict[float, Candidate]:
     """The candidates by load. The rules of a proof count settings: each load is one, numbered as it
     was begun.
     """

@@ -79,7 +79,7 @@ class LoadTrial:
     overloaded: bool = False
 
 
-History = Sequence[LoadTrial]
+LoadHistory = Sequence[LoadTrial]
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,8 @@ SOLVE_SCHEMA = "frontier.solve/1"
 SHOW_SCHEMA = "frontier.show/1"
 
 Tree = dict[str, Any]
+_WRITTEN_AS = {"roofline_distance": "light"}
+"""Names in JSON that are older than those of their fields."""
 
 
 def number(value: float | None) -> float | None:
@@ -58,7 +60,7 @@ def tree_of(value: Any) -> Any:
     if isinstance(value, Rate):
         return value.per_second
     if is_dataclass(value):
-        tree = {field.name: tree_of(getattr(value, field.name)) for field in fields(value)}
+        tree = {_WRITTEN_AS.get(field.name, field.name): tree_of(getattr(value, field.name)) for field in fields(value)}
         load = getattr(value, "concurrency", None)
         return tree | load_facts(load) if isinstance(load, Rate) or isinstance(value, Decision | Point) else tree
     if isinstance(value, Mapping):

@@ -213,20 +213,23 @@ def _head(name: str, gpus: int | None) -> str:
 
 def _roofline_columns(points: Sequence[Point]) -> list[Column]:
     """The distance from the roofline, where the hardware is described."""
-    lights = [point.light for point in points]
-    if not any(lights):
+    distances = [point.roofline_distance for point in points]
+    if not any(distances):
         return []
     shares = (
-        ("of roofline", 2, [light and light.share for light in lights]),
-        ("MBU", 3, [light and light.mbu for light in lights]),
-        ("MFU", 3, [light and light.mfu for light in lights]),
+        ("of roofline", 2, [distance and distance.share for distance in distances]),
+        ("MBU", 3, [distance and distance.mbu for distance in distances]),
+        ("MFU", 3, [distance and distance.mfu for distance in distances]),
     )
     columns = [
         Column(head, tuple(Cell(format_share(e.value if e else None)) for e in estimates), rank)
         for head, rank, estimates in shares
         if any(estimates)
     ]
-    return [*columns, Column("roofline bound by", tuple(Cell(li.binds if li else "–") for li in lights), 3, left=True)]
+    return [
+        *columns,
+        Column("roofline bound by", tuple(Cell(one.binds if one else "–") for one in distances), 3, left=True),
+    ]
 
 
 def points_table(  # noqa: PLR0913

@@ -265,31 +265,31 @@ class RooflinePrice:
     `ExplicitPrice`.
     """
 
-    def __init__(self, spec: EngineSpec, light: ModelRoofline) -> None:
+    def __init__(self, spec: EngineSpec, roofline: ModelRoofline) -> None:
         scale = spec.time_scale / spec.efficiency
-        self._light = light
+        self._roofline = roofline
         self._overhead = spec.overhead * spec.time_scale
-        self._stages = light.pp
-        self._per_flop = scale * light.pp / light.flops_rate
-        self._per_byte = scale / light.gpu.bandwidth
+        self._stages = roofline.pp
+        self._per_flop = scale * roofline.pp / roofline.flops_rate
+        self._per_byte = scale / roofline.gpu.bandwidth
         self._scale = scale
-        self._token_flops = light.flops_per_token
-        self._head_flops = 2 * light.model.head_params
-        self._windowed = light.model.windowed_layers / light.model.layers
+        self._token_flops = roofline.flops_per_token
+        self._head_flops = 2 * roofline.model.head_params
+        self._windowed = roofline.model.windowed_layers / roofline.model.layers
         # By tokens in the step: experts touched make the traffic of weights a curve, so it is
         # tabled.
         most = spec.max_batched_tokens + spec.max_num_seqs
-        self._weights = [light.weight_traffic(n) * self._per_byte for n in range(most + 1)]
-        self._reduce = [light.all_reduce(n) * scale for n in range(most + 1)]
+        self._weights = [roofline.weight_traffic(n) * self._per_byte for n in range(most + 1)]
+        self._reduce = [roofline.all_reduce(n) * scale for n in range(most + 1)]
         per_decode = self._token_flops + self._head_flops
         self._decode_flops = per_decode * self._per_flop
-        self._kv_flops = light.flops_per_kv * self._per_flop
-        self._kv_bytes = light.kv_bytes * self._per_byte
+        self._kv_flops = roofline.flops_per_kv * self._per_flop
+        self._kv_bytes = roofline.kv_bytes * self._per_byte
 
     def _seen(self, decodes: int, context: int) -> float:
         if not self._windowed or not decodes:
             return context
-        return self._light.seen(context / decodes) * decodes
+        return self._roofline.seen(context / decodes) * decodes
 
     def decode(self, decodes: int, context: int) -> float:
         if self._stages > 1 and decodes > 1:  # a part of the batch in each stage
@@ -307,7 +307,7 @@ class RooflinePrice:
             prefill, pairs = -(-prefill // parts), pairs / parts
         seen, tokens = self._seen(decodes, context), queries + prefill
         looks = seen * queries / decodes if decodes else 0.0
-        flops = self._token_flops * prefill + self._light.flops_per_pair * pairs + self._head_flops * sampled
+        flops = self._token_flops * prefill + self._roofline.flops_per_pair * pairs + self._head_flops * sampled
         compute = self._decode_flops * queries + self._kv_flops * looks + flops * self._per_flop
         memory = self._weights[tokens] + self._kv_bytes * (seen + prefill)
         return self._overhead + self._reduce[tokens] + max(compute, memory)
@@ -359,10 +359,10 @@ def roofline_of(spec: EngineSpec) -> ModelRoofline:
     if spec.model is None or spec.hardware is None:
         raise ValueError("model: this spec prices its steps by explicit durations; it has no roofline")
     drafts = spec.speculation.tokens if spec.speculation is not None else 0
-    light = ModelRoofline.of(
+    roofline = ModelRoofline.of(
         spec.model, spec.hardware, spec.tp, spec.precision, spec.kv_precision, drafts, spec.max_num_seqs
     )
-    return dataclasses.replace(light, pp=spec.pp, ep=spec.ep)
+    return dataclasses.replace(roofline, pp=spec.pp, ep=spec.ep)
 
 
 def kv_blocks(spec: EngineSpec) -> int:

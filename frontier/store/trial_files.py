@@ -51,7 +51,7 @@ class AlteredError(StoreError):
 
 
 @dataclass(frozen=True, slots=True)
-class Evidence:
+class TrialEvidence:
     """What `evidence/KEY.json` holds. `sha256` and `size` are of the records; None in a run of an
     early version.
 
@@ -116,7 +116,7 @@ class TrialFiles:
         """
         return {key: evidence.measurement for key, evidence in self.evidences().items()}
 
-    def evidences(self) -> dict[str, Evidence]:
+    def evidences(self) -> dict[str, TrialEvidence]:
         """The evidence of the finished trials, in the same order."""
         ordered = sorted(map(self.evidence, self._keys()), key=lambda e: (e.number, float(e.measurement.epoch)))
         return {e.measurement.trial.key: e for e in ordered}
@@ -131,7 +131,7 @@ class TrialFiles:
     def _keys(self) -> list[str]:
         return [name.removesuffix(".jsonl") for name in self.trials.names(".jsonl")]
 
-    def evidence(self, key: str) -> Evidence:
+    def evidence(self, key: str) -> TrialEvidence:
         """The evidence of a finished trial. StoreError when it cannot be read."""
         file = self.evidence_file(key)
         try:
@@ -149,7 +149,7 @@ class TrialFiles:
             if not isinstance(size, int | None) or not isinstance(sha256, str | None):
                 raise TypeError("the size or the hash of its records is none")
             digest = hashlib.sha256(data).hexdigest()
-            return Evidence(measurement, int(tree.get("number", 0)), size, sha256, digest, altered)
+            return TrialEvidence(measurement, int(tree.get("number", 0)), size, sha256, digest, altered)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError) as error:
             what = f"the evidence of trial {key} cannot be read: {error}"
             raise StoreError(what, f"remove {self.trial_file(key)} to measure it again") from error
@@ -157,7 +157,7 @@ class TrialFiles:
     # -- records
     # ----------------------------------------------------------------------------------------------
 
-    def records(self, key: str, evidence: Evidence | None = None) -> Iterator[Record]:
+    def records(self, key: str, evidence: TrialEvidence | None = None) -> Iterator[Record]:
         """The records of a finished trial, in the order they ended. AlteredError, at the latest
         after the last of them, when they are not those that were written; StoreError when one
         cannot be read.
@@ -176,7 +176,7 @@ class TrialFiles:
                 yield record
         self._require_same(key, evidence, digest.hexdigest())
 
-    def require_unaltered(self, key: str, evidence: Evidence | None = None) -> None:
+    def require_unaltered(self, key: str, evidence: TrialEvidence | None = None) -> None:
         """AlteredError when the trial's files are not those that were written; all of them is
         read.
         """
@@ -185,7 +185,7 @@ class TrialFiles:
         with self.trials.reader(f"{key}.jsonl", RECORDS_BYTES) as file:
             self._require_same(key, evidence, _sha256(file))
 
-    def _require_size(self, key: str, evidence: Evidence) -> None:
+    def _require_size(self, key: str, evidence: TrialEvidence) -> None:
         """What needs no reading of the records."""
         path = self.trial_file(key)
         if evidence.altered is not None:
@@ -195,7 +195,7 @@ class TrialFiles:
         if evidence.size not in (None, size):
             raise AlteredError(key, f"the records {path} have {size:,} bytes of {evidence.size:,}", path)
 
-    def _require_same(self, key: str, evidence: Evidence, sha256: str) -> None:
+    def _require_same(self, key: str, evidence: TrialEvidence, sha256: str) -> None:
         path = self.trial_file(key)
         if evidence.sha256 not in (None, sha256):
             raise AlteredError(key, f"the records {path} do not match the hash in their evidence", path)

@@ -22,7 +22,7 @@ from frontier.core.window.histogram import ALPHA, X0, LogHistogram
 from frontier.core.window.window import WindowData
 from frontier.store.records import build, shape_tree
 from frontier.store.run_dir import RunDirectory
-from frontier.store.trial_files import Evidence
+from frontier.store.trial_files import TrialEvidence
 
 VERSION = 12
 """Raised whenever `from_records.window_data` or `WindowData` changes what it says; older caches are
@@ -34,7 +34,7 @@ _CACHE_BYTES = 2**32
 _KINDS = get_type_hints(WindowData)
 
 
-def load_window_data(run: RunDirectory, measurement: Measurement, evidence: Evidence | None = None) -> WindowData:
+def load_window_data(run: RunDirectory, measurement: Measurement, evidence: TrialEvidence | None = None) -> WindowData:
     """The sample of a finished trial: from the cache, or from its records, which then makes the
     cache.
 

@@ -11,13 +11,13 @@ from typing import Any, TypeVar
 
 from frontier.client.load.health import most_connections
 from frontier.config import DeploymentConfig
+from frontier.core.claim.changes import History
 from frontier.core.model.decisions import Decision
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.planning.plan import grid_size, make_trial, search_policy
 from frontier.planning.sweep_progress import Better
 from frontier.planning.time_left import TimeLeft, of_sweep, series_of, to_come, until_decided
-from frontier.run import History
 from frontier.search import complete, scan, shared
 from frontier.search.auto import MOST
 from frontier.search.scan import Ask, Done, SearchPolicy

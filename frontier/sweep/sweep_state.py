@@ -14,7 +14,7 @@ from frontier.core.model.series import Series
 from frontier.core.model.trials import Trial
 from frontier.planning.plan import NO_PROOFS, Plan, ToProve
 from frontier.planning.sweep_progress import Progress
-from frontier.run import History
+from frontier.run import GrowingHistory
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Backend
 from frontier.sweep.ledger import Ledger
@@ -110,7 +110,7 @@ class SweepState:
     ready_wait: float = 900.0
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
-    histories: dict[Series, History] = field(default_factory=dict)
+    histories: dict[Series, GrowingHistory] = field(default_factory=dict)
     failures: ServerFailures = field(default_factory=ServerFailures)
     done: set[str] = field(default_factory=set)
     dropped: dict[str, tuple[Trial, str]] = field(default_factory=dict)
@@ -123,6 +123,6 @@ class SweepState:
     def __post_init__(self) -> None:
         self.ledger = Ledger(self.config.budget, self.clock, self.wall)
 
-    def history(self, series: Series) -> History:
+    def history(self, series: Series) -> GrowingHistory:
         """The finished trials of one series."""
         return self.histories.setdefault(series, [])

@@ -12,7 +12,7 @@ from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.errors import UsageError
 from frontier.core.model.points import Estimate
 from frontier.core.model.shapes import Shape
-from frontier.planning.sla_result import answer
+from frontier.planning.sla_result import make_sla_result
 from frontier.show.sla_notes import best_note
 from tests.kit.commands import frontier as command
 from tests.kit.golden import assert_golden_row
@@ -133,20 +133,20 @@ LOST, OPEN, INVALID = Verdict.VIOLATES, Verdict.UNPROVEN, Verdict.INVALID
 def test_the_winner_is_named_as_far_as_it_is_proven(
     decisions: list[Decision], winner: str, sure: bool, others: tuple[str, ...], still_open: tuple[str, ...]
 ) -> None:
-    (best,) = answer("", (Limit("p99_ttft", 0.5),), (), decisions).best
+    (best,) = make_sla_result("", (Limit("p99_ttft", 0.5),), (), decisions).best
     assert (winner, sure, others, still_open) == (best.decision.deployment, best.sure, best.others, best.open)
     assert_golden_row("answers", best_note(best))
 
 
 @pytest.mark.parametrize("decisions", [[decided("a", 100, OPEN), decided("b", 900, LOST)], [decided("a", 100)]])
 def test_where_nothing_is_proven_or_nothing_compared_there_is_no_winner(decisions: list[Decision]) -> None:
-    assert not answer("", (Limit("p99_ttft", 0.5),), (), decisions).best
+    assert not make_sla_result("", (Limit("p99_ttft", 0.5),), (), decisions).best
 
 
 def test_the_winner_is_found_per_gpu_where_all_are_known() -> None:
     pair = [decided("a", 100), decided("b", 150)]
-    (whole,) = answer("", (), [], pair, {"a": 1, "b": None}).best
-    (each,) = answer("", (), [], pair, {"a": 1, "b": 2}).best
+    (whole,) = make_sla_result("", (), [], pair, {"a": 1, "b": None}).best
+    (each,) = make_sla_result("", (), [], pair, {"a": 1, "b": 2}).best
     assert ("b", False, 150.0) == (whole.decision.deployment, whole.per_gpu, whole.rate)
     assert ("a", True, 100.0, True) == (each.decision.deployment, each.per_gpu, each.rate, each.sure)
 
@@ -155,7 +155,9 @@ def test_solve_names_the_winner_and_json_has_it(here: Path) -> None:
     run = frontier.load(here / "night")
     said = command("solve", "night", "--shape", "short", cwd=here)
     (note,) = [
-        best_note(of) for of in answer("", run.limits(), run.points(), run.solve()).best if of.decision.shape.name
+        best_note(of)
+        for of in make_sla_result("", run.limits(), run.points(), run.solve()).best
+        if of.decision.shape.name
     ]
     assert note in " ".join(said.out.split())
     (best,) = json.loads(command("solve", "night", "--shape", "short", "--json", cwd=here).out)["tiers"][0]["best"]

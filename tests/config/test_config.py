@@ -303,7 +303,7 @@ def test_hardware_that_bounds_or_is_not_described_is_not_warned_of(more: str) ->
     assert () == load(more).warnings
 
 
-def test_the_simulator_knows_its_own_speed_of_light() -> None:
+def test_the_simulator_knows_its_own_roofline() -> None:
     text = "simulator: {{model: llama-3.1-8b, hardware: h100, max_num_seqs: 32{}}}\n"
     base = "endpoint: simulator\nshapes: [1024/256]\n"
     (own,), (slowed,) = (load(text.format(x), base=base).deployments for x in ("", ", time_scale: 2"))

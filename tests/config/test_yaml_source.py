@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontier.config.complaints import Complaint, ConfigError
-from frontier.config.yaml_source import MAX_BYTES, Document, compose, fill, plain_value
+from frontier.config.yaml_source import MAX_BYTES, YamlDocument, compose, fill, plain_value
 from tests.kit.complaints import Place, assert_complaints
 
 
-def parse_yaml(text: str, file: str) -> Document:
+def parse_yaml(text: str, file: str) -> YamlDocument:
     root, document = compose(text, file)
     fill(document, root)
     if document.complaints:

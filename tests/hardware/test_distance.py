@@ -104,7 +104,7 @@ RAG = Shape(Lengths.fixed(8192), Lengths.fixed(128), prefix=0.9)
 
 @pytest.mark.parametrize(("isl", "osl", "c"), [(512, 128, 32), (2048, 8, 64), (128, 256, 4)])
 @pytest.mark.parametrize("name", ["llama-3.1-8b", "gpt-oss-120b"])
-def test_an_engine_without_any_overhead_stays_below_light(name: str, isl: int, osl: int, c: int) -> None:
+def test_an_engine_without_any_overhead_stays_below_its_roofline(name: str, isl: int, osl: int, c: int) -> None:
     roofline, point = without_overhead(name, card(name).precision, Shape.of(isl, osl), c)
     found, least = distance(roofline, point), bounds(roofline, point)
     tpot, ttft = (point.metrics[metric].value for metric in ("p50_tpot", "p50_ttft"))

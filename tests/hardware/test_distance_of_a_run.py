@@ -1,4 +1,4 @@
-"""The distance from the speed of light of a whole run, where the config describes its hardware."""
+"""The distance of a whole run from its roofline, where the config describes its hardware."""
 
 import json
 from pathlib import Path
@@ -24,7 +24,7 @@ refine: 0
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    here = tmp_path_factory.mktemp("light")
+    here = tmp_path_factory.mktemp("roofline")
     (here / "runs").mkdir()
     sweep_in_virtual_time(here / "runs" / "own", TEXT)
     faster = "hardware: {name: mine, memory_bandwidth: 300GB/s, memory: 80GB, tflops: 100, model: llama-3.1-8b}\n"
@@ -33,15 +33,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_engine_at_half_of_the_roofline_is_found_there(runs: Path) -> None:
-    # A client that saw everything at half the speed of light: MBU 50 %; a prompt's step also reads
-    # the weights.
+    # A client that saw everything at half the roofline's speed: MBU 50 %; a prompt's step also
+    # reads the weights.
     for point in load(runs / "runs" / "own").points():
-        assert point.light is not None
-        assert point.light.mbu is not None
-        assert point.light.mfu is not None
-        assert 0.38 < point.light.share.value <= 0.5
-        assert 0.38 < point.light.mbu.value <= 0.51
-        assert point.light.share.low <= point.light.share.value <= point.light.share.high
+        assert point.roofline_distance is not None
+        assert point.roofline_distance.mbu is not None
+        assert point.roofline_distance.mfu is not None
+        assert 0.38 < point.roofline_distance.share.value <= 0.5
+        assert 0.38 < point.roofline_distance.mbu.value <= 0.51
+        assert (
+            point.roofline_distance.share.low
+            <= point.roofline_distance.share.value
+            <= point.roofline_distance.share.high
+        )
         assert "faster_than_light" not in {f.name for f in point.flags}
 
 
@@ -80,8 +84,8 @@ def test_a_server_that_speculates_is_no_impossible_one_where_the_config_says_so(
         (point,) = load(tmp_path / name).points()
         flags[name] = {flag.name: flag.advice for flag in point.flags if flag.name == "faster_than_light"}
         if name != "silent":
-            assert point.light is not None
-            assert point.light.share.value < 1
+            assert point.roofline_distance is not None
+            assert point.roofline_distance.share.value < 1
     assert {} == flags["own"] == flags["said"]
     assert "hardware: {speculation: {tokens: 4}}" in flags["silent"]["faster_than_light"]
     assert_golden_row("flags", flags["silent"]["faster_than_light"])
@@ -92,25 +96,27 @@ def test_a_server_that_speculates_is_no_impossible_one_where_the_config_says_so(
 
 def test_where_requests_are_counted_the_roofline_is_of_requests(runs: Path) -> None:
     run = load(runs / "runs" / "own")
-    lights = {up: views_of(run, (), (up, "p50_tpot"))[0].light for up in ("output_throughput", "request_throughput")}
-    of_tokens, of_requests = lights["output_throughput"], lights["request_throughput"]
+    rooflines = {
+        up: views_of(run, (), (up, "p50_tpot"))[0].roofline for up in ("output_throughput", "request_throughput")
+    }
+    of_tokens, of_requests = rooflines["output_throughput"], rooflines["request_throughput"]
     assert of_tokens is not None
     assert of_requests is not None
     assert of_tokens.ceiling == pytest.approx(64 * of_requests.ceiling)
     assert [(x, pytest.approx(y / 64)) for x, y in of_tokens.curve] == list(of_requests.curve)
-    assert views_of(run, (), ("total_throughput", "p50_tpot"))[0].light is None
+    assert views_of(run, (), ("total_throughput", "p50_tpot"))[0].roofline is None
 
 
 def test_measured_ceilings_are_drawn_beside_those_of_the_data_sheet(runs: Path) -> None:
     hardware = "hardware={name: h100, memory_bandwidth: 3TB/s, tflops: 800, model: llama-3.1-8b}"
     (measured,) = views_of(load(runs / "runs" / "own", (hardware,)), (), None)
-    assert measured.light is not None
-    assert measured.light.stated is not None
-    assert measured.light.ceiling < measured.light.stated.ceiling
+    assert measured.roofline is not None
+    assert measured.roofline.stated is not None
+    assert measured.roofline.ceiling < measured.roofline.stated.ceiling
     (stated,) = views_of(load(runs / "runs" / "own", ("hardware={name: h100, model: llama-3.1-8b}",)), (), None)
-    assert stated.light is not None
-    assert stated.light.stated is None
-    assert stated.light.ceiling == measured.light.stated.ceiling
+    assert stated.roofline is not None
+    assert stated.roofline.stated is None
+    assert stated.roofline.ceiling == measured.roofline.stated.ceiling
     page = frontier("report", "runs/own", "--set", hardware, "-o", "-", cwd=runs).out
     assert page
     frontier("plot", "runs/own", "--set", hardware, "-o", "both.svg", cwd=runs)

@@ -113,7 +113,7 @@ def test_long_prompts_with_short_answers_are_bound_by_prefill():
     assert limits.throughput < roofline.flops_rate * 16 / roofline.prefill(8192).flops
 
 
-def test_the_ceiling_rises_with_concurrency_and_no_request_is_faster_than_light():
+def test_the_ceiling_rises_with_concurrency_and_no_request_is_faster_than_it():
     roofline = ModelRoofline.of(card("qwen3-32b"), hardware("h100"), 2)
     ladder = [roofline.limits(Shape.of(1024, 256), c) for c in (1, 2, 4, 8, 16, 32)]
     assert sorted(x.throughput for x in ladder) == [x.throughput for x in ladder]
@@ -207,7 +207,7 @@ def test_hardware_comes_from_a_mapping():
         hardware({"memory_bandwidth": "2TB/s", "memory": "much", "tflops": 200})
 
 
-def test_nothing_measured_on_silicon_was_faster_than_light():
+def test_nothing_measured_on_silicon_was_above_its_roofline():
     with SILICON.open() as file:
         rows = list(csv.DictReader(line for line in file if not line.startswith("#")))
     shares = []

@@ -9,7 +9,7 @@ from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Flag, Frontier, Point, TimeBreakdown
 from frontier.core.model.shapes import Shape
-from frontier.show.picture.data import Line, Panel, Picture, Roofline, View
+from frontier.show.picture.data import DrawnRoofline, Line, Panel, Picture, View
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.wording import Provenance
 
@@ -163,11 +163,11 @@ def picture(
     *,
     limits: Sequence[Limit] = (),
     footer: Provenance | None = None,
-    light: Roofline | None = None,
+    roofline: DrawnRoofline | None = None,
     gpus: int | None = None,
 ) -> Picture:
     """The picture of one frontier."""
-    return small_multiples([View(points, frontier, decision, limits, light, gpus)], footer=footer)
+    return small_multiples([View(points, frontier, decision, limits, roofline, gpus)], footer=footer)
 
 
 def with_times(points: Iterable[Point], missing: tuple[str, ...] = ()) -> list[Point]:

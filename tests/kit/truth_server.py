@@ -9,7 +9,7 @@ from aiohttp import web
 from frontier.simulator.engine import Step
 from frontier.simulator.http import server
 from frontier.simulator.http.process import SimulatorProcess
-from frontier.simulator.http.realtime import Engine, Job
+from frontier.simulator.http.realtime import LiveEngine, LiveRequest
 from frontier.simulator.spec import EngineSpec
 
 
@@ -17,7 +17,7 @@ class TruthProcess(SimulatorProcess):
     MODULE = "tests.kit.truth_server"
 
 
-class TruthEngine(Engine):
+class TruthEngine(LiveEngine):
     """Notes the tokens of every request. A process has one."""
 
     made: "TruthEngine"
@@ -26,9 +26,9 @@ class TruthEngine(Engine):
         super().__init__(spec)
         TruthEngine.made = self
         self.requests: list[dict[str, object]] = []
-        self._noted: dict[int, tuple[Job, list[float], list[float]]] = {}
+        self._noted: dict[int, tuple[LiveRequest, list[float], list[float]]] = {}
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: LiveRequest) -> None:
         super().submit(job)
         self._noted[job.name] = (job, [], [])
 
@@ -59,5 +59,5 @@ def make_app(spec: EngineSpec) -> web.Application:
 
 
 if __name__ == "__main__":
-    server.Engine, server.make_app = TruthEngine, make_app  # type: ignore[misc]
+    server.LiveEngine, server.make_app = TruthEngine, make_app  # type: ignore[misc]
     server.main()

@@ -42,7 +42,7 @@ def exit_code(*answers):
 
 
 def asked(points, limits=(TTFT,)):
-    return sla_result.answer("gold", limits, points, solver.solve_all(points, limits))
+    return sla_result.make_sla_result("gold", limits, points, solver.solve_all(points, limits))
 
 
 def test_several_shapes_have_one_concurrency_that_keeps_the_sla_in_all():

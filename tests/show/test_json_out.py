@@ -70,10 +70,10 @@ def test_show_has_the_contracts_keys() -> None:
     assert 0.5 == LIMIT.promise
 
 
-def test_the_distance_from_light_is_a_tree_or_null() -> None:
+def test_the_distance_from_the_roofline_is_a_tree_or_null() -> None:
     points = toy_points((8, 16))
     lit = Distance(2000.0, Estimate(0.42, 0.41, 0.43, 900), "prefill compute", mfu=Estimate(0.3, 0.2, 0.4, 900))
-    points[1] = dataclasses.replace(points[1], light=lit)
+    points[1] = dataclasses.replace(points[1], roofline_distance=lit)
     dark, bright = (entry["light"] for entry in points_json(points, [toy_frontier(points)])["points"])
     assert dark is None
     assert (2000.0, "prefill compute", None) == (bright["ceiling"], bright["binds"], bright["mbu"])

@@ -12,7 +12,7 @@ from frontier.core.model.decisions import Cause, Claim, Decision, Limit, Reason,
 from frontier.core.model.points import Distance, Estimate, Flag, Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase, Trial
-from frontier.planning.sla_result import SlaResult, answer
+from frontier.planning.sla_result import SlaResult, make_sla_result
 from frontier.show.answer import answers_text, decision_table
 from frontier.show.tables import plan_table, points_table, table_of, verdict_words
 from tests.kit.golden import assert_golden, assert_golden_row
@@ -144,7 +144,7 @@ def solved(limits: tuple[Limit, ...]) -> SlaResult:
     points.append(toy_point(8, n=1200, flags=(Flag("lockstep", "8.1", "2", "stagger the starts"),)))
     few = {"p99_ttft": Estimate(0.45, 0.42, math.inf, 300, lower=0.42, need=1000)}
     points = [dataclasses.replace(p, metrics={**p.metrics, **few}) if p.concurrency == 64 else p for p in points]
-    return answer("default", limits, points, solve_all(points, limits))
+    return make_sla_result("default", limits, points, solve_all(points, limits))
 
 
 def test_an_answer_that_meets_the_sla() -> None:
@@ -323,7 +323,7 @@ def test_the_distance_from_light_has_its_columns_only_where_it_is_known() -> Non
     points = toy_points((8, 16))
     dark = points_table(points, [toy_frontier(points)], width=200).splitlines()
     lit = Distance(2000.0, Estimate(0.42, 0.41, 0.43, 900), "decode bandwidth", Estimate(0.5, 0.4, 0.6, 900))
-    points[1] = dataclasses.replace(points[1], light=lit)
+    points[1] = dataclasses.replace(points[1], roofline_distance=lit)
     shown = points_table(points, [toy_frontier(points)], width=200).splitlines()
     head, first, second = (" ".join(line.split()) for line in shown[1:4])
     assert "MBU" not in dark[1]

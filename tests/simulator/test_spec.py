@@ -107,26 +107,26 @@ def test_parts_become_types():
 
 def test_a_model_on_hardware_is_priced_by_its_roofline():
     spec = READ({"model": "llama-3.1-8b", "hardware": "h100", "efficiency": 0.5, "overhead": "2ms"})
-    light = roofline_of(spec)
+    roofline = roofline_of(spec)
     price = price_of(spec)
-    assert price.decode(64, 64 * 1536) == pytest.approx(2e-3 + light.decode(64, 1536).seconds / 0.5)
+    assert price.decode(64, 64 * 1536) == pytest.approx(2e-3 + roofline.decode(64, 1536).seconds / 0.5)
     prompt = price.mixed(0, 0, 0, 1024, 1024**2 / 2, 1)
-    assert prompt == pytest.approx(2e-3 + light.prefill(1024).seconds / 0.5)
+    assert prompt == pytest.approx(2e-3 + roofline.prefill(1024).seconds / 0.5)
     assert "Llama-3.1-8B" == spec.model_name
-    assert kv_blocks(spec) == light.kv_tokens() // 16
-    assert 350_000 < light.kv_tokens() < 500_000
+    assert kv_blocks(spec) == roofline.kv_tokens() // 16
+    assert 350_000 < roofline.kv_tokens() < 500_000
 
 
 @pytest.mark.parametrize("name", ["deepseek-r1", "gpt-oss-120b", "qwen3-235b"])
 def test_experts_and_windows_are_in_the_price_of_a_step(name):
     spec = READ({"model": name, "hardware": "h200", "tp": 8, "efficiency": 1.0, "overhead": 0, "kv_precision": "bf16"})
-    light, price = roofline_of(spec), price_of(spec)
+    roofline, price = roofline_of(spec), price_of(spec)
     for batch in (1, 8, 64):
-        expected = light.decode(batch, 1536).seconds + light.all_reduce(batch)
+        expected = roofline.decode(batch, 1536).seconds + roofline.all_reduce(batch)
         assert price.decode(batch, batch * 1536) == pytest.approx(expected)
 
 
-def test_efficiency_never_makes_a_step_faster_than_light():
+def test_efficiency_never_makes_a_step_faster_than_its_roofline():
     best, half = (
         price_of(READ({"model": "qwen3-32b", "hardware": "h100", "tp": 2, "overhead": 0, "efficiency": e}))
         for e in (1.0, 0.5)

@@ -78,7 +78,7 @@ def histogram(name: str, fact: str) -> Table:
 # --- names of settings
 
 
-class Flag(StrEnum):
+class EngineSetting(StrEnum):
     """A setting that advice names, beside the limit on requests in flight."""
 
     GPUS = "gpus"
@@ -182,7 +182,7 @@ class Engine:
     limit: str = ""
     limit_per_rank: bool = False
     over: str = ""
-    flags: Mapping[Flag, str] = field(default_factory=dict)
+    flags: Mapping[EngineSetting, str] = field(default_factory=dict)
 
     def body(
         self,

@@ -1,7 +1,7 @@
 """llama.cpp's `llama-server` (its documentation was read)."""
 
 from frontier.client.engines import openai
-from frontier.client.engines.base import Engine, Flag, Room, SettingNames, json_object, object_with
+from frontier.client.engines.base import Engine, EngineSetting, Room, SettingNames, json_object, object_with
 
 
 def _room(props: bytes) -> Room:
@@ -44,9 +44,9 @@ ENGINE = Engine(
     limit="--parallel {c}",
     over="requests over it wait in the server",
     flags={
-        Flag.LIGHTER_WEIGHTS: "a smaller quantisation (Q4_K_M)",
-        Flag.SMALLER_KV: "--cache-type-k q8_0 --cache-type-v q8_0",
-        Flag.DRAFTS: "--model-draft",
-        Flag.STEP_BUDGET: "--ubatch-size",
+        EngineSetting.LIGHTER_WEIGHTS: "a smaller quantisation (Q4_K_M)",
+        EngineSetting.SMALLER_KV: "--cache-type-k q8_0 --cache-type-v q8_0",
+        EngineSetting.DRAFTS: "--model-draft",
+        EngineSetting.STEP_BUDGET: "--ubatch-size",
     },
 )

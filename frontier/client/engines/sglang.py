@@ -1,7 +1,7 @@
 """SGLang (0.5.23 was read)."""
 
 from frontier.client.engines import openai
-from frontier.client.engines.base import Engine, Flag, SettingNames, histogram, json_object, same
+from frontier.client.engines.base import Engine, EngineSetting, SettingNames, histogram, json_object, same
 
 ENGINE = Engine(
     "sglang",
@@ -43,11 +43,11 @@ ENGINE = Engine(
     limit="--max-running-requests {c}",
     over="requests over it wait in the engine's queue, which has no limit",
     flags={
-        Flag.GPUS: "--tp-size",
-        Flag.LIGHTER_WEIGHTS: "--quantization fp8",
-        Flag.SMALLER_KV: "--kv-cache-dtype fp8_e5m2",
-        Flag.DRAFTS: "--speculative-algorithm",
-        Flag.STEP_BUDGET: "--chunked-prefill-size",
-        Flag.FRONT_END: "--tokenizer-worker-num",
+        EngineSetting.GPUS: "--tp-size",
+        EngineSetting.LIGHTER_WEIGHTS: "--quantization fp8",
+        EngineSetting.SMALLER_KV: "--kv-cache-dtype fp8_e5m2",
+        EngineSetting.DRAFTS: "--speculative-algorithm",
+        EngineSetting.STEP_BUDGET: "--chunked-prefill-size",
+        EngineSetting.FRONT_END: "--tokenizer-worker-num",
     },
 )

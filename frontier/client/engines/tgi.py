@@ -3,7 +3,7 @@
 from typing import Any
 
 from frontier.client.engines import openai
-from frontier.client.engines.base import Engine, Flag, Room, SettingNames, histogram, json_object, object_with
+from frontier.client.engines.base import Engine, EngineSetting, Room, SettingNames, histogram, json_object, object_with
 from frontier.client.engines.request import Prompt
 from frontier.client.engines.stream import NO_TOKEN, VISIBLE, StreamState, native_event, take_reason, take_text
 
@@ -79,13 +79,13 @@ ENGINE = Engine(
     limit="--max-concurrent-requests {c}",
     over="requests over it are refused (429)",
     flags={
-        Flag.GPUS: "--num-shard",
-        Flag.LIGHTER_WEIGHTS: "--quantize fp8",
-        Flag.SMALLER_KV: "--kv-cache-dtype fp8_e5m2",
-        Flag.DRAFTS: "--speculate",
-        Flag.BATCH_CAP: "--max-batch-size {c}",
-        Flag.STEP_BUDGET: "--max-batch-prefill-tokens",
-        Flag.FRONT_END: "--validation-workers",
-        Flag.RATE_LIMIT: "--max-concurrent-requests",
+        EngineSetting.GPUS: "--num-shard",
+        EngineSetting.LIGHTER_WEIGHTS: "--quantize fp8",
+        EngineSetting.SMALLER_KV: "--kv-cache-dtype fp8_e5m2",
+        EngineSetting.DRAFTS: "--speculate",
+        EngineSetting.BATCH_CAP: "--max-batch-size {c}",
+        EngineSetting.STEP_BUDGET: "--max-batch-prefill-tokens",
+        EngineSetting.FRONT_END: "--validation-workers",
+        EngineSetting.RATE_LIMIT: "--max-concurrent-requests",
     },
 )

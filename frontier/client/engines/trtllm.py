@@ -1,7 +1,7 @@
 """TensorRT-LLM (`trtllm-serve`; its documentation was read)."""
 
 from frontier.client.engines import openai
-from frontier.client.engines.base import HISTOGRAMS, Engine, Flag, SettingNames, object_with, same
+from frontier.client.engines.base import HISTOGRAMS, Engine, EngineSetting, SettingNames, object_with, same
 
 ENGINE = Engine(
     "trtllm",
@@ -44,10 +44,10 @@ ENGINE = Engine(
     limit="max_batch_size {c}",
     over="requests over it wait in the engine's queue",
     flags={
-        Flag.GPUS: "--tp_size",
-        Flag.LIGHTER_WEIGHTS: "an FP8 checkpoint",
-        Flag.SMALLER_KV: "kv_cache_config.dtype: fp8",
-        Flag.DRAFTS: "speculative_config",
-        Flag.STEP_BUDGET: "max_num_tokens",
+        EngineSetting.GPUS: "--tp_size",
+        EngineSetting.LIGHTER_WEIGHTS: "an FP8 checkpoint",
+        EngineSetting.SMALLER_KV: "kv_cache_config.dtype: fp8",
+        EngineSetting.DRAFTS: "speculative_config",
+        EngineSetting.STEP_BUDGET: "max_num_tokens",
     },
 )

@@ -4,7 +4,7 @@ import re
 from functools import partial
 
 from frontier.client.engines import openai
-from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Engine, Flag, Room, SettingNames, same
+from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Engine, EngineSetting, Room, SettingNames, same
 
 _CACHE_INFO = re.compile(rb"^vllm:cache_config_info\{([^\n]*)\}", re.MULTILINE)
 _LABEL = re.compile(rb'(block_size|num_gpu_blocks|kv_cache_size_tokens)="([0-9]{1,12})"')
@@ -56,11 +56,11 @@ ENGINE = Engine(
     limit_per_rank=True,
     over="requests over it wait in the engine's queue, which has no limit",
     flags={
-        Flag.GPUS: "--tensor-parallel-size",
-        Flag.LIGHTER_WEIGHTS: "--quantization fp8",
-        Flag.SMALLER_KV: "--kv-cache-dtype fp8",
-        Flag.DRAFTS: "--speculative-config",
-        Flag.STEP_BUDGET: "--max-num-batched-tokens",
-        Flag.FRONT_END: "--api-server-count",
+        EngineSetting.GPUS: "--tensor-parallel-size",
+        EngineSetting.LIGHTER_WEIGHTS: "--quantization fp8",
+        EngineSetting.SMALLER_KV: "--kv-cache-dtype fp8",
+        EngineSetting.DRAFTS: "--speculative-config",
+        EngineSetting.STEP_BUDGET: "--max-num-batched-tokens",
+        EngineSetting.FRONT_END: "--api-server-count",
     },
 )

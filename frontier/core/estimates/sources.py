@@ -43,7 +43,7 @@ class Given:
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class MetricSource:
     """A source of a metric.
 
     `estimate` gives its estimate, None where the window lacks it. `draw` gives its value for each
@@ -54,7 +54,7 @@ class Source:
     draw: Callable[[WindowData, Metric, Given, Ints], Floats]
 
 
-def source_of(m: Metric) -> Source:
+def source_of(m: Metric) -> MetricSource:
     """Where a metric comes from: an entry of its own, requests that it counts, or a throughput."""
     if m.counts is not None:
         return _SHARE
@@ -82,7 +82,7 @@ def _throughput_drawn(sample: WindowData, m: Metric, _: Given, picks: Ints) -> F
     return ratio(sample.block_totals(m.name), sample.block_seconds, picks)
 
 
-_THROUGHPUT = Source(_throughput, _throughput_drawn)
+_THROUGHPUT = MetricSource(_throughput, _throughput_drawn)
 
 
 def _uncounted_share(sample: WindowData, name: str) -> float:
@@ -151,7 +151,7 @@ def _goodput(sample: WindowData, m: Metric, given: Given) -> Estimate | None:
     return None if hits is None else _rate(sample, sample.per_block(hits), given.confidence)
 
 
-_SHARE = Source(
+_SHARE = MetricSource(
     _share,
     lambda sample, m, given, picks: ratio(
         _hits_per_block(sample, m, given), sample.per_block(np.ones(sample.n)), picks
@@ -215,7 +215,7 @@ def _attaining(sample: WindowData, limits: tuple[Limit, ...]) -> Bools | None:
 def _from_throughput(
     estimate: Callable[[WindowData, Given, Estimate], Estimate | None],
     draw: Callable[[WindowData, Given, Floats], Floats],
-) -> Source:
+) -> MetricSource:
     """A metric that follows from the output throughput."""
 
     def of_output(sample: WindowData, _: Metric, given: Given) -> Estimate | None:
@@ -226,7 +226,7 @@ def _from_throughput(
         with np.errstate(divide="ignore"):
             return draw(sample, given, _throughput_drawn(sample, metric("output_throughput"), given, picks))
 
-    return Source(of_output, of_drawn)
+    return MetricSource(of_output, of_drawn)
 
 
 def cached_tokens(sample: WindowData) -> tuple[Floats, Floats]:
@@ -248,7 +248,7 @@ def _cached_share(sample: WindowData, _: Metric, given: Given) -> Estimate | Non
     return replace(share, high=min(1.0, share.high), upper=min(1.0, share.upper))
 
 
-def _extreme(quantity: str, *, inverted: bool = False) -> Source:
+def _extreme(quantity: str, *, inverted: bool = False) -> MetricSource:
     """The largest value of any request, or its inverse; infinite, or 0, where a request failed. It
     has no interval, as the worst of a sample bounds nothing.
     """
@@ -267,20 +267,20 @@ def _extreme(quantity: str, *, inverted: bool = False) -> Source:
         np.fmax.at(worst, sample.block_of_request, getattr(sample, quantity))
         return of(np.where(picks > 0, worst, -np.inf).max(axis=1))
 
-    return Source(value, drawn)
+    return MetricSource(value, drawn)
 
 
-SOURCES: dict[str, Source] = {
+SOURCES: dict[str, MetricSource] = {
     "max_ttft": _extreme("ttft"),
     "max_e2e": _extreme("e2e"),
     "min_interactivity": _extreme("tpot", inverted=True),
-    "goodput": Source(
+    "goodput": MetricSource(
         _goodput,
         lambda sample, m, given, picks: ratio(_hits_per_block(sample, m, given), sample.block_seconds, picks),
     ),
     "attainment": _SHARE,
-    "cached_share": Source(_cached_share, lambda sample, _m, _g, picks: ratio(*cached_tokens(sample), picks)),
-    "quality": Source(  # the same at all settings that are compared
+    "cached_share": MetricSource(_cached_share, lambda sample, _m, _g, picks: ratio(*cached_tokens(sample), picks)),
+    "quality": MetricSource(  # the same at all settings that are compared
         lambda sample, _m, _g: sample.quality,
         lambda sample, _m, _g, picks: np.full(len(picks), sample.quality.value if sample.quality else math.nan),
     ),

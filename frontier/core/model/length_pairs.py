@@ -34,7 +34,7 @@ def order_of(seed: int, passed: int, count: int) -> Sequence[int]:
 T = TypeVar("T")
 
 
-class Table(Generic[T]):
+class LengthTable(Generic[T]):
     """The rows of a config or a trace. Shared, never copied: there may be a million of them."""
 
     __slots__ = ("rows",)
@@ -69,7 +69,7 @@ class LengthPairs:
     times: str | None = None
     block: int = 0
     path: str | None = field(default=None, compare=False)
-    table: Table[RequestLengths] | None = field(default=None, compare=False, repr=False)
+    table: LengthTable[RequestLengths] | None = field(default=None, compare=False, repr=False)
 
     @classmethod
     def of(cls, rows: Sequence[RequestLengths], **trace: Any) -> "LengthPairs":
@@ -79,7 +79,7 @@ class LengthPairs:
         2
         """
         text = " ".join(f"{row.isl}/{row.osl}/{row.shared}/{','.join(map(str, row.blocks))}" for row in rows)
-        return cls(hashlib.sha256(text.encode()).hexdigest()[:16], len(rows), table=Table(rows), **trace)
+        return cls(hashlib.sha256(text.encode()).hexdigest()[:16], len(rows), table=LengthTable(rows), **trace)
 
     def row(self, number: int, seed: int, first: int | None) -> RequestLengths:
         """The row for the request of this number in the trial of this seed.

@@ -169,7 +169,7 @@ class Point(HasSeries):
     """The metrics and flags of one setting, from all its trials. Metrics not known are absent from
     `metrics`.
 
-    `light` is its roofline, known when the config describes the hardware; `power` is what `energy`
+    `roofline_distance` is known when the config describes the hardware; `power` is what `energy`
     was computed with; `time` is where the time of its requests went, known where the server's
     metrics say so. `in_flight` is the mean number of requests in flight where that is not the
     concurrency, which then counts sessions.
@@ -184,7 +184,7 @@ class Point(HasSeries):
     repeats: int = 1
     notes: tuple[str, ...] = ()
     whole_run: Mapping[str, float] = field(default_factory=dict)
-    light: Distance | None = None
+    roofline_distance: Distance | None = None
     power: Power | None = None
     in_flight: float | None = None
     time: TimeBreakdown | None = None

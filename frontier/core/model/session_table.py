@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from frontier.core.model.length_pairs import Table
+from frontier.core.model.length_pairs import LengthTable
 
 
 class SessionTurn(NamedTuple):
@@ -39,4 +39,4 @@ class SessionFile:
     cut: int = 0
     begun: int = 0
     left_out: int = 0
-    table: Table[tuple[SessionTurn, ...]] | None = field(default=None, compare=False, repr=False)
+    table: LengthTable[tuple[SessionTurn, ...]] | None = field(default=None, compare=False, repr=False)

@@ -16,7 +16,7 @@ from frontier.core.model.points import Point
 from frontier.core.model.series import Series, by_series
 from frontier.core.model.text import clean, clean_name, suggestion
 from frontier.core.window.window import WindowData
-from frontier.extras.compare.contest import Comparison, Contest, Rules, Side, compare, overall
+from frontier.extras.compare.contest import CompareRules, Comparison, Contest, Side, compare, overall
 from frontier.extras.compare.pooled import base_axes, unique_labels
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence, difference_rows
 from frontier.run import Run
@@ -60,7 +60,7 @@ def compare_runs(
     unless others are given.
 
     Of one run, `deployments` names two: the second against the first. `within` as for
-    `comparison.Rules`; `names` is what the sides are called. UsageError where the two cannot be
+    `contest.CompareRules`; `names` is what the sides are called. UsageError where the two cannot be
     compared: other workloads, prompts of another file, answers forced to their length on one side
     only, deployments that cannot be matched.
     """
@@ -83,7 +83,7 @@ def compare_runs(
             for run, name, series, side, decided in zip((a, b), shown, pair, points, decisions, strict=True)
         ]
         up, across = axes[pair[0].shape][:2]
-        found = compare(Contest(tuple(sides), Rules((up, across), limits=wanted, within=within)))
+        found = compare(Contest(tuple(sides), CompareRules((up, across), limits=wanted, within=within)))
         changed = changed_settings(a.server_settings, pair[0].deployment, b.server_settings, pair[1].deployment)
         remarks = (*other_prompts(a, b, pair), *no_characters(found, a, b), *changed)
         comparisons.append(replace(found, remarks=remarks))

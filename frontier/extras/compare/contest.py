@@ -29,7 +29,7 @@ Gpus = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class CompareRules:
     """How two frontiers are compared.
 
     `within` is the share that B may lose and still be "no worse", proven when the lower end of its
@@ -97,7 +97,7 @@ class Contest:
     """Two or more sides of one shape beside each other, told apart by their names."""
 
     sides: tuple[Side, ...]
-    rules: Rules
+    rules: CompareRules
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -266,7 +266,7 @@ def joint_verdict(gain: ComparisonVerdict, others: Sequence[ComparisonVerdict]) 
 
 
 def _metric_difference(
-    rules: Rules,
+    rules: CompareRules,
     name: str,
     pairs: Mapping[tuple[int, int], tuple[Estimate, Estimate]],
     gpus: Gpus,

@@ -98,7 +98,7 @@ class Measured:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class MetricChange:
     """What became of one metric, as a share of BASE's; above 0 is worse: less throughput, more
     latency.
 
@@ -144,7 +144,7 @@ class Gate:
     design: Design
     units: int
     settings: tuple[int, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[MetricChange, ...]
     at_proven: AtProven | None
     verdict: ComparisonVerdict
     confidence: float
@@ -232,7 +232,7 @@ class GateRules:
 
 def changes(
     base: Sequence[Measured], new: Sequence[Measured], settings: Sequence[int], rules: GateRules, design: Design
-) -> tuple[tuple[Change, ...], float, bool]:
+) -> tuple[tuple[MetricChange, ...], float, bool]:
     """The change of each metric; the largest latency change, in ln, that chance alone explains; and
     whether all were judged by the stated spread. In turn, base[i] and new[i] are a pair.
     """
@@ -289,17 +289,17 @@ def worse_share(name: str, worse: float) -> float:
     return math.expm1(worse) if worse < 700 else math.inf
 
 
-def _change(name: str, worse: Difference, rules: GateRules) -> Change:
+def _change(name: str, worse: Difference, rules: GateRules) -> MetricChange:
     """Judge a difference, above 0 being worse."""
     value = worse_share(name, worse.value)
     if not worse.has_interval:
-        return Change(name, value, -math.inf, math.inf, math.inf, "not resolved")
+        return MetricChange(name, value, -math.inf, math.inf, math.inf, "not resolved")
     alarm, caught = (worse.bound(p) - worse.value for p in (1 - rules.level, CAUGHT))
     low, high = worse_share(name, worse.value - alarm), worse_share(name, worse.bound(1 - MISS))
     verdict: ComparisonVerdict = "worse" if low > 0 else "not resolved"
     if high <= rules.allow:
         verdict = "no worse"
-    return Change(name, value, low, high, worse_share(name, alarm + caught), verdict)
+    return MetricChange(name, value, low, high, worse_share(name, alarm + caught), verdict)
 
 
 def at_proven(

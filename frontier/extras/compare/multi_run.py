@@ -12,7 +12,7 @@ from frontier.core.model.errors import UsageError
 from frontier.core.model.metrics import RATES, metric, per_gpu
 from frontier.core.model.shapes import Shape
 from frontier.core.model.text import clean, clean_name
-from frontier.extras.compare.contest import Contest, Rules, Side
+from frontier.extras.compare.contest import CompareRules, Contest, Side
 from frontier.extras.compare.pooled import base_axes, keeps, undivided, unique_labels
 from frontier.extras.compare.rivals import contest_sentence
 from frontier.run import Objectives, Run
@@ -93,7 +93,7 @@ def contest(group: Group) -> Contest:
     first = group.views[0]
     objectives = first.frontier.objectives
     sides = [Side(n, v.mine, v.decision, v.gpus) for n, v in zip(group.names, group.views, strict=True)]
-    return Contest(tuple(sides), Rules((objectives[0], objectives[1]), limits=first.sla))
+    return Contest(tuple(sides), CompareRules((objectives[0], objectives[1]), limits=first.sla))
 
 
 def title_of(groups: Sequence[Group]) -> str:
@@ -270,7 +270,7 @@ def _drawn(view: View) -> View:
     operating point.
     """
     shown = {*view.frontier.members, view.chosen}
-    return replace(view, light=None, points=[p for p in view.drawable if p.concurrency in shown])
+    return replace(view, roofline=None, points=[p for p in view.drawable if p.concurrency in shown])
 
 
 def _per_gpu(view: View) -> View:

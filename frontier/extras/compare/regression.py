@@ -28,10 +28,10 @@ from frontier.extras.compare.gate import (
     CAUGHT,
     MISS,
     AtProven,
-    Change,
     Gate,
     GateRules,
     Measured,
+    MetricChange,
     family_size,
     judged_metrics,
 )
@@ -237,7 +237,7 @@ def _evidence(one: Gate) -> str:
     return f"{what}, at {', '.join(map(setting, one.settings))}{stated}"
 
 
-def _change_row(change: Change, allow: float, confidence: float) -> tuple[str, ...]:
+def _change_row(change: MetricChange, allow: float, confidence: float) -> tuple[str, ...]:
     of = metric(change.metric)
     if change.verdict == "worse":
         bound = f"worse by at least {_percent(change.at_least)} ({confidence:.1%})"

@@ -45,7 +45,7 @@ LEAST_LONG = 20
 _MICRO = 1e-6
 
 
-class Cause(StrEnum):
+class GapCause(StrEnum):
     """Why a gap is long."""
 
     PREFILL = "prefill"
@@ -55,7 +55,7 @@ class Cause(StrEnum):
     UNEXPLAINED = "unexplained"
 
 
-_CAUSES = tuple(Cause)
+_CAUSES = tuple(GapCause)
 _CODE = {cause: code for code, cause in enumerate(_CAUSES)}
 
 
@@ -71,7 +71,7 @@ class Jitter:
     moments: int
     median: float
     longest: float
-    shares: Mapping[Cause, float]
+    shares: Mapping[GapCause, float]
     unknown: str = ""
 
 
@@ -192,15 +192,15 @@ def _causes(gaps: _Gaps, long: Bools, steps: _Steps, median: float, preemptions:
     """The code of the cause of each long gap."""
     causes = _step_causes(steps, median)[gaps.step[long]]
     alone = _alone(gaps, long)[long]
-    causes[gaps.lasts[long] > 1] = _CODE[Cause.UNEXPLAINED]
+    causes[gaps.lasts[long] > 1] = _CODE[GapCause.UNEXPLAINED]
     counted = np.flatnonzero(alone)[: math.ceil(preemptions or 0.0)]
-    causes[counted] = _CODE[Cause.PREEMPTION]
+    causes[counted] = _CODE[GapCause.PREEMPTION]
     return causes
 
 
 def _step_causes(steps: _Steps, median: float) -> Ints:
     """The code of the cause by which each step is long, if it is."""
-    codes = np.full(len(steps.took), _CODE[Cause.STALL])
+    codes = np.full(len(steps.took), _CODE[GapCause.STALL])
     read = steps.prompt + steps.again
     plain = steps.took[(read == 0) & np.isfinite(steps.took)]
     base = float(np.median(plain)) if len(plain) else median
@@ -211,16 +211,16 @@ def _step_causes(steps: _Steps, median: float) -> Ints:
     for run, more in zip(runs, over, strict=True):
         last = run[-1]
         fresh = steps.prompt[last] >= steps.again[last]
-        codes[run] = _CODE[Cause.PREFILL if fresh else Cause.PREEMPTION]
+        codes[run] = _CODE[GapCause.PREFILL if fresh else GapCause.PREEMPTION]
         expected, left = price * read[last], float(more.sum())
         # A step is a stall where more of it is a pause than reading: the longest ones, until what
         # is left is about what such prompts take.
         for place in np.argsort(-more).tolist():
             if left - expected <= expected / len(run):
                 break
-            codes[run[place]] = _CODE[Cause.STALL]
+            codes[run[place]] = _CODE[GapCause.STALL]
             left -= float(more[place])
-    codes[steps.tokens >= BURST] = _CODE[Cause.CLIENT]
+    codes[steps.tokens >= BURST] = _CODE[GapCause.CLIENT]
     return codes
 
 
@@ -242,11 +242,11 @@ def _run(steps: _Steps, last: int, longer: float) -> Ints:
 # --- in words
 
 _WORDS = {
-    Cause.PREFILL: "the prefill of other requests",
-    Cause.PREEMPTION: "preemptions, with what is computed again",
-    Cause.STALL: "stalls of all streams",
-    Cause.CLIENT: "the client or the network: the next tokens came at once",
-    Cause.UNEXPLAINED: "unexplained",
+    GapCause.PREFILL: "the prefill of other requests",
+    GapCause.PREEMPTION: "preemptions, with what is computed again",
+    GapCause.STALL: "stalls of all streams",
+    GapCause.CLIENT: "the client or the network: the next tokens came at once",
+    GapCause.UNEXPLAINED: "unexplained",
 }
 SAID = 0.05
 """Share of the long gaps below which a cause is not named in the sentence; JSON has all."""

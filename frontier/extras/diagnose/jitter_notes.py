@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from frontier.client.engines import engine_of
-from frontier.client.engines.base import Flag
+from frontier.client.engines.base import EngineSetting
+from frontier.core.claim.changes import History
 from frontier.core.model.decisions import Decision
 from frontier.core.model.errors import StoreError
 from frontier.core.model.loads import setting
@@ -15,31 +16,31 @@ from frontier.core.model.series import HasSeries, by_series
 from frontier.core.model.shapes import Shape
 from frontier.core.window.histogram import LogHistogram
 from frontier.core.window.window import WindowData
-from frontier.extras.diagnose.jitter import LEAST_LONG, LONG, Cause, Jitter, jitter_of, jitter_sentence
+from frontier.extras.diagnose.jitter import LEAST_LONG, LONG, GapCause, Jitter, jitter_of, jitter_sentence
 from frontier.extras.diagnose.remedies import on_engine
-from frontier.run import History, Run
+from frontier.run import Run
 from frontier.show.notes import Noted
 from frontier.store.run_dir import RunDirectory
 
 LEADS = 0.3
 """Share of the long gaps from which a cause gets an advice: less would move the tail by little."""
-_ADVICE: Mapping[Cause, tuple[str, Flag | None]] = {
-    Cause.PREFILL: (
+_ADVICE: Mapping[GapCause, tuple[str, EngineSetting | None]] = {
+    GapCause.PREFILL: (
         "chunked prefill with a smaller token budget of a step ({flag}): shorter pauses, a longer TTFT",
-        Flag.STEP_BUDGET,
+        EngineSetting.STEP_BUDGET,
     ),
-    Cause.PREEMPTION: (
+    GapCause.PREEMPTION: (
         "a smaller KV cache entry ({flag}), or fewer requests at once: what fits is not preempted",
-        Flag.SMALLER_KV,
+        EngineSetting.SMALLER_KV,
     ),
-    Cause.STALL: (
+    GapCause.STALL: (
         (
             "a look at the server's host (other processes, garbage collection, clocks) and at load that is not "
             "this client's"
         ),
         None,
     ),
-    Cause.CLIENT: (
+    GapCause.CLIENT: (
         "an idle machine or more client processes (workers: in the config), and a proxy that does not buffer",
         None,
     ),

@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Any
 
 from frontier.client.engines import KNOWN, vllm
-from frontier.client.engines.base import Flag
+from frontier.client.engines.base import EngineSetting
 from frontier.core.model.units import format_number, format_seconds
 from frontier.extras.diagnose.signs import Signs
 
@@ -44,7 +44,7 @@ class _Option:
 
     change: str
     effect: str
-    flag: Flag | None = None
+    flag: EngineSetting | None = None
     places: tuple[str, ...] = ()
     fits: Callable[[Signs, Signs], bool] = lambda _here, _alone: True
 
@@ -109,7 +109,7 @@ _REMEDIES: Mapping[Resource, _Remedy] = {
             _Option(
                 "more GPUs for each replica ({flag})",
                 "half the work for a prompt takes at least half of {} off a mean TTFT of {}",
-                Flag.GPUS,
+                EngineSetting.GPUS,
                 ("queue", "prefill"),
             ),
             _Option(
@@ -130,24 +130,26 @@ _REMEDIES: Mapping[Resource, _Remedy] = {
             _Option(
                 "lighter weights ({flag})",
                 "each step reads half the bytes, so a token takes up to half the time; check quality",
-                Flag.LIGHTER_WEIGHTS,
+                EngineSetting.LIGHTER_WEIGHTS,
                 fits=_weights_are_read,
             ),
             _Option(
                 "speculative decoding ({flag})",
                 "several tokens a step where drafts are accepted",
-                Flag.DRAFTS,
+                EngineSetting.DRAFTS,
                 fits=_drafts_pay,
             ),
             _Option(
                 "a smaller KV cache entry ({flag})",
                 "half as much of the KV cache to read in each step",
-                Flag.SMALLER_KV,
+                EngineSetting.SMALLER_KV,
                 fits=_kv_is_read,
             ),
         ),
         _Option(
-            "more GPUs for each replica ({flag})", "each GPU reads a smaller part of the weights and KV", Flag.GPUS
+            "more GPUs for each replica ({flag})",
+            "each GPU reads a smaller part of the weights and KV",
+            EngineSetting.GPUS,
         ),
     ),
     Resource.KV: _Remedy(
@@ -156,30 +158,32 @@ _REMEDIES: Mapping[Resource, _Remedy] = {
             _Option(
                 "a smaller KV cache entry ({flag})",
                 "about twice as many requests fit; check quality",
-                Flag.SMALLER_KV,
+                EngineSetting.SMALLER_KV,
                 fits=lambda here, _: _wide(here.settings.kv_bits),
             ),
         ),
-        _Option("more GPUs for each replica ({flag})", "their memory beyond the weights is KV cache", Flag.GPUS),
+        _Option(
+            "more GPUs for each replica ({flag})", "their memory beyond the weights is KV cache", EngineSetting.GPUS
+        ),
     ),
     Resource.BATCH: _only(
         "batch cap",
         "a higher cap ({flag})",
         "fewer requests wait, each token takes a little longer",
-        flag=Flag.BATCH_CAP,
+        flag=EngineSetting.BATCH_CAP,
     ),
     Resource.BUDGET: _only(
         "token budget of a step",
         "twice the token budget ({flag})",
         "up to {} of a mean TTFT of {} can go; gaps between tokens grow where prompts are read",
-        flag=Flag.STEP_BUDGET,
+        flag=EngineSetting.STEP_BUDGET,
         places=("queue", "prefill"),
     ),
     Resource.FRONT_END: _only(
         "server front end",
         "more front-end processes ({flag})",
         "up to {} of a mean TTFT of {} can go",
-        flag=Flag.FRONT_END,
+        flag=EngineSetting.FRONT_END,
         places=("front_end",),
     ),
     Resource.NETWORK: _only(
@@ -202,7 +206,7 @@ _REMEDIES: Mapping[Resource, _Remedy] = {
         "rate limit",
         "a higher limit for this key, at the gateway or the server ({flag})",
         "requests reach the server; only then its own limit shows",
-        flag=Flag.RATE_LIMIT,
+        flag=EngineSetting.RATE_LIMIT,
     ),
     Resource.OVERLOAD: _only(
         "overload",
@@ -229,7 +233,7 @@ def remedy(resource: Resource, engine: str | None, here: Signs, alone: Signs) ->
     return ", or ".join(changes), "; ".join(effects)
 
 
-def on_engine(change: str, flag: Flag | None, engine: str | None, cap: int | None = None) -> str:
+def on_engine(change: str, flag: EngineSetting | None, engine: str | None, cap: int | None = None) -> str:
     """A change with the name of its flag on an engine in place of ` ({flag})`, of the limit on
     requests in flight where a `cap` is given.
     """

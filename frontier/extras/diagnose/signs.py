@@ -129,7 +129,7 @@ def signs_of(point: Point, sample: WindowData, settings: ServerSettings | None =
         chunks=1 + (steps - made) / ended if steps and made and ended and point.concurrency == 1 else None,
         clock=_gauge(sample.server, "gpu_sm_clock"),
         held=_gauge(sample.server, "gpu_clocks_held"),
-        memory=point.light.mbu.value if point.light and point.light.mbu else None,
+        memory=point.roofline_distance.mbu.value if point.roofline_distance and point.roofline_distance.mbu else None,
         limited=limited,
         failed=sum(bad.values()) / total - limited,
         outcomes=bad,

@@ -117,7 +117,7 @@ def _of_run(
     check_formats((output,) if output else ())
     run = common.read_run(common.find_run(source), settings)
     other_shapes = tuple(common.parsed("--shape", text, Shape.parse) for text in shapes)
-    forecasts = predict_points(run.points(), run.light, concurrencies, other_shapes, run.limits())
+    forecasts = predict_points(run.points(), run.roofline, concurrencies, other_shapes, run.limits())
     if output is not None:
         _draw(run, forecasts, output)
     return forecasts

@@ -9,45 +9,44 @@ from frontier.core.model.metrics import metric
 from frontier.core.model.points import Frontier, Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.units import format_number, format_share
-from frontier.hardware.roofline import GivenRoofline, ModelRoofline, limits_if_any
-from frontier.show.picture.data import Roofline
+from frontier.hardware.roofline import Roofline, limits_if_any
+from frontier.show.picture.data import DrawnRoofline
 
-_Light = ModelRoofline | GivenRoofline
 _OF_THE_SHEET = ("memory_bandwidth", "memory", "tflops", "tflops_fp8", "tflops_fp4", "link")
 """The figures of a deployment's hardware that a data sheet has."""
 
 
 def rooflines(
     config: Config, points: Sequence[Point], frontiers: Sequence[Frontier]
-) -> Mapping[tuple[str, Shape], Roofline]:
+) -> Mapping[tuple[str, Shape], DrawnRoofline]:
     """The roofline of each series whose hardware is described, on its frontier's own axes; none
     where other rates than output tokens or requests are drawn.
     """
-    described = {d.name: light for d in config.deployments if (light := d.roofline()) is not None}
+    described = {d.name: roofline for d in config.deployments if (roofline := d.roofline()) is not None}
     by_sheet = {d.name: _by_sheet(d) for d in config.deployments}
-    lines: dict[tuple[str, Shape], Roofline] = {}
+    lines: dict[tuple[str, Shape], DrawnRoofline] = {}
     for f in frontiers:
-        light = described.get(f.deployment)
+        roofline = described.get(f.deployment)
         tokens = _tokens_of_each(f)
         highest = max((*f.members, *f.dominated, *f.excluded), default=1)
-        bound = limits_if_any(light, f.shape, highest)
-        if light is None or bound is None or not tokens:
+        bound = limits_if_any(roofline, f.shape, highest)
+        if roofline is None or bound is None or not tokens:
             continue
         stated = _stated(by_sheet[f.deployment], f, highest, tokens)
         reached = [
-            (p.metrics["output_throughput"].value, p.concurrency, p.light.share.value)
+            (p.metrics["output_throughput"].value, p.concurrency, p.roofline_distance.share.value)
             for p in points
-            if p.light and p.valid and p.series == f.series
+            if p.roofline_distance and p.valid and p.series == f.series
         ]
         _, c, share = max(reached, default=(0, 0, 0))
         best = f"{format_share(share)} of the roofline reached at {setting(c)}; " if reached else ""
         beside = f"; by the data sheet {format_number(stated.ceiling)} (dashed)" if stated else ""
-        text = f"{best}{light.assumption}; {bound.binds} binds{beside}"
-        lines[f.series] = Roofline(bound.throughput / tokens, text, _curve(light, f, highest, tokens), stated)
+        text = f"{best}{roofline.assumption}; {bound.binds} binds{beside}"
+        lines[f.series] = DrawnRoofline(bound.throughput / tokens, text, _curve(roofline, f, highest, tokens), stated)
     return lines
 
 
-def _by_sheet(deployment: DeploymentConfig) -> _Light | None:
+def _by_sheet(deployment: DeploymentConfig) -> Roofline | None:
     """The roofline of the data sheet alone, where figures are given in its place; else None."""
     if deployment.hardware is None:
         return None
@@ -56,22 +55,22 @@ def _by_sheet(deployment: DeploymentConfig) -> _Light | None:
     return None if unknown else sheet.roofline(deployment.model, deployment.gpus)
 
 
-def _stated(light: _Light | None, f: Frontier, highest: int, tokens: float) -> Roofline | None:
+def _stated(roofline: Roofline | None, f: Frontier, highest: int, tokens: float) -> DrawnRoofline | None:
     """The roofline of the data sheet, where others are measured in its place."""
-    bound = limits_if_any(light, f.shape, highest)
-    if light is None or bound is None:
+    bound = limits_if_any(roofline, f.shape, highest)
+    if roofline is None or bound is None:
         return None
-    return Roofline(bound.throughput / tokens, light.assumption, _curve(light, f, highest, tokens))
+    return DrawnRoofline(bound.throughput / tokens, roofline.assumption, _curve(roofline, f, highest, tokens))
 
 
-def _curve(light: _Light, f: Frontier, highest: int, tokens: float) -> tuple[tuple[float, float], ...]:
+def _curve(roofline: Roofline, f: Frontier, highest: int, tokens: float) -> tuple[tuple[float, float], ...]:
     """A roofline's own frontier on these axes; nothing where the latency is of a class."""
     across = metric(f.objectives[1])
-    line = curve(light, f.shape, across.quantity, highest) if across.quantity and across.group is None else ()
+    line = curve(roofline, f.shape, across.quantity, highest) if across.quantity and across.group is None else ()
     return tuple((1 / x if across.inverted else x, y / tokens) for x, y in line)
 
 
-def curve(light: _Light, shape: Shape, quantity: str, most: int) -> tuple[tuple[float, float], ...]:
+def curve(roofline: Roofline, shape: Shape, quantity: str, most: int) -> tuple[tuple[float, float], ...]:
     """The roofline's own frontier up to concurrency `most`: (latency in seconds, output tokens/s),
     rising.
 
@@ -81,7 +80,7 @@ def curve(light: _Light, shape: Shape, quantity: str, most: int) -> tuple[tuple[
     field = {"itl": "tpot", "visible": "ttft", "second": "ttft"}.get(quantity, quantity)
     levels = sorted({min(most, round(2 ** (i / 2))) for i in range(2 * math.ceil(math.log2(most)) + 1)})
     try:
-        limits = [light.limits(shape, concurrency) for concurrency in levels]
+        limits = [roofline.limits(shape, concurrency) for concurrency in levels]
     except ValueError:
         return ()
     return tuple((getattr(at, field), at.throughput) for at in limits)

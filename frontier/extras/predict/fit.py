@@ -85,7 +85,7 @@ class Forecast:
     rooflines.
 
     `sla` says where the SLA breaks, `basis` in words what the numbers rest on, `variant` what a
-    what-if changed; `lights` has the roofline of each prediction, where the hardware is described.
+    what-if changed; `rooflines` has that of each prediction, where the hardware is described.
     """
 
     deployment: str
@@ -93,7 +93,7 @@ class Forecast:
     basis: str
     predictions: tuple[Prediction, ...]
     measured: tuple[Known, ...]
-    lights: tuple[Limits | None, ...]
+    rooflines: tuple[Limits | None, ...]
     variant: str = ""
     sla: SlaBreak | None = None
 

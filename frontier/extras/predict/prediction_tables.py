@@ -37,7 +37,8 @@ def _block(forecast: Forecast, detail: Detail, width: int) -> list[RenderableTyp
     head = Series(forecast.deployment, forecast.shape).label()
     head = f"{head}   if {clean(forecast.variant, 80)}" if forecast.variant else head
     rows = [
-        (p.concurrency, _predicted(p, limits)) for p, limits in zip(forecast.predictions, forecast.lights, strict=True)
+        (p.concurrency, _predicted(p, limits))
+        for p, limits in zip(forecast.predictions, forecast.rooflines, strict=True)
     ]
     rows += [(known.concurrency, _measured(known)) for known in forecast.measured]
     cells = zip(*(row for _, row in sorted(rows, key=lambda pair: pair[0])), strict=True)
@@ -150,14 +151,14 @@ def _tree(forecast: Forecast) -> Tree:
                     "output_throughput": estimate_tree(p.throughput),
                     "request_throughput": estimate_tree(p.throughput.scaled(1 / forecast.shape.osl.mean)),
                 },
-                "light": limits and _light(limits, p),
+                "light": limits and _roofline_tree(limits, p),
             }
-            for p, limits in zip(forecast.predictions, forecast.lights, strict=True)
+            for p, limits in zip(forecast.predictions, forecast.rooflines, strict=True)
         ],
     }
 
 
-def _light(limits: Limits, prediction: Prediction) -> Tree:
+def _roofline_tree(limits: Limits, prediction: Prediction) -> Tree:
     latencies = {name: number(getattr(limits, name)) for name in ("ttft", "tpot", "e2e")}
     share = number(prediction.throughput.value / limits.throughput)
     ceiling = number(limits.throughput)

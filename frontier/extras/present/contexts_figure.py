@@ -114,14 +114,14 @@ def _bounds(
     """
     roof, room = [], []
     for views in groups.values():
-        light = rooflines.get(views[0].frontier.deployment)
-        if light is None:
+        roofline = rooflines.get(views[0].frontier.deployment)
+        if roofline is None:
             continue
         top = max(p.concurrency for view in views for p in view.mine)
         ceiling, fitting = [], []
         for view in views:
             shape, share = view.frontier.shape, per_gpu("output_throughput", view.gpus)
-            at_top, most = limits_if_any(light, shape, top), limits_if_any(light, shape, COUNTLESS)
+            at_top, most = limits_if_any(roofline, shape, top), limits_if_any(roofline, shape, COUNTLESS)
             # Prompts that share a prefix share its memory too, which these bounds do not count.
             if at_top and (not shape.prefix or at_top.running == top):
                 ceiling.append((across(view), at_top.throughput / share))

@@ -7,11 +7,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from frontier.config import Config
+from frontier.core.claim.changes import History
 from frontier.core.model.metrics import metric
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Trial
 from frontier.core.window.window import WindowData
-from frontier.extras.tune.gain import Rules
+from frontier.extras.tune.gain import RaceRules
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.runner import Runner
 from frontier.extras.tune.variants import Variant
@@ -19,21 +20,19 @@ from frontier.run import power_of
 from frontier.search.auto import LOOKS_AT_MOST, MOST
 from frontier.sweep.conductor import Conductor
 
-History = Sequence[tuple[Trial, WindowData]]
 
-
-def rules_of(config: Config, objective: str) -> Rules:
+def rules_of(config: Config, objective: str) -> RaceRules:
     """What the race of a config is about."""
     first = config.deployments[0]
     slots = max((d.slots or MOST for d in config.deployments), default=MOST)
     top = slots if config.auto else max(config.concurrency)
-    return Rules(config.limits, objective, top, first.price)
+    return RaceRules(config.limits, objective, top, first.price)
 
 
 def race_of(
     config: Config,
     variants: Iterable[Variant],
-    rules: Rules,
+    rules: RaceRules,
     histories: Mapping[Series, History],
     lines: Sequence[Mapping[str, Any]],
     running: Series | None = None,
@@ -49,7 +48,7 @@ def race_of(
     return Race(rules, tuple(runners), running)
 
 
-def _powered(config: Config, trial: Trial, sample: WindowData, rules: Rules) -> WindowData:
+def _powered(config: Config, trial: Trial, sample: WindowData, rules: RaceRules) -> WindowData:
     """The data with the power that was drawn, where it is what counts."""
     if metric(rules.objective).needs != "power" or sample.power is not None:
         return sample
@@ -97,7 +96,7 @@ class RaceCourse:
     """Measures a race, for the conductor of a sweep."""
 
     variants: tuple[Variant, ...]
-    rules: Rules
+    rules: RaceRules
 
     async def __call__(self, conductor: Conductor, /) -> None:
         running: Series | None = None

@@ -24,7 +24,7 @@ WORTH = 0.03
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class RaceRules:
     """What a race is about: under which limits the most of what `objective` counts is looked for;
     `top` is the highest concurrency that may be tried.
     """
@@ -52,7 +52,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ProvenVariant:
     """The proven setting of a variant: its data by start; and how much more (ln) the variant is
     expected to give at another load inside the SLA, and may give at most.
     """
@@ -81,7 +81,7 @@ class Gain:
         return self.ratio.low > 1
 
 
-def gain_of(baseline: Side, winner: Side, rules: Rules) -> Gain | None:
+def gain_of(baseline: ProvenVariant, winner: ProvenVariant, rules: RaceRules) -> Gain | None:
     """What the pairs of starts show; None while there is none."""
     pairs = list(zip(baseline.starts, winner.starts, strict=False))
     values = [(rules.value(join(a)), rules.value(join(b))) for a, b in pairs]
@@ -103,7 +103,7 @@ def gain_of(baseline: Side, winner: Side, rules: Rules) -> Gain | None:
     return Gain(means[0], means[1], ratio, len(steps), enough or most)
 
 
-def _of_bests(difference: Difference, baseline: Side, winner: Side, pairs: int) -> Estimate:
+def _of_bests(difference: Difference, baseline: ProvenVariant, winner: ProvenVariant, pairs: int) -> Estimate:
     """The ratio of what is proven of the two, with the interval of the ratio of their true bests.
 
     The interval is at the part of the error that the last judgement spends. It allows for what
@@ -123,6 +123,6 @@ def reach_of(difference: Difference, pairs: int) -> float:
     return t_quantile(1 - SPENT[judged] / 2, difference.freedom) * difference.error
 
 
-def open_of(*sides: Side) -> float:
+def open_of(*sides: ProvenVariant) -> float:
     """How far the interval reaches by what either side may still give."""
     return math.hypot(*(max(0.0, side.most_more - side.expected_more) for side in sides))

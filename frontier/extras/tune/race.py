@@ -14,7 +14,7 @@ from frontier.core.claim.proof import ALPHA, SCANS
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase
 from frontier.core.stats.laws import normal_quantile
-from frontier.extras.tune.gain import WORTH, Gain, Rules, gain_of
+from frontier.extras.tune.gain import WORTH, Gain, RaceRules, gain_of
 from frontier.extras.tune.runner import FINAL, STEP, Z95, Runner
 from frontier.search.auto import LOOKS_AT_MOST, no_more_throughput
 from frontier.search.place import State
@@ -46,7 +46,7 @@ this long."""
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class RaceStep:
     """The next trial, on which variant, why; `anew`: its server is started anew before."""
 
     series: Series
@@ -58,7 +58,7 @@ class Step:
 class Race:
     """All variants, the baseline first. `running` is the one whose server is up, if any."""
 
-    rules: Rules
+    rules: RaceRules
     runners: tuple[Runner, ...]
     running: Series | None = None
 
@@ -130,7 +130,7 @@ class Race:
         most = (x.value - mine.value + math.hypot(x.high - x.value, mine.value - mine.low) for x in left)
         return math.exp(max(most, default=0.0))
 
-    def next_step(self) -> Step | None:
+    def next_step(self) -> RaceStep | None:
         """What to measure next; None when the race is over."""
         if not any(r.final_starts for r in self.runners):
             for runner in self.runners:
@@ -140,8 +140,8 @@ class Race:
                 return again
         return self._final()
 
-    def _step(self, runner: Runner, ask: Ask, *, anew: bool = False) -> Step:
-        return Step(runner.series, ask, anew or self.running != runner.series)
+    def _step(self, runner: Runner, ask: Ask, *, anew: bool = False) -> RaceStep:
+        return RaceStep(runner.series, ask, anew or self.running != runner.series)
 
     # ---- looks
 
@@ -157,7 +157,7 @@ class Race:
         c = next_setting(runner.state, start, self.rules.top, 2.0 if runner is self.baseline else STEP)
         return None if c is None else _look_at(runner, c)
 
-    def _again(self) -> Step | None:
+    def _again(self) -> RaceStep | None:
         """A second start of one of the most promising, where several are close together."""
         most = self.challengers[0].reach(0.0).value if self.challengers else 0.0
         near = [r for r in self.challengers if r.reach(0.0).value >= most - NEAR][:AGAIN]
@@ -170,7 +170,7 @@ class Race:
 
     # ---- the final
 
-    def _final(self) -> Step | None:
+    def _final(self) -> RaceStep | None:
         """The next trial of the final; None when it is over, or there is none."""
         first, second = self.baseline, self.finalist
         if second is None:
@@ -190,11 +190,11 @@ class Race:
         over = len(following.final_starts) >= MOST_STARTS
         return None if over or (self.gain is not None and self.gain.decided) else self._turn(following)
 
-    def _alone(self, runner: Runner) -> Step | None:
+    def _alone(self, runner: Runner) -> RaceStep | None:
         """The next trial of the proof of a variant that is compared with none."""
         return self._turn(runner) if isinstance(runner.proof(), Ask) else None
 
-    def _turn(self, runner: Runner) -> Step:
+    def _turn(self, runner: Runner) -> RaceStep:
         """The next trial of a turn: a window of its proof; else one of the setting that is proven,
         and a look at the edge, which tells how much more there may be.
         """

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from frontier.core.claim.changes import MOST_CHANGES, PROOFS, spoilt
+from frontier.core.claim.changes import MOST_CHANGES, PROOFS, History, spoilt
 from frontier.core.claim.proof import SCANS, Candidate, joined
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats.laws import normal_quantile
 from frontier.core.window.window import WindowData
-from frontier.extras.tune.gain import Rules, Side
+from frontier.extras.tune.gain import ProvenVariant, RaceRules
 from frontier.search.auto import no_more_throughput
 from frontier.search.curves import RUN_TO_RUN, interpolated
 from frontier.search.place import LOWER, State
@@ -36,8 +36,6 @@ may as well be proven a little below their edge."""
 FINAL = (*PROOFS, Phase.VISIT)
 Z95 = normal_quantile(0.975)
 
-History = Sequence[tuple[Trial, WindowData]]
-
 
 @dataclass(frozen=True, slots=True)
 class Reach:
@@ -57,7 +55,7 @@ class Runner:
     nothing more is run on it.
     """
 
-    rules: Rules
+    rules: RaceRules
     series: Series
     history: History
     starts: Mapping[str, int]
@@ -218,7 +216,7 @@ class Runner:
         edge = math.ceil(STEP * max(self.state.points)) if most.high == math.inf else most.edge
         return None if edge in (None, self.proven) else min(self.rules.top, edge or 1)
 
-    def side(self) -> Side | None:
+    def side(self) -> ProvenVariant | None:
         """Its side of the claim; None while nothing is proven."""
         c = self.proven
         if c is None:
@@ -226,7 +224,9 @@ class Runner:
         starts = [[s for t, s in each if t.concurrency == c and not spoilt(s)] for each in self.final_starts.values()]
         reach, at = self.reach(Z95), interpolated(self.worths, c)
         more = reach.high - Z95 * RUN_TO_RUN / math.sqrt(2) - at
-        return Side(c, tuple(tuple(each) for each in starts if each), max(0.0, reach.value - at), max(0.0, more))
+        return ProvenVariant(
+            c, tuple(tuple(each) for each in starts if each), max(0.0, reach.value - at), max(0.0, more)
+        )
 
 
 def _settings(worths: Iterable[int]) -> list[int]:

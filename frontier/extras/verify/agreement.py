@@ -43,7 +43,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class Agreement:
     """The replies of a deployment beside those of its reference, over a number of distinct
     `prompts`.
 
@@ -71,7 +71,7 @@ class Compared:
         return self.agreement if self.scores is None else self.scores.mine
 
 
-def of_run(config: Config, checks: RunDirectory) -> dict[Series, Compared]:
+def of_run(config: Config, checks: RunDirectory) -> dict[Series, Agreement]:
     """The answers of the deployments of a run beside those of their references, and of these beside
     themselves.
     """
@@ -83,7 +83,7 @@ def of_run(config: Config, checks: RunDirectory) -> dict[Series, Compared]:
     return {series: each for series, each in found.items() if each is not None}
 
 
-def compared(answers: Iterable[GreedyReplies], deployment: str, shape: str, reference: str) -> Compared | None:
+def compared(answers: Iterable[GreedyReplies], deployment: str, shape: str, reference: str) -> Agreement | None:
     """The comparison of what was answered; None where one of the two was not asked, or something
     else.
     """
@@ -111,7 +111,7 @@ def compared(answers: Iterable[GreedyReplies], deployment: str, shape: str, refe
     )
     loss = from_draws(itself.value - share.value, own_drawn - drawn, len(groups))
     scores = _scores(list(groups.values()), first, draws)
-    return Compared(mine, other, len(groups), share, itself, loss, distance, own_distance, scores)
+    return Agreement(mine, other, len(groups), share, itself, loss, distance, own_distance, scores)
 
 
 def _scores(groups: Sequence[Sequence[tuple[GreedyReply, ...]]], first: int, draws: Ints) -> Scores | None:

@@ -14,7 +14,7 @@ from frontier.extras.verify import find_command, quality_command, soak_command
 from frontier.extras.verify.command_send import Tick, again_with, consent, nothing_to_verify, send, stopped
 
 if TYPE_CHECKING:
-    from frontier.planning.sla_result import Check
+    from frontier.planning.sla_result import OpenLoopCheck
     from frontier.run import Run
 
 LEAST_LOAD, MOST_LOAD = 0.01, 10.0
@@ -117,7 +117,7 @@ def share(text: str) -> float:
     return value
 
 
-def _check(run: "Run", wanted: "list[Check]", options: RunOptions) -> int:
+def _check(run: "Run", wanted: "list[OpenLoopCheck]", options: RunOptions) -> int:
     """Send the rate of each operating point, and answer; the exit code."""
     from frontier.extras.verify.open_loop_check import verify
     from frontier.show.answer import verified_json, verified_text

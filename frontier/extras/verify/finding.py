@@ -13,7 +13,7 @@ from frontier.core.window.window_words import BY_CLIENT
 from frontier.extras.verify.found_rates import FoundRate, found_rate, load_trial, rate_trial, restored
 from frontier.extras.verify.open_loop_check import Search, Sender
 from frontier.search.highest_rate import next_ask
-from frontier.search.load_trials import History, LoadAsk, LoadDone, LoadPolicy, LoadTrial, least_window
+from frontier.search.load_trials import LoadAsk, LoadDone, LoadHistory, LoadPolicy, LoadTrial, least_window
 
 BEYOND = 2.0
 """A trial of a search ends early when this many times the requests that may be over a limit are
@@ -57,7 +57,7 @@ async def find(
     return answers
 
 
-def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: History) -> float:
+def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: LoadHistory) -> float:
     """How long the rest of the search takes, as searches usually go; 0 when it is done."""
     ask = next_ask(policy, limits, history)
     if isinstance(ask, LoadDone):

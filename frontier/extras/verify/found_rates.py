@@ -14,7 +14,7 @@ from frontier.core.window.from_records import window_data
 from frontier.extras.verify.open_loop_check import Search, open_loop_trial, searches
 from frontier.run import Run
 from frontier.search.highest_rate import candidates_at, next_ask
-from frontier.search.load_trials import History, LoadAsk, LoadDone, LoadPolicy, LoadTrial, invalid_because
+from frontier.search.load_trials import LoadAsk, LoadDone, LoadHistory, LoadPolicy, LoadTrial, invalid_because
 from frontier.store.run_dir import RunDirectory
 
 
@@ -37,7 +37,7 @@ class FoundRate:
         return None if self.done.proven is None else 1 - self.done.proven / self.policy.top
 
 
-def found_rate(decision: Decision, policy: LoadPolicy, done: LoadDone, history: History) -> FoundRate:
+def found_rate(decision: Decision, policy: LoadPolicy, done: LoadDone, history: LoadHistory) -> FoundRate:
     """The answer, with the point of the rate that was proven."""
     candidate = candidates_at(history, decision.limits).get(done.proven or 0.0)
     point = None

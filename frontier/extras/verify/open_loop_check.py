@@ -31,7 +31,7 @@ from frontier.core.model.points import Point
 from frontier.core.model.trials import Measurement, Phase, Record, Trial
 from frontier.core.window.from_records import window_data
 from frontier.core.window.window import WindowData
-from frontier.planning.sla_result import Check, Checked
+from frontier.planning.sla_result import Checked, OpenLoopCheck
 from frontier.run import Run
 from frontier.search.load_trials import LoadAsk, LoadPolicy, proof_size
 from frontier.store.run_dir import RunDirectory
@@ -52,7 +52,9 @@ class Search:
     policy: LoadPolicy
 
 
-def checks(run: Run, limits: Sequence[Limit], *, load: float | None = None, requests: int | None = None) -> list[Check]:
+def checks(
+    run: Run, limits: Sequence[Limit], *, load: float | None = None, requests: int | None = None
+) -> list[OpenLoopCheck]:
     """The operating points of a run, with what each is to be checked at: the rate that is estimated
     for independent users, or `load` times the rate it served.
 
@@ -65,7 +67,7 @@ def checks(run: Run, limits: Sequence[Limit], *, load: float | None = None, requ
         rate = policy.start if load is None else load * policy.top
         enough = max(_enough(decision, limits), proof_size(policy, decision.limits, rate), 1)
         share = rate / policy.top if load is None else load
-        wanted.append(Check(decision, rate, share, requests or enough, policy.settled(rate), load is not None))
+        wanted.append(OpenLoopCheck(decision, rate, share, requests or enough, policy.settled(rate), load is not None))
     return wanted
 
 
@@ -112,7 +114,7 @@ def _enough(decision: Decision, limits: Sequence[Limit]) -> int:
     return max([*floors, *behind], default=1_000)
 
 
-class Watch(Protocol):
+class OutcomeWatch(Protocol):
     """Ends a trial early: sets `halt` when its outcome is clear."""
 
     halt: asyncio.Event
@@ -154,7 +156,7 @@ class Sender:
             require_same_server(journal, facts, "put the old server back, or sweep this one")
             self._prepared.add(deployment)
 
-    async def send(self, trial: Trial, watch: Watch | None = None) -> Measurement | None:
+    async def send(self, trial: Trial, watch: OutcomeWatch | None = None) -> Measurement | None:
         """The trial, finished or ended by `watch`, and kept; None when it was stopped.
 
         MeasurementError when a server cannot be measured, is lost, or is another than the run was
@@ -187,7 +189,7 @@ class Sender:
         return None if kept_with(measurement) is None else measurement
 
 
-async def verify(sender: Sender, wanted: Sequence[Check]) -> list[Checked]:
+async def verify(sender: Sender, wanted: Sequence[OpenLoopCheck]) -> list[Checked]:
     """Send the arrivals of each check and judge them. Ends early, with what was finished, when it
     is stopped.
     """
@@ -204,7 +206,7 @@ async def verify(sender: Sender, wanted: Sequence[Check]) -> list[Checked]:
     return done
 
 
-def open_trial(config: Config, check: Check, repeat: int) -> Trial:
+def open_trial(config: Config, check: OpenLoopCheck, repeat: int) -> Trial:
     """The trial of a check. At most the operating point's concurrency is in flight, as production
     would set it.
     """
@@ -237,7 +239,7 @@ def open_loop_trial(config: Config, decision: Decision, cap: int, ask: LoadAsk, 
 # --- judging a check
 
 
-def judged(check: Check, measurement: Measurement, sender: Sender) -> Checked:
+def judged(check: OpenLoopCheck, measurement: Measurement, sender: Sender) -> Checked:
     """The open loop's point and what the SLA says of it."""
     limits, decision = check.decision.limits, check.decision
     assert decision.concurrency is not None

@@ -9,14 +9,14 @@ from frontier.core.model.points import Estimate
 from frontier.core.model.series import Series
 from frontier.core.model.text import clean_name
 from frontier.core.model.units import format_number, format_share
-from frontier.extras.verify.agreement import Compared
+from frontier.extras.verify.agreement import Agreement
 from frontier.show.json_out import Tree, estimate_tree
 from frontier.show.table import Table, to_text
 
 QUALITY_SCHEMA = "frontier.quality/1"
 
 
-def quality_text(compared: Mapping[Series, Compared]) -> str:
+def quality_text(compared: Mapping[Series, Agreement]) -> str:
     """What was compared: a block for each deployment beside its reference, which comes with itself
     in each.
     """
@@ -64,7 +64,7 @@ def _points(share: float) -> str:
     return f"{100 * share:.1f}"
 
 
-def quality_json(compared: Mapping[Series, Compared]) -> Tree:
+def quality_json(compared: Mapping[Series, Agreement]) -> Tree:
     """The answer of `frontier verify --quality --json`."""
     return {
         "schema": QUALITY_SCHEMA,

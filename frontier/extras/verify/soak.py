@@ -18,7 +18,7 @@ from frontier.core.stats.intervals import clopper_pearson
 from frontier.core.stats.laws import normal_quantile
 from frontier.core.window.from_records import window_data
 from frontier.extras.verify.open_loop_check import Sender
-from frontier.extras.verify.soak_watch import MONTH, Growth, Watch, threshold
+from frontier.extras.verify.soak_watch import MONTH, LatencyGrowth, LatencyWatch, threshold
 from frontier.extras.verify.soak_windows import (
     EVENT,
     Kept,
@@ -38,7 +38,7 @@ USUAL = "usual request"
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class SoakPlan:
     """What is to be held, for `duration` seconds in all, and the name of its windows."""
 
     decision: Decision
@@ -52,7 +52,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class OverLimitShare:
     """The requests over a limit: their share in all windows that count, with one-sided bounds at
     95 %, the worst hour's share and when that hour began, and how it stands to what is allowed.
     """
@@ -73,10 +73,10 @@ class Held:
     grows.
     """
 
-    plan: Plan
+    plan: SoakPlan
     windows: tuple[Kept, ...]
-    shares: tuple[Share, ...]
-    growths: tuple[tuple[str, Growth], ...]
+    shares: tuple[OverLimitShare, ...]
+    growths: tuple[tuple[str, LatencyGrowth], ...]
     minutes_to_see: float
 
     @property
@@ -107,16 +107,16 @@ class Held:
         return sum(bool(w.another) for w in self.windows)
 
 
-def begun(store: RunDirectory, decision: Decision, limits: Sequence[Limit], duration: float) -> Plan:
+def begun(store: RunDirectory, decision: Decision, limits: Sequence[Limit], duration: float) -> SoakPlan:
     """The hold to go on with: the last of this setting, SLA and duration, if it is not over; else a
     new one. A window keeps how many requests were over its own limits.
     """
     sla = " ".join(map(str, limits))
     mine = f"{decision.series.label(keep_shape=True)} {decision.concurrency} {sla} {duration:g}"
     numbers = [int(str(line["hold"]).rpartition("#")[2]) for line in store.journal_lines() if _is_of(line, mine)]
-    plan = Plan(decision, tuple(judged_limits(limits)), duration, f"{mine} #{max(numbers, default=1)}")
+    plan = SoakPlan(decision, tuple(judged_limits(limits)), duration, f"{mine} #{max(numbers, default=1)}")
     if judge(plan, read(store.journal_lines(), plan.hold)).over:
-        return Plan(decision, plan.limits, duration, f"{mine} #{max(numbers) + 1}")
+        return SoakPlan(decision, plan.limits, duration, f"{mine} #{max(numbers) + 1}")
     return plan
 
 
@@ -124,7 +124,7 @@ def _is_of(line: Mapping[str, object], name: str) -> bool:
     return line["event"] == EVENT and str(line.get("hold", "")).startswith(f"{name} #")
 
 
-async def hold(sender: Sender, plan: Plan, on_window: Callable[["Held"], None]) -> Held:
+async def hold(sender: Sender, plan: SoakPlan, on_window: Callable[["Held"], None]) -> Held:
     """Send window after window until the duration is over or it is stopped; each is on the disk
     before the next begins. MeasurementError when the server is lost: the windows are kept.
     """
@@ -161,10 +161,10 @@ async def hold(sender: Sender, plan: Plan, on_window: Callable[["Held"], None]) 
 class Following:
     """The windows of a hold as they come, and the watches over them."""
 
-    plan: Plan
+    plan: SoakPlan
     windows: list[Kept] = field(default_factory=list)
-    growths: list[tuple[str, Growth]] = field(default_factory=list)
-    _watches: dict[str, Watch] = field(default_factory=dict)
+    growths: list[tuple[str, LatencyGrowth]] = field(default_factory=list)
+    _watches: dict[str, LatencyWatch] = field(default_factory=dict)
 
     def add(self, window: Kept) -> None:
         """A window that has ended."""
@@ -175,7 +175,7 @@ class Following:
         limit = threshold(max(1, 2 * len(names)) * MONTH / self.plan.window)
         for name in names:
             for what, level in zip((name, f"{name}, {USUAL}"), window.levels.get(name, ()), strict=False):
-                watch = self._watches.setdefault(what, Watch(limit))
+                watch = self._watches.setdefault(what, LatencyWatch(limit))
                 grown = watch.add(math.inf if level is None else level, window.begun, window.ended)
                 if grown is not None:
                     self.growths.append((what, grown))
@@ -192,7 +192,7 @@ class Following:
         return Held(self.plan, tuple(self.windows), shares, tuple(self.growths), minutes)
 
 
-def judge(plan: Plan, windows: Sequence[Kept]) -> Held:
+def judge(plan: SoakPlan, windows: Sequence[Kept]) -> Held:
     """What the windows of a hold show."""
     follow = Following(plan)
     for window in windows:
@@ -200,7 +200,7 @@ def judge(plan: Plan, windows: Sequence[Kept]) -> Held:
     return follow.held()
 
 
-def _share(limit: Limit, windows: Sequence[Kept], now: Sequence[Kept]) -> Share:
+def _share(limit: Limit, windows: Sequence[Kept], now: Sequence[Kept]) -> OverLimitShare:
     """How many requests are over a limit. The verdict is the worse of all windows and of those
     since the last growth.
     """
@@ -215,7 +215,7 @@ def _share(limit: Limit, windows: Sequence[Kept], now: Sequence[Kept]) -> Share:
     for window in windows:
         hours.setdefault(int((window.begun - windows[0].begun) // HOUR), []).append(window)
     worst = max(hours.values(), key=lambda mine: _bounds(limit, mine)[0])
-    return Share(limit, value, lower, upper, _bounds(limit, worst)[0], worst[0].begun, verdict)
+    return OverLimitShare(limit, value, lower, upper, _bounds(limit, worst)[0], worst[0].begun, verdict)
 
 
 def _bounds(limit: Limit, windows: Sequence[Kept]) -> tuple[float, float, float]:

@@ -7,7 +7,7 @@ from frontier.core.model.loads import in_words
 from frontier.core.model.metrics import metric
 from frontier.core.model.text import clean
 from frontier.core.model.units import count
-from frontier.extras.verify.soak import HOUR, Held, Plan, judge
+from frontier.extras.verify.soak import HOUR, Held, SoakPlan, judge
 from frontier.extras.verify.soak_text import growth_texts
 from frontier.extras.verify.soak_windows import EVENT, judged_limits, read
 from frontier.run import Run
@@ -25,7 +25,7 @@ def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = 
         if decision is None or not lines or decision.series.label(keep_shape=True) not in str(lines[-1]["hold"]):
             continue
         hold = str(lines[-1]["hold"])
-        plan = Plan(decision, tuple(judged_limits(decision.limits)), 0.0, hold)
+        plan = SoakPlan(decision, tuple(judged_limits(decision.limits)), 0.0, hold)
         if windows := read(lines, hold):
             return [(view, _figure(judge(plan, windows), name))]
     raise UsageError("no operating point of this run was held", f"hold it:  frontier verify {run.path} --for 8h")

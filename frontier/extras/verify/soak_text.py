@@ -11,8 +11,8 @@ from frontier.core.model.decisions import Verdict
 from frontier.core.model.loads import in_words
 from frontier.core.model.metrics import metric
 from frontier.core.model.units import count, format_elapsed, format_share
-from frontier.extras.verify.soak import Held, Share
-from frontier.extras.verify.soak_watch import Growth
+from frontier.extras.verify.soak import Held, OverLimitShare
+from frontier.extras.verify.soak_watch import LatencyGrowth
 from frontier.extras.verify.soak_windows import Kept, allowed
 from frontier.show.rough import date_text
 from frontier.show.table import Table, to_text
@@ -65,7 +65,7 @@ def hold_text(held: Held, *, again: str, width: int, detail: Detail = Detail.USU
     return "\n".join(detail.of(answer, lines, ("   ".join(_window(window)) for window in held.windows)))
 
 
-def _row(share: Share) -> list[str]:
+def _row(share: OverLimitShare) -> list[str]:
     return [
         str(share.limit),
         format_share(share.value),
@@ -85,7 +85,7 @@ def growth_texts(held: Held) -> list[str]:
     return [growth_text(what, g) for what, g in held.growths if what in tails or what.partition(", ")[0] not in tails]
 
 
-def growth_text(what: str, growth: Growth) -> str:
+def growth_text(what: str, growth: LatencyGrowth) -> str:
     """'p95 TPOT has grown by 15% since 2026-11-22 04:12 (known at 04:15)'."""
     name, _, usual = what.partition(", ")
     label = metric(name).label
@@ -115,7 +115,7 @@ def hold_json(held: Held) -> dict[str, Any]:
     }
 
 
-def _share_json(share: Share) -> dict[str, Any]:
+def _share_json(share: OverLimitShare) -> dict[str, Any]:
     names = ("value", "lower", "upper", "worst", "worst_at")
     tree = {name: getattr(share, name) for name in names}
     return {"metric": share.limit.metric, "limit": share.limit.promise, "allowed": allowed(share.limit)} | tree

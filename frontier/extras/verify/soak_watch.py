@@ -50,7 +50,7 @@ def threshold(windows: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
+class LatencyGrowth:
     """A latency is so many times what it was, since the time `since`; known at `seen`."""
 
     since: float
@@ -59,7 +59,7 @@ class Growth:
 
 
 @dataclass(slots=True)
-class Watch:
+class LatencyWatch:
     """The windows of one latency since its last change: how many, their mean and scatter, and the
     sum. After a change it learns anew.
     """
@@ -78,7 +78,7 @@ class Watch:
         """Of one window."""
         return max(FLOOR, math.sqrt(self.squares / (self.n - 1))) if self.n > 1 else FLOOR
 
-    def add(self, level: float, begun: float, ended: float) -> Growth | None:
+    def add(self, level: float, begun: float, ended: float) -> LatencyGrowth | None:
         """The growth that the next window shows. `level` is the logarithm of its percentile,
         infinite where failures reach it.
         """
@@ -97,7 +97,7 @@ class Watch:
         self.excess += min(apart, 10 * CLIP) * deviation
         if self.total < self.threshold:
             return None
-        grown = Growth(self.since, ended, math.exp(self.excess / self.later))
+        grown = LatencyGrowth(self.since, ended, math.exp(self.excess / self.later))
         self.n, self.mean, self.squares, self.total = 0, 0.0, 0.0, 0.0
         return grown
 

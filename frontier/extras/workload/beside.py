@@ -11,7 +11,7 @@ from frontier.core.model.loads import Rate, setting
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.units import format_seconds, format_share
 from frontier.extras.workload.config_text import between
-from frontier.extras.workload.observed import Figure, Workload
+from frontier.extras.workload.observed import ProductionFigure, Workload
 from frontier.show.picture.data import Mark, Picture, Role, View
 from frontier.show.picture.frontier_picture import shared_axes, small_multiples
 from frontier.show.picture.labels import joined, legend_line
@@ -24,11 +24,11 @@ workload: rebuilt ones differ by less."""
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
+class ComparedFigure:
     """A figure of production and of the run at about as many requests in flight."""
 
     name: str
-    production: Figure
+    production: ProductionFigure
     run: Estimate
 
     @property
@@ -54,7 +54,7 @@ class Beside:
     at: tuple[int, ...]
     operating: int | None
     room: float | None
-    figures: tuple[Compared, ...]
+    figures: tuple[ComparedFigure, ...]
     lengths: Mapping[str, tuple[float, float]]
     differs: Literal["workload", "server", "nothing"]
 
@@ -75,7 +75,7 @@ def beside(workload: Workload, view: View) -> Beside:
     if workload.cached is not None:
         lengths["cached"] = (workload.cached, shape.cached)
     figures = tuple(
-        Compared(name, figure, _together([p.metrics[name] for p in near]))
+        ComparedFigure(name, figure, _together([p.metrics[name] for p in near]))
         for name, figure in workload.figures.items()
         if near and all(name in p.metrics for p in near)
     )

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier.extras.workload.observed import Figure
+from frontier.extras.workload.observed import ProductionFigure
 
 Floats = NDArray[np.float64]
 _GRID = 64
@@ -123,7 +123,7 @@ def _moved(h: Buckets, values: Floats, target: float) -> Floats:
     return np.asarray(low + width * part ** np.exp((least + most) / 2))
 
 
-def bucket_figures(name: str, h: Buckets) -> dict[str, Figure]:
+def bucket_figures(name: str, h: Buckets) -> dict[str, ProductionFigure]:
     """The p50 and p99 of a histogram, by the metrics' names, each with the bucket that it lies in:
     above every bound only the lower side is known.
     """
@@ -133,5 +133,5 @@ def bucket_figures(name: str, h: Buckets) -> dict[str, Figure]:
         low = h.bounds[place - 1] if place else 0.0
         high = h.bounds[place] if place < len(h.bounds) else None
         value = low if high is None else float(np.clip(_smooth(h, np.asarray([p]))[0], low, high))
-        found[f"p{p * 100:g}_{name}"] = Figure(value, low, high, round(h.count))
+        found[f"p{p * 100:g}_{name}"] = ProductionFigure(value, low, high, round(h.count))
     return found

@@ -9,7 +9,7 @@ import jinja2
 from frontier.core.model.loads import doublings
 from frontier.core.model.text import clean
 from frontier.core.model.units import format_elapsed, format_number, format_seconds, format_share
-from frontier.extras.workload.observed import Figure, Pair, Workload
+from frontier.extras.workload.observed import Pair, ProductionFigure, Workload
 
 _LINE = 96
 """Characters of a line of pairs, so that a config reads without wrapping."""
@@ -163,7 +163,7 @@ def _pair_lines(pairs: Sequence[Pair]) -> list[str]:
     return textwrap.wrap(" ".join("/".join(map(str, pair)) for pair in pairs), _LINE)
 
 
-def between(figure: Figure, written: Callable[[float], str]) -> str:
+def between(figure: ProductionFigure, written: Callable[[float], str]) -> str:
     """'120 ms, between 100 ms and 250 ms'; where a side is not known, 'at least' or 'at most'."""
     low, high = (None if side is None else written(side) for side in (figure.low, figure.high))
     if low is None or high is None:

@@ -26,8 +26,8 @@ from frontier.extras.workload.dispersion import dispersion_of
 from frontier.extras.workload.log_rows import BLOCK, LogRow, name_hash
 from frontier.extras.workload.observed import (
     ArrivalFacts,
-    Figure,
     Pair,
+    ProductionFigure,
     RequestClass,
     Workload,
     capped,
@@ -292,7 +292,7 @@ def _require_a_unit(kept: Sequence[LogRow], counts: ArrivalCounts) -> None:
         raise UsageError(what, hint)
 
 
-def _figures(kept: Sequence[LogRow]) -> dict[str, Figure]:
+def _figures(kept: Sequence[LogRow]) -> dict[str, ProductionFigure]:
     """The percentiles of TTFT, TPOT and E2E, with the steps of their clocks."""
     first, last = kept[0].read_as.ttft_step, kept[0].read_as.e2e_step
     ttft, e2e = ([x for row in kept if (x := getattr(row, what)) is not None] for what in ("ttft", "e2e"))
@@ -332,7 +332,7 @@ def _notes(sample: Sample, kept: Sequence[LogRow], failed: int, cut: float, coun
         yield f"{format_share(cut)} of the requests are longer than the context, and are cut to it."
 
 
-def _running(kept: Sequence[LogRow], counts: ArrivalCounts) -> Figure | None:
+def _running(kept: Sequence[LogRow], counts: ArrivalCounts) -> ProductionFigure | None:
     """The requests in flight in the busiest part of a log: the time that each was in flight there
     over its length, with the interval of blocks of five minutes. None without their times.
 

@@ -22,7 +22,7 @@ cache."""
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
+class ProductionFigure:
     """A figure of production, in seconds or requests, with the interval that it lies in: the width
     of a histogram's bucket, or a confidence interval (95 %). A side that is not known is None.
     """
@@ -89,8 +89,8 @@ class Workload:
     joint: bool
     cached: float | None = None
     arrivals: ArrivalFacts | None = None
-    running: Figure | None = None
-    figures: Mapping[str, Figure] = field(default_factory=dict)
+    running: ProductionFigure | None = None
+    figures: Mapping[str, ProductionFigure] = field(default_factory=dict)
     servers: int = 1
     endpoint: str | None = None
     model: str | None = None
@@ -146,7 +146,7 @@ def capped(pairs: Sequence[Pair], context: int | None) -> tuple[list[Pair], int]
     return cut, sum(a != b for a, b in zip(pairs, cut, strict=True))
 
 
-def percentile_figures(name: str, values: Sequence[float], steps: Sequence[float] = ()) -> dict[str, Figure]:
+def percentile_figures(name: str, values: Sequence[float], steps: Sequence[float] = ()) -> dict[str, ProductionFigure]:
     """The p50 and p99 of values that were seen, by the metrics' names, with their intervals; none
     without values. `steps` are those of the clock that made each, by which it may be shorter or
     longer.
@@ -160,5 +160,5 @@ def percentile_figures(name: str, values: Sequence[float], steps: Sequence[float
         high = None if upper is None else float(longest[upper - 1])
         # Below a step of its clock a value is anywhere in it.
         value = quantile(x, p) or (quantile(shortest, p) + quantile(longest, p)) / 2
-        found[f"p{p * 100:g}_{name}"] = Figure(value, low, high, len(x))
+        found[f"p{p * 100:g}_{name}"] = ProductionFigure(value, low, high, len(x))
     return found

@@ -22,7 +22,7 @@ from frontier.extras.workload.arrival_files import number_of
 from frontier.extras.workload.counter_watch import ANEW, as_lower_bound
 from frontier.extras.workload.dispersion import dispersion_of
 from frontier.extras.workload.log_summary import named_time
-from frontier.extras.workload.observed import ArrivalFacts, Figure, Workload
+from frontier.extras.workload.observed import ArrivalFacts, ProductionFigure, Workload
 from frontier.extras.workload.server_metrics import HISTOGRAMS, SERIES, first_grown, in_flight, workload_of
 
 _WITHIN = 60.0
@@ -110,7 +110,7 @@ class Prometheus:
         values = [_number(each.get("value")) for each in await self.query("query", query=query, time=end)]
         return next((round(value) for value in values if value), 0)
 
-    async def running(self, summed: str, start: float, end: float) -> Figure | None:
+    async def running(self, summed: str, start: float, end: float) -> ProductionFigure | None:
         """The requests in flight between two times, by a sum of the seconds that requests were in
         the server.
         """

@@ -22,8 +22,8 @@ from frontier.extras.workload.bucket_counts import Buckets, Floats, bucket_figur
 from frontier.extras.workload.observed import (
     MOST_PAIRS,
     ArrivalFacts,
-    Figure,
     Pair,
+    ProductionFigure,
     RequestClass,
     Workload,
     capped,
@@ -207,7 +207,7 @@ _ARRIVALS = frozenset(f"{name}_count" for name in (*HISTOGRAMS["ttft"], "tgi_req
 _SPENT = frozenset(f"{name}_sum" for name in HISTOGRAMS["e2e"])
 
 
-def in_flight(spent: Floats, seconds: Floats) -> Figure | None:
+def in_flight(spent: Floats, seconds: Floats) -> ProductionFigure | None:
     """The requests in flight, running or waiting, by Little's law: the rate at which requests end
     times the mean of the seconds that they were in the server, which are `spent` in parts of so
     many `seconds`. With the interval of batch means; None where no time in the server is counted.
@@ -216,7 +216,7 @@ def in_flight(spent: Floats, seconds: Floats) -> Figure | None:
     if not means.value > 0:
         return None
     low, high = (max(0.0, side) if means.freedom else None for side in means.bounds(0.975))
-    return Figure(means.value, low, high, len(spent))
+    return ProductionFigure(means.value, low, high, len(spent))
 
 
 # --- increases to a workload
@@ -229,7 +229,7 @@ def workload_of(
     context: int | None,
     *,
     arrivals: ArrivalFacts | None = None,
-    running: Figure | None = None,
+    running: ProductionFigure | None = None,
     notes: Sequence[str] = (),
 ) -> Workload:
     """The workload in what servers' counters grew by in so many seconds. MeasurementError where no

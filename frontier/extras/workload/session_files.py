@@ -25,7 +25,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from frontier.core.model.length_pairs import Table
+from frontier.core.model.length_pairs import LengthTable
 from frontier.core.model.session_table import SessionFile, SessionTurn
 from frontier.core.model.shapes import Lengths, Session, Shape
 from frontier.extras.workload.arrival_files import given_rows
@@ -82,7 +82,7 @@ def _read(path: str, _state: tuple[int, int] | None) -> Shape:
         cut=len(sessions) - len(chains),
         begun=sum(chain[0].session not in (None, "-1") for chain in chains),
         left_out=0 if tool == "ours" else len(rows) - requests,
-        table=Table(map(tuple, sessions)),
+        table=LengthTable(map(tuple, sessions)),
     )
     return shape_of(file, "sessions")
 

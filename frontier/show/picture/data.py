@@ -261,7 +261,7 @@ class Picture:
 
 
 @dataclass(frozen=True, slots=True)
-class Roofline:
+class DrawnRoofline:
     """The roofline: the highest throughput that the hardware allows, in the metric's own unit, and
     on what assumption.
 
@@ -273,7 +273,7 @@ class Roofline:
     ceiling: float
     assumption: str
     curve: tuple[tuple[float, float], ...] = ()
-    stated: "Roofline | None" = None
+    stated: "DrawnRoofline | None" = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +291,7 @@ class View:
     frontier: Frontier
     decision: Decision | None = None
     limits: Sequence[Limit] = ()
-    light: Roofline | None = None
+    roofline: DrawnRoofline | None = None
     gpus: int | None = None
     band: Sequence[tuple[float, float, float]] = ()
     expected: Sequence[tuple[float, Estimate, Estimate]] = ()

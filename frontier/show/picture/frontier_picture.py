@@ -17,7 +17,19 @@ from frontier.core.model.loads import bare
 from frontier.core.model.points import Point
 from frontier.show.picture.axes import bar_of, metric_axis, rising_axis
 from frontier.show.picture.bounds_panel import bounds_panel
-from frontier.show.picture.data import Axis, Line, LineKind, Mark, Panel, Picture, Role, Roofline, Rule, Theme, View
+from frontier.show.picture.data import (
+    Axis,
+    DrawnRoofline,
+    Line,
+    LineKind,
+    Mark,
+    Panel,
+    Picture,
+    Role,
+    Rule,
+    Theme,
+    View,
+)
 from frontier.show.picture.labels import (
     answer_rows,
     describe,
@@ -113,7 +125,9 @@ def axes_of(views: Sequence[View], tall: float) -> tuple[Axis, Axis]:
         p for p in points if math.isinf(p.metrics[across].value) and p.metrics[up].value <= 3 * max(ys, default=0)
     ]
     tops = [p.metrics[up].value for p in (*near, *at_edge)] + [min(e.high, 1.2 * e.value) for e in bounded]
-    tops += [v.light.ceiling for v in views if v.light and ys and v.light.ceiling <= 1.6 * max(tops, default=0)]
+    tops += [
+        v.roofline.ceiling for v in views if v.roofline and ys and v.roofline.ceiling <= 1.6 * max(tops, default=0)
+    ]
     expected = [e for view in views for e in view.expected]
     near_x = [p.metrics[across].value for p in near]
     near_x += [end for _, a, _ in expected for end in (a.low, a.value, a.high) if 0 < end < math.inf]
@@ -289,20 +303,20 @@ def rules_of(view: View, x: Axis, y: Axis) -> tuple[Rule, ...]:
 
 def roofline_of(view: View, x: Axis, y: Axis) -> list[Line]:
     """The roofline where it fits the panel, with the data sheet's roofline dashed beside it."""
-    light = view.light
-    if light is None:
+    roofline = view.roofline
+    if roofline is None:
         return []
-    stated = [] if light.stated is None else _roofline_line(light.stated, x, y, "fit")
-    return stated + _roofline_line(light, x, y, "roofline")
+    stated = [] if roofline.stated is None else _roofline_line(roofline.stated, x, y, "fit")
+    return stated + _roofline_line(roofline, x, y, "roofline")
 
 
-def _roofline_line(light: Roofline, x: Axis, y: Axis, kind: LineKind) -> list[Line]:
+def _roofline_line(roofline: DrawnRoofline, x: Axis, y: Axis, kind: LineKind) -> list[Line]:
     """A roofline, beginning at the better latency. A curve is cut to the axes, and its level end is
     drawn to the edge.
     """
     best = x.high if x.rising_is_better else x.low
-    curve = [(a * x.scale, b * y.scale) for a, b in light.curve] or [(best, light.ceiling * y.scale)]
-    corners = sorted([*curve, (x.worst, light.ceiling * y.scale)], reverse=x.rising_is_better)
+    curve = [(a * x.scale, b * y.scale) for a, b in roofline.curve] or [(best, roofline.ceiling * y.scale)]
+    corners = sorted([*curve, (x.worst, roofline.ceiling * y.scale)], reverse=x.rising_is_better)
     before = [b for a, b in corners if not x.holds(a) and (a > best) == x.rising_is_better]
     corners = [*((best, b) for b in sorted(before)[-1:]), *corners]
     inside = tuple(corner for corner in corners if x.holds(corner[0]) and y.holds(corner[1]))

@@ -195,11 +195,11 @@ def _limits_beyond(view: View, panel: Panel) -> list[str]:
 
 def _roofline_notes(view: View, panel: Panel) -> list[str]:
     """The roofline's height, and on what assumption it stands."""
-    if view.light is None:
+    if view.roofline is None:
         return []
-    above = "" if panel.y.holds(view.light.ceiling * panel.y.scale) else ", above the picture"
-    height = value_text(panel.y.metric, view.light.ceiling, view.gpus)
-    return [f"roofline {height}{above}: {clean(view.light.assumption)}"]
+    above = "" if panel.y.holds(view.roofline.ceiling * panel.y.scale) else ", above the picture"
+    height = value_text(panel.y.metric, view.roofline.ceiling, view.gpus)
+    return [f"roofline {height}{above}: {clean(view.roofline.assumption)}"]
 
 
 def _power_notes(view: View) -> list[str]:

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import orjson
 
-from frontier.simulator.http.realtime import Engine
+from frontier.simulator.http.realtime import LiveEngine
 from frontier.simulator.spec import EngineSpec
 
 _PIECE = re.compile(r"\S{1,8}")
@@ -268,7 +268,7 @@ def _count(value: Any, name: str, low: int = 1) -> int:
     return value
 
 
-def metrics_text(engine: Engine, model: str) -> bytes:
+def metrics_text(engine: LiveEngine, model: str) -> bytes:
     """The state of the engine, by vLLM's names and in Prometheus' text format."""
     s = engine.scheduler
     label = model.replace("\\", "\\\\").replace('"', '\\"')

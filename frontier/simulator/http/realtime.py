@@ -80,7 +80,7 @@ Sink = Callable[[int, bool], None]
 
 
 @dataclass(slots=True, eq=False)
-class Job:
+class LiveRequest:
     """One request in the live engine. Times are perf_counter seconds."""
 
     receipt: float
@@ -94,15 +94,15 @@ class Job:
     done: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
-class Engine:
+class LiveEngine:
     """The live engine of one server. Made inside a running event loop; `close` it there."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self.scheduler = Scheduler(spec)
         self.zero = time.perf_counter()
         self._ingest = spec.ingest * spec.time_scale
-        self._jobs: dict[int, Job] = {}
-        self._arriving: deque[Job] = deque()
+        self._jobs: dict[int, LiveRequest] = {}
+        self._arriving: deque[LiveRequest] = deque()
         self._step: Step | None = None
         self._next = 0
         self._timer = PreciseTimer(asyncio.get_running_loop(), self._ring)
@@ -112,7 +112,7 @@ class Engine:
         """Requests received but not running."""
         return self.scheduler.waiting + len(self._arriving)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: LiveRequest) -> None:
         """Queue a request that the scheduler has checked; `job.done` is set when its last token has
         left.
         """
@@ -122,7 +122,7 @@ class Engine:
         if self._step is None and len(self._arriving) == 1:
             self._timer.set(job.receipt + self._ingest)
 
-    def cancel(self, job: Job) -> None:
+    def cancel(self, job: LiveRequest) -> None:
         """The client is gone: free what the request holds."""
         if self._jobs.pop(job.name, None) is None:
             return

@@ -28,7 +28,7 @@ from aiohttp import web
 from frontier._version import __version__
 from frontier.simulator.http import messages
 from frontier.simulator.http.messages import Api, GenerationRequest, Head, RefusedError
-from frontier.simulator.http.realtime import Engine, Job
+from frontier.simulator.http.realtime import LiveEngine, LiveRequest
 from frontier.simulator.spec import EngineSpec
 
 _LARGEST_BODY = 64 * 2**20
@@ -43,7 +43,7 @@ class _Stream:
     __slots__ = ("asked", "cut", "fd", "frames", "head", "job", "transport")
 
     def __init__(
-        self, transport: asyncio.Transport, head: Head, asked: GenerationRequest, job: Job, cut: int | None
+        self, transport: asyncio.Transport, head: Head, asked: GenerationRequest, job: LiveRequest, cut: int | None
     ) -> None:
         self.transport, self.head, self.asked, self.job, self.cut = transport, head, asked, job, cut
         self.frames = messages.token_frames(head)
@@ -101,7 +101,7 @@ class _Server:
         )
 
     async def engine_context(self, _: web.Application) -> Any:
-        self.engine = Engine(self.spec)  # made inside the running event loop
+        self.engine = LiveEngine(self.spec)  # made inside the running event loop
         yield
         self.engine.close()
 
@@ -130,7 +130,7 @@ class _Server:
         hashes: list[int] = []
         if self.spec.prefix_cache:
             hashes = messages.block_hashes([*asked.pieces, *messages.answer_pieces(asked.output)], self.spec.block_size)
-        job = Job(receipt, len(asked.pieces), asked.output, hashes)
+        job = LiveRequest(receipt, len(asked.pieces), asked.output, hashes)
         try:
             self.engine.scheduler.check(job.prompt, job.output)
         except ValueError as wrong:
@@ -144,7 +144,7 @@ class _Server:
         tokens = messages.greedy_tokens(asked.pieces, job.output, self.spec, self.rng)
         return _json(messages.whole(head, asked, tokens, messages.usage_of(job.prompt, job.output, job.cached)))
 
-    async def serve(self, job: Job) -> None:
+    async def serve(self, job: LiveRequest) -> None:
         """Through the engine, to the last token; out of it again when the client leaves."""
         try:
             self.engine.submit(job)
@@ -152,7 +152,7 @@ class _Server:
         finally:
             self.engine.cancel(job)
 
-    async def stream(self, request: web.Request, job: Job) -> web.StreamResponse:
+    async def stream(self, request: web.Request, job: LiveRequest) -> web.StreamResponse:
         """Headers at once; the tokens are written by the engine, straight to the transport."""
         response = web.StreamResponse(
             headers={"Content-Type": "text/event-stream; charset=utf-8", "Cache-Control": "no-cache"}

@@ -51,7 +51,7 @@ def test_every_flag_has_its_row_with_the_limit_of_the_code() -> None:
         "littles_law": load_flags.OCCUPANCY,
         "non_stationary": load_flags.DRIFT,
         "client_bound": load_flags.CLIENT_CPU,
-        "faster_than_light": above_roofline.FASTER_THAN_LIGHT,
+        "faster_than_light": above_roofline.ABOVE_ROOFLINE,
     }
     for name, limit in shares.items():
         row = next(line for line in page.splitlines() if line.startswith(f"| `{name}`"))

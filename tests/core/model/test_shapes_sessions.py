@@ -7,7 +7,7 @@ import statistics
 import pytest
 
 from frontier.client.load.session_plans import left_out, plan_session
-from frontier.core.model.length_pairs import Table
+from frontier.core.model.length_pairs import LengthTable
 from frontier.core.model.session_table import SessionFile, SessionTurn
 from frontier.core.model.shapes import Lengths, Session, Shape
 from frontier.extras.workload.session_files import shape_of
@@ -96,7 +96,7 @@ def test_a_plain_shape_has_no_sessions() -> None:
 
 def test_the_sessions_of_a_file_come_each_once_in_an_order_drawn_by_the_seed() -> None:
     turns = [[SessionTurn(100 + i, 5, 0.0), SessionTurn(10, 5, 2.0)] for i in range(7)]
-    file = SessionFile("a.jsonl", "ours", "0", 7, 14, 2, 2.0, table=Table(map(tuple, turns)))
+    file = SessionFile("a.jsonl", "ours", "0", 7, 14, 2, 2.0, table=LengthTable(map(tuple, turns)))
     shape = shape_of(file, "a")
 
     def firsts(seed: int, numbers: range) -> list[int]:

@@ -55,12 +55,12 @@ def test_deployments_are_compared_each_at_its_own_operating_point():
     fast = decided("fast", Estimate(2000, 1990, 2010, 20), 4.0)
     cheap = decided("cheap", Estimate(1000, 990, 1010, 20), 1.0)
     slow = decided("slow", Estimate(9000, 9000, 9000, 20), 1.0, ttft=0.9)  # never an operating point
-    (found,) = sla_result.answer("", limits, (), [fast, cheap, slow]).cheapest
+    (found,) = sla_result.make_sla_result("", limits, (), [fast, cheap, slow]).cheapest
     assert ("cheap", True) == (found.decision.deployment, found.sure)
     close = dataclasses.replace(cheap, metrics={**cheap.metrics, "cost": Estimate(0.5, 0.27, 0.7, 20)})
-    (found,) = sla_result.answer("", limits, (), [fast, cheap, close]).cheapest
+    (found,) = sla_result.make_sla_result("", limits, (), [fast, cheap, close]).cheapest
     assert ("cheap", False) == (found.decision.deployment, found.sure)
-    assert () == sla_result.answer("", limits, (), [slow, slow]).cheapest
+    assert () == sla_result.make_sla_result("", limits, (), [slow, slow]).cheapest
 
 
 def test_the_arithmetic_of_the_document_is_that_of_the_program():

@@ -160,7 +160,7 @@ def test_a_rate_that_verify_proved_is_what_people_are_counted_by(cwd: Path, tmp_
         all.
         """
 
-        async def send(self, trial: Trial, watch: open_loop_check.Watch | None = None) -> Measurement | None:
+        async def send(self, trial: Trial, watch: open_loop_check.OutcomeWatch | None = None) -> Measurement | None:
             assert trial.rate is not None
             rng = np.random.default_rng(trial.repeat)
             with self.store.writer(trial) as writer:

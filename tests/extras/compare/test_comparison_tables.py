@@ -10,7 +10,7 @@ from frontier.core.model.points import Estimate
 from frontier.core.model.series import Series
 from frontier.core.model.shapes import Shape
 from frontier.extras.compare.comparison_tables import comparison_table, comparisons_json, partners
-from frontier.extras.compare.contest import Comparison, Contest, Rules, Side, compare
+from frontier.extras.compare.contest import CompareRules, Comparison, Contest, Side, compare
 from frontier.extras.compare.multi_run import Group, together
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence
 from frontier.show.picture.data import Picture, Role, View
@@ -37,7 +37,7 @@ def found(
     sides = [
         Side(n, v.points, v.decision if decided else None, v.gpus) for n, v in zip(names, views(gpus), strict=True)
     ]
-    return compare(Contest(tuple(reversed(sides) if back else sides), Rules(AXES, limits=(LIMIT,))))
+    return compare(Contest(tuple(reversed(sides) if back else sides), CompareRules(AXES, limits=(LIMIT,))))
 
 
 def bare(one: Comparison) -> Comparison:

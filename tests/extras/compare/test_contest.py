@@ -13,7 +13,7 @@ from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.errors import ExitCode, exit_code
 from frontier.core.model.points import Estimate, Flag, Point
 from frontier.extras.compare.comparison_tables import comparison_table, no_characters
-from frontier.extras.compare.contest import Contest, Rules, Side, best_of, compare, overall
+from frontier.extras.compare.contest import CompareRules, Contest, Side, best_of, compare, overall
 from frontier.extras.compare.rivals import comparison_notes
 from frontier.show.verbosity import Detail
 from tests.kit.golden import assert_golden_row
@@ -57,7 +57,7 @@ def compared(a, b, objectives=OBJECTIVES, *, samples=({}, {}), gpus=(None, None)
         Side(name, points, decision, number, windows)
         for name, points, decision, number, windows in zip("AB", (a, b), decisions, gpus, samples, strict=True)
     )
-    return compare(Contest(sides, Rules(objectives, **rules)))
+    return compare(Contest(sides, CompareRules(objectives, **rules)))
 
 
 def characters(found):

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks.jitter import KINDS, NEAR, case, table
 from frontier.core.model.trials import Outcome, Record, Window
-from frontier.extras.diagnose.jitter import Cause, Jitter, jitter_of, jitter_sentence
+from frontier.extras.diagnose.jitter import GapCause, Jitter, jitter_of, jitter_sentence
 from tests.kit.commands import frontier
 from tests.kit.sweeps import sweep_in_virtual_time
 
@@ -52,7 +52,7 @@ def times(steps: list[float]) -> list[float]:
     return list(itertools.accumulate(steps, initial=1.0))[1:]
 
 
-def shares(records: list[Record], preemptions: float | None = 0.0) -> dict[Cause, float]:
+def shares(records: list[Record], preemptions: float | None = 0.0) -> dict[GapCause, float]:
     jitter = jitter_of(records, WINDOW, preemptions)
     assert jitter is not None
     assert not jitter.unknown
@@ -65,30 +65,30 @@ def longer(at: dict[int, float], count: int = 200) -> list[float]:
 
 def test_steps_that_end_with_a_first_token_are_its_prefill() -> None:
     joins = dict.fromkeys(range(10, 190, 20), 1000)
-    assert shares(trial(times(longer(dict.fromkeys(joins, 0.040))), joins)) == {Cause.PREFILL: 1.0}
+    assert shares(trial(times(longer(dict.fromkeys(joins, 0.040))), joins)) == {GapCause.PREFILL: 1.0}
 
 
 def test_a_prompt_read_in_parts_holds_up_several_steps() -> None:
     joins = dict.fromkeys(range(10, 190, 20), 3000)
     steps = dict.fromkeys((step - before for step in joins for before in (0, 1, 2)), 0.040)
-    assert shares(trial(times(longer(steps)), joins)) == {Cause.PREFILL: 1.0}
+    assert shares(trial(times(longer(steps)), joins)) == {GapCause.PREFILL: 1.0}
 
 
 def test_a_long_step_without_a_prompt_is_a_stall() -> None:
-    assert shares(trial(times(longer(dict.fromkeys(range(10, 190, 20), 0.2))), {})) == {Cause.STALL: 1.0}
+    assert shares(trial(times(longer(dict.fromkeys(range(10, 190, 20), 0.2))), {})) == {GapCause.STALL: 1.0}
 
 
 def test_a_pause_much_longer_than_the_prompt_in_it_is_a_stall() -> None:
     joins = dict.fromkeys(range(10, 190, 20), 1000)
     found = shares(trial(times(longer(dict.fromkeys(joins, 0.040) | {10: 0.5, 50: 0.5, 90: 0.5})), joins))
-    assert found == {Cause.PREFILL: pytest.approx(2 / 3), Cause.STALL: pytest.approx(1 / 3)}
+    assert found == {GapCause.PREFILL: pytest.approx(2 / 3), GapCause.STALL: pytest.approx(1 / 3)}
 
 
 def test_tokens_that_come_at_once_after_a_gap_were_held_up_at_the_client() -> None:
     ends = times(longer({}))
     for held in range(10, 190, 20):
         ends[held : held + 4] = [ends[held + 4]] * 4
-    assert shares(trial(ends, {})) == {Cause.CLIENT: 1.0}
+    assert shares(trial(ends, {})) == {GapCause.CLIENT: 1.0}
 
 
 def alone() -> list[Record]:
@@ -99,10 +99,10 @@ def alone() -> list[Record]:
 
 
 def test_a_gap_of_one_stream_is_a_preemption_where_the_engine_counts_them() -> None:
-    assert shares(alone(), preemptions=24.0) == {Cause.PREEMPTION: 1.0}
-    assert shares(alone(), preemptions=0.0) == {Cause.UNEXPLAINED: 1.0}
-    assert shares(alone(), preemptions=None) == {Cause.UNEXPLAINED: 1.0}
-    assert shares(alone(), preemptions=6.0) == {Cause.PREEMPTION: 0.25, Cause.UNEXPLAINED: 0.75}
+    assert shares(alone(), preemptions=24.0) == {GapCause.PREEMPTION: 1.0}
+    assert shares(alone(), preemptions=0.0) == {GapCause.UNEXPLAINED: 1.0}
+    assert shares(alone(), preemptions=None) == {GapCause.UNEXPLAINED: 1.0}
+    assert shares(alone(), preemptions=6.0) == {GapCause.PREEMPTION: 0.25, GapCause.UNEXPLAINED: 0.75}
 
 
 def test_streams_that_share_no_steps_tell_nothing() -> None:
@@ -165,7 +165,7 @@ def test_show_and_the_page_say_why_gaps_are_long(tmp_path: Path) -> None:
 
 
 def test_a_cause_below_the_least_share_is_only_in_json() -> None:
-    some = {Cause.PREFILL: 0.97, Cause.STALL: 0.03}
+    some = {GapCause.PREFILL: 0.97, GapCause.STALL: 0.03}
     text = jitter_sentence(Jitter(1000, 100, 10, 0.01, 0.1, some))
     assert "97%" in text
     assert "3% stalls" not in text

@@ -116,7 +116,7 @@ def test_a_run_is_predicted_between_and_beyond_what_it_measured(cwd: Path) -> No
 
 
 @pytest.mark.parametrize(("osl", "slower"), [(65, "tpot"), (1, "ttft")])
-def test_no_prediction_is_faster_than_light(osl: float, slower: str) -> None:
+def test_no_prediction_is_above_its_roofline(osl: float, slower: str) -> None:
     def of(value: float) -> Estimate:
         return Estimate(value, value / 2, value * 2, 4)
 
@@ -135,7 +135,7 @@ def test_a_run_predicted_far_beyond_is_held_at_the_roofline_and_says_so(cwd: Pat
     roofline = GivenRoofline(bandwidth=3.35e12, weights=16e9, kv_per_token=131_072, memory=80e9)
     (forecast,) = predict_points(load(cwd / "runs" / "night").points(), lambda _: roofline, (8, 4096))
     near, far = forecast.predictions
-    at_8, at_4096 = forecast.lights
+    at_8, at_4096 = forecast.rooflines
     assert at_8 is not None
     assert at_4096 is not None
     assert near.throughput.high < at_8.throughput
@@ -145,10 +145,10 @@ def test_a_run_predicted_far_beyond_is_held_at_the_roofline_and_says_so(cwd: Pat
 
 def test_the_default_ladder_goes_to_twice_the_highest_and_skips_what_was_measured(cwd: Path) -> None:
     run = load(cwd / "runs" / "night")
-    (forecast,) = predict_points(run.points(), run.light)
+    (forecast,) = predict_points(run.points(), run.roofline)
     asked = [p.concurrency for p in forecast.predictions]
     assert [3, 6, 8, 11, 23, 32, 45, 91, 128] == asked
-    assert len(forecast.lights) == len(asked)
+    assert len(forecast.rooflines) == len(asked)
 
 
 def test_another_shape_is_carried_over_from_the_nearest(cwd: Path) -> None:
@@ -322,24 +322,24 @@ def test_what_was_swept_beside_sessions_is_predicted_without_them(cwd: Path) -> 
         "endpoint: simulator\nshapes: [{name: agent, turns: 2, first: 128, per_turn: 32/16}]\n", "sweep.yaml"
     ).shapes
     beside = [dataclasses.replace(point, shape=sessions[0]) for point in run.points()]
-    (forecast,) = predict_points([*beside, *run.points()], run.light)
-    (alone,) = predict_points(run.points(), run.light)
+    (forecast,) = predict_points([*beside, *run.points()], run.roofline)
+    (alone,) = predict_points(run.points(), run.roofline)
     assert forecast == alone
     with pytest.raises(UsageError, match="is a session"):
-        predict_points(beside, run.light)
+        predict_points(beside, run.roofline)
 
 
 def test_points_with_failures_or_flags_are_not_fitted_to(cwd: Path) -> None:
     run = load(cwd / "runs" / "night")
-    (forecast,) = predict_points(run.points(), run.light)
+    (forecast,) = predict_points(run.points(), run.roofline)
     assert [2, 4, 16, 64] == [k.concurrency for k in forecast.measured if math.isfinite(k.ttft + k.tpot)]
     flag = Flag("errors", "4%", "1%", "lower the concurrency")
     points = [dataclasses.replace(p, flags=(flag,)) if p.concurrency == 4 else p for p in run.points()]
-    (forecast,) = predict_points(points, run.light)
+    (forecast,) = predict_points(points, run.roofline)
     assert [2, 16, 64] == [k.concurrency for k in forecast.measured]
     fewer = [dataclasses.replace(p, flags=(flag,)) if p.concurrency == 16 else p for p in points]
     with pytest.raises(UsageError):
-        predict_points(fewer, run.light)
+        predict_points(fewer, run.roofline)
 
 
 def test_a_forecast_of_a_config_is_reproducible() -> None:

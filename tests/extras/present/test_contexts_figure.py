@@ -55,8 +55,8 @@ def test_it_shows_each_operating_point_at_its_input_length() -> None:
 def test_above_it_are_the_roofline_and_what_fits_in_memory_by_hand() -> None:
     # 80 GB less 16 GB of weights, 128 kB of KV a token: 488,281 tokens; a request looks back on its
     # prompt + 128.
-    light = GivenRoofline(bandwidth=3.35e12, weights=16e9, kv_per_token=131_072, memory=80e9)
-    figure = contexts_figure(views(), {"default": light})
+    roofline = GivenRoofline(bandwidth=3.35e12, weights=16e9, kv_per_token=131_072, memory=80e9)
+    figure = contexts_figure(views(), {"default": roofline})
     (room,) = (points for name, points in lines(figure, 1).items() if name != "inside the SLA")
     assert [int(64e9 / 131_072 / (isl + 128)) for isl in LENGTHS] == [n for _, n in room]
     roof = lines(figure, 0)["roofline at c=128"]
@@ -67,7 +67,7 @@ def test_above_it_are_the_roofline_and_what_fits_in_memory_by_hand() -> None:
         assert running <= 64e9 / 131_072 / (isl + 128)
     measured = lines(figure, 0)["inside the SLA"]
     assert [True] * 4 == [value < ceiling for (_, value), (_, ceiling) in zip(measured, roof, strict=True)]
-    per_gpu = contexts_figure(views(gpus=4), {"default": light})
+    per_gpu = contexts_figure(views(gpus=4), {"default": roofline})
     assert [y / 4 for _, y in measured] == [y for _, y in lines(per_gpu, 0)["inside the SLA"]]
 
 
@@ -123,8 +123,8 @@ def test_lines_are_named_by_what_differs() -> None:
 
 def test_over_the_shared_prefix_where_only_that_varies() -> None:
     shapes = [dataclasses.replace(Shape.of(4096, 256), prefix=part, name=f"p{part}") for part in (0.0, 0.5, 0.9)]
-    light = GivenRoofline(bandwidth=3.35e12, weights=16e9, kv_per_token=131_072, memory=80e9)
-    figure = contexts_figure([view(shape, 40 + 60 * shape.prefix) for shape in shapes], {"default": light})
+    roofline = GivenRoofline(bandwidth=3.35e12, weights=16e9, kv_per_token=131_072, memory=80e9)
+    figure = contexts_figure([view(shape, 40 + 60 * shape.prefix) for shape in shapes], {"default": roofline})
     assert ["inside the SLA"] == list(lines(figure, 1)), "a shared prefix shares its memory"
     assert figure is not None
     assert_golden_row("pictures", figure.title)

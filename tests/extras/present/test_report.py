@@ -21,7 +21,7 @@ from frontier.extras.present.evidence_tables import evidence_tables, time_tables
 from frontier.extras.present.page import LONGEST_MARKDOWN, escape_markdown, report_html, report_markdown
 from frontier.extras.present.report import LIMIT_AT, NOT_SAID, Report, bar_ends, neighbours_table, page_of
 from frontier.show.numbers import Figure
-from frontier.show.picture.data import Roofline, View
+from frontier.show.picture.data import DrawnRoofline, View
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.wording import Provenance
 from tests.extras.present.test_series_figures import SAMPLES
@@ -416,17 +416,19 @@ def test_without_an_sla_there_is_a_page_all_the_same() -> None:
 
 def test_the_speed_of_light_and_the_band_reach_the_picture() -> None:
     band = ((0.05, 90.0, 110.0), (0.4, 2700.0, 2900.0))
-    (panel,) = small_multiples(viewed(usual(), light=Roofline(3600, "roofline"), band=band).views).panels
+    (panel,) = small_multiples(viewed(usual(), roofline=DrawnRoofline(3600, "roofline"), band=band).views).panels
 
     assert {3600.0} == {y for _, y in roofline(panel)}
     assert 3 == len(stairs(panel)[0].band)
 
 
-def test_the_distance_from_light_is_in_the_table_of_the_page() -> None:
+def test_the_distance_from_the_roofline_is_in_the_table_of_the_page() -> None:
     lit = Distance(2000.0, Estimate(0.42, 0.41, 0.43, 900), "KV capacity")
     report = usual()
     assert "KV capacity" not in report_markdown(report)
-    points = [dataclasses.replace(p, light=lit) if p.concurrency == 16 else p for p in report.views[0].points]
+    points = [
+        dataclasses.replace(p, roofline_distance=lit) if p.concurrency == 16 else p for p in report.views[0].points
+    ]
     page = report_markdown(viewed(report, points=points))
     lines = page.splitlines()
     head = lines[next(i for i, line in enumerate(lines) if "KV capacity" in line and line.startswith("|")) :: -1]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from frontier.core.model.points import Estimate
-from frontier.extras.verify.agreement import Compared, compared, from_draws
+from frontier.extras.verify.agreement import Agreement, compared, from_draws
 from frontier.extras.verify.replies import GreedyReplies, GreedyReply
 
 LENGTH = 32
@@ -33,7 +33,7 @@ def answers(name: str, seed: int, flips: float, noise: float, prompts: int = 200
     return GreedyReplies(name, "s", 8, "the prompts", passes)
 
 
-def beside(*both: GreedyReplies) -> Compared:
+def beside(*both: GreedyReplies) -> Agreement:
     found = compared(both, both[1].deployment, "s", both[0].deployment)
     assert found is not None
     return found

@@ -20,9 +20,9 @@ from frontier.core.model.decisions import Limit, Verdict
 from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.extras.verify import soak_hours
 from frontier.extras.verify.open_loop_check import Sender
-from frontier.extras.verify.soak import Plan, begun, hold, judge
+from frontier.extras.verify.soak import SoakPlan, begun, hold, judge
 from frontier.extras.verify.soak_text import hold_json, hold_text, window_text
-from frontier.extras.verify.soak_watch import Watch, threshold
+from frontier.extras.verify.soak_watch import LatencyWatch, threshold
 from frontier.extras.verify.soak_windows import Kept, logarithms, window_trial
 from frontier.read_run import load
 from frontier.run import Run
@@ -169,7 +169,7 @@ def test_windows_that_were_counted_by_other_limits_are_no_part_of_a_hold(run):
 
 def test_a_hold_that_was_cut_off_names_the_command_that_goes_on(run, monkeypatch):
     (decision,) = run.solve()
-    cut = judge(Plan(decision, run.config.limits, 60.0, "hold #1"), [])
+    cut = judge(SoakPlan(decision, run.config.limits, 60.0, "hold #1"), [])
     monkeypatch.setattr("frontier.extras.verify.soak_command.send", lambda *_: cut)
     done = command("verify", str(run.path), "--for", "1min", cwd=run.path.parent, here=True)
     assert "--for 1min" in done.out
@@ -180,7 +180,7 @@ def test_a_limit_of_a_class_is_a_share_of_the_requests_of_that_class():
     for number in range(10):  # one request in ten is of the class, and each third of those over its limit
         begun = 60.0 * number
         windows.append(Kept(begun, begun + 60, 1000, {}, {limit.metric: 33}, {limit.metric: 100}, {}))
-    found = judge(Plan(None, (limit,), 600.0, "hold #1"), windows)
+    found = judge(SoakPlan(None, (limit,), 600.0, "hold #1"), windows)
     assert (0.33, Verdict.VIOLATES) == (found.shares[0].value, found.verdict)
 
 
@@ -236,14 +236,14 @@ def test_a_steady_server_is_called_changed_once_a_month_at_most(server):
 
 
 def test_one_wild_window_is_no_growth():
-    watch, rng = Watch(threshold(100_000)), np.random.default_rng(3)
+    watch, rng = LatencyWatch(threshold(100_000)), np.random.default_rng(3)
     levels = rng.normal(0, 0.05, 300)
     levels[100], levels[200] = 3.0, math.inf
     assert [watch.add(x, i, i + 1) for i, x in enumerate(levels)] == [None] * 300
 
 
 def test_failures_that_reach_the_percentile_are_a_growth():
-    watch = Watch(threshold(100_000))
+    watch = LatencyWatch(threshold(100_000))
     steady = [watch.add(0.0, i, i + 1) for i in range(20)]
     grown = [watch.add(math.inf, i, i + 1) for i in range(20, 40)]
     assert set(steady) == {None}

@@ -9,7 +9,7 @@ import pytest
 import frontier
 from frontier.extras.api.notebook_run import NotebookRun
 from frontier.extras.workload.beside import beside, beside_picture
-from frontier.extras.workload.observed import ArrivalFacts, Figure, RequestClass, Workload
+from frontier.extras.workload.observed import ArrivalFacts, ProductionFigure, RequestClass, Workload
 from frontier.show.picture.data import Role, View
 from frontier.show.picture.selection import views_of
 from tests.kit import logs
@@ -40,12 +40,14 @@ def production(view: View, running: float, factor: float = 1.0) -> Workload:
     """A service as the run says that it is at a setting, but for a factor on its latencies."""
     point = next(p for p in view.mine if p.concurrency == running)
     figures = {
-        name: Figure(*(getattr(point.metrics[name], part) * factor for part in ("value", "low", "high")), n=900)
+        name: ProductionFigure(
+            *(getattr(point.metrics[name], part) * factor for part in ("value", "low", "high")), n=900
+        )
         for name in ("p50_ttft", "p50_tpot", "p99_tpot")
     }
     rate = point.metrics["request_throughput"].value
     classes = (RequestClass("traffic", 1.0, PAIRS),)
-    running_now = Figure(running, running, running, 60)
+    running_now = ProductionFigure(running, running, running, 60)
     return Workload("x", 900, 60.0, classes, True, None, ArrivalFacts(rate, rate, "now"), running_now, figures)
 
 
@@ -67,7 +69,7 @@ def test_a_slower_server_and_another_workload_are_told_apart(view: View) -> None
 
 
 def test_between_two_settings_both_are_looked_at(view: View) -> None:
-    workload = replace(production(view, 4), running=Figure(11.0, 10.0, 12.0, 60), servers=2)
+    workload = replace(production(view, 4), running=ProductionFigure(11.0, 10.0, 12.0, 60), servers=2)
     found = beside(workload, view)
     assert found.running == 5.5
     assert found.at[0] <= 5.5 <= found.at[-1]
@@ -81,7 +83,7 @@ def test_latencies_of_all_hours_are_compared_from_the_mean_load_to_that_of_the_b
     quiet = production(view, 4)
     assert quiet.arrivals is not None
     busy = replace(quiet.arrivals, busiest=4 * quiet.arrivals.rate)
-    found = beside(replace(quiet, arrivals=busy, running=Figure(16.0, 15.0, 17.0, 20)), view)
+    found = beside(replace(quiet, arrivals=busy, running=ProductionFigure(16.0, 15.0, 17.0, 20)), view)
     assert found.running == 16
     assert (found.at[0], found.at[-1]) == (4, 16)
     assert found.differs == "nothing"
@@ -91,7 +93,9 @@ def test_latencies_of_all_hours_are_compared_from_the_mean_load_to_that_of_the_b
 
 @pytest.mark.parametrize(("running", "at"), [(0.2, (1,)), (32.0, (32,)), (33.0, ()), (200.0, ())])
 def test_latencies_beyond_the_measured_loads_are_not_compared(running: float, at: tuple[int, ...], view: View) -> None:
-    found = beside(replace(production(view, 4, factor=9.0), running=Figure(running, running, running, 20)), view)
+    found = beside(
+        replace(production(view, 4, factor=9.0), running=ProductionFigure(running, running, running, 20)), view
+    )
     assert found.at == at
     assert found.differs == ("server" if at else "nothing")
 

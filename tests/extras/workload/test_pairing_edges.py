@@ -11,7 +11,7 @@ import pytest
 from frontier.core.model.length_pairs import LengthPairs, RequestLengths
 from frontier.core.model.shapes import Shape
 from frontier.extras.workload.config_text import config_text, today
-from frontier.extras.workload.observed import Figure, Workload
+from frontier.extras.workload.observed import ProductionFigure, Workload
 from frontier.extras.workload.pairing_edges import edges_said, lumped, pairing_edges
 from frontier.extras.workload.server_metrics import workload_of
 from frontier.simulator.request_times import BOUNDS
@@ -62,7 +62,7 @@ def production(pairs: Sequence[tuple[int, int]]) -> Workload:
     grown |= counted("vllm:request_generation_tokens", [osl for _, osl in pairs], VLLM)
     grown |= counted("vllm:time_to_first_token_seconds", took.ttft, FINE)
     grown |= counted("vllm:request_time_per_output_token_seconds", took.tpot[~np.isnan(took.tpot)], FINE)
-    return replace(workload_of("server", grown, 600.0, None), running=Figure(LOAD, LOAD, LOAD, 20))
+    return replace(workload_of("server", grown, 600.0, None), running=ProductionFigure(LOAD, LOAD, LOAD, 20))
 
 
 def keeps(pairs: Sequence[tuple[int, int]], concurrency: int, limits: dict[str, float]) -> bool:

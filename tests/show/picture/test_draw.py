@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from frontier.core.model.shapes import Shape
-from frontier.show.picture.data import Roofline
+from frontier.show.picture.data import DrawnRoofline
 from frontier.show.picture.draw import defaults, render
 from frontier.show.picture.frontier_picture import save
 from frontier.show.wording import Provenance
@@ -26,7 +26,7 @@ from tests.kit.toy import SHAPE, picture, toy_decision, toy_frontier, toy_points
 @pytest.fixture(scope="module")
 def usual():  # type: ignore[no-untyped-def]
     points = toy_points()
-    return picture(points, toy_frontier(points), toy_decision(points), light=Roofline(3600, "roofline"), gpus=1)
+    return picture(points, toy_frontier(points), toy_decision(points), roofline=DrawnRoofline(3600, "roofline"), gpus=1)
 
 
 def pixels(png: bytes) -> np.ndarray:

@@ -8,7 +8,7 @@ import pytest
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.points import Estimate, Flag, Frontier, Point
 from frontier.core.model.shapes import Shape
-from frontier.show.picture.data import Panel, Picture, Role, Roofline, View
+from frontier.show.picture.data import DrawnRoofline, Panel, Picture, Role, View
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.tables import points_table
 from frontier.show.wording import Provenance
@@ -312,7 +312,8 @@ def test_a_bound_says_what_it_is_of_where_no_axis_shows_it() -> None:
 def test_a_curve_of_light_is_drawn_as_far_as_the_picture_reaches() -> None:
     curve = ((0.2, 1000.0), (0.3, 2000.0), (0.4, 9000.0))
     cut = drawn(
-        toy_points(), light=Roofline(9000, "a rather long name of a model in fp8 on 8 x b200; c=8 reaches 40%", curve)
+        toy_points(),
+        roofline=DrawnRoofline(9000, "a rather long name of a model in fp8 on 8 x b200; c=8 reaches 40%", curve),
     )
     assert [(1000.0), (2000.0)] == [y for _, y in roofline(only(cut))]
     assert_golden_row("pictures", of_the_roofline(cut))
@@ -320,18 +321,18 @@ def test_a_curve_of_light_is_drawn_as_far_as_the_picture_reaches() -> None:
 
 def test_light_that_is_faster_than_the_axis_begins_comes_in_at_its_edge() -> None:
     curve = ((1e-6, 500.0), (1e-6, 3600.0))
-    panel = only(drawn(toy_points(), light=Roofline(3600, "HBM roofline", curve)))
+    panel = only(drawn(toy_points(), roofline=DrawnRoofline(3600, "HBM roofline", curve)))
     assert ((panel.x.low, 3600.0), (panel.x.high, 3600.0)) == roofline(panel)
     rising = ((1e9, 3600.0), (1e9, 500.0))
     points, axes = toy_points(), ("output_throughput", "p50_interactivity")
-    light = Roofline(3600, "HBM roofline", rising)
-    panel = only(picture(points, toy_frontier(points, axes), toy_decision(points, (LIMIT,)), light=light))
+    drawn_one = DrawnRoofline(3600, "HBM roofline", rising)
+    panel = only(picture(points, toy_frontier(points, axes), toy_decision(points, (LIMIT,)), roofline=drawn_one))
     assert ((panel.x.high, 3600.0), (panel.x.low, 3600.0)) == roofline(panel)
 
 
 def test_the_speed_of_light_is_drawn_where_it_fits_and_named_where_not() -> None:
-    near = drawn(toy_points(), light=Roofline(3600, "HBM roofline at c=128"))
-    far = drawn(toy_points(), light=Roofline(40_000, "HBM roofline"))
+    near = drawn(toy_points(), roofline=DrawnRoofline(3600, "HBM roofline at c=128"))
+    far = drawn(toy_points(), roofline=DrawnRoofline(40_000, "HBM roofline"))
 
     assert {3600.0} == {y for _, y in roofline(only(near))}
     assert () == roofline(only(far))
@@ -438,10 +439,10 @@ def test_the_words_of_a_picture_and_of_several_panels() -> None:
     points, long = toy_points(), toy_points((1, 8, 64, 96), shape=Shape.of(8192, 512), peak=1200)
     long[3] = toy_point(96, shape=long[0].shape, flags=(ERRORS,))
     limits = (LIMIT, Limit("p99_tpot", 0.026))
-    light = Roofline(3600, "HBM roofline at c=128, bf16 weights 16 GB; memory bandwidth binds")
+    roofline = DrawnRoofline(3600, "HBM roofline at c=128, bf16 weights 16 GB; memory bandwidth binds")
     footer = Provenance(run="7f3a91", model="model-x", server="vllm 0.33", hardware="1 × H200")
     views = [
-        View(points, toy_frontier(points), toy_decision(points, limits), light=light, gpus=1),
+        View(points, toy_frontier(points), toy_decision(points, limits), roofline=roofline, gpus=1),
         View(long, toy_frontier(long), toy_decision(long, limits), gpus=1),
     ]
     pictures = [small_multiples(views[:1], footer=footer), small_multiples(views, footer=footer)]

@@ -14,7 +14,7 @@ from frontier.core.model.points import Flag, Point
 from frontier.core.model.shapes import Shape
 from frontier.extras.compare.multi_run import Group, together
 from frontier.extras.present.series_figures import FROM_POINTS, time_figure
-from frontier.show.picture.data import Picture, Roofline, View
+from frontier.show.picture.data import DrawnRoofline, Picture, View
 from frontier.show.picture.draw import defaults, draw
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.picture.layout import PanelLayout, _touches
@@ -41,8 +41,10 @@ def view(ladder: tuple[int, ...], deployment: str = LONG, shape: Shape = SHAPES[
     points = toy_points(ladder, deployment=deployment, shape=shape, peak=peak)
     points = flagged(points) if len(points) > 1 else points
     decision = toy_decision(points, (LIMIT, Limit("p99_tpot", 0.03)))
-    light = Roofline(3430.0, "HBM roofline at c=128, bf16 weights 16 GB, KV 131 kB/token; memory bandwidth binds")
-    return View(points, toy_frontier(points), decision, light=light, gpus=8)
+    roofline = DrawnRoofline(
+        3430.0, "HBM roofline at c=128, bf16 weights 16 GB, KV 131 kB/token; memory bandwidth binds"
+    )
+    return View(points, toy_frontier(points), decision, roofline=roofline, gpus=8)
 
 
 def several(number: int) -> Picture:
