@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from string import Template
 
 from frontier.client.ask.found_servers import ServerFacts
+from frontier.client.engines import KNOWN
 from frontier.config.sla import PRESETS
 
 
@@ -26,7 +27,7 @@ _TEMPLATE = _AtTemplate("""\
 endpoint: @endpoint
 @model
 # api: auto                          # auto | completions | chat
-# dialect: auto                      # auto | openai | vllm | sglang | trtllm | tgi | llamacpp | ollama
+# dialect: auto                      # @dialects
 @key
 # What load
 @shapes
@@ -194,6 +195,7 @@ def commented_config(
     return _TEMPLATE.substitute(
         endpoint=_scalar(endpoint),
         model=_SIMULATOR if simulator else _model_line(model, said),
+        dialects=" | ".join(("auto", "openai", *KNOWN)),
         key=key,
         asked="" if simulator else f"\n# {_asked(said)}",
         shapes=_shapes(isl, osl, case, use),

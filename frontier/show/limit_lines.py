@@ -18,7 +18,7 @@ def knob_sentence(engine: str | None, concurrency: int, ranks: int = 1) -> str:
         least = known.limit.format(c=1)
         return f"limit your gateway to {concurrency} at a time; {known.title} {least} on {ranks} ranks admits {ranks}"
     in_all = f" on each of {ranks} ranks, {each * ranks} in all" if known.limit_per_rank and ranks > 1 else ""
-    return f"set {known.title} {known.limit.format(c=each)}{in_all}; {known.over}"
+    return f"set {known.title} {known.limit.format(c=each)}{in_all}; requests over it {known.over}"
 
 
 def room_sentence(engine: str | None, sessions: int) -> str:

@@ -23,7 +23,7 @@ GOLDEN = {
     for name, text in SECTIONS.items()
 }
 """The tests whose golden files an example changes, as its section says."""
-MOST_FILES = {"A metric": 6, "An engine": 3, "An extra": 3, "An importer": 2, "A config": 5}
+MOST_FILES = {"A metric": 6, "An engine": 2, "An extra": 3, "An importer": 2, "A config": 5}
 """Files of the package that each may touch: a new one beside the table that names it."""
 DOES = {
     "A metric": "from frontier.config import parse_sla\n"
@@ -31,7 +31,26 @@ DOES = {
     "(point, *_) = run.points(names=['p50_decode', 'p50_e2e'])\n"
     "assert 0 < point.metrics['p50_decode'].value < point.metrics['p50_e2e'].value\n"
     "assert parse_sla('p95_decode<=3s')",
-    "An engine": "from frontier.client.engines import ENGINES\nassert ENGINES['mlc'].title == 'MLC LLM'",
+    "An engine": "from frontier.cli.init_template import commented_config\n"
+    "from frontier.client.ask.found_servers import USUAL_PORTS\n"
+    "from frontier.client.engines import ENGINES\n"
+    "from frontier.extras.capacity.command import TARGETS\n"
+    "from frontier.extras.capacity.emit import emit\n"
+    "from frontier.extras.workload.server_metrics import OF_ENGINE, Increases, workload_of\n"
+    "assert ENGINES['lmdeploy'].title == 'LMDeploy'\n"
+    "assert 23333 in USUAL_PORTS and '| lmdeploy' in commented_config('http://h/v1')\n"
+    "assert OF_ENGINE.search(b'lmdeploy:request_prompt_tokens_count 0')\n"
+    "parts = {'_bucket': (('le', '+Inf'),), '_count': (), '_sum': ()}\n"
+    "sides = (('prompt', 100.0), ('generation', 20.0))\n"
+    "grown = {(f'lmdeploy:request_{side}_tokens{part}', labels): 10.0 * (mean if part == '_sum' else 1)\n"
+    "         for side, mean in sides for part, labels in parts.items()}\n"
+    "found = workload_of('here', grown, 60.0, None)\n"
+    "assert (found.requests, found.classes[0].pairs[0]) == (10, (100, 20))\n"
+    "came = Increases()\n"
+    "key = ('lmdeploy:time_to_first_token_seconds_count', ())\n"
+    "assert [came.add({key: count})[0] for count in (1.0, 4.0)] == [0.0, 3.0]\n"
+    "decision = next(each for each in frontier.load(RUN).solve() if each.concurrency)\n"
+    "assert 'lmdeploy' in TARGETS and '--max-batch-size' in emit('lmdeploy', decision, None)",
     "An extra": "from frontier.cli.main import run\nassert run(['peak', RUN]) == 0",
     "An importer": "from frontier.extras.exchange.formats import read_results\n"
     'text = b\'{"Number of concurrency": 16, "Succeed requests": 198, "Average latency (s)": 1.6}\'\n'

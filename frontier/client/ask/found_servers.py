@@ -6,11 +6,12 @@ from dataclasses import dataclass, replace
 
 from frontier.client.ask.identify import context_of, detect, loaded_models, models_of, object_of, room_of
 from frontier.client.ask.target import Target, Timeouts
+from frontier.client.engines import ENGINES
 from frontier.client.http.http_client import Client
 
-USUAL_PORTS = (8000, 30000, 3000, 8080, 9931, 11434, 4000)
-"""vLLM, TensorRT-LLM and `transformers serve`; SGLang; TGI; llama.cpp (old and new); Ollama;
-LiteLLM."""
+_LITELLM = 4000
+USUAL_PORTS = tuple(dict.fromkeys((*(port for engine in ENGINES.values() for port in engine.ports), _LITELLM)))
+"""Of the engines (`transformers serve` has vLLM's), and of a gateway before them."""
 
 _PATIENCE = Timeouts(connect=1.0)
 ASK_WITHIN = 4.0

@@ -29,6 +29,9 @@ PREFIXES = frozenset(engine.prefix for engine in ENGINES.values() if engine.pref
 KNOWN = {name: engine for name, engine in ENGINES.items() if engine.limit}
 """The engines whose limit on requests in flight is known, by dialect."""
 
+EMITTED = {name: engine for name, engine in KNOWN.items() if engine.gauges}
+"""The engines that `frontier users --emit` writes lines for."""
+
 
 def engine_of(identities: Iterable[str | None]) -> str | None:
     """The engine behind what servers said of themselves ('vllm 0.32.0 (uvicorn)'); None where it

@@ -154,7 +154,13 @@ class Engine:
     also tell on one of the routes `tells`; `setting_names` are theirs. `room` reads what it has
     room for from a route. `title` is its name in a sentence, `limit` its flag for `{c}` requests in
     flight (none: it is not known), of each data-parallel rank with `limit_per_rank`, and `over`
-    what happens to requests beyond; `flags` are further ones.
+    what requests beyond do; `flags` are further ones.
+
+    `ports` are its usual ones. `histograms` are of its requests, by what they are of: input and
+    output lengths, ttft, tpot, itl, e2e; `counters` count tokens: input, output, queries and hits
+    of the prefix cache. The first name that has counted anything is taken. `metrics_flag` turns
+    metrics on. `gauges` are those of requests that run and that wait: with them it is a target of
+    `frontier users --emit`. `queue_limit` says how to limit those that wait.
     """
 
     name: str
@@ -183,6 +189,12 @@ class Engine:
     limit_per_rank: bool = False
     over: str = ""
     flags: Mapping[EngineSetting, str] = field(default_factory=dict)
+    ports: tuple[int, ...] = ()
+    histograms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    counters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    metrics_flag: str = ""
+    gauges: tuple[str, ...] = ()
+    queue_limit: str = ""
 
     def body(
         self,

@@ -20,7 +20,15 @@ from frontier.core.model.units import format_elapsed
 from frontier.extras.workload.bucket_counts import Floats
 from frontier.extras.workload.dispersion import dispersion_of
 from frontier.extras.workload.observed import ArrivalFacts, Workload
-from frontier.extras.workload.server_metrics import ENGINES, MOST_LINES, WANTED, Increases, in_flight, workload_of
+from frontier.extras.workload.server_metrics import (
+    COUNTED,
+    MOST_LINES,
+    OF_ENGINE,
+    WANTED,
+    Increases,
+    in_flight,
+    workload_of,
+)
 
 _READINGS = 600
 """Readings of a watch at the most, none more often than once a second: so bursts are seen."""
@@ -33,8 +41,8 @@ ANEW = (
     "requests, their rate and what is in flight are lower bounds."
 )
 TWICE = "Some series repeat the counts of others to the last digit: both are of one server, and are counted once."
-_ROUTES = ("/metrics", "/prometheus/metrics")
-"""Where engines have them: the second is TensorRT-LLM's."""
+_ROUTES = tuple(dict.fromkeys(engine.metrics for engine in COUNTED))
+"""Where engines have them."""
 
 
 def base_of(address: str) -> str:
@@ -42,7 +50,7 @@ def base_of(address: str) -> str:
     UsageError where it is no address.
     """
     require_address(address)
-    return re.sub(r"(/v1)?((/prometheus)?/metrics)?/*$", "", address, count=1) + "/v1"
+    return re.sub(rf"(/v1)?({'|'.join(_ROUTES)})?/*$", "", address, count=1) + "/v1"
 
 
 async def watch(addresses: Sequence[str], seconds: float, api_key: str | None, context: int | None) -> Workload:
@@ -133,8 +141,9 @@ async def _route(target: Target, address: str) -> str:
     given = address.rstrip("/")
     for url in [given] if given.endswith("metrics") else [f"{base}{route}" for route in _ROUTES]:
         with contextlib.suppress(ValueError):
-            if ENGINES.search(await _text(target, url)):
+            if OF_ENGINE.search(await _text(target, url)):
                 return url
-    what = f"{target.secrets.redact(address)} does not answer with metrics of vLLM, SGLang, TGI or TensorRT-LLM"
-    hint = "look whether it runs, and name its metrics, as http://host:8000/metrics; SGLang needs --enable-metrics"
-    raise MeasurementError(what, hint)
+    *others, last = (engine.title for engine in COUNTED)
+    what = f"{target.secrets.redact(address)} does not answer with metrics of {', '.join(others)} or {last}"
+    flags = "".join(f"; {engine.title} needs {engine.metrics_flag}" for engine in COUNTED if engine.metrics_flag)
+    raise MeasurementError(what, f"look whether it runs, and name its metrics, as http://host:8000/metrics{flags}")

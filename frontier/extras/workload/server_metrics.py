@@ -1,5 +1,5 @@
-"""Server metrics as a workload: which series of vLLM, SGLang, TGI and TensorRT-LLM describe
-requests. Their increases over a time give the workload.
+"""Server metrics as a workload: which series of the engines describe requests. Their increases over
+a time give the workload.
 """
 
 import re
@@ -11,6 +11,7 @@ import numpy as np
 
 from frontier.client.ask.evidence import series_of
 from frontier.client.ask.facts import START
+from frontier.client.engines import ENGINES
 from frontier.client.engines.base import Key, Samples
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.shapes import MAX_TOKENS
@@ -30,32 +31,16 @@ from frontier.extras.workload.observed import (
     even,
 )
 
-HISTOGRAMS: Mapping[str, tuple[str, ...]] = {
-    "input": ("vllm:request_prompt_tokens", "sglang:prompt_tokens_histogram", "tgi_request_input_length"),
-    "output": ("vllm:request_generation_tokens", "sglang:generation_tokens_histogram", "tgi_request_generated_tokens"),
-    "ttft": tuple(f"{prefix}time_to_first_token_seconds" for prefix in ("vllm:", "sglang:", "trtllm_")),
-    "tpot": (
-        *("vllm:request_time_per_output_token_seconds", "sglang:request_time_per_output_token_seconds"),
-        *("trtllm_time_per_output_token_seconds", "tgi_request_mean_time_per_token_duration"),
-    ),
-    "itl": (
-        *("vllm:inter_token_latency_seconds", "sglang:inter_token_latency_seconds"),
-        *("vllm:time_per_output_token_seconds", "sglang:time_per_output_token_seconds"),
-    ),
-    "e2e": (
-        *("vllm:e2e_request_latency_seconds", "sglang:e2e_request_latency_seconds"),
-        *("trtllm_e2e_request_latency_seconds", "tgi_request_duration"),
-    ),
+COUNTED = sorted((engine for engine in ENGINES.values() if engine.histograms), key=lambda e: -len(e.histograms))
+"""The engines that have histograms of their requests, those with the most first."""
+HISTOGRAMS = {
+    what: tuple(name for engine in COUNTED for name in engine.histograms.get(what, ()))
+    for what in ("input", "output", "ttft", "tpot", "itl", "e2e")
 }
 """Histograms by what they are of; the first name that has counted anything is taken."""
-COUNTERS: Mapping[str, tuple[str, ...]] = {
-    "input": tuple(f"{prefix}prompt_tokens_total" for prefix in ("vllm:", "sglang:", "trtllm_")),
-    "output": tuple(f"{prefix}generation_tokens_total" for prefix in ("vllm:", "sglang:", "trtllm_")),
-    "queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
-    "hits": (
-        *("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
-        *("sglang:cached_tokens_total", "trtllm_prompt_cached_tokens_total"),
-    ),
+COUNTERS = {
+    what: tuple(name for engine in COUNTED for name in engine.counters.get(what, ()))
+    for what in ("input", "output", "queries", "hits")
 }
 _PARTS = ("_bucket", "_sum", "_count")
 Labels = tuple[tuple[str, str], ...]
@@ -65,7 +50,10 @@ SERIES = (
 )
 """Everything whose increase is looked at."""
 WANTED = series_of((*SERIES, START))
-ENGINES = re.compile(rb"^(?:# TYPE )?(vllm|sglang|trtllm|tgi)[:_]", re.MULTILINE)
+OF_ENGINE = re.compile(
+    rb"^(?:# TYPE )?(?:%s)[:_]" % b"|".join(re.escape((e.prefix or e.name).rstrip(":_").encode()) for e in COUNTED),
+    re.MULTILINE,
+)
 """A metric of an engine: one that has had no request yet has no histograms."""
 MOST_LINES = 20_000
 """Lines of these series that one answer may have: 100 engines with all their buckets."""
@@ -202,7 +190,11 @@ _AT_ONCE = 3.0
 """Times the largest step before that a counter rises where another process answers again."""
 _SKEW = 60.0
 """Seconds that the clocks of a server and of this machine may differ."""
-_ARRIVALS = frozenset(f"{name}_count" for name in (*HISTOGRAMS["ttft"], "tgi_request_input_length"))
+_ARRIVALS = frozenset(
+    f"{name}_count"
+    for engine in COUNTED
+    for name in next((engine.histograms[what] for what in ("ttft", "input", "e2e") if what in engine.histograms), ())
+)
 """What counts requests as soon as anything of them is seen."""
 _SPENT = frozenset(f"{name}_sum" for name in HISTOGRAMS["e2e"])
 

@@ -16,8 +16,8 @@ from frontier.extras.workload.config_text import config_text
 from frontier.extras.workload.counter_watch import base_of
 from frontier.extras.workload.observed import Workload
 from frontier.extras.workload.server_metrics import (
-    ENGINES,
     MOST_LINES,
+    OF_ENGINE,
     WANTED,
     Increases,
     in_flight,
@@ -175,7 +175,7 @@ def test_servers_of_several_engines_are_no_replicas() -> None:
     ],
 )
 def test_an_engine_without_a_request_yet_is_known_by_its_names(metrics: bytes, known: bool) -> None:
-    assert bool(ENGINES.search(metrics)) == known
+    assert bool(OF_ENGINE.search(metrics)) == known
 
 
 def test_a_limit_is_proposed_where_the_upper_side_is_known() -> None:
