@@ -74,7 +74,7 @@ def test_a_file_size_limit_ends_the_sweep_with_the_command_to_resume_and_keeps_f
     assert RunDirectory.read(tmp_path / "run").journal_lines()[-1]["event"] == "failed"
     said = run_frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
     assert said.code == own_exit_code(tmp_path / "run"), said.err
-    assert finished(tmp_path / "run") == [1, 4]
+    assert {*finished(tmp_path / "run")} == {1, 4}  # each again where the machine was busy
 
 
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount", "--net"]
