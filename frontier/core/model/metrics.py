@@ -119,10 +119,9 @@ class Metric:
     """One metric. `quantity` is one of LATENCIES or None; `p` is the percentile as a share, None
     for mean or rates.
 
-    `group` is the class of requests that it is of, as the later turns of sessions; None: all
-    requests. `counts` says of a share of requests which of them count; `needs` what gives it a
-    value where requests alone do not (NEEDS). How it is estimated and drawn is in
-    `core.estimates.sources`.
+    `group` is its class of requests, as the later turns of sessions; None: all requests. `counts`
+    is, for a share, the function that marks the requests that count. `needs` is what the metric
+    needs beside requests (NEEDS). How it is estimated and drawn is in `core.estimates.sources`.
     """
 
     name: str

@@ -1,5 +1,6 @@
-"""Points: what was learned of a setting, as estimates with their intervals, and flags; the frontier
-of a series."""
+"""Points: the estimates of a setting with their intervals, and its flags; the frontier of a
+series.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -77,9 +78,8 @@ class Estimate:
 
         A bound that does not exist (or is 0, below 0 or infinite) gives one that does not exist;
         the inverse of the value 0 is infinite, that of an infinite value is 0. `lower_at_zero` is
-        the one-sided lower bound where the upper one is 0 or less: -inf claims nothing; inf says
-        that the inverse is certainly infinite, as the cost per token is where no token was
-        produced.
+        the one-sided lower bound where the upper one is 0 or less. -inf claims nothing. inf says
+        that the inverse is certainly infinite, as the cost per token without any token.
 
         >>> Estimate(2.0, 1.0, 4.0, 9, 1.25, math.inf).inverted(10)
         Estimate(value=5.0, low=2.5, high=10.0, n=9, lower=-inf, upper=8.0, need=None)

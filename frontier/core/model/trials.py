@@ -1,5 +1,4 @@
-"""Trials, and what is on record of one: a Record for each request, and the Measurement beside
-them."""
+"""Trials and their records: a Record for each request, and the Measurement beside them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -193,11 +192,11 @@ class ClientHealth:
 
     `suspended` is how many seconds this machine slept during the trial: its clocks stopped, the
     server's did not. `stood_still` is the longest pause of this process in seconds, as by Ctrl-Z or
-    by the host of a virtual machine. `restart_delay_mean` is for how many seconds streams waited on
-    purpose before they sent again, so that requests do not run in step. `processes` is how many
-    client processes sent the load where there were several, and `clock_bound` within how many
-    seconds all their clocks were known. `connections_renewed` were replaced by one opened ahead,
-    `renewals_failed` of these could not be opened.
+    by the host of a virtual machine. `restart_delay_mean` is the mean wait in seconds before
+    streams sent again, so that requests do not run in step. `processes` is how many client
+    processes sent the load where there were several, and `clock_bound` the largest error of their
+    clocks in seconds. `connections_renewed` were replaced by one opened ahead, `renewals_failed` of
+    these could not be opened.
     """
 
     loop_lag_p99: float | None = None
@@ -234,7 +233,7 @@ class WorkerFacts:
 
 
 TOGETHER = " + "
-"""Between the names that one answer gives its model, as an alias and the name behind it."""
+"""Stands between the names that one answer gives its model, as an alias and the name behind it."""
 
 
 CACHED_ANEW, SHARE_ANEW = "cached_of_new_prompts", "cached_share_of_new_prompts"
@@ -250,8 +249,8 @@ class MetricSeries:
     """One series of a source as it came: its name and labels, and a value for each of the source's
     times.
 
-    The values are one text, numbers with a space between them and '-' where none came: a file of a
-    trial holds thousands of them, which are seldom looked at.
+    The values are one text: numbers with a space between them, and '-' for a missing one. A file of
+    a trial holds thousands of values, which are seldom looked at.
     """
 
     name: str
@@ -261,8 +260,8 @@ class MetricSeries:
 
 @dataclass(frozen=True, slots=True)
 class SourceReadings:
-    """What one source said beside a trial: 'metrics' (Prometheus text over HTTP), 'nvidia-smi'
-    or 'nvml'. `times` are seconds on the trial's clock, as one text.
+    """The readings of one source beside a trial: 'metrics' (Prometheus text over HTTP),
+    'nvidia-smi' or 'nvml'. `times` are seconds on the trial's clock, as one text.
     """
 
     source: str
@@ -276,12 +275,12 @@ class Measurement:
     evidence gathered.
 
     `ended` says why the window closed: 'requests', 'time', 'failing' (every request was answered
-    with a failure for so long that the trial was ended), 'budget' (cut off as its time was over),
-    'interrupted' or 'server_lost'. `server` holds the server's own metrics over the window
-    (counters as differences, gauges as means), under vLLM's names without the prefix: facts that
-    `client.ask` made of the `readings`, which are kept as they came. `server_settings` are what the
-    server told of its own flags. `health` is the worst of all client processes; `workers` are
-    these, where there were several.
+    with a failure for too long), 'budget' (cut off as its time was over), 'interrupted' or
+    'server_lost'. `server` holds the server's own metrics over the window (counters as differences,
+    gauges as means), under vLLM's names without the prefix: facts that `client.ask` made of the
+    `readings`, which are kept as they came. `server_settings` are the server's own flags, as it
+    told them. `health` is the worst of all client processes; `workers` are these, where there were
+    several.
 
     `named` holds what the answers named, by field ('model', 'system_fingerprint'), with the number
     of answers, and under 'asked' the model that was asked for. `changed` says what the server
