@@ -13,7 +13,7 @@ FASTER_THAN_LIGHT = 0.05
 
 
 def above_roofline(sample: WindowData, light: Mapping[str, float]) -> Iterator[Flag]:
-    """What is faster than the roofline allows.
+    """The flags for figures that are faster than the roofline allows.
 
     `light` gives the least seconds of 'ttft', 'tpot', 'e2e', and the most tokens per second of
     'output_throughput'.

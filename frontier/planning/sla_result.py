@@ -1,5 +1,4 @@
-"""The result of one SLA (`SlaResult`): the operating points of a run's series, and what they say
-together.
+"""The result of one SLA (`SlaResult`): the operating points of a run's series, and their summary.
 
 That is the one concurrency for several shapes, the best and the cheapest deployment, and an arrival
 rate to plan with and to check.
@@ -123,8 +122,8 @@ def answer(
     gpus: Mapping[str, int | None] | None = None,
     arrivals: Mapping[Series, ArrivalRate] | None = None,
 ) -> SlaResult:
-    """The decisions of `core.claim.solver.solve_all` with what they say together; `points` are
-    those decided on, `arrivals` is what each decision is worth to independent users.
+    """The decisions of `core.claim.solver.solve_all` with their summary. `points` are the points
+    decided on; `arrivals` is the rate of independent arrivals that each decision takes.
 
     Where the number of GPUs of every deployment is known, deployments are compared per GPU.
     """
@@ -163,8 +162,8 @@ def _given_up(
 def best_deployment(
     decisions: Sequence[Decision], gpus: Mapping[str, int | None], rate: str = "output_throughput"
 ) -> Best | None:
-    """The deployment of most proven throughput, or of another rate, among those that measured one
-    shape.
+    """The deployment with the most proven throughput, or another rate, among those that measured
+    one shape.
     """
     known = [gpus.get(d.deployment) for d in decisions]
     shares = [1.0 if None in known else 1.0 / metrics.per_gpu(rate, n) for n in known]
