@@ -21,8 +21,8 @@ class TurnReply:
 @dataclass(frozen=True, slots=True)
 class Turn:
     """The place of a request in its session: its number from 0, the prompt tokens known to the
-    server from before, and the seconds to wait before it is sent. `then` makes the next turn of the
-    answer; None: it is the last. Of a mix, `class_index` is the place of its class.
+    server from before, and the seconds to wait before it is sent. `then` makes the next turn from
+    the answer; None: this is the last turn. For a mix, `class_index` is the place of its class.
     """
 
     number: int
@@ -38,8 +38,8 @@ class Prompt:
     not known).
 
     Prompts with different `salt` share no prefix cache, on the servers that have such a thing.
-    `shares`: it may have text in common with others that is meant to be cached. Of a session,
-    `history` is what was said before: by the user and by the model, in turn.
+    `shares`: it may have text in common with others that is meant to be cached. For a session,
+    `history` is the earlier text, of the user and the model in turn.
     """
 
     content: Content
@@ -52,8 +52,8 @@ class Prompt:
 
     @property
     def text(self) -> Content:
-        """All of it, where there are no messages: each answer is followed by a space and what the
-        user said next.
+        """The whole prompt as one text, where there are no messages: each answer is followed by a
+        space and the user's next text.
         """
         if not self.history:
             return self.content
