@@ -1,18 +1,18 @@
 """The run directory: its file names, how it is created, resumed and listed, and its lock.
 
-    runs/NAME/  manifest.json  config.yaml  journal.jsonl  trials/KEY.jsonl  evidence/KEY.json
-    logs/  derived/  lock
-                verify/  (the open-loop checks of the operating point, laid out as the run is;
-                answers/ of its quality) arrivals.txt  (only where a trace is played: its times, as
-                a column of seconds) imported.jsonl  (only in a run made by `frontier import`: one
-                aggregated Point a line)
+    runs/NAME/
+        manifest.json  config.yaml  journal.jsonl  lock
+        trials/KEY.jsonl  evidence/KEY.json  logs/  derived/
+        verify/         the open-loop checks of the operating point, laid out as the run is
+        answers/        the answers of its deployments to common prompts, for their quality
+        arrivals.txt    only where a trace is played: its times, as a column of seconds
+        imported.jsonl  only in a run made by `frontier import`: one aggregated Point a line
 
-A trial exists when `trials/KEY.jsonl` does: its records are written to `KEY.jsonl.part` while it
+A trial exists when `trials/KEY.jsonl` does. Its records are written to `KEY.jsonl.part` while it
 runs, its evidence is put in place, and only then is the part renamed. A kill before the rename
-loses that one trial; nothing is ever half there. No claim about a
-setting needs the journal. It is for people and for `status`, and it tells a resumed command what
-no trial says: how often a setting was repeated, how far a race of `tune` is, and the windows of
-`verify --for`.
+loses that one trial; nothing is ever half there. No claim about a setting needs the journal. It is
+for people and for `status`, and it tells a resumed command what no trial says: how often a setting
+was repeated, how far a race of `tune` is, and the windows of `verify --for`.
 """
 
 import math
