@@ -61,17 +61,19 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ModelRoofline:
-    """The roofline of one model on `tp` x `pp` GPUs of a kind. `precision` is that of weights and
-    arithmetic, `kv_precision` of the cache; `max_num_seqs` is the engine's batch cap, where known.
+    """The roofline of one model on `tp` x `pp` GPUs of a kind.
 
-    `pp` stages have a part of the layers each, and the batch goes through them in as many parts: a
-    token passes all stages one after the other, and with fewer requests than stages some idle (the
-    bubble). Over `ep` of a stage's GPUs the experts are spread whole: each token is sent to the
-    GPUs of its experts and back (all-to-all) in place of an all-reduce.
+    `precision` is that of weights and arithmetic, `kv_precision` that of the cache. `max_num_seqs`
+    is the engine's batch cap, where known.
 
-    With speculative decoding every request brings `drafts` draft tokens into a step, and gets one
-    token more than that at best: the bounds are those of drafts that cost nothing and are all
-    accepted, so that nothing real passes them.
+    The `pp` stages have a part of the layers each, and the batch goes through them in as many
+    parts. A token passes all stages one after the other; with fewer requests than stages some
+    stages idle (the bubble). Over `ep` of a stage's GPUs the experts are spread whole: each token
+    is sent to the GPUs of its experts and back (all-to-all) in place of an all-reduce.
+
+    With speculative decoding every request brings `drafts` draft tokens into a step, and gets at
+    best one token more than that. The bounds take drafts to cost nothing and to be all accepted, so
+    nothing real is faster.
     """
 
     model: ModelCard
@@ -219,8 +221,8 @@ class ModelRoofline:
         return (reduced + spread * self._sent_to_experts(tokens) + (self.pp - 1) * size) / self.gpu.link
 
     def _sent_to_experts(self, tokens: float) -> float:
-        """Bytes that a GPU sends in one layer of spread experts: its share of the tokens to the
-        other GPUs that have one of their experts under uniform routing, and as much back.
+        """Bytes that a GPU sends in one layer of spread experts, under uniform routing. It sends
+        its share of the tokens to the other GPUs that have one of their experts, and as much back.
         """
         others = (self.ep - 1) * (1.0 - (1.0 - 1.0 / self.ep) ** self.model.experts_per_token)
         return 2.0 * tokens / self.ep * others * self.model.hidden * 2.0

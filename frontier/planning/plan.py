@@ -5,11 +5,11 @@ machine during the sweep cannot look like an effect of concurrency. Deployments 
 block, setting by setting, for the same reason. Each shape is run once at its lowest concurrency
 first: that is cheap, and shows how long a request takes.
 
-With a budget, and where the sweep sizes its trials itself, the most valuable come first, as the end
-may be cut off: the lowest concurrency of each shape, then each next one halving the widest gap.
-Where `requests` is given, every setting is measured once before the search for the operating point,
-and again after it; otherwise the grid completes the frontier once the operating point is proven.
-All of it is pure; `--dry-run` ends here.
+With a budget, and where the sweep sizes its trials itself, the most valuable trials come first, as
+the end may be cut off. These are the lowest concurrency of each shape, then each next one that
+halves the widest gap. Where `requests` is given, every setting is measured once before the search
+for the operating point, and again after it. Otherwise the grid completes the frontier once the
+operating point is proven. All of it is pure; `--dry-run` ends here.
 """
 
 import math

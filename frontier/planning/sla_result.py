@@ -201,11 +201,12 @@ def _cheapest_deployment(decisions: Sequence[Decision]) -> Cheapest | None:
 
 
 def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
-    """Per deployment the one concurrency to set for all of its shapes, None when no setting
-    measured meets in all.
+    """The one concurrency to set for all shapes, by deployment; None when no measured setting meets
+    in all of them.
 
-    It was measured in every shape and meets in each, below each one's lowest violation: the highest
-    such that does not exceed what any single shape would run at, or else the lowest there is.
+    It was measured in every shape and meets in each, below the lowest violation of each. Of such
+    settings the highest is taken that is not above the operating point of any shape; without one,
+    the lowest.
     """
     answer: dict[str, int | None] = {}
     for name in dict.fromkeys(d.deployment for d in decisions):

@@ -2,9 +2,9 @@
 
 First a ramp: looks of a few seconds at 1, 2, 4, ... requests per second, from the lowest rate of
 the config, until more arrives than is served. A longer look there shows how much the server serves
-at most. With that known the rest is `highest_rate`, as `verify --find` has it: it locates the rate
-at which the SLA breaks and proves the highest rate below it on fresh data, with the guarantee that
-is written there. Looks of the ramp place the first candidate and support no claim.
+at most. With that known the rest is `highest_rate`, as in `verify --find`. It locates the rate at
+which the SLA breaks and proves the highest rate below it on fresh data; the guarantee is written
+there. Looks of the ramp place the first candidate and support no claim.
 
 A rate of sessions counts the sessions that begin. A look begins when sessions have had time to come
 to their last turn. The first look shows how much time that is, and is then taken again.

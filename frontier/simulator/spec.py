@@ -251,9 +251,9 @@ class ExplicitPrice:
         return self._base + self._per_decode * decodes + self._per_context_token * context
 
     def mixed(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
-        """As `decode`, where the decodes bring `queries` tokens in all, with the drafts of
-        speculative decoding, and `prefill` prompt tokens are read, with `pairs` (prompt token,
-        earlier token) pairs; `sampled` of the prompts end here and give their first token.
+        """As `decode`, for a step that also reads `prefill` prompt tokens, with `pairs` (prompt
+        token, earlier token) pairs. The decodes bring `queries` tokens in all, drafts of
+        speculative decoding included. `sampled` of the prompts end here and give their first token.
         """
         del sampled  # which this sum has no price of its own for
         step = self.decode(decodes, context) + self._per_prefill_token * prefill + self._per_prefill_pair * pairs

@@ -203,7 +203,7 @@ class RunDirectory(TrialFiles):
         self, identity: str, canonical: Mapping[str, Any], facts: Mapping[str, Any], *, extend: bool
     ) -> None:
         """AnotherSweepError when the run's sweep is not the one of `identity`, nor with `extend` a
-        narrower one; UsageError when the file of its prompts has changed: the trials of one setting
+        narrower one. UsageError when the file of its prompts has changed: the trials of one setting
         would not have the same load.
         """
         grown = extend and is_narrower(self.manifest, canonical)
@@ -376,8 +376,9 @@ _OWN_DIRECTORIES = {"trials", "evidence", "derived"}
 
 
 def _begun_or_empty(path: Path) -> bool:
-    """Whether it is empty, or holds only what a start leaves that is killed before its manifest is
-    written: empty directories, and files only beside the lock that it took before it wrote any.
+    """Whether the directory is empty, or holds only what a start leaves when it is killed before
+    its manifest is written. That is empty directories; and files, if the lock is there that a start
+    takes before it writes any.
     """
     try:
         with Folder(path).reader("lock") as file:

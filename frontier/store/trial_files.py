@@ -200,8 +200,9 @@ class TrialFiles:
             raise AlteredError(key, f"the records {path} do not match the hash in their evidence", path)
 
     def record_hashes(self) -> frozenset[str]:
-        """SHA-256 of the records of each finished trial that has one, and of imported points: two
-        runs with one in common hold one measurement twice, as no two have the same times.
+        """SHA-256 of the records of each finished trial that has one, and of imported points. Two
+        runs with one in common hold one measurement twice, as no two measurements have the same
+        times.
         """
         hashes = {e.sha256 for e in self.evidences().values() if e.sha256 is not None and e.size != 0}
         if self._folder.exists("imported.jsonl"):

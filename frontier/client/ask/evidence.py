@@ -181,8 +181,8 @@ class Source(Protocol):
 
 class Evidence:
     """The metrics of a target and of its machine, read when the window opens, when it closes, and
-    between; and whether the server calls itself the same after the trial as before. `named` is what
-    its answers named, set by the trial.
+    between. It also notes whether the server calls itself the same after the trial as before.
+    `named` is what its answers named, set by the trial.
 
     A context manager, which reads in a task of its own.
     """

@@ -64,9 +64,9 @@ class Passages(PromptText):
 
 
 def counted(longest: int) -> tuple[list[str], list[str], int]:
-    """What a server counts to learn what the text makes, in prompts of `longest` tokens at most:
-    passages evenly spaced, as authors differ; the first once more in two halves; and how many words
-    and marks the passages have.
+    """The texts that a server counts to calibrate the natural text, in prompts of `longest` tokens
+    at most. They are evenly spaced passages, as authors differ; the first passage once more in two
+    halves; and the number of words and marks in the passages.
     """
     size = min(_PASSAGE, max(PIECE, longest // 2))
     corpus, places = Passages("calibrate"), len(_corpus()[1])

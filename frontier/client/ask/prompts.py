@@ -2,8 +2,8 @@
 prompts from files.
 
 Random prompts are common English words (nearly always one token each) or, where the server takes
-them, token ids. No two prompts of a sweep share their first block, so a prefix cache finds nothing:
-the first words are drawn anew per request, the rest is a slice of a text that is made once per
+them, token ids. No two prompts of a sweep share their first block, so a prefix cache finds nothing.
+The first words are drawn anew per request; the rest is a slice of a text that is made once per
 trial. How many words make how many tokens is learned from the server's own count by
 `calibrate_words`.
 """

@@ -120,8 +120,8 @@ Api = Literal["auto", "completions", "chat"]
 class Timeouts:
     """Seconds until a request is given up; the failure names which one it was.
 
-    `connect` covers name lookup, TCP and TLS; `first_byte` runs from the send to the first byte of
-    the body; `idle` is the longest silence after it (a keep-alive comment ends the silence);
+    `connect` covers name lookup, TCP and TLS. `first_byte` runs from the send to the first byte of
+    the body. `idle` is the longest silence after it (a keep-alive comment ends the silence).
     `total` runs from the send to the end.
     """
 

@@ -8,8 +8,10 @@ Content = str | list[int]
 
 @dataclass(frozen=True, slots=True)
 class TurnReply:
-    """What a turn of a session was answered, with the server's counts, less the tokens of reasoning
-    and of tool calls, which are not in the text; `asked_osl` is 0 where no length was forced.
+    """The answer to a turn of a session, with the server's counts.
+
+    Tokens of reasoning and of tool calls, which are not in the text, are not counted. `asked_osl`
+    is 0 where no length was forced.
     """
 
     text: str
@@ -64,8 +66,10 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request ready to be sent: its number in the trial, its bytes, the output tokens they ask
-    for (0: no length is forced), the number of its session, and the prompt they were made of.
+    """A request ready to be sent.
+
+    It has its number in the trial, its bytes, the output tokens that they ask for (0: no length is
+    forced), the number of its session, and the prompt that the bytes were made of.
     """
 
     index: int
@@ -81,7 +85,9 @@ class PreparedRequest:
 
     @property
     def goes_on(self) -> bool:
-        """Another turn of its session is made of the answer, whose text is wanted."""
+        """Whether another turn of its session is made from the answer, so that the text of the
+        answer is kept.
+        """
         return self.prompt.turn is not None and self.prompt.turn.then is not None
 
 

@@ -245,8 +245,8 @@ class Client:
         return True
 
     def _enforce_timeouts(self) -> None:
-        """Give up the exchanges that are over a limit, now and again and again: one timer for all
-        of them is far cheaper than one per exchange, which would have to be moved at every read.
+        """Give up the exchanges that are over a limit, now and repeatedly. One timer for all is far
+        cheaper than one per exchange, which every read would have to move.
         """
         now, limits = self.clock(), self.target.timeouts
         for exchange in tuple(self.in_flight):

@@ -1,7 +1,7 @@
 """Parsing of an answer into a Record: the events in time-stamped bytes, and the rule of success.
 
 A request is OK when the status is 2xx, the body is the dialect's stream, at least one event brought
-a token, nothing in the stream was an error, and the server said it was finished. Pure: no clock, no
+a token, no event was an error, and the server said that it was finished. Pure: no clock, no
 network.
 """
 
@@ -316,8 +316,8 @@ def output_tokens(usage: Mapping[str, Any], chunks: int, *, reasoned: bool) -> t
 
 
 def _first_tokens(parser: AnswerParser, usage: Mapping[str, Any], completion: int | None) -> int | None:
-    """The tokens that had come with the first chunk, by the token ids in it or by a running usage;
-    None where the server does not count them, or otherwise than `completion` does.
+    """The tokens that had come with the first chunk, by the token ids in it or by a running usage.
+    None where the server does not count them, or counts otherwise than `completion` does.
     """
     if parser.first_ids:
         return parser.first_ids

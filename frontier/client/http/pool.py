@@ -3,7 +3,7 @@
 Behind a balancer a connection is a replica, so that a window on few connections may have met few
 replicas. A window's requests are therefore spread over as many connections as its claim needs. The
 next connection is opened while the last request of the one before is under way, so that no request
-waits for a handshake; where it is not open in time, the old connection goes on.
+waits for a handshake. Where it is not open in time, the old connection goes on.
 """
 
 import asyncio
@@ -83,10 +83,10 @@ def requests_each(connections: int, streams: int, requests: float, *, open_loop:
 @dataclass(slots=True, eq=False)
 class PooledConnection:
     """A connection and the protocol on it. `used` once it carried a request, or was opened ahead of
-    one. `number` is its number in the trial, `left` how many requests it may still carry (None: any
-    number), `held` whether the next turn of a session is to go out on it. `before` is the
-    connection that it replaces, kept open until this one has brought an answer. `restored`: its
-    replacement died, and it is used again.
+    one. `number` is its number in the trial, and `left` how many requests it may still carry (None:
+    any number). `held`: the next turn of a session is to go out on it. `before` is the connection
+    that it replaces, kept open until this one has brought an answer. `restored`: its replacement
+    died, and it is used again.
     """
 
     connection: Connection

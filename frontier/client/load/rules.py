@@ -61,8 +61,8 @@ class Pacing:
 
 
 class MeanTimes:
-    """Mean times of the requests of full length that have ended well so far: `count` of them took
-    `e2e_sum` seconds, and the first EARLY, or all while they are fewer, `early_e2e` on average.
+    """Mean times of the requests of full length that have ended well so far. `count` requests took
+    `e2e_sum` seconds; `early_e2e` is the mean of the first EARLY, or of all while they are fewer.
     """
 
     def __init__(self) -> None:

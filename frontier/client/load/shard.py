@@ -1,16 +1,16 @@
 """A trial shared among client processes: the shard that each sends, and the sweep's side of it.
 
 A shard is the share of one trial's streams that one client process has. It runs its own closed loop
-and decides nothing about the window. Ten times a second the sweep asks how its streams stand, gets
-the records of the requests that have ended since, and says when the window opens, when it closes
-and when the trial is over. No token leaves a shard. A record's times count from the trial's start
-as the shard's own clock has it, so a latency never mixes two clocks.
+and decides nothing about the window. Ten times a second the sweep asks how its streams stand, and
+gets the records of the requests that have ended since. It says when the window opens, when it
+closes and when the trial is over. No token leaves a shard. A record's times count from the trial's
+start as the shard's own clock has it, so a latency never mixes two clocks.
 
 The sweep's process sends no load here. It places the clocks of the workers before and after the
-trial, gives each its shard, and decides of their sum by the same rules as for one process:
-synchronised start, one window for all, exact accounting, one measurement. A worker that is lost,
-silent, late, of another version, or whose clock cannot be placed makes the whole trial worthless:
-nothing of a part of a trial is kept.
+trial, gives each its shard, and decides by their sum with the same rules as for one process:
+synchronised start, one window for all, exact accounting, one measurement. A worker makes the whole
+trial worthless if it is lost, silent, late, of another version, or if its clock cannot be placed. A
+part of a trial is never kept.
 """
 
 import asyncio

@@ -361,17 +361,17 @@ class Shape:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes its requests are in, that have metrics of their own: of a session its first
-        and its later turns, of a mix its classes, each followed by those of its own: chat, agent,
-        agent.first, agent.later. None of others.
+        """The classes of its requests that have metrics of their own; empty for other shapes. A
+        session has its first and its later turns. A mix has its classes, each followed by its own:
+        chat, agent, agent.first, agent.later.
         """
         if self.mix:
             return tuple(name for c in self.mix for name in (c.name, *(f"{c.name}.{of}" for of in c.shape.classes)))
         return () if self.session is None else (FIRST, LATER)
 
     def finest(self, name: str | None) -> tuple[str, ...]:
-        """The classes within a class that have no classes of their own; within None, which is all
-        requests, all such.
+        """The classes within a class that have no classes of their own. None stands for all
+        requests.
 
         >>> Shape.of(512, 256).finest(None), Shape.of(512, 256).finest("chat")
         ((), ())

@@ -121,22 +121,22 @@ class Record:
     start).
 
     `first` and `last` are the times of receipt of the first and last token-bearing event on any
-    channel. `visible` is that of the first character a user sees (not reasoning, not a space);
-    `first_text` that of the first character on any channel, `last` when no character came, and None
-    when it came with `first`. `gaps` are the microseconds between successive token-bearing events.
-    `prompt_tokens`, `completion_tokens` and `cached_tokens` are the server's own counts, without
-    reasoning tokens that it counted and did not stream; `most_tokens` is the higher count where its
-    usage can be read in two ways. `first_chars` are the characters of text in the first
-    token-bearing event and those in one read with it, `first_tokens` how many tokens had come then
-    by a running count of the server. `asked_isl` and `asked_osl` are 0 when no length was asked
-    for. CANCELLED (by the client, at the end) is neither success nor failure; CLIENT is a failure
-    of the client itself (no file descriptors) and is never counted against the server. `connect` is
-    how long opening a connection took, from `sent` on; 0 on a kept one. `connection` is the number
-    of its TCP connection in the trial, None where it is not known. For a request of a session,
-    `session` is the number of the session in its trial and `turn` the number of the request in the
-    session, from 0. `reusable` is how many of its prompt tokens were sent or answered before, by
-    the server's counts. For a request of a mix, `class_index` is the place of its class in the mix;
-    it then has a session too, if only of one request.
+    channel. `visible` is the time of the first character a user sees (not reasoning, not a space).
+    `first_text` is the time of the first character on any channel: `last` when no character came,
+    None when it came with `first`. `gaps` are the microseconds between successive token-bearing
+    events. `prompt_tokens`, `completion_tokens` and `cached_tokens` are the server's own counts,
+    without reasoning tokens that it counted and did not stream. `most_tokens` is the higher count
+    where its usage can be read in two ways. `first_chars` are the characters of text in the first
+    token-bearing event and in events of the same read. `first_tokens` are the tokens that had come
+    by then, by a running count of the server. `asked_isl` and `asked_osl` are 0 when no length was
+    asked for. CANCELLED (by the client, at the end) is neither success nor failure; CLIENT is a
+    failure of the client itself (no file descriptors) and is never counted against the server.
+    `connect` is how long opening a connection took, from `sent` on; 0 on a kept one. `connection`
+    is the number of its TCP connection in the trial, None where it is not known. For a request of a
+    session, `session` is the number of the session in its trial and `turn` the number of the
+    request in the session, from 0. `reusable` is how many of its prompt tokens were sent or
+    answered before, by the server's counts. For a request of a mix, `class_index` is the place of
+    its class in the mix; it then has a session too, if only of one request.
     """
 
     index: int
@@ -276,9 +276,9 @@ class Measurement:
 
     `ended` says why the window closed: 'requests', 'time', 'failing' (every request was answered
     with a failure for too long), 'budget' (cut off as its time was over), 'interrupted' or
-    'server_lost'. `server` holds the server's own metrics over the window (counters as differences,
-    gauges as means), under vLLM's names without the prefix: facts that `client.ask` made of the
-    `readings`, which are kept as they came. `server_settings` are the server's own flags, as it
+    'server_lost'. `server` holds the server's own metrics over the window, under vLLM's names
+    without the prefix: counters as differences, gauges as means. `client.ask` made these facts of
+    the `readings`, which are kept as they came. `server_settings` are the server's own flags, as it
     told them. `health` is the worst of all client processes; `workers` are these, where there were
     several.
 

@@ -3,10 +3,10 @@ functions of arrays.
 
 A percentile is an observed value ("inverted_cdf"), so +inf stands for a failure and never becomes
 NaN. Its bounds are order statistics chosen by the binomial law (Conover, "Practical Nonparametric
-Statistics"; Hahn and Meeker, "Statistical Intervals"), at the effective sample size: the number of
-independent requests that the dependent ones are worth. Consecutive requests share stalls, queues
-and batches, and bounds that ignore it are wrong up to half the time instead of one in twenty. Rates
-and means get batch-means intervals (Glynn and Lim 2009) over the same time blocks.
+Statistics"; Hahn and Meeker, "Statistical Intervals"). They are taken at the effective sample size:
+the number of independent requests that the dependent ones are worth. Consecutive requests share
+stalls, queues and batches, and bounds that ignore it are wrong up to half the time instead of one
+in twenty. Rates and means get batch-means intervals (Glynn and Lim 2009) over the same time blocks.
 """
 
 import math

@@ -142,8 +142,8 @@ def transient(x: Floats, count: int, change: float) -> float:
     """Share of a window that still belongs to a transient: the cut of MSER-5, if the part before it
     really differs; else 0.
 
-    On steady data MSER-5 cuts at random, so the means before and after the cut must also differ by
-    `change` (in logarithms) and by more than the scatter of the window's `count` blocks explains
+    On steady data MSER-5 cuts at random. So the means before and after the cut must also differ by
+    `change` (in logarithms), and by more than the scatter of the window's `count` blocks explains
     (t-test, SURE).
     """
     cut = mser5(x)
