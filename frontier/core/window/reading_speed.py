@@ -17,16 +17,15 @@ from frontier.core.window.window import Floats, Ints
 
 _MICRO = 1e-6
 _TOGETHER = 1e-5
-"""Events within so many seconds came together, or within this share of the time since the first
-token: gaps and times are kept to the microsecond, and their errors add up.
-"""
+"""Events within this many seconds came together, or within this share of the time since the first
+token: gaps and times are kept to the microsecond, and their errors add up."""
 
 
 def felt(batch: Sequence[Record], gaps: Ints, counts: Ints, since: Floats) -> Floats:
     """Three rows with a figure per record. They are the seconds from `since` to the first visible
     token, those to the second token, and the fastest reading, in tokens per second, that never
     waits for text. NaN where not known. `gaps` are those of all records in a row, in microseconds,
-    so many of each as `counts` says.
+    as many of each as `counts` says.
 
     Events are what is timed. The second token is taken to come with the second event, or with the
     only one where that brought several. The tokens of an answer are spread evenly over its events;
