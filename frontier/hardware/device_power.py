@@ -32,7 +32,7 @@ def measured(windows: Windows, gpus: int | None) -> Power | None:
 
 
 def power_flag(windows: Windows, gpus: int | None, power: Power | None) -> Iterator[Flag]:
-    """Why what was read of the devices' power does not count."""
+    """The flag that says why the readings of power do not count."""
     seen = any("gpu_power" in facts for _, facts in windows)
     if seen and (power is None or power.source == "stated"):
         what, limit = _unusable(windows, gpus) or ("no power in some of the windows", "all windows")

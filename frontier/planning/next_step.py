@@ -25,9 +25,9 @@ from frontier.search.series_history import SeriesHistory
 from frontier.store.journal import Amount
 
 ENOUGH, ENOUGH_FOR_GRID, ENOUGH_FOR_PROOFS = 2.0, 1.25, 4.0
-"""A budget that is too small is raised to this many times the expected need of a proof; of the rest
-of a sweep; and of the rest while proofs go on. Warm-ups send more than was planned, and of going
-proofs only the least need is known."""
+"""A budget that is too small is raised to this many times the expected need: of a proof, of the
+rest of a sweep, and of the rest while proofs go on. Warm-ups send more than planned, and of proofs
+that go on only the least need is known."""
 
 
 def with_command(decision: Decision, config: Config, again: str | None, times: TrialTimes, spent: Amount) -> Decision:

@@ -12,9 +12,8 @@ from frontier.core.model.trials import Phase
 from frontier.core.window.window import Floats, WindowData
 
 MOST_TURNS = 600
-"""If a proof suggests that its claim would not be final after this many turns (twice those of a
-p99), the claim gets no more turns than a p99 needs: more turns may not rule out something rare
-soon."""
+"""Twice the turns of a p99. A claim that would not be final by then, going by its proof, gets no
+more turns than a p99 needs: something rare is there, which more turns may not rule out soon."""
 
 
 MORE_TURNS = 1.2

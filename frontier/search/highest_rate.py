@@ -75,7 +75,7 @@ queues steep."""
 STEP_DOWN = 0.80
 """Where nothing is proven, the next candidate is at most this share of the one given up."""
 FAR = 1.0
-"""An excess (in ln) beyond this says no more than this."""
+"""The largest excess (in ln): a larger one counts as this."""
 
 
 def next_ask(policy: LoadPolicy, limits: Sequence[Limit], history: LoadHistory) -> LoadAsk | LoadDone:
@@ -148,7 +148,7 @@ def _point(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> Point:
 
 
 def _unflagged(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> Point:
-    """The same by its values alone, whether or not they are valid."""
+    """The point of trials by its values alone, whether or not they are valid."""
     return dataclasses.replace(_point(trials, limits), flags=())
 
 
@@ -180,8 +180,8 @@ def _trend(loads: Iterable[tuple[float, Sequence[LoadTrial]]], limits: tuple[Lim
 
 
 def _locate(state: _State) -> LoadAsk | LoadDone | None:
-    """The next look; that no load is inside the SLA; None when the bracket is close enough, or the
-    looks are spent.
+    """The next look, or the answer that no load is inside the SLA. None when the bracket is close
+    enough, or the looks are spent.
     """
     policy, low, high = state.policy, state.low, state.high
     least, most = rounded(LEAST * policy.top), rounded(MOST * policy.top)
@@ -200,7 +200,7 @@ def _locate(state: _State) -> LoadAsk | LoadDone | None:
 
 
 def _no_load(state: _State, lowest: float) -> LoadDone:
-    """The lowest load worth trying is outside the SLA."""
+    """The answer that even the lowest load worth trying is outside the SLA."""
     trials = [trial for trial in state.looks if trial.load == lowest]
     judged = judge(_unflagged(trials, state.limits), state.limits)
     binding = metric(judged.binding or state.limits[0].metric).label
@@ -287,7 +287,7 @@ def _window(state: _State, load: float) -> LoadAsk:
 
 
 def _candidate(state: _State, proven: float | None, failed: Sequence[float]) -> float | None:
-    """The next load to prove: above what is proven, below what was given up, as high as the data
+    """The next load to prove: above the proven loads, below those given up, as high as the data
     promise.
     """
     policy = state.policy

@@ -1,14 +1,13 @@
-"""Search over rates of arrivals: where to send next, of a sweep whose load is a rate; pure, as
-`search`.
+"""Search over rates of arrivals: the next trial of a sweep whose load is a rate. Pure, as `scan`.
 
 First a ramp: looks of a few seconds at 1, 2, 4, ... requests per second, from the lowest rate of
 the config, until more arrives than is served. A longer look there shows how much the server serves
-at most. With that known the rest is `highest_rate`, as `verify --find` has it: it locates the rate
-at which the SLA breaks and proves the highest rate below it on fresh data, with the guarantee that
-is written there. Looks of the ramp place the first candidate and support no claim.
+at most. With that known the rest is `highest_rate`, as in `verify --find`. It locates the rate at
+which the SLA breaks and proves the highest rate below it on fresh data; the guarantee is written
+there. Looks of the ramp place the first candidate and support no claim.
 
-A rate of sessions counts those that begin. A look begins when sessions have had time to come to
-their last turn; how much time that is, the first look shows, which is then taken again.
+A rate of sessions counts the sessions that begin. A look begins when sessions have had time to come
+to their last turn. The first look shows how much time that is, and is then taken again.
 """
 
 import math
@@ -29,8 +28,8 @@ from frontier.search.highest_rate import INVALID
 from frontier.search.load_trials import LoadAsk, LoadDone, LoadPolicy, LoadTrial, invalid_because, rounded
 
 LOOK_REQUESTS, LOOK_SECONDS, LOOK_TURNS = 50, 12.0, 4.0
-"""A look of the ramp lasts for so many requests, so many seconds, and so many times the time of a
-request."""
+"""A look of the ramp lasts for this many requests, this many seconds, and this many times the time
+of a request, whichever is longest."""
 SATURATED_REQUESTS = 400
 """Requests of the look that shows how much is served at most."""
 MOST_RATE = 20_000.0

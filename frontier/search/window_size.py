@@ -24,11 +24,12 @@ and its end."""
 
 
 SPARE = 0.05
-"""By how much the share of a class in a window may be below its share in all."""
+"""The share by which a class may be rarer in a window than in all requests."""
 
 
 SPARE_CONNECTIONS = 1.25
-"""Connections of a setting of the grid over those that a claim needs: some carry fewer requests."""
+"""Connections of a setting of the grid, as a multiple of those that a claim needs: some carry fewer
+requests."""
 
 
 DEPENDENCE_CAP = 4.0

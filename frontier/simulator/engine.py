@@ -76,8 +76,8 @@ class Step(NamedTuple):
     """What one step did. `tokens` got one token each at the step's end, `first` of them by
     finishing their prompt.
 
-    `first` includes requests that were preempted before and now continue; `cached` says for each of
-    them how many prompt tokens came from the prefix cache when it was first admitted. `prefilled`
+    `first` includes requests that were preempted before and now continue. `cached` has for each of
+    these how many prompt tokens came from the prefix cache when it was first admitted. `prefilled`
     counts prompt tokens read, `running` and `waiting` requests while the step ran, `kv_used` the
     share of KV blocks in use.
     """
@@ -103,9 +103,9 @@ class Step(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request inside. `made` tokens were generated before its current stay, which began to decode
-    at step `joined` with `kv` tokens in the cache; `read` tokens of the prompt (plus what was
-    generated before) are done.
+    """A request in the engine. `made` tokens were generated before its current stay, which began to
+    decode at step `joined` with `kv` tokens in the cache. `read` tokens of the prompt, and of the
+    tokens generated before, are done.
     """
 
     id: RequestId
@@ -166,8 +166,8 @@ class Scheduler:
 
     @property
     def counters(self) -> dict[str, float]:
-        """What vLLM's counters of the same names have counted; those of speculative decoding, where
-        it is done, by what is accepted on average.
+        """Counters as vLLM's of the same names. Those of speculative decoding, where it is done,
+        count the mean of accepted tokens.
         """
         counts = {
             "num_preemptions_total": self.preemptions,

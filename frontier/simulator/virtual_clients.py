@@ -40,8 +40,8 @@ class Sent:
 
 @dataclass(slots=True)
 class _Session:
-    """A stream's session: its shape, the turn that comes next, the tokens said before, and those an
-    answer left out.
+    """A stream's session: its shape, the turn that comes next, the tokens of its history, and those
+    that an answer left out.
     """
 
     number: int

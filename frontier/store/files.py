@@ -77,7 +77,7 @@ class Folder:
         self.require()
 
     def require(self) -> None:
-        """NotPlainError where something that is no directory has its name."""
+        """NotPlainError where something other than a directory has its name."""
         if not self.path.is_dir() and os.path.lexists(self.path):
             raise _not_plain(self.path, self.path.lstat().st_mode, "a directory")
 

@@ -53,7 +53,7 @@ class Amount:
         return Amount(*(factor * part for part in astuple(self)))
 
     def tree(self) -> dict[str, float]:
-        """For JSON."""
+        """The amount for JSON."""
         return {name: round(value, 3) for name, value in asdict(self).items()}
 
 
@@ -109,8 +109,8 @@ class Journal:
                 raise
 
     def lines(self) -> list[dict[str, Any]]:
-        """All lines but what was damaged, cut by a kill, or is none of ours. StoreError when it
-        cannot be read.
+        """All lines, less those that were damaged, cut by a kill, or are not of this program.
+        StoreError when it cannot be read.
         """
         try:
             file = self._folder.reader(self._name, MOST_BYTES)

@@ -78,9 +78,9 @@ NVIDIA_SMI: Table = {
 }
 NVML: Table = {"clocks_reasons": _CLOCKS}
 RAPL: Table = {"energy_uj": {"cpu_power": 1e-6}}
-"""Of CPU packages, in runs of versions that read these counters."""
+"""Energy of CPU packages, in runs of versions that read these counters."""
 EXPORTED: Table = {**DCGM, **AMD}
-"""What is looked for in a Prometheus text."""
+"""The names that are looked for in a Prometheus text."""
 READ: Table = {**NVIDIA_SMI, **NVML, **RAPL}
 
 

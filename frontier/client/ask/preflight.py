@@ -82,7 +82,7 @@ class Preflight:
 
     @property
     def identity(self) -> str:
-        """What the server says that it is."""
+        """The identity of the server, in its own words."""
         return self.target.identity or ""
 
 
@@ -216,9 +216,8 @@ class _Questions:
     async def _first_stream(self, client: Client) -> Record:
         """Try the apis in order of preference; the first that streams settles `target.api`.
 
-        The next is tried only where a route is not there or cannot stream. A failure that passes
-        says nothing of the route, and to go on would measure another api than the same server has
-        measured at any other time.
+        The next is tried only where a route is not there or cannot stream. A temporary failure says
+        nothing of the route. To go on then would measure another api than at any other time.
         """
         wanted = self.target.api
         apis: tuple[Api, ...] = ("completions", "chat") if wanted == "auto" else (wanted,)
@@ -238,8 +237,9 @@ class _Questions:
         raise unmeasurable.unanswered(self.target, failures)
 
     async def _with_fields_taken(self, client: Client, text: Content) -> tuple[Record, Exchange]:
-        """A streamed request, asked again without the fields that the server names as refused: each
-        once. Those of `extra_body` are the user's, and the temperature decides what is answered.
+        """A streamed request, asked again without the fields that the server refuses by name, once
+        each. Fields of `extra_body` stay, as they are the user's; so does the temperature, which
+        decides the answer.
         """
         while True:
             record, exchange = await ask_patiently(client, self.target, text, _PROBE_OSL)
@@ -315,8 +315,8 @@ def _time_per_token(record: Record) -> float:
 
 
 async def changed(found: Preflight) -> str | None:
-    """What is different about the server since `found`, in words. None: nothing, or it does not
-    answer now.
+    """The difference of the server since `found`, in words. None: nothing, or it does not answer
+    now.
     """
     async with Client(found.target) as client:
         now = await Served.ask(client, 5.0)

@@ -33,12 +33,12 @@ class Identity:
     since: float = 0.0
 
     def with_window(self, sample: WindowData) -> tuple["Identity", WindowData]:
-        """The identity with what one more window tells first, and the window, which then says in
-        `changed` what is another in it.
+        """The identity with what one more window tells first, and the window. Its `changed` then
+        says what differs in it.
 
-        A process that began since the first window is a restart, which is no other server; one
-        that was running then, beside that of the first window, is. A window in which the server
-        changed has its flag, and is no measure for others.
+        A process that began since the first window is a restart, and not another server. A process
+        that was running then, beside that of the first window, is another server. A window in which
+        the server changed has its flag, and other windows are not compared with it.
         """
         names, (told,) = sample.names("model"), sample.server_identities
         known = frozenset(next(iter(names)).split(TOGETHER)) if len(names) == 1 else None

@@ -34,8 +34,8 @@ EMITTED = {name: engine for name, engine in KNOWN.items() if engine.gauges}
 
 
 def engine_of(identities: Iterable[str | None]) -> str | None:
-    """The engine behind what servers said of themselves ('vllm 0.32.0 (uvicorn)'); None where it
-    has no known limit.
+    """The engine by what servers said of themselves ('vllm 0.32.0 (uvicorn)'); None where it has no
+    known limit.
     """
     names = {(text or "").partition(" ")[0].rstrip(",") for text in identities}
     return names.pop() if len(names) == 1 and names <= KNOWN.keys() else None

@@ -68,9 +68,10 @@ def solve(
     better answer. `history` says what the claim covers and what cut a proof short; `end` is how the
     sweep ended.
 
-    When nothing is feasible: VIOLATES with the nearest miss as candidate (UNPROVEN where settings
-    below it were only scanned); UNPROVEN or MARGINAL with the best undecided setting; INVALID when
-    no valid point could have answered. UsageError without limits; ValueError as `by_concurrency`.
+    When nothing is feasible, the verdict is VIOLATES with the nearest miss as candidate (UNPROVEN
+    where settings below it were only scanned). It is UNPROVEN or MARGINAL with the best undecided
+    setting, and INVALID when no valid point could have answered. UsageError without limits;
+    ValueError as `by_concurrency`.
     """
     by_c = by_concurrency(points) if points or not scanned else {}
     kept = unchanged(history, limits)

@@ -1,11 +1,11 @@
 """Verdict of one setting against an SLA: per metric and jointly, what binds, and how many requests
 would decide.
 
-A setting meets an SLA when the confidence bound of every limited metric is inside its limit; it
-violates when a bound on the other side is outside.
+A setting meets an SLA when the confidence bound of every limited metric is inside its limit. It
+violates the SLA when a bound on the other side is outside.
 
-Joint claims: "meets" needs every metric at the full error each (intersection-union test, Berger
-1982: no correction); "violates" needs any of m metrics, so each is held to alpha / m (Bonferroni).
+"meets" needs every metric at the full error each (intersection-union test, Berger 1982: no
+correction). "violates" needs any of m metrics, so each is held to alpha / m (Bonferroni).
 """
 
 import math

@@ -220,13 +220,13 @@ def _ranked(
 
 
 def _units(sample: WindowData, has: Bools, x: Floats) -> Ints:
-    """The number of the unit that each of x, the values of the requests in `has`, belongs to: that
-    of its stream in its window, where windows differ no more than their streams do; else that of
-    its window. Requests of one unit may be as much alike as they like.
+    """The number of the unit of each value of x, over the requests in `has`.
 
-    Windows begin anew, each with its streams in places of their own, so they are independent
-    however much alike the requests of one are: in lockstep a window is one cycle over and over.
-    Where requests vary, those of each stream do so by themselves.
+    The requests of one unit may be alike to any degree. A unit is a stream in its window, where
+    windows differ no more than their streams do; else it is a window. Windows begin anew, each with
+    its streams in places of their own. So they are independent however much alike the requests of
+    one window are: in lockstep a window is one cycle over and over. Where requests vary, those of
+    each stream do so by themselves.
     """
     windows = sample.window[has]
     if len(sample.stream) != sample.n or not len(x) or not (np.isfinite(x) & (x > 0)).all():
@@ -246,17 +246,18 @@ def _largest(x: Floats, units: Ints) -> Floats:
 
 
 def above_largest(largest: Floats, middle: float, p: float, confidence: float) -> float:
-    """An upper bound of the percentile p where requests are too much alike for ranks to give one:
-    each unit (see `_units`) counts as a single value, the `largest` latency in it. Infinite where
-    one is infinite or 0, and where it would be a hundred times the median.
+    """An upper bound of the percentile p where requests are too much alike for a bound by ranks.
 
-    A request is beyond a bound no more often than the largest of its unit is, so what bounds the
-    percentile p of the largest bounds that of the requests. Their logarithms are taken to have an
-    exponential tail, so that the latencies have one of Pareto.
+    Each unit (see `_units`) counts as a single value, its `largest` latency. The bound is infinite
+    where one of these is infinite or 0, and where it would be a hundred times the median.
 
-    As units may be alike by chance, the bound is also at least as far above the largest latency of
-    all as that is above `middle`, the median: the tail may be twice as long as was seen. So it is
-    never below what ranks would give, and only helps where no request came near the limit.
+    A request is beyond a bound no more often than the largest request of its unit. So a bound for
+    the percentile p of the largest is one for the requests. The logarithms are taken to have an
+    exponential tail, so the latencies have a Pareto tail.
+
+    Units may be alike by chance. So the bound lies at least as far above the largest latency of all
+    as that lies above `middle`, the median: the tail may be twice as long as was seen. So it is
+    never below a bound by ranks, and only helps where no request came near the limit.
     """
     if len(largest) < 2 or not middle > 0 or not (np.isfinite(largest) & (largest > 0)).all():
         return math.inf

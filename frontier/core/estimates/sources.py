@@ -1,4 +1,4 @@
-"""Metric sources: the metrics that are not statistics of a latency.
+"""Metric sources, for the metrics that are not statistics of a latency.
 
 Each gives its estimate of a window, and its value for the draws of a bootstrap. A metric from
 outside the requests, as a cost, is one entry of SOURCES and one of `metrics._PLAIN`.

@@ -152,8 +152,8 @@ def _weighted(values: Floats, weights_of: Callable[[slice, slice], Ints], total:
 def membership(drawn: Replicates) -> dict[int, float]:
     """P(non-dominated) of each setting: the share of draws in which no other beats it.
 
-    A setting is beaten by one that has at least (1 - INDIFFERENCE) of its gain at (1 -
-    INDIFFERENCE) of its price or less, so points that differ by noise alone do not all stay. A draw
+    A setting is beaten by another with at least (1 - INDIFFERENCE) of its gain at (1 -
+    INDIFFERENCE) of its price or less. So points that differ by noise alone do not all stay. A draw
     that is not finite is beaten. The noise counts twice here, once measured and once drawn: true
     members average about 0.8.
     """
@@ -172,12 +172,13 @@ def membership(drawn: Replicates) -> dict[int, float]:
 
 
 def band(drawn: Replicates, x: ArrayLike | None = None) -> list[tuple[float, float, float]]:
-    """The attainment band of a frontier on the grid `x` of the second objective (default:
-    everywhere it steps): (x, low, high), the gain attained by at least 95 % and 5 % of the draws;
-    NaN where nothing is.
+    """The attainment band of a frontier: (x, low, high) at each place of the grid `x` of the second
+    objective.
 
-    It is a 90 % band point by point: at one price it holds the true staircase nine times in ten, at
-    all prices together less often.
+    By default the grid is everywhere the frontier steps. `low` and `high` are the gains attained by
+    at least 95 % and 5 % of the draws; NaN where nothing is attained. It is a 90 % band point by
+    point: at one price it holds the true staircase nine times in ten, at all prices together less
+    often.
     """
     gain, price = (metric(name) for name in drawn.objectives)
     sign_y, sign_x = gain.sign, -price.sign

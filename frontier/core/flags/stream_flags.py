@@ -159,7 +159,7 @@ def differing(sample: WindowData) -> Bools:
 
 
 def _loose(sample: WindowData) -> Floats:
-    """By how many tokens a count may differ from the chunks before it counts as a contradiction."""
+    """The most tokens by which a count may differ from the chunks without contradicting them."""
     return np.maximum(1.0, (TOKENS_PER_CHUNK - 1) * sample.completion_tokens)
 
 

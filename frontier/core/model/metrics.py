@@ -4,12 +4,12 @@ metric's name.
 A latency metric is a statistic of a per-request quantity: `p99_ttft`, `p50_tpot`, `p99.9_e2e`,
 `mean_itl`. `p99_interactivity` is the speed at least 99 % of requests get: the percentile of TPOT
 is taken first, then inverted. `p99_visible` and `p99_second` are when a reader sees the first
-visible and the second token (`core.window.reading_speed`). Each may be that of a class of requests:
-`later.p99_ttft` is of the turns of sessions after the first, `chat.p99_ttft` of the class chat of a
-mix, `agent.later.p99_ttft` of the later turns of its class agent. The rest are rates
+visible and the second token (`core.window.reading_speed`). Each may be for a class of requests.
+`later.p99_ttft` is for the turns of sessions after the first, `chat.p99_ttft` for the class chat of
+a mix. `agent.later.p99_ttft` is for the later turns of its class agent. The rest are rates
 (`output_throughput`), shares (`error_rate`, `smooth`), and what follows from a throughput and a
-price (`cost`) or a power (`energy`). `quality` is a score of the deployment,
-the same at each of its settings.
+price (`cost`) or a power (`energy`). `quality` is a score of the deployment, the same at each of
+its settings.
 """
 
 import functools
@@ -119,10 +119,9 @@ class Metric:
     """One metric. `quantity` is one of LATENCIES or None; `p` is the percentile as a share, None
     for mean or rates.
 
-    `group` is the class of requests that it is of, as the later turns of sessions; None: all
-    requests. `counts` says of a share of requests which of them count; `needs` what gives it a
-    value where requests alone do not (NEEDS). How it is estimated and drawn is in
-    `core.estimates.sources`.
+    `group` is its class of requests, as the later turns of sessions; None: all requests. `counts`
+    is, for a share, the function that marks the requests that count. `needs` is what the metric
+    needs beside requests (NEEDS). How it is estimated and drawn is in `core.estimates.sources`.
     """
 
     name: str

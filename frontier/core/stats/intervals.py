@@ -3,10 +3,10 @@ functions of arrays.
 
 A percentile is an observed value ("inverted_cdf"), so +inf stands for a failure and never becomes
 NaN. Its bounds are order statistics chosen by the binomial law (Conover, "Practical Nonparametric
-Statistics"; Hahn and Meeker, "Statistical Intervals"), at the effective sample size: the number of
-independent requests that the dependent ones are worth. Consecutive requests share stalls, queues
-and batches, and bounds that ignore it are wrong up to half the time instead of one in twenty. Rates
-and means get batch-means intervals (Glynn and Lim 2009) over the same time blocks.
+Statistics"; Hahn and Meeker, "Statistical Intervals"). They are taken at the effective sample size:
+the number of independent requests that the dependent ones are worth. Consecutive requests share
+stalls, queues and batches, and bounds that ignore it are wrong up to half the time instead of one
+in twenty. Rates and means get batch-means intervals (Glynn and Lim 2009) over the same time blocks.
 """
 
 import math
@@ -39,14 +39,14 @@ TELLING = 10.0
 """Independent values a window needs on a percentile's rarer side before windows are compared by it.
 """
 SURELY = 0.98
-"""Confidence above which windows are not compared: the bounds of the search's looks, which are held
-to 99.7 %."""
+"""Confidence above which windows are not compared, as in the bounds of the search's looks, which
+are held to 99.7 %."""
 CLUSTERED = 0.01
-"""Error at which clusters of requests are taken to differ: what is charged for less is little."""
+"""Error at which clusters of requests are taken to differ; smaller differences matter little."""
 GROUPED = 0.05
 """Error at which groups of values are taken to differ."""
 TAIL = 20
-"""Values above a threshold from which they are taken alone for the tail."""
+"""Fewest values above a threshold that show the tail alone."""
 _SLACK = 1e-9
 
 
@@ -171,8 +171,8 @@ def means_alike(values: Floats, groups: NDArray[np.int64]) -> bool:
 
 
 def vif(x: Floats, q: float) -> float:
-    """By how much dependence inflates the variance of "the share of x beyond q", x being in the
-    order of sending.
+    """The factor by which dependence inflates the variance of "the share of x beyond q", with x in
+    the order of sending.
 
     The variance between BATCHES equal blocks over what independence would give. 1 when nothing or
     everything is beyond q, or when x is too short for blocks. A q of +inf asks for the share that
@@ -203,8 +203,8 @@ def vif_of_blocks(beyond: Floats, counts: Floats) -> float:
 
 
 def vif_of_clusters(beyond: NDArray[np.bool_], clusters: NDArray[np.int64], groups: NDArray[np.int64]) -> float:
-    """By how much it inflates the variance of a share that clusters differ within their groups; 1
-    where they do so no more than chance (chi-square, at CLUSTERED).
+    """The factor by which differences of clusters within their groups inflate the variance of a
+    share; 1 where they differ by chance only (chi-square, at CLUSTERED).
 
     `beyond` marks values, `clusters` and `groups` are numbers of each value's cluster and group.
     """
@@ -221,8 +221,8 @@ def vif_of_clusters(beyond: NDArray[np.bool_], clusters: NDArray[np.int64], grou
 
 
 def inflation(at_p: float, towards: float) -> float:
-    """One inflation from that at p and that at a steadier, lower percentile: the VIF of a rare
-    event is noisy.
+    """One inflation from two: that at p, and that at a steadier, lower percentile, as the VIF of a
+    rare event is noisy.
     """
     v, w = max(1.0, at_p), max(1.0, towards)
     return TUNING * max(v, math.sqrt(v * w))
@@ -287,11 +287,12 @@ def clopper_pearson(hits: float, n: float, confidence: float = 0.95) -> tuple[fl
 
 
 def mid_p(hits: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
-    """As `clopper_pearson`, where what was seen counts half: right on average, not for every share.
+    """As `clopper_pearson`, but with half the probability of the observed number: right on average,
+    not for every share.
 
-    An exact bound of a few whole numbers errs to the safe side, 98 times in a hundred instead of
-    95; that is right for a claim and wide for an interval to be shown. Lancaster, "Significance
-    tests in discrete distributions", JASA 1961.
+    An exact bound of a few whole numbers errs on the safe side: it holds 98 times in a hundred
+    instead of 95. That is right for a claim, but wide for an interval to be shown. Lancaster,
+    "Significance tests in discrete distributions", JASA 1961.
 
     >>> round(mid_p(0, 1000, 0.975)[1], 5)
     0.00299
@@ -342,8 +343,8 @@ class BatchMeans:
         """One-sided lower and upper bound, each at `confidence`; infinite when there is no error to
         go by.
 
-        By blocks or by whole windows, whichever reaches further: blocks are many but share what was
-        peculiar to their run, windows hold all that differs but are few.
+        The bound is by blocks or by whole windows, whichever reaches further. Blocks are many, but
+        do not show differences between runs; windows show all differences, but are few.
         """
         if self.freedom < 1 or not math.isfinite(self.value):
             return -math.inf, math.inf

@@ -118,7 +118,7 @@ def mann_whitney(x: Floats, y: Floats) -> float:
 
 
 def _rank_sums(n: int, m: int) -> Floats:
-    """In how many of the orderings of n and m values U is 0, 1, ..., n m: the coefficients of a
+    """The number of orderings of n and m values in which U is 0, 1, ..., n m: the coefficients of a
     Gaussian binomial.
     """
     ways = np.zeros(n * m + 1)

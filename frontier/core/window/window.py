@@ -2,8 +2,8 @@
 
 Latency counts the requests sent in the window: the load is held until the last of them ends, so
 none is censored, and a failed one is +inf. Throughput counts the tokens that arrived in the window,
-whatever request they belong to: total tokens over total duration, which other tools report, is low
-by the ramp and the drain (7 % at ten requests a slot). Everything above (estimates, flags,
+whatever request they belong to. Other tools report total tokens over total duration, which the ramp
+and the drain make too low (by 7 % at ten requests a slot). Everything above (estimates, flags,
 verdicts, the search) works on samples; they are what `derived/` caches.
 """
 
@@ -83,7 +83,7 @@ class WindowData:
     `named` and `changed` have an entry per window (see `Measurement`): what its answers named as
     their model and the like, and what the server said at its end and not at its beginning.
 
-    Block arrays have BLOCKS entries per window: the block's length, the output and prompt tokens of
+    Block arrays have BLOCKS entries per window. They hold the block's length, the tokens of
     successful requests that arrived in it (prompt tokens at the first token), the successful
     requests that finished in it, and its ITLs.
     """
@@ -181,9 +181,9 @@ class WindowData:
         return not self.open_loop and not self.shape.has_sessions
 
     def of_class(self, name: str) -> Bools:
-        """Which requests are of a class: "first" are the first turns of sessions, "later" all
-        others; of a mix "chat" are those of its class chat, "chat.later" the later turns among
-        these. No request is of a class that does not exist.
+        """Which requests are of a class. "first" are the first turns of sessions, "later" all
+        others. In a mix, "chat" are the requests of its class chat, and "chat.later" the later
+        turns among these. No request is of a class that does not exist.
         """
         if name not in self.shape.classes:
             return np.zeros(self.n, np.bool_)
