@@ -1,7 +1,7 @@
 """The lines that set a proven concurrency: an engine's flag, an autoscaler's target, an alert.
 
-`emit` fills in one template. Each is checked by its tool's own parser where that installs
-(tests/report/test_emit.py).
+`emit` fills in one template. Each output is checked by its tool's own parser where that is
+installed (tests/report/test_emit.py).
 """
 
 import jinja2
@@ -16,11 +16,11 @@ GAUGES = {
     "vllm": ("vllm:num_requests_running", "vllm:num_requests_waiting"),
     "sglang": ("sglang:num_running_reqs", "sglang:num_queue_reqs"),
 }
-"""The gauges of requests that run and that wait, by engine."""
+"""The gauges of running and of waiting requests, by engine."""
 HISTOGRAMS = {"ttft": "time_to_first_token_seconds", "e2e": "e2e_request_latency_seconds"}
-"""The latencies that both engines keep as histograms, under their own prefix."""
+"""The latencies that both engines keep as histograms, each under its own prefix."""
 BY_PEOPLE = ("keda", "prometheus-rule")
-"""Targets that are a mean number in flight, which depends on the people."""
+"""Targets whose value is a mean number in flight, which depends on the people."""
 
 TEMPLATES = {
     "vllm": """\
@@ -85,10 +85,10 @@ spec:
 
 
 def emit(target: str, decision: Decision, people: HeadCount | None) -> str:
-    """The lines for one target. `people` are those that the replicas are for; None where no think
-    time was given.
+    """The lines for one target. `people` is the number of people that the replicas serve; None
+    without a think time.
 
-    UsageError where the target needs them, and where the names of an engine's metrics are not
+    UsageError where the target needs the people, and where the names of an engine's metrics are not
     known.
     """
     engine = decision.engine or "vllm"

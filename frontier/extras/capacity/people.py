@@ -22,8 +22,8 @@ USERS_SCHEMA = "frontier.users/1"
 def users_text(
     answers: Sequence[Users], *, detail: Detail = Detail.USUAL, width: int = 100, colour: bool = False
 ) -> str:
-    """Each operating point: people per replica, replicas, what they cost, and what is assumed;
-    where all is asked for with the operating point itself.
+    """Each operating point: people per replica, replicas, their cost, and the assumptions. Where
+    all is asked for, also the operating point itself.
     """
     return "\n\n".join(_users(each, detail, width, colour) for each in answers)
 

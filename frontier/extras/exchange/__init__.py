@@ -1,1 +1,3 @@
-"""Results of other tools as a run, one file a tool, and a run in the formats of other tools."""
+"""Results of other tools as a run, a file for each tool, and a run in the formats of other
+tools.
+"""
