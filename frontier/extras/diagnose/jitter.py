@@ -208,7 +208,7 @@ def _causes(gaps: _Gaps, long: Bools, steps: _Steps, median: float, preemptions:
 
 
 def _step_causes(steps: _Steps, median: float) -> Ints:
-    """The code of the cause by which each step is long, if it is."""
+    """The code of the cause of each step, should it be long."""
     codes = np.full(len(steps.took), _CODE[Cause.STALL])
     read = steps.prompt + steps.again
     plain = steps.took[(read == 0) & np.isfinite(steps.took)]

@@ -1,5 +1,5 @@
-"""Signs of a setting: the evidence of the client's stamps and of the server's own metrics, as a
-diagnosis reads it.
+"""Signs of a setting: the evidence of the client's stamps and the server's own metrics, for a
+diagnosis.
 """
 
 import math

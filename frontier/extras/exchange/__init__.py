@@ -1,3 +1,1 @@
-"""Results of other tools as a run, a file for each tool, and a run in the formats of other
-tools.
-"""
+"""Results of other tools as a run, one module a tool, and a run in other tools' formats."""

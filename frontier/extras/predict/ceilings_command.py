@@ -1,5 +1,6 @@
 """`frontier ceilings`: measured memory bandwidth, matmul rates, attention and links of this
-machine, or several hosts compared."""
+machine, or several hosts compared.
+"""
 
 import functools
 import os
