@@ -69,10 +69,13 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is expected at a concurrency. `throughput` counts output tokens per second; `running`
-    may be below `concurrency` where the KV is full; `reach` says how far from measured ground this
-    is: 'unmeasured' stands on an assumed efficiency alone, and 'simulated' is the embedded engine's
-    own answer."""
+    """What is expected at a concurrency.
+
+    - `throughput`: output tokens per second.
+    - `running`: the running requests; fewer than `concurrency` where the KV is full.
+    - `reach`: how far from measured ground this is. 'unmeasured' stands on an assumed efficiency
+      alone, and 'simulated' is the embedded engine's own answer.
+    """
 
     concurrency: float
     ttft: Estimate
@@ -84,11 +87,13 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """One (deployment, shape): predictions by concurrency, the measured points they rest on, the
-    rooflines.
+    """The forecast of one (deployment, shape): predictions by concurrency, the measured points that
+    they rest on, and the rooflines.
 
-    `sla` says where the SLA breaks, `basis` in words what the numbers rest on, `variant` what a
-    what-if changed; `lights` has the roofline of each prediction, where the hardware is described.
+    - `sla`: where the SLA breaks.
+    - `basis`: what the numbers rest on, in words.
+    - `variant`: what a what-if changed.
+    - `lights`: the roofline of each prediction, where the hardware is described.
     """
 
     deployment: str

@@ -84,8 +84,8 @@ def slower_hosts(hosts: Sequence[Ceilings]) -> list[Slower]:
     """The hosts that are slower than the middle one, line by line.
 
     Every round of such a host is below every round of the middle one, and its median is lower by
-    LEAST_SLOWER or more. Between two equal hosts with six rounds each, either one gets there once
-    in 924 times.
+    LEAST_SLOWER or more. Of two equal hosts with six rounds each, a given one is that slow once in
+    924 times.
     """
     measured: dict[str, list[tuple[str, Ceiling]]] = {}
     for host in hosts:
