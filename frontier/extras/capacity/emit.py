@@ -81,7 +81,7 @@ spec:
 {% endfor %}
 """,
 }
-"""By the names of `frontier users --emit`."""
+"""The templates by the targets of `frontier users --emit`."""
 
 
 def emit(target: str, decision: Decision, people: HeadCount | None) -> str:

@@ -128,7 +128,7 @@ class Users:
 
     @property
     def cost(self) -> float | None:
-        """Of all replicas per hour."""
+        """The cost of all replicas per hour."""
         return None if self.price is None else self.price * self.replicas
 
 

@@ -98,7 +98,7 @@ def _replicas(needed: int, spare: int) -> str:
 
 
 def _basis(users: Users) -> str:
-    """What the head count stands on."""
+    """The basis of the head count."""
     if users.verified is not None:
         return f"By the {_rate(users.verified.rate)} of independent users that are proven on one replica."
     estimate = f"An estimate from the closed loop, with {setting(users.cap)} proven"
@@ -106,7 +106,7 @@ def _basis(users: Users) -> str:
 
 
 def _assumed(users: Users) -> list[str]:
-    """What the answer holds for."""
+    """The assumptions of the answer."""
     alone = [
         "people act independently of each other (no rush)",
         f"think times are exponential or lognormal with a mean of {_time(users.think)}",

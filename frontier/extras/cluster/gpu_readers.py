@@ -94,7 +94,7 @@ def _number(text: str) -> float | None:
 
 
 def is_here(url: str) -> bool:
-    """The address is this machine's own."""
+    """Whether an address is this machine's own."""
     host = urlsplit(url).hostname or ""
     if host == "localhost":
         return True

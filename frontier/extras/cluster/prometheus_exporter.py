@@ -130,7 +130,7 @@ class Telemetry(Progress):
         self._clear()
 
     def _clear(self) -> None:
-        """No trial is running."""
+        """Clear the gauges of a running trial."""
         if self._running is not None:
             self._gauges["trial_running"].remove(*self._running)
             self._running = None

@@ -166,7 +166,7 @@ class _Bridge:
 
     @property
     def alive(self) -> bool:
-        """It has not ended."""
+        """Whether it has not ended."""
         return self._reading is not None and not self._reading.done()
 
     async def ask(self, worker: int | None, method: str, *arguments: Any) -> tuple[str | None, Any]:

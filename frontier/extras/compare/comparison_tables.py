@@ -32,7 +32,7 @@ MOST_CHANGES = 6
 """Most settings of two servers that are named as different; the others are counted."""
 Names = tuple[str, str]
 Settings = Mapping[str, Mapping[str, str]]
-"""What the servers told of themselves, by deployment."""
+"""Settings that the servers reported, by deployment."""
 STYLES = {"better": "green", "no worse": "green", "not resolved": "yellow", "worse": "red", "invalid": "red"}
 
 
@@ -287,7 +287,7 @@ def comparisons_json(comparisons: Sequence[Comparison]) -> Tree:
 
 
 def _tree(comparison: Comparison) -> Tree:
-    """One comparison. `differences` is what the verdict stands on."""
+    """One comparison for JSON. `differences` are the evidence of the verdict."""
     contest = comparison.contest
     a, b = contest.names
     tree: Tree = {

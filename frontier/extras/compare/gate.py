@@ -40,7 +40,7 @@ ALARM = 0.01
 """The probability of any alarm when nothing changed, over all series, metrics and settings of one
 gate."""
 MISS = 0.05
-"""The chance that a loss above `allow` passes."""
+"""The probability that a loss above `allow` passes."""
 CAUGHT = 0.90
 """The probability that the smallest loss that is named would raise an alarm."""
 ENOUGH = 0.9

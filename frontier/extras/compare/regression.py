@@ -226,7 +226,7 @@ def _head(verdict: str, word: str, what: str, more: str) -> Text:
 
 
 def _evidence(one: Gate) -> str:
-    """What the verdict stands on."""
+    """The evidence of the verdict."""
     if one.breaks:
         return f"A break, not a regression: {'; '.join(one.breaks)}. Sweep both in turn to compare them."
     if not one.changes:

@@ -150,7 +150,7 @@ def diagnose(
 
 _UNKNOWN = "the server's metrics do not tell where requests wait; the client's own stamps are not enough"
 Named = Resource | None
-"""None: something binds, and nothing tells what."""
+"""The resource that binds; None: something binds, and it is not known what."""
 
 
 def diagnose_setting(
@@ -352,7 +352,7 @@ def _prompt_share(here: Signs, alone: Signs) -> float:
 
 
 def _evidence(resource: Resource, here: Signs, alone: Signs) -> str:
-    """How the resource shows, with numbers."""
+    """The evidence for a resource, with numbers."""
     parts, wait = here.parts, here.waiting
     waiting = ""
     if wait is not None:

@@ -82,9 +82,12 @@ class Jitter:
 
 @dataclass(frozen=True, slots=True)
 class _Gaps:
-    """Every gap of a trial between two chunks of a request: its end, its length, the request
-    (`owner`), the steps that it `lasts`, the step that ends it, and whether another token came with
-    that step.
+    """Every gap of a trial between two chunks of a request.
+
+    - `ends`, `lengths`: its end and its length in seconds.
+    - `owner`: the request.
+    - `lasts`: the steps that it lasts; `step`: the step that ends it.
+    - `burst`: whether another token came with that step.
     """
 
     ends: Floats

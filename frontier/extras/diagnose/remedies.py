@@ -12,7 +12,7 @@ from frontier.extras.diagnose.signs import Signs
 
 
 class Resource(StrEnum):
-    """What can bind."""
+    """Resources that can bind."""
 
     PREFILL = "prefill"
     DECODE = "decode"

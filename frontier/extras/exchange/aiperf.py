@@ -45,7 +45,7 @@ NOTES = (
 
 
 def detect(document: Document) -> bool:
-    """Whether it looks like one of the two."""
+    """Whether the document looks like one of the two files."""
     if document.kind == "lines":
         first = document.objects[0]
         return "metrics" in first.tree and "request_start_ns" in first.at("metadata").tree

@@ -28,7 +28,7 @@ ALIKE = 0.05
 MOST_DEPLOYMENTS = 1_000
 """Deployments of one import."""
 LONGEST_NAME = 60
-"""Characters of a name that a config takes."""
+"""Most characters of a name that a config accepts."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _AXES = (
     ("output_throughput", "total_throughput", "request_throughput"),
@@ -239,7 +239,7 @@ def _with_failures(figures: Mapping[str, float], ok: int, failed: int | None) ->
 
 
 def _infinite(name: str, failed_share: float) -> bool:
-    """Whether this latency is infinite with so many failures."""
+    """Whether this many failures make this latency infinite."""
     of = metric(name)
     return of.quantity is not None and not of.inverted and (of.p is None or failed_share > 1 - of.p + 1e-12)
 

@@ -29,7 +29,7 @@ _READ = frozenset(
     {"concurrency", "shape", "isl", "osl", "n", "failed", "deployment", "model", "gpus", "valid", "flags"}
 )
 _EXPORTED = ("on_frontier", "objectives", "power_w", "power_source")
-"""What else our own export has."""
+"""Further columns of our own export."""
 NOTES = ("figures are taken as they stand: seconds, tokens per second and shares, unless a column names its unit",)
 NO_INTERVALS = "columns of intervals are not imported: a table cannot prove them"
 

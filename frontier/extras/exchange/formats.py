@@ -47,7 +47,7 @@ class Format(Protocol):
     """The module of a foreign format."""
 
     def detect(self, document: Document) -> bool:
-        """Whether the document looks like it."""
+        """Whether the document has this format."""
 
     def read(self, document: Document) -> ImportedFile:
         """The results in it."""

@@ -21,7 +21,7 @@ from frontier.store.documents import INCOMPLETE
 HELD = 0.95
 """The load is held while at least this share of the concurrency is in flight."""
 MOST_CONCURRENCY = 1_000_000
-"""Requests in flight that a file may state."""
+"""Most requests in flight that a file may state."""
 OFF = 0.02
 """The share, or one token, by which observed lengths may differ from the ones asked for before they
 replace them."""

@@ -31,9 +31,9 @@ the typical round (1 - 2 / 2^6), whatever its distribution."""
 LEAST_RUNS = 3
 """Fewest runs of a measurement in a round."""
 MOST_AT_ONCE = 100
-"""Calls timed together at the most."""
+"""Most calls that are timed together."""
 _LEAST_TIMED = 0.01
-"""Seconds between two looks at the clock."""
+"""Fewest seconds of one timing."""
 _HEADS, _GROUP, _HEAD_DIM = 8, 4, 128
 """The attention of most current models: eight KV heads with four queries each."""
 ROWS = (1, 64)

@@ -120,7 +120,7 @@ def _links(
 
 
 def _machine(device: str) -> "NumpyMachine | TorchMachine":
-    """The GPUs where torch has any, else the processor."""
+    """The machine to measure: the GPUs where torch has any, otherwise the processor."""
     from frontier.extras.predict.ceilings import NumpyMachine, TorchMachine
 
     torch = _torch()

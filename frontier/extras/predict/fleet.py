@@ -32,7 +32,7 @@ class Slower:
 
     @property
     def share(self) -> float:
-        """What it has of the middle host's rate."""
+        """Its rate as a share of the middle host's."""
         return self.value / self.middle
 
 

@@ -40,7 +40,7 @@ EFFICIENCY = 0.6
 OVERHEAD = 2e-3
 """Seconds of a step beside its work, where nothing was measured."""
 LEAST = 3
-"""Measured points a fit needs."""
+"""Fewest measured points of a fit."""
 BATCHED_TOKENS = 8192
 """Token budget of a step, where none is known."""
 RUNNING = 1024
@@ -68,7 +68,7 @@ class Assumption:
 
     @property
     def text(self) -> str:
-        """In words, for the reader of a prediction."""
+        """The assumption in words, for the reader of a prediction."""
         spec = self.spec
         if self.known:
             return "the simulated engine itself, in virtual time"
@@ -160,7 +160,7 @@ def predict(assumed: Assumption, shape: Shape, concurrency: int) -> Prediction:
 
 
 def _running(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
-    """Requests that fit at once, of so many."""
+    """The number of requests, out of a concurrency, that fit at once."""
     context = shape.isl.mean + shape.osl.mean / 2
     room = kv_blocks(spec) * spec.block_size * (1 - spec.watermark) / context
     return min(concurrency, spec.max_num_seqs, room)

@@ -95,7 +95,7 @@ IMPORTED_NOT_SAID = (
     ),
     *_OF_ALL[:2],
 )
-"""Of a run made by `frontier import`."""
+"""What the report of an imported run does not cover."""
 CHECKS = (
     "errors, short outputs, wrong input lengths, cached prompts, a busy client, buffered streams, lockstep, drift, "
     "missing concurrency, a lost or changed server"
@@ -139,7 +139,7 @@ GLOSSARY = (
     ("what binds", "The resource that sets the latency; in brackets how often such evidence was right in simulations."),
     ("roofline", "The throughput that the hardware allows at most. MBU, MFU: shares of its bandwidth and arithmetic."),
 )
-"""Definitions, so that the page reads alone."""
+"""Definitions, so that the page needs no other page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,7 +276,7 @@ def _section(view: View, report: Report) -> dict[str, Any]:
 
 
 def _health(report: Report) -> list[str]:
-    """What was checked, and every flag with its effect."""
+    """The checks that were made, and every flag with its effect."""
     points = [point for view in report.views for point in view.mine]
     lines = [f"{sum(p.valid for p in points)} of {count(len(points), 'point')} valid. Checked: {report.checks}."]
     for view in report.views:

@@ -59,12 +59,12 @@ def series_figure(
 
 
 def valid_points(view: View) -> list[Point]:
-    """By concurrency, without the excluded."""
+    """The points by concurrency, without the excluded ones."""
     return [p for p in view.mine if p.valid]
 
 
 def chosen_rule(view: View) -> tuple[Rule, ...]:
-    """The operating point, upright."""
+    """An upright line at the operating point."""
     c = view.chosen
     return (Rule("x", amount(c), (setting(c),), Role.OPERATING, dashed=True),) if c is not None else ()
 
@@ -328,7 +328,7 @@ def _time_panel(view: View, title: str, bars: Bars) -> Panel | None:
 
 
 def _time_notes(points: Sequence[Point], times: Mapping[int, TimeBreakdown]) -> list[str]:
-    """What the stacks do not show."""
+    """Notes on what the stacks do not show."""
     missing = list(dict.fromkeys(PART_WORDS[name] for time in times.values() for name in time.missing))
     notes = [f"The server's metrics do not tell {', '.join(missing)}: it is in what is unexplained."] if missing else []
     over = [

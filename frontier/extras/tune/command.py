@@ -166,7 +166,7 @@ def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", obje
 
 
 def _plan_text(request: "SweepRequest", variants: "tuple[Variant, ...]") -> str:
-    """What will be done."""
+    """The plan of the race in words."""
     starts = len(variants) + 2 * 3
     ends = request.config.budget.time
     until = f"; it ends after {ends / 60:.0f} min at the latest" if ends is not None else ""

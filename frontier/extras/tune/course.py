@@ -23,7 +23,7 @@ History = Sequence[tuple[Trial, WindowData]]
 
 
 def rules_of(config: Config, objective: str) -> Rules:
-    """What the race of a config is about."""
+    """The rules of a config's race."""
     first = config.deployments[0]
     slots = max((d.slots or MOST for d in config.deployments), default=MOST)
     top = slots if config.auto else max(config.concurrency)
@@ -94,7 +94,7 @@ def _meaningless(runner: Runner) -> str | None:
 
 @dataclass(slots=True)
 class RaceCourse:
-    """Measures a race, for the conductor of a sweep."""
+    """The course of a race, for the conductor of a sweep."""
 
     variants: tuple[Variant, ...]
     rules: Rules

@@ -45,7 +45,7 @@ class Rules:
         return None if value is None else metric(self.objective).sign * math.log(value.value)
 
     def given(self, worth: float) -> float:
-        """What a setting of this worth gives."""
+        """The value of the objective at this worth."""
         return math.exp(metric(self.objective).sign * worth)
 
 

@@ -25,7 +25,7 @@ from frontier.search.scan import CLOSE, Ask, Done, SearchPolicy, between, look_a
 from frontier.search.window_size import in_flight, longer
 
 FIRST = 8
-"""The concurrency that the baseline is looked at first."""
+"""The first concurrency of the baseline."""
 BELOW = 0.75
 """A trial at this share of the edge, or lower, shows where a proof is cheap."""
 LOOKS = 8
@@ -69,7 +69,7 @@ class Race:
 
     @property
     def baseline(self) -> Runner:
-        """What runs today."""
+        """The baseline: the variant that runs today."""
         return self.runners[0]
 
     @cached_property
@@ -81,7 +81,7 @@ class Race:
 
     @cached_property
     def _least(self) -> float:
-        """What the best variant surely gives."""
+        """The value (ln) that the best variant surely gives."""
         return max((r.reach(self.z).low for r in self.runners if r.history), default=-math.inf)
 
     def dropped(self, runner: Runner) -> bool:
@@ -228,7 +228,7 @@ class Race:
 
 
 def _failed(runner: Runner) -> bool:
-    """Whether no setting of it could be proven."""
+    """Whether its search ended without a proven setting."""
     step = runner.proof()
     return isinstance(step, Done) and step.proven is None
 

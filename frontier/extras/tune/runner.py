@@ -65,12 +65,12 @@ class Runner:
 
     @cached_property
     def known(self) -> SeriesHistory:
-        """What follows from its trials."""
+        """The search's view of its trials."""
         return SeriesHistory.of(self.rules.limits, list(self.history))
 
     @cached_property
     def state(self) -> State:
-        """What its trials show of every setting."""
+        """The state of every setting by its trials."""
         return State.of(self.known)
 
     @cached_property

@@ -48,7 +48,7 @@ given."""
 
 
 def outcome_of(race: Race) -> Outcome:
-    """What a race came to."""
+    """The outcome of a race."""
     if race.next_step() is not None:
         return "undecided"
     if race.gain is not None and not race.gain.better and math.isinf(race.gain.ratio.high):

@@ -68,7 +68,7 @@ class Scorer:
 
     @property
     def mark(self) -> str:
-        """What tells it from another command, without its text."""
+        """A digest that tells it from other commands and does not hold its text."""
         return f"{zlib.crc32(self.command.encode()):08x}"
 
     async def scores(self, answers: Sequence[Mapping[str, Any]], stop: asyncio.Event) -> list[float] | None:

@@ -53,7 +53,7 @@ def consent(run: "Run") -> None:
 
 
 def stopped(kept: str = "what was finished is kept") -> ExitCode:
-    """Say that it was stopped, and what is kept."""
+    """Report that it was stopped, and what is kept. Returns the exit code."""
     say(f"stopped; {kept}")
     return ExitCode.INTERRUPTED
 
@@ -96,6 +96,6 @@ class Tick:
             click.echo(f"\r\x1b[K{line}", nl=False, err=True)
 
     def clear(self) -> None:
-        """An empty line."""
+        """Clear the line."""
         if sys.stderr.isatty():
             click.echo("\r\x1b[K", nl=False, err=True)

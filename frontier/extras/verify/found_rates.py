@@ -92,7 +92,7 @@ def restored(run: Run, search: Search, store: RunDirectory) -> list[LoadTrial]:
 
 
 def load_trial(run: Run, measurement: Measurement, store: RunDirectory) -> LoadTrial:
-    """A finished trial as the search wants it."""
+    """A finished trial in the form that the search reads."""
     trial = measurement.trial
     assert trial.rate is not None
     data = compared(run.identities, window_data(measurement, store.records(trial.key), open_loop=True))

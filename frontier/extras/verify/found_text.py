@@ -86,7 +86,7 @@ def _found(found: FoundRate, width: int, again: str, detail: Detail) -> str:
 
 
 def _assumed(found: FoundRate) -> list[str]:
-    """What the answer holds for."""
+    """The assumptions of the answer."""
     cap = count(found.policy.in_flight, "request")
     limit = knob_sentence(found.decision.engine, found.policy.in_flight, found.decision.ranks)
     holds = f"Holds for at most {cap} in flight: {limit}. Further requests waited, and their wait counted."

@@ -121,7 +121,7 @@ class Watch(Protocol):
         """Take the trial's state, and whether the user stopped it."""
 
     def record(self, record: Record) -> None:
-        """A request has ended."""
+        """Take a request that has ended."""
 
 
 @dataclass(slots=True)

@@ -88,7 +88,7 @@ class Held:
 
     @property
     def seconds(self) -> float:
-        """Held so far: the windows alone."""
+        """The seconds held so far, over the windows alone."""
         return sum(w.ended - w.begun for w in self.windows)
 
     @property
@@ -175,7 +175,7 @@ class Following:
     _watches: dict[str, Watch] = field(default_factory=dict)
 
     def add(self, window: Kept) -> None:
-        """A window that has ended."""
+        """Add a window that has ended."""
         self.windows.append(window)
         if window.excluded:
             return
@@ -189,7 +189,7 @@ class Following:
                     self.growths.append((what, grown))
 
     def held(self) -> Held:
-        """What the windows show."""
+        """The result of the windows so far."""
         valid = [w for w in self.windows if not w.excluded]
         since = max((grown.since for _, grown in self.growths), default=0.0)
         now = [w for w in valid if w.begun >= since]
@@ -201,7 +201,7 @@ class Following:
 
 
 def judge(plan: Plan, windows: Sequence[Kept]) -> Held:
-    """What the windows of a hold show."""
+    """The result of a hold, by its windows."""
     follow = Following(plan)
     for window in windows:
         follow.add(window)

@@ -13,7 +13,7 @@ from frontier.extras.verify.command_send import Tick, consent, send, stopped
 from frontier.run import Run
 
 LEAST, MOST = 60.0, 31 * 86_400.0
-"""How long may be held, in seconds."""
+"""The shortest and the longest hold in seconds."""
 QUIET = 600.0
 """Seconds between the lines of a hold in a log."""
 

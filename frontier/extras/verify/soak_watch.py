@@ -20,11 +20,11 @@ from frontier.core.stats.intervals import least
 SLACK = 0.5
 """Deviations of each window that count against a change."""
 CLIP = 2.5
-"""Deviations that one window counts at most."""
+"""Most deviations that one window counts."""
 FLOOR = 0.03
 """The smallest deviation of a window's percentile (in ln) that is assumed."""
 FEWEST = 5
-"""Windows that are learned from before any is judged."""
+"""Windows to learn from before any is judged."""
 MONTH = 30 * 86_400.0
 """Seconds in which an unchanged server is reported as changed at most once."""
 SPARE = 5.0
@@ -75,7 +75,7 @@ class Watch:
 
     @property
     def deviation(self) -> float:
-        """Of one window."""
+        """The standard deviation of one window."""
         return max(FLOOR, math.sqrt(self.squares / (self.n - 1))) if self.n > 1 else FLOOR
 
     def add(self, level: float, begun: float, ended: float) -> Growth | None:

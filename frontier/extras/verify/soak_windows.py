@@ -27,7 +27,7 @@ BEYOND = 5
 """Fewest requests of a window beyond the percentile that is followed; with few requests a lower
 percentile is followed."""
 FEWEST = 40
-"""Requests of a window, at least."""
+"""Fewest requests of a window."""
 SHORTEST, LONGEST, PARTS = 10.0, 60.0, 60
 """A window lasts one of PARTS equal parts of the hold, but at least SHORTEST and at most LONGEST
 seconds."""
@@ -67,7 +67,7 @@ def allowed(limit: Limit) -> float:
 
 
 def kept(measurement: Measurement, sample: WindowData, limits: Sequence[Limit]) -> Kept:
-    """What is kept of a window."""
+    """The record that is kept of a window."""
     values: dict[str, float | None] = {}
     over: dict[str, int] = {}
     counts: dict[str, int] = {}

@@ -36,7 +36,7 @@ ANEW = (
 )
 TWICE = "Some series repeat the counts of others to the last digit: both are of one server, and are counted once."
 _ROUTES = ("/metrics", "/prometheus/metrics")
-"""Where engines have them: the second is TensorRT-LLM's."""
+"""The engines' routes of metrics; the second is TensorRT-LLM's."""
 
 
 def base_of(address: str) -> str:
@@ -91,7 +91,7 @@ async def watch(addresses: Sequence[str], seconds: float, api_key: str | None, c
 
 
 def as_lower_bound(workload: Workload) -> Workload:
-    """A workload whose counters began anew."""
+    """A workload marked as a lower bound, because its counters were reset."""
     running = workload.running and replace(workload.running, high=None)
     return replace(workload, lower_bound=True, running=running)
 

@@ -41,7 +41,7 @@ class ReplayWriter:
         self._seen = self._bytes = 0
 
     def add(self, row: LogRow) -> None:
-        """A request of the log."""
+        """Add a request of the log."""
         self._seen += 1
         if row.time is None or name_hash(row.session or row.name or str(self._seen)) >= self._below:
             return

@@ -217,7 +217,7 @@ def name_hash(name: str) -> int:
 
 
 def _count(value: Any) -> int | None:
-    """Tokens; None for what is no number of them."""
+    """A number of tokens; None for any other value."""
     number = number_of(value, MAX_TOKENS)
     return None if number is None or number < 0 else int(number)
 

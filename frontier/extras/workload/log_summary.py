@@ -74,7 +74,7 @@ class ArrivalCounts:
         self._latest, self._equal, self._step = float("-inf"), 0, float("inf")
 
     def add(self, time: float) -> None:
-        """An arrival."""
+        """Count an arrival."""
         hour = int(time // _HOUR)
         second = int(time - hour * _HOUR)
         if (counts := self.seconds.get(hour)) is None and not self.hours[hour]:

@@ -1,9 +1,9 @@
 """Pairing edges: the concurrency that keeps the limits, by which answer goes with which prompt.
 
-Two histograms do not say that, nor where in a bucket lengths lie. So the embedded engine, made as
-fast as the observed server, is loaded with the lengths drawn independently, sorted (long prompts
-have long answers) and reversed, each spread over its buckets and with one value in each bucket. The
-distance between the edges is how much of an answer counters leave open.
+Two histograms do not say that, nor where in a bucket lengths lie. So the embedded engine is made as
+fast as the observed server, and loaded with the lengths drawn independently, sorted (long prompts
+have long answers) and reversed. Each is spread over its buckets, and also with one value in each
+bucket. The distance between the edges is how much of an answer counters leave open.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +27,7 @@ _FITS = 4
 _FAR, _MOST = 8, 512
 """The highest concurrency looked at: as a multiple of the requests in flight, and in all."""
 _LONGEST = 120_000
-"""Tokens of a request that the embedded engine takes."""
+"""Most tokens of a request that the embedded engine takes."""
 _ENGINE = EngineSpec(kv_tokens=100_000_000, max_num_seqs=2_048)
 
 

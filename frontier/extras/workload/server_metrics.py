@@ -63,7 +63,7 @@ SERIES = (
     *(f"{name}{part}" for names in HISTOGRAMS.values() for name in names for part in _PARTS),
     *(name for names in COUNTERS.values() for name in names),
 )
-"""Everything whose increase is looked at."""
+"""All series whose increase is read."""
 WANTED = series_of((*SERIES, START))
 ENGINES = re.compile(rb"^(?:# TYPE )?(vllm|sglang|trtllm|tgi)[:_]", re.MULTILINE)
 """A metric that every engine has: one that has had no request yet has no histograms."""

@@ -143,7 +143,7 @@ def _pause(before: LogRow, request: LogRow) -> float:
 
 
 def _tokens(row: Node, key: str, least: int = 0) -> int:
-    """A number of tokens that has to be there."""
+    """A required number of tokens."""
     value = row.count(key)
     if value is None or value < least:
         what = "is missing" if value is None else f"is {value}"
@@ -170,7 +170,7 @@ def _timed(rows: Sequence[Node], unit: float) -> list[tuple[Node, LogRow]]:
 
 
 def _named(row: Node, key: str, hint: str) -> str:
-    """A name that has to be there."""
+    """A required name."""
     name = row.text(key)
     if name is None:
         raise row.error(f"{row.place(key)} is missing", hint)

@@ -178,7 +178,7 @@ class _Fit:
         return np.asarray([math.nan if (n := _stamp(row.values[place], unit)) is None else n for row in self._rows])
 
     def _took(self, what: str, end: str) -> Floats:
-        """The seconds of a column, else between two stamps."""
+        """The seconds of a column of durations, otherwise between two stamps."""
         if what in self._names:
             return self._numbers(what) * self.units.get(what, 1.0)
         return self._moments(end) - self._moments("time")
