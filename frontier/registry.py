@@ -51,7 +51,7 @@ class Row(Generic[T]):
 
     @property
     def extra(self) -> str:
-        """The folder that it is in."""
+        """The name of the extra's folder."""
         return self.place.partition(".")[0]
 
     def load(self) -> T:
@@ -162,7 +162,7 @@ class Executor(Protocol):
 
 
 class OnRay(Protocol):
-    """What `workers` says of a Ray cluster."""
+    """The settings of `workers` for a Ray cluster."""
 
     @property
     def ray(self) -> str: ...
@@ -179,7 +179,7 @@ class Expand(Protocol):
 
 
 class SourcesOf(Protocol):
-    """What is read beside a trial of this target."""
+    """The sources of readings beside a trial of this target."""
 
     def __call__(self, target: "Target") -> "Sequence[Source]": ...
 
@@ -239,7 +239,7 @@ class Command(NamedTuple):
 
     @property
     def row(self) -> "Row[CommandModule] | None":
-        """Where its module is; None for one of `frontier.cli`."""
+        """The place of its module; None for a command of `frontier.cli`."""
         return Row(self.module) if self.module else None
 
 

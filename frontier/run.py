@@ -300,7 +300,7 @@ class Run:
     def _decide(
         self, limits: tuple[Limit, ...], options: Mapping[str, bool]
     ) -> tuple[list[Point], tuple[Decision, ...]]:
-        """The points that are decided on, and the decisions."""
+        """The points behind the decisions, and the decisions."""
         points, scanned = self._decidable(limits)
         _check_known(points, limits)
         chosen = {"marginal_gain": self.config.marginal_gain, **options}

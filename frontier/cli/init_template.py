@@ -123,7 +123,7 @@ class UseCase:
 
     @property
     def sla(self) -> str:
-        """Its limits as YAML has them."""
+        """The limits of its SLA, as YAML."""
         limits = PRESETS[self.preset].replace("<=", ": ") if self.preset else "p99_ttft: 500ms, p99_tpot: 30ms"
         return f"{limits}, error_rate: 1%"
 

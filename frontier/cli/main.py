@@ -96,7 +96,7 @@ class Commands(click.Group):
 )
 @click.version_option(__version__, prog_name="frontier")
 def cli() -> None:
-    """The group; its help is given above."""
+    """The group of all commands; its help is HELP."""
 
 
 # ---- errors to exit codes

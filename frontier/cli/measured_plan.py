@@ -89,7 +89,7 @@ class MeasuredPlan:
         return to_text(Text(head), table.drawn(width), *lines, width=width, colour=colour) + command
 
     def _budget_line(self) -> str:
-        """What has room."""
+        """What the budget has room for."""
         answers, rest = self.refused
         if self.command is None:
             return ""
@@ -140,7 +140,7 @@ def measured_plan(
     again: str,
     seconds: float | None,
 ) -> MeasuredPlan:
-    """What these trials tell; `again` is the sweep itself."""
+    """The plan after these trials; `again` is the command of the sweep itself."""
     near, coming = _expected(config, plan, histories, config.tiers)
     left = {series: each.seconds(ledger.times) for series, each in coming.items()}
     lower, p95 = _with_p95(config.tiers), None
@@ -204,7 +204,7 @@ def _with_p95(tiers: Tiers) -> Tiers:
 
 
 def _need(coming: Mapping[Series, ToCome], times: TrialTimes, config: Config, part: str) -> Amount:
-    """What the answers, or the rest, take."""
+    """The amount that the answers, or the rest of the trials, take."""
     rate = price_of(config.deployments)
     trials = [each for one in coming.values() for each in getattr(one, part)]
     return sum((times.need(trial, rate) * number for trial, number in trials), Amount())

@@ -32,7 +32,7 @@ REQUESTS, MOST_SECONDS = 4, 90
 """Where REQUESTS requests, one after another, take longer than SECONDS, each setting takes that
 long, up to MOST_SECONDS."""
 OUTPUT = 64
-"""Tokens out, on average."""
+"""Mean output tokens of a request."""
 CHAT = "p90_ttft<=1s, p90_tpot<=50ms"
 """What a chat user accepts: the first token within a second, then at least twenty tokens a second.
 """

@@ -53,7 +53,7 @@ def endpoint(value: Any, example: str = "write it as http://localhost:8000/v1") 
 
 
 NO_METRICS = "none"
-"""In place of an address: no metrics are read."""
+"""The value in place of an address for a server whose metrics are not to be read."""
 
 
 def metrics_address(value: Any) -> str:

@@ -49,7 +49,7 @@ from frontier.simulator.spec import READ_SPEC, EngineSpec, roofline_of
 
 
 def command(value: Any) -> str:
-    """A line, or several, for the shell."""
+    """A shell command of one line or several."""
     hint = "write the line as you would type it"
     text = text_of(value, "a command", hint)
     if not text or len(text) > 4_000 or not all(ch.isprintable() or ch in "\n\t" for ch in text):

@@ -129,7 +129,7 @@ def read_price(value: Any, info: ValidationInfo) -> float | None:
 
 
 def read_gpus(value: Any, info: ValidationInfo) -> int | None:
-    """The key `gpus`, else the hardware's."""
+    """The number of GPUs of the key `gpus`, otherwise of `hardware`."""
     hardware = info.data.get("hardware")
     within = hardware.gpus if hardware is not None else None
     if value is None:

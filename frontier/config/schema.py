@@ -244,7 +244,7 @@ class Config(Strict):
 
     @property
     def warnings(self) -> tuple[Complaint, ...]:
-        """Complaints about what is allowed and probably not meant."""
+        """Complaints about values that are allowed but probably not meant."""
         return self._warnings
 
     @property

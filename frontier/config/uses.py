@@ -40,7 +40,7 @@ MADE_PROMPTS = frozenset({"random", "natural"})
 SEND_FILE = Use("send  what {value} holds to {endpoint}", idle=MADE_PROMPTS)
 SEND_VARIABLE = Use("send  ${value} to {endpoint}")
 SEND_NAMED = Use("send  {value} to {endpoint}")
-"""Of a mapping: the variables among its values."""
+"""The use of a mapping: its variables are sent."""
 ASK = Use("ask  {value}, with the keys and headers for {endpoint}", idle=frozenset({"none"}))
 SEND_FROM = Use(
     "send  the load for {endpoint}, with its keys, from the Ray cluster {value}", by="sweep", idle=frozenset({"local"})

@@ -237,7 +237,7 @@ def ambiguous(text: str) -> tuple[str, str] | None:
 
 
 def is_null(node: yaml.Node | None) -> bool:
-    """There is no node, or it says null."""
+    """Whether there is no node, or the node is null."""
     return node is None or (isinstance(node, yaml.ScalarNode) and not node.style and plain_value(node.value) is None)
 
 

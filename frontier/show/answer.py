@@ -204,7 +204,7 @@ def _answer_json(tier: SlaResult) -> Tree:
 
 
 def choice_json(decision: Decision) -> Tree:
-    """Which operating point is meant."""
+    """The operating point that an answer is about, for JSON."""
     return {
         "deployment": decision.deployment,
         "shape": decision.shape.label,

@@ -30,7 +30,7 @@ _WRITTEN_AS = {"roofline_distance": "light"}
 
 
 def number(value: float | None) -> float | None:
-    """A number JSON can hold, else None."""
+    """The number; None where JSON cannot hold it."""
     return None if value is None or not math.isfinite(value) else value
 
 
@@ -127,7 +127,7 @@ def points_json(
 
 
 def _summary(summary: FrontierSummary) -> Tree:
-    """What is known of one series as a whole."""
+    """The summary of one series as a whole."""
     frontier = summary.frontier
     return {
         **{name: tree_of(getattr(frontier, name)) for name in ("deployment", "shape", "objectives", "members")},

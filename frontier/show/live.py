@@ -58,7 +58,7 @@ class LiveProgress(SweepProgress):
         self._colour = console.color_system is not None and not console.no_color
 
     def trial_started(self, trial: Trial) -> None:
-        """The live lines now speak of this trial."""
+        """Show this trial on the live lines."""
         super().trial_started(trial)
         self._trial, self._tick = trial, None
         self._draw()
@@ -71,7 +71,7 @@ class LiveProgress(SweepProgress):
             self._draw()
 
     def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
-        """The live lines rest until the next trial."""
+        """Clear the live lines until the next trial."""
         self._trial = None
         super().announced(decision, seconds, better)
 
@@ -80,7 +80,7 @@ class LiveProgress(SweepProgress):
         self._draw(*(self._styled(line, style) for line in textwrap.wrap(text, max(20, self._console.width)) or [""]))
 
     def close(self) -> None:
-        """The live lines go, what scrolled by stays."""
+        """Remove the live lines; the lines above stay."""
         self._trial = None
         super().close()
         self._draw()

@@ -1,8 +1,14 @@
 """The progress of a sweep in words, and as plain timestamped lines for logs (see `live` for a
 terminal).
 
-There is a line for a search, for each setting whose proof is decided, for the operating point as
-soon as it is known, for what completes the frontier, and for each trial of a stated grid.
+There is a line for:
+
+- a search;
+- each setting whose proof is decided;
+- the operating point, as soon as it is known;
+- the completion of the frontier;
+- each trial of a stated grid.
+
 Everything that came from a server is cleaned and never read as markup.
 """
 
@@ -63,7 +69,7 @@ class SweepProgress(Progress, ABC):
     limited: Collection[str] = ()
     """The metrics that the SLA limits."""
     announces = True
-    """Whether it says what is proven."""
+    """Whether proven operating points are announced."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -83,7 +89,7 @@ class SweepProgress(Progress, ABC):
         """Show a line; `style` is an SGR code."""
 
     def plan(self, total: int, done: int) -> None:
-        """The first line, where trials were finished before."""
+        """Write the first line, where trials were finished before."""
         if done:
             self._line(f"{count(total, 'trial')}, {done:,} of them finished before", DIM)
 
@@ -158,7 +164,7 @@ class SweepProgress(Progress, ABC):
             self._stands(f"{setting(trial.concurrency)}  {evidence_text(estimate, limit)}{how}")
 
     def _stands(self, text: str) -> None:
-        """The line of a phase as it stands."""
+        """Update the line of a phase."""
         self._phase = f"{text}   {format_elapsed(self._clock() - self._stage_begun)}"
 
     def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
@@ -179,11 +185,11 @@ class SweepProgress(Progress, ABC):
         self._line(line, BOLD)
 
     def note(self, text: str) -> None:
-        """A line of its own."""
+        """Write a line of its own."""
         self._line(clean(text, 400), YELLOW)
 
     def close(self) -> None:
-        """The last lines."""
+        """Write the last lines."""
         self._end_phase()
         if self._ran or self.is_log:
             self._line(f"{count(self._ran, 'trial')} run in {self._elapsed}", DIM)

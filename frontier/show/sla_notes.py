@@ -7,7 +7,7 @@ from frontier.planning.sla_result import Best, SlaResult
 from frontier.show.wording import named_value
 
 NAMED = 0.01
-"""The share of throughput given up that is named."""
+"""The share of lost throughput from which a note names it."""
 
 
 def sla_notes(result: SlaResult) -> tuple[str, ...]:

@@ -103,7 +103,7 @@ class Table:
         return [dict(zip(self.heads, row, strict=True)) for row in self.texts]
 
     def drawn(self, width: int) -> RichTable:
-        """The table for a terminal, in so many columns."""
+        """The table for a terminal, at most this many columns wide."""
         table = RichTable(
             box=None,
             pad_edge=False,

@@ -63,7 +63,7 @@ page."""
 _RANKS = {"p50_ttft": 5, "p50_tpot": 6, "cost": 6, "energy": 6}
 """The order in which columns of metrics without a limit or an axis are left out."""
 _OF_CLASSES = ("p99_ttft", "p99_e2e")
-"""What a table shows of each class of requests."""
+"""The metrics that a table shows of each class of requests."""
 _USUAL = ("output_throughput", "p50_ttft", "p99_ttft", "p50_tpot", "p99_tpot", "p99_e2e")
 
 
@@ -324,7 +324,7 @@ def _flag_lines(points: Sequence[Point]) -> list[RenderableType]:
 
 
 def _noted_blocks(notes: Mapping[str, Noted], series: Series) -> list[RenderableType]:
-    """What extras say of a series, setting by setting."""
+    """The notes of extras on a series, by setting."""
     blocks: list[RenderableType] = []
     for noted in notes.values():
         lines = [Text.assemble((f"{head}: ", "bold"), clean(text, 800)) for head, text in noted.lines.get(series, ())]

@@ -56,7 +56,7 @@ def apart(names: Sequence[str]) -> list[str]:
 
 
 def _alike(names: Sequence[str]) -> str:
-    """What all of them begin with."""
+    """The beginning that all of them share."""
     same = itertools.takewhile(lambda chars: len(set(chars)) == 1, zip(*names, strict=False))
     return "".join(chars[0] for chars in same)
 
@@ -157,7 +157,7 @@ def bound_text(estimate: Estimate, limit: Limit) -> str:
 
 
 def bound_words(estimate: Estimate, limit: Limit) -> str:
-    """The same where no legend explains a sign."""
+    """The bound in words, for places without a legend of the sign."""
     return bound_text(estimate, limit).replace(f"no bound {NO_BOUND}", "too few requests to bound it")
 
 

@@ -1,4 +1,4 @@
-"""Backends: what runs a trial, on servers over HTTP."""
+"""Backends run trials: on servers over HTTP, or on the simulator."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -69,7 +69,7 @@ class Backend(Protocol):
         return 1
 
     def secrets(self) -> Secrets:
-        """What no file and no message may hold."""
+        """The secrets that no file and no message may hold."""
         return NO_SECRETS
 
     async def release(self) -> None:
@@ -134,7 +134,7 @@ class HttpBackend(Backend):
         return Facts(deployment.name, deployment.endpoint, model, ready.identity, (*notes, *self._repeats(ready)))
 
     async def _calibrate(self, ready: Preflight) -> Calibration:
-        """How prompts reach the lengths of the config."""
+        """The calibration by which prompts reach the lengths of the config."""
         sessions = any(shape.has_sessions for shape in self._config.shapes)
         return await calibrate(ready, self._lengths(), words=sessions, natural=self._config.prompts == "natural")
 

@@ -60,7 +60,7 @@ class Course(Protocol):
 
 
 class _Interrupted(Exception):  # noqa: N818
-    """The user stops the sweep."""
+    """Raised when the user stops the sweep."""
 
 
 @dataclass

@@ -51,8 +51,8 @@ def _of_the_machine() -> int | None:
 
 
 def _of_the_container() -> int | None:
-    """Of the control group (version 2) at the root of this process's file system; the kernel can
-    free file caches.
+    """Free bytes by the control group (version 2) at the root of this process's file system.
+    Inactive file caches count as free, as the kernel can drop them.
     """
     with suppress(OSError, ValueError, KeyError):
         limit = int((_CGROUP / "memory.max").read_text())  # "max" where there is none
@@ -109,11 +109,11 @@ class Ledger:
     # ----------------------------------------------------------------------------------------------
 
     def begin_attempt(self) -> None:
-        """A trial is begun."""
+        """Begin a trial."""
         self._attempt, self._attempt_since = Amount(), self._clock()
 
     def count(self, record: Record) -> None:
-        """One of its requests has ended."""
+        """Count one of its requests that has ended."""
         sent = Amount(requests=1.0, tokens=float(record.completion_tokens or 0))
         self._attempt, self._total = self._attempt + sent, self._total + sent
 
@@ -151,7 +151,7 @@ class Ledger:
         return self.caps.seconds_left(self.spent(), self._wall())
 
     def need(self, trials: Iterable[Trial]) -> Amount:
-        """What these trials take together."""
+        """The amount that these trials take together."""
         return sum((self.times.need(trial, self._price) for trial in trials), Amount())
 
 

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Proposals:
-    """What a sweep measures next in each series."""
+    """Proposes what a sweep measures next in each series."""
 
     sweep: SweepState
     _known: dict[tuple[str, Series], tuple[object, Any]] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Proposals:
         return [series for series in self.every_series() if series.deployment in names]
 
     def to_search(self, series: Series) -> Ask | Done:
-        """What finds and proves the operating point next."""
+        """The next trial that finds and proves the operating point; `Done` without one."""
         if not (self.sweep.config.searches or self.sweep.prove) or series.deployment in self.sweep.failures.given_up:
             return Done("there is nothing to search for")
 
@@ -56,7 +56,7 @@ class Proposals:
         return self._remembered("search", series, ask)
 
     def to_complete(self, series: Series) -> Ask | Done:
-        """What completes the frontier of a series next."""
+        """The next trial that completes the frontier of a series; `Done` without one."""
         if series.deployment in self.sweep.failures.given_up:
             return Done("the plan is measured")
         if self.sweep.prove or self.sweep.config.refine == 0:
@@ -97,7 +97,7 @@ class Proposals:
         return None if found is None or found[1].concurrency >= self._policy(found[0]).lost else found
 
     def asks(self, series: Series) -> list[Ask]:
-        """What either of the two asks for."""
+        """The trials that the search and the completion ask for."""
         return [ask for ask in (self.to_search(series), self.to_complete(series)) if isinstance(ask, Ask)]
 
     def in_first_pass(self, trial: Trial) -> bool:
@@ -154,7 +154,7 @@ class Proposals:
         return None if total is None else total.within(self.sweep.ledger.seconds_left())
 
     def _time_left(self, series: Series, policy: SearchPolicy, history: History) -> TimeLeft | None:
-        """What is left of a series."""
+        """The time left in a series."""
         gone = {*self.sweep.done, *self.sweep.dropped, *self.sweep.skipped}
         todo = [trial for trial in self.sweep.plan.trials if trial.key not in gone]
         ask = self.to_search(series) if history or self.sweep.prove else None

@@ -111,7 +111,7 @@ class Servers:
             self.sweep.run.journal("stopped", deployment=name)
 
     async def close(self) -> None:
-        """Stop every server that we started."""
+        """Stop every server that the sweep started."""
         for name in tuple(self.started):
             await self.down(name)
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 TARGETS = (*EMITTED, "keda", "prometheus-rule")
 LONGEST = 86_400.0
-"""Seconds to think, the most that are taken for one."""
+"""The longest think time in seconds."""
 
 
 @common.subcommand("users")

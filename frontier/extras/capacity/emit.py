@@ -1,7 +1,7 @@
 """The lines that set a proven concurrency: an engine's flag, an autoscaler's target, an alert.
 
-`emit` fills in one template. Each is checked by its tool's own parser where that installs
-(tests/extras/capacity/test_emit.py).
+`emit` fills in one template. Each output is checked by its tool's own parser where that is
+installed (tests/report/test_emit.py).
 """
 
 import jinja2
@@ -13,11 +13,11 @@ from frontier.core.model.units import format_number, trimmed
 from frontier.extras.capacity.head_count import HeadCount
 
 _ASSUMED = "vllm"
-"""Whose metric names are taken where the engine of a run is not known."""
+"""Whose gauges of running and of waiting requests, by engine."""
 _ALERTED = ("ttft", "e2e")
-"""The latencies whose histograms alerts ask."""
+"""The latencies that both engines keep as histograms, each under its own prefix."""
 BY_PEOPLE = ("keda", "prometheus-rule")
-"""Targets that are a mean number in flight, which depends on the people."""
+"""Targets whose value is a mean number in flight, which depends on the people."""
 
 _LIMIT = """\
 {% if ranks == 1 or not per_rank %}
@@ -74,14 +74,14 @@ spec:
 {% endfor %}
 """,
 }
-"""By the names of `frontier users --emit`."""
+"""The templates by the targets of `frontier users --emit`."""
 
 
 def emit(target: str, decision: Decision, people: HeadCount | None) -> str:
-    """The lines for one target. `people` are those that the replicas are for; None where no think
-    time was given.
+    """The lines for one target. `people` is the number of people that the replicas serve; None
+    without a think time.
 
-    UsageError where the target needs them, and where the names of an engine's metrics are not
+    UsageError where the target needs the people, and where the names of an engine's metrics are not
     known.
     """
     engine = ENGINES[target if target in EMITTED else decision.engine or _ASSUMED]

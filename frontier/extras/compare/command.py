@@ -151,8 +151,8 @@ def runs_in(paths: Sequence[Path]) -> list[Path]:
 
 
 def without_copies(paths: Sequence[Path], beside: Sequence[Path] = ()) -> list[Path]:
-    """The runs without copies of each other, or of one of those `beside`. Which are copies is said:
-    the same trials are one measurement, however often they are there.
+    """The runs without copies of each other, or of a run in `beside`. Copies are named on standard
+    error: the same trials are one measurement, however often they are there.
     """
     runs = {path: RunDirectory.read(path) for path in (*beside, *paths)}
     hashes = {path: run.record_hashes() for path, run in runs.items()}

@@ -19,7 +19,7 @@ from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Frontier, Point
 
 FORMATS = ("png", "svg", "pdf")
-"""What a picture can be written as."""
+"""The formats of a picture's file."""
 Theme = Literal["light", "dark"]
 
 

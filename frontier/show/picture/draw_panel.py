@@ -25,7 +25,7 @@ STROKES: dict[str, tuple[float, object, float]] = {
 }
 """Width, dashes and depth of each kind of line."""
 STRONG = 2.0
-"""So much thicker is a strong one."""
+"""The factor by which a strong line is thicker."""
 
 
 def look_of(sign: Sign, shape: str, colour: str, paper: str) -> tuple[str, str]:

@@ -234,7 +234,7 @@ def foot_line(provenance: Provenance | None) -> str:
 
 
 def describe(views: Sequence[View], title: str) -> str:
-    """For a reader who cannot see the picture."""
+    """A description of the picture for a reader who cannot see it."""
     sentences = [title + "."]
     for view in views:
         across, up = view.axes

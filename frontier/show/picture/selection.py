@@ -92,7 +92,7 @@ def _created(run: Run) -> str | None:
 
 
 def _loop(shapes: Sequence[Shape]) -> str:
-    """How the load was made."""
+    """The kind of load: closed or open loop."""
     if (arrivals := shapes[0].arrivals) is not None:
         of_sessions = " of sessions" if any(shape.has_sessions for shape in shapes) else ""
         return f"open loop, {arrivals} arrivals{of_sessions}"

@@ -74,7 +74,7 @@ class ProcessSession:
         return [p for p in mine if p.lives and p.pid != os.getpid()]
 
     def signal(self, number: int) -> bool:
-        """Signal what lives of it. Whether anything does."""
+        """Send a signal to its living processes. True where there are any."""
         living = self.living()
         for group in {process.group for process in living}:
             with suppress(ProcessLookupError, PermissionError):

@@ -53,7 +53,7 @@ class LeftAlive:
 
     @property
     def text(self) -> str:
-        """What it is, and the command that ends it."""
+        """The processes, and the command that ends them."""
         found, command = names(self.processes), ending(self.processes)
         return f"an earlier start of {self.deployment} is still alive: {found}; end it with  {command}"
 
@@ -102,7 +102,7 @@ class StartedServer:
         self._let_go = False
         self._lost: str | None = None
         self.status: int | None = None
-        """What the command ended with; None while it runs."""
+        """The exit status of the command; None while it runs."""
 
     async def start(
         self,
@@ -286,7 +286,7 @@ class StartedServer:
         return not left
 
     async def _succeeds(self, command: str) -> bool:
-        """A ready command ends with 0, in good time."""
+        """Whether the ready command ends with 0 in time."""
         stopped = self._stop.is_set
         done = await asyncio.to_thread(run_line, command, b"", os.environ, _READY_CHECK, most=1, stopped=stopped)
         return done.returncode == 0

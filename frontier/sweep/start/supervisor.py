@@ -42,7 +42,7 @@ _LONG = 65_536
 _LOOK = 0.2
 """Seconds between two looks at whether the sweep still holds the pipe."""
 KILLED_WITHIN = 5.0
-"""Seconds in which what got SIGKILL has ended."""
+"""Seconds within which a process ends after SIGKILL."""
 _PR_SET_PDEATHSIG = 1
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -90,7 +90,7 @@ class Log:
             self.close()
 
     def close(self) -> None:
-        """No more is kept."""
+        """Close the log."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -125,7 +125,7 @@ class Lines:
             self._rest = left.encode(errors="surrogateescape")
 
     def last(self) -> Iterator[str]:
-        """What is left where no more comes."""
+        """The rest of the output, at its end."""
         return self.of(b"\n") if self._rest else iter(())
 
 
