@@ -28,7 +28,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Better:
+class HigherSetting:
     """A higher setting that is not proven: what it may give more, as a share, and the seconds that
     would decide, None where they are not known.
     """
@@ -69,7 +69,7 @@ class Progress:
         bounds so far.
         """
 
-    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+    def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
         """The operating point of a series is proven, `seconds` after the sweep was begun."""
 
     def note(self, text: str) -> None:

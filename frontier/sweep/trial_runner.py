@@ -27,7 +27,7 @@ from frontier.sweep.servers import ATTEMPTS, Servers
 from frontier.sweep.stopping import sleep_or_stop
 from frontier.sweep.sweep_state import Exclusion, SweepState
 
-Step = Literal["done", "skipped", "dropped", "lost", "interrupted"]
+TrialEnd = Literal["done", "skipped", "dropped", "lost", "interrupted"]
 """How one trial ended: measured; not worth measuring; no room in the budget; the server lost under
 it; stopped."""
 
@@ -82,7 +82,7 @@ class TrialRunner:
     _failed: Counter[str] = field(default_factory=Counter)
     """How the requests of the last attempt failed."""
 
-    async def measure(self, trial: Trial) -> Step:
+    async def measure(self, trial: Trial) -> TrialEnd:
         """Measure and store a trial. A lost server is waited for, and the whole trial tried again,
         never a request; "lost" when it was lost again, or did not come back, or client processes
         failed as often as they may.
@@ -109,7 +109,7 @@ class TrialRunner:
             if (step := await self._wait_for_server(trial, attempts)) is not None:
                 return step
 
-    def _ended(self, trial: Trial, measurement: Measurement) -> Step:
+    def _ended(self, trial: Trial, measurement: Measurement) -> TrialEnd:
         """Take in a trial that ran to its end, or that the user or the budget cut off."""
         if measurement.ended == "interrupted":
             self.sweep.run.journal("interrupted", trial=trial.key, **self.sweep.ledger.facts())
@@ -119,7 +119,7 @@ class TrialRunner:
         step = self._finish(trial, load_window_data(self.sweep.run, measurement))
         return self._drop(trial, CUT_OFF) if measurement.ended == "budget" else step
 
-    async def _wait_for_server(self, trial: Trial, attempts: int) -> Step | None:
+    async def _wait_for_server(self, trial: Trial, attempts: int) -> TrialEnd | None:
         """Wait for the server that was lost under a trial. None when the trial is to be tried
         again.
         """
@@ -224,7 +224,7 @@ class TrialRunner:
             self.sweep.excluded.pop(trial.key, None)
         return raised
 
-    def _finish(self, trial: Trial, sample: WindowData) -> Step:
+    def _finish(self, trial: Trial, sample: WindowData) -> TrialEnd:
         raised = self.recall(trial, sample)
         if names := [flag.name for flag in raised if flag.fatal]:
             self.sweep.run.journal("flagged", trial=trial.key, flags=names)
@@ -237,7 +237,7 @@ class TrialRunner:
         self.sweep.progress.trial_finished(trial, figures, raised)
         return "done"
 
-    def _drop(self, trial: Trial, limit: str) -> Step:
+    def _drop(self, trial: Trial, limit: str) -> TrialEnd:
         """The budget has no room for the trial. Others after it may be smaller, and fit."""
         if not self.sweep.dropped:
             self.sweep.progress.note(f"the budget is near its end ({limit}): what no longer fits is dropped")

@@ -142,7 +142,7 @@ def diagnose(
 # --- rules: from signs to suspects
 
 _UNKNOWN = "the server's metrics do not tell where requests wait; the client's own stamps are not enough"
-Named = Resource | None
+NamedResource = Resource | None
 """None: something binds, and nothing tells what."""
 
 
@@ -186,7 +186,7 @@ def _basis(lead: float, total: float, *, unsure: bool) -> str:
     return "clear" if lead >= CLEAR * total else "shared"
 
 
-def _unsure(lead: Named, here: Signs, alone: Signs) -> bool:
+def _unsure(lead: NamedResource, here: Signs, alone: Signs) -> bool:
     """Whether the evidence would look the same if another resource than the first one bound."""
     if not here.complete or alone.concurrency > FEW:
         return True
@@ -221,14 +221,14 @@ def _outside(here: Signs, signs: Sequence[Signs]) -> dict[Resource, str]:
     return shown
 
 
-def _weights(here: Signs, alone: Signs, quantity: str | None) -> dict[Named, float]:
+def _weights(here: Signs, alone: Signs, quantity: str | None) -> dict[NamedResource, float]:
     """Seconds of the latency at issue by the resource that they are spent on, or waiting for.
 
     Of a TTFT all before the first token counts, of a TPOT what comes after it. What bends a
     throughput, or an E2E, is what each part has grown by since the lowest setting.
     """
     grown = quantity not in ("ttft", "tpot", "itl") and alone is not here
-    weights: dict[Named, float] = {}
+    weights: dict[NamedResource, float] = {}
     for place, seconds in here.parts.items():
         if (place == "decode" and quantity == "ttft") or (place != "decode" and quantity in ("tpot", "itl")):
             continue
@@ -239,7 +239,7 @@ def _weights(here: Signs, alone: Signs, quantity: str | None) -> dict[Named, flo
     return weights
 
 
-def _holder(place: str, here: Signs, alone: Signs) -> Named:
+def _holder(place: str, here: Signs, alone: Signs) -> NamedResource:
     """The resource that requests in this place are served by, or wait for."""
     if place in ("connect", "network"):
         return Resource.NETWORK
@@ -266,7 +266,7 @@ def _holder(place: str, here: Signs, alone: Signs) -> Named:
     return Resource.BUDGET if split(here, alone) else Resource.DECODE
 
 
-def _waited_for(here: Signs, alone: Signs) -> Named:
+def _waited_for(here: Signs, alone: Signs) -> NamedResource:
     """The resource that requests in the queue wait for."""
     if short_of_kv(here):
         return Resource.KV

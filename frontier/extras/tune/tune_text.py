@@ -23,7 +23,7 @@ from frontier.show.verbosity import Detail
 from frontier.show.wording import value_text
 from frontier.sweep.start.started_server import LAST_LINES
 
-Outcome = Literal["better", "no better", "only", "undecided", "not proven", "not measured", "none"]
+RaceOutcome = Literal["better", "no better", "only", "undecided", "not proven", "not measured", "none"]
 """Of a race: a variant is shown to be better; none is; the baseline keeps the SLA at no load and
 another does; it was cut short; no setting is proven of a variant that may be better, or of the
 baseline; nothing could be measured; no variant keeps the SLA."""
@@ -42,7 +42,7 @@ LEAST_PAIRS = 3
 """Pairs of variants that differ in one value alone, for what that value does."""
 
 
-def outcome_of(race: Race) -> Outcome:
+def outcome_of(race: Race) -> RaceOutcome:
     """What a race came to."""
     if race.next_step() is not None:
         return "undecided"

@@ -43,7 +43,7 @@ ROUNDS = 4
 little."""
 MOST_FAILED = 0.05
 """Share of failed requests above which answers are not compared."""
-Given = tuple[Content, Any]
+GivenPrompt = tuple[Content, Any]
 """A prompt and its reference answer, None without one."""
 WITHIN = 3_600.0
 """Seconds that a scorer may take for the answers of one deployment: one that asks a model takes its
@@ -196,7 +196,11 @@ async def _ask(sender: Sender, decision: Decision, prompts: int, scorer: Scorer 
 
 
 async def _score(
-    answers: list[GreedyReply | None], texts: Sequence[str], given: Sequence[Given], scorer: Scorer, stop: asyncio.Event
+    answers: list[GreedyReply | None],
+    texts: Sequence[str],
+    given: Sequence[GivenPrompt],
+    scorer: Scorer,
+    stop: asyncio.Event,
 ) -> bool:
     """Give each answer its score; False when it was stopped before."""
     rows, order = [], [number for number, answer in enumerate(answers) if answer is not None]
@@ -212,7 +216,7 @@ async def _score(
     return scores is not None
 
 
-def _prompts(shape: Shape, config: Config, number: int) -> list[Given]:
+def _prompts(shape: Shape, config: Config, number: int) -> list[GivenPrompt]:
     """The prompts: those of the config's file, at most so many, or random words or natural text,
     the same for all deployments.
     """
