@@ -57,7 +57,7 @@ def command(value: Any) -> str:
     return text
 
 
-Command = Annotated[str, PlainValidator(command), RUN]
+ShellCommand = Annotated[str, PlainValidator(command), RUN]
 
 
 class ReadyConfig(Strict):
@@ -65,7 +65,7 @@ class ReadyConfig(Strict):
     is no command; at most `within` seconds.
     """
 
-    command: Command | None = None
+    command: ShellCommand | None = None
     within: Wait = 900.0
 
 
@@ -74,7 +74,7 @@ class StopConfig(Strict):
     killed.
     """
 
-    command: Command | None = None
+    command: ShellCommand | None = None
     within: Annotated[float, duration_in(0.1, 600.0)] = 30.0
 
 
@@ -136,7 +136,7 @@ class DeploymentConfig(Strict):
     price: Annotated[float | None, PlainValidator(read_price)] = None
     quality: Annotated[float | QualityConfig, PlainValidator(_quality)] | None = None
     simulator: Annotated[Mapping[str, Any], PlainValidator(_simulator), PLAIN] | None = None
-    start: Command | None = None
+    start: ShellCommand | None = None
     ready: Annotated[ReadyConfig, BeforeValidator(_as_command)] = ReadyConfig()
     stop: Annotated[StopConfig, BeforeValidator(_as_command)] = StopConfig()
 

@@ -7,7 +7,7 @@ from pydantic import PlainValidator, model_validator
 
 from frontier.client.ask.target import read_address
 from frontier.client.secrets import looks_like_a_key, looks_random
-from frontier.config.deployment import Command
+from frontier.config.deployment import ShellCommand
 from frontier.config.uses import POST, VARIABLE
 from frontier.fields import Problem, Strict, duration_in, read, text_of
 
@@ -34,7 +34,7 @@ class FinishConfig(Strict):
     `within` seconds.
     """
 
-    command: Command | None = None
+    command: ShellCommand | None = None
     url: Annotated[str, PlainValidator(_webhook), POST] | None = None
     within: Annotated[float, duration_in(0.1, 600.0)] = 30.0
 

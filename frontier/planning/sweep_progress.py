@@ -28,7 +28,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Better:
+class HigherSetting:
     """A higher setting that is not proven. `gain` is the throughput that it may give more, as a
     share; `seconds` would decide it, None where they are not known.
     """
@@ -69,7 +69,7 @@ class Progress:
         so far.
         """
 
-    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+    def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
         """The operating point of a series is proven, `seconds` after the sweep was begun."""
 
     def note(self, text: str) -> None:

@@ -19,7 +19,7 @@ from frontier.core.model.points import Point
 from frontier.core.stats.laws import normal_quantile
 from frontier.core.window.window import Floats, WindowData, narrowed
 
-Load = TypeVar("Load", int, float)
+AnyLoad = TypeVar("AnyLoad", int, float)
 """Requests in flight, or arrivals per second."""
 EXACT = 0.05
 """The distance (in ln) from the limit that is asked for where the limit is on a mean, a rate or a
@@ -164,7 +164,7 @@ def interpolated(level: Mapping[int, float], c: int) -> float:
     return math.log((1 - share) * math.exp(level[below]) + share * math.exp(level[above]))
 
 
-def rising(level: Mapping[Load, float], requests: Mapping[Load, int]) -> dict[Load, float]:
+def rising(level: Mapping[AnyLoad, float], requests: Mapping[AnyLoad, int]) -> dict[AnyLoad, float]:
     """The level made non-decreasing in the load, ascending, weighted by requests. Without this, one
     unlucky value would send a search an octave down. For planning, not for verdicts.
     """

@@ -17,7 +17,7 @@ from frontier.core.model.loads import setting
 from frontier.core.model.text import clean
 from frontier.core.model.trials import Trial
 from frontier.core.model.units import format_elapsed
-from frontier.planning.sweep_progress import Better
+from frontier.planning.sweep_progress import HigherSetting
 from frontier.show.progress import DIM, PlainProgress, SweepProgress, figures_text
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class LiveProgress(SweepProgress):
         if self._clock() - self._drawn >= _DRAW_EVERY:
             self._draw()
 
-    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+    def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
         """Clear the live lines until the next trial."""
         self._trial = None
         super().announced(decision, seconds, better)

@@ -25,7 +25,7 @@ from frontier.core.model.points import Estimate, Flag
 from frontier.core.model.text import clean
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.model.units import format_elapsed
-from frontier.planning.sweep_progress import Better, Progress, Stage
+from frontier.planning.sweep_progress import HigherSetting, Progress, Stage
 from frontier.planning.time_left import TimeLeft
 from frontier.show.rough import format_range, format_rough
 from frontier.show.wording import count, evidence_text, flag_words, value_text
@@ -167,7 +167,7 @@ class SweepProgress(Progress, ABC):
         """Update the line of a phase."""
         self._phase = f"{text}   {format_elapsed(self._clock() - self._stage_begun)}"
 
-    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+    def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
         """Write the operating point as soon as it is proven, with what a higher setting may gain
         and the time that it takes.
         """

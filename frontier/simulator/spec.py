@@ -46,9 +46,9 @@ def _from_nanoseconds(value: Any) -> Any:
     return float(match[1]) * 1e-9 if match else value
 
 
-Seconds = Annotated[float, duration_in(0.0, 86_400.0, bare=True), BeforeValidator(_from_nanoseconds)]
+NonNegativeSeconds = Annotated[float, duration_in(0.0, 86_400.0, bare=True), BeforeValidator(_from_nanoseconds)]
 PositiveSeconds = Annotated[float, duration_in(1e-6, 86_400.0, bare=True), BeforeValidator(_from_nanoseconds)]
-Share = Annotated[float, number_in(0.0, 1.0), AS_TEXT]
+UnitShare = Annotated[float, number_in(0.0, 1.0), AS_TEXT]
 Card = Annotated[ModelCard, PlainValidator(card)]
 Gpu = Annotated[Hardware, PlainValidator(hardware)]
 _STRICT = ConfigDict(extra="forbid")
@@ -74,8 +74,8 @@ class Faults:
     """
 
     __pydantic_config__ = _STRICT
-    error_rate: Share = 0.0
-    cut_rate: Share = 0.0
+    error_rate: UnitShare = 0.0
+    cut_rate: UnitShare = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +88,8 @@ class Speculation:
 
     __pydantic_config__ = _STRICT
     tokens: Positive
-    acceptance: Share = 0.7
-    draft: Share = 0.05
+    acceptance: UnitShare = 0.7
+    draft: UnitShare = 0.05
 
     @property
     def expected(self) -> float:
@@ -126,11 +126,11 @@ class EngineSpec:
 
     __pydantic_config__ = _STRICT
     model_name: Text = "sim-8b"
-    step_base: Seconds = 6.5e-3
-    per_decode: Seconds = 20e-6
-    per_prefill_token: Seconds = 25e-6
-    per_context_token: Seconds = 45e-9
-    per_prefill_pair: Seconds = 0.0
+    step_base: NonNegativeSeconds = 6.5e-3
+    per_decode: NonNegativeSeconds = 20e-6
+    per_prefill_token: NonNegativeSeconds = 25e-6
+    per_context_token: NonNegativeSeconds = 45e-9
+    per_prefill_pair: NonNegativeSeconds = 0.0
     model: Card | None = None
     hardware: Gpu | None = None
     tp: Positive = 1
@@ -139,7 +139,7 @@ class EngineSpec:
     precision: Annotated[str, one_of(*WEIGHT_BYTES)] | None = None
     kv_precision: Annotated[str, one_of(*KV_BYTES)] | None = None
     efficiency: Annotated[float, number_in(1e-9, 1.0), AS_TEXT] = 0.6
-    overhead: Seconds = 2e-3
+    overhead: NonNegativeSeconds = 2e-3
     max_num_seqs: Positive = 256
     max_batched_tokens: Positive = 2048
     kv_tokens: Positive | None = None
@@ -154,10 +154,10 @@ class EngineSpec:
     stalls: Stalls | None = None
     drift: Annotated[float, number_in(-1.0, 100.0), AS_TEXT] = 0.0
     time_scale: Annotated[float, number_in(1e-9, 1e6), AS_TEXT] = 1.0
-    ingest: Seconds = 0.5e-3
+    ingest: NonNegativeSeconds = 0.5e-3
     natural_output: Count = 0
-    token_flips: Share = 0.0
-    token_noise: Share = 0.0
+    token_flips: UnitShare = 0.0
+    token_noise: UnitShare = 0.0
     faults: Faults = Faults()
 
     @classmethod

@@ -40,7 +40,7 @@ from frontier.sweep.proposals import Proposals
 from frontier.sweep.servers import Servers
 from frontier.sweep.start.started_server import LAST_LINES
 from frontier.sweep.sweep_state import SweepState
-from frontier.sweep.trial_runner import Step, TrialRunner
+from frontier.sweep.trial_runner import TrialEnd, TrialRunner
 
 SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
 MOST_REPEATS = 2
@@ -329,7 +329,7 @@ class Conductor(SweepState):
             elif step == "dropped" or self._proposals.to_complete(one) == known[one]:
                 left.remove(one)  # the history is as it was, so the same would be asked again
 
-    async def run_ask(self, series: Series, ask: Ask) -> Step:
+    async def run_ask(self, series: Series, ask: Ask) -> TrialEnd:
         """Measure the trial that is asked for, and journal why."""
         trial = self._proposals.trial(series, ask)
         facts = {"deployment": trial.deployment, "shape": trial.shape.label, **load_facts(ask.concurrency)}
@@ -343,12 +343,12 @@ class Conductor(SweepState):
             **facts,
         )
         lost = self.failures.reason_to_skip(trial)
-        step: Step = "lost" if lost else await self._measure(trial)
+        step: TrialEnd = "lost" if lost else await self._measure(trial)
         if step == "lost":
             self._skip(trial, lost or self.failures.reason_to_skip(trial))
         return step
 
-    async def _measure(self, trial: Trial, *, in_place: bool = False) -> Step:
+    async def _measure(self, trial: Trial, *, in_place: bool = False) -> TrialEnd:
         """Measure a trial; report what it is for and how its setting stands after it. Where a
         gateway answered all the time that its server is away, the trial is repeated once the server
         is back.
@@ -366,7 +366,7 @@ class Conductor(SweepState):
                 return await self._after_absence(trial)
         return step
 
-    async def _after_absence(self, trial: Trial) -> Step:
+    async def _after_absence(self, trial: Trial) -> TrialEnd:
         """Wait for the server behind a gateway, and measure the trial once more."""
         if await self._servers.back(self.config.deployment(trial.deployment)):
             return await self._repeat(trial)
@@ -403,7 +403,7 @@ class Conductor(SweepState):
         in_place = any(key in others and key != first for first, others in self._repeats.items())
         return not in_place and len(repeats) < MOST_REPEATS and (not repeats or repeats[-1] in self.excluded)
 
-    async def _repeat(self, trial: Trial) -> Step:
+    async def _repeat(self, trial: Trial) -> TrialEnd:
         """Repeat a trial under a number of its own: nothing measured is thrown away."""
         reason, again = self.excluded[trial.key].why, self._proposals.once_more(trial)
         self.progress.note(f"{setting(trial.concurrency)} is measured again: {reason}")

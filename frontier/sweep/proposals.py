@@ -16,7 +16,7 @@ from frontier.core.model.decisions import Decision
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.planning.plan import grid_size, make_trial, search_policy
-from frontier.planning.sweep_progress import Better
+from frontier.planning.sweep_progress import HigherSetting
 from frontier.planning.time_left import TimeLeft, of_sweep, series_of, to_come, until_decided
 from frontier.search import complete, scan, shared
 from frontier.search.auto import MOST
@@ -130,7 +130,7 @@ class Proposals:
         """Why the trial would show nothing new, going by what was measured; None to run it."""
         return complete.skip_reason(trial.concurrency, self.sweep.config.tiers, self.sweep.history(trial.series))
 
-    def better(self, series: Series, decision: Decision) -> Better | None:
+    def better(self, series: Series, decision: Decision) -> HigherSetting | None:
         """The higher setting that is proven next, if there is one: what it may gain, and the time
         that would decide.
         """
@@ -141,7 +141,7 @@ class Proposals:
         gain = SeriesHistory.of(self.sweep.config.limits, history).gain(ask.concurrency)
         left = until_decided(self.sweep.config, series, history, ask).seconds(self.sweep.ledger.times)
         return (
-            Better(ask.concurrency, gain, left.seconds if left is not None else None)
+            HigherSetting(ask.concurrency, gain, left.seconds if left is not None else None)
             if gain > complete.WORTH_NAMING
             else None
         )

@@ -17,7 +17,7 @@ from frontier.store.journal import server_words, servers
 from frontier.sweep.backend import PUT_BACK, Facts
 from frontier.sweep.start.started_server import StartedServer, left_alive
 from frontier.sweep.stopping import sleep_or_stop, unless_stopped
-from frontier.sweep.sweep_state import Cause, GivenUp, SweepState
+from frontier.sweep.sweep_state import FailureCause, GivenUp, SweepState
 
 ATTEMPTS = 2
 """How often one trial is tried when the server is lost under it."""
@@ -161,7 +161,7 @@ class Servers:
 
     def give_up(self, name: str, error: MeasurementError) -> None:
         """Run nothing more on a deployment in this session."""
-        came_up: Cause = "lost" if name in self.facts else "never_came_up"
+        came_up: FailureCause = "lost" if name in self.facts else "never_came_up"
         given_up = GivenUp("another" if isinstance(error, AnotherServerError) else came_up, error.what)
         self.sweep.failures.given_up[name] = given_up
         self.sweep.run.journal("given_up", deployment=name, reason=given_up.why, cause=given_up.cause)

@@ -19,7 +19,7 @@ from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Backend
 from frontier.sweep.ledger import Ledger
 
-Cause = Literal["never_came_up", "lost", "another"]
+FailureCause = Literal["never_came_up", "lost", "another"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class GivenUp:
     one; and the last error.
     """
 
-    cause: Cause
+    cause: FailureCause
     why: str
 
     @property
@@ -55,7 +55,7 @@ class ServerFailures:
         if not self.given_up:
             return {}
         causes = {each.cause for each in self.given_up.values()}
-        cause: Cause = causes.pop() if len(causes) == 1 else "lost"
+        cause: FailureCause = causes.pop() if len(causes) == 1 else "lost"
         return {"cause": cause, "reason": "; ".join(each.why for each in self.given_up.values())}
 
     def record(self, trial: Trial, why: str) -> None:

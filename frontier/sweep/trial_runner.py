@@ -28,7 +28,7 @@ from frontier.sweep.servers import ATTEMPTS, Servers
 from frontier.sweep.stopping import sleep_or_stop
 from frontier.sweep.sweep_state import Exclusion, SweepState
 
-Step = Literal["done", "skipped", "dropped", "lost", "interrupted"]
+TrialEnd = Literal["done", "skipped", "dropped", "lost", "interrupted"]
 """How one trial ended:
 
 - done: it was measured
@@ -91,7 +91,7 @@ class TrialRunner:
     _failed: Counter[str] = field(default_factory=Counter)
     """How the requests of the last attempt failed."""
 
-    async def measure(self, trial: Trial) -> Step:
+    async def measure(self, trial: Trial) -> TrialEnd:
         """Measure and store a trial.
 
         After a lost server the runner waits for it and repeats the whole trial, never a single
@@ -120,7 +120,7 @@ class TrialRunner:
             if (step := await self._wait_for_server(trial, attempts)) is not None:
                 return step
 
-    def _ended(self, trial: Trial, measurement: Measurement) -> Step:
+    def _ended(self, trial: Trial, measurement: Measurement) -> TrialEnd:
         """Take in a trial that ran to its end, or that the user or the budget cut off."""
         if measurement.ended == "interrupted":
             self.sweep.run.journal("interrupted", trial=trial.key, **self.sweep.ledger.facts())
@@ -130,7 +130,7 @@ class TrialRunner:
         step = self._finish(trial, load_window_data(self.sweep.run, measurement))
         return self._drop(trial, CUT_OFF) if measurement.ended == "budget" else step
 
-    async def _wait_for_server(self, trial: Trial, attempts: int) -> Step | None:
+    async def _wait_for_server(self, trial: Trial, attempts: int) -> TrialEnd | None:
         """Wait for the server that was lost under a trial. None: run the trial again."""
         why = "no request failed"
         if self._failed:
@@ -233,7 +233,7 @@ class TrialRunner:
             self.sweep.excluded.pop(trial.key, None)
         return raised
 
-    def _finish(self, trial: Trial, sample: WindowData) -> Step:
+    def _finish(self, trial: Trial, sample: WindowData) -> TrialEnd:
         raised = self.recall(trial, sample)
         if names := [flag.name for flag in raised if flag.fatal]:
             self.sweep.run.journal("flagged", trial=trial.key, flags=names)
@@ -246,7 +246,7 @@ class TrialRunner:
         self.sweep.progress.trial_finished(trial, figures, raised)
         return "done"
 
-    def _drop(self, trial: Trial, limit: str) -> Step:
+    def _drop(self, trial: Trial, limit: str) -> TrialEnd:
         """Note that the budget has no room for the trial. Later trials may be smaller and fit."""
         if not self.sweep.dropped:
             self.sweep.progress.note(f"the budget is near its end ({limit}): what no longer fits is dropped")

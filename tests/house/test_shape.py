@@ -152,13 +152,21 @@ def test_a_name_stands_in_one_folder_only() -> None:
 
 
 def test_a_public_class_has_a_name_of_its_own() -> None:
+    """No other class has it, and no alias of a module, as `Floats = NDArray[np.float64]`."""
     places: dict[str, list[str]] = {}
+    aliases: dict[str, list[str]] = {}
     for path in FILES:
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree, file = ast.parse(path.read_text()), str(path.relative_to(ROOT))
+        for node in ast.walk(tree):
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                places.setdefault(node.name, []).append(str(path.relative_to(ROOT)))
+                places.setdefault(node.name, []).append(file)
+        for node in tree.body:
+            for target in node.targets if isinstance(node, ast.Assign) else ():
+                if isinstance(target, ast.Name):
+                    aliases.setdefault(target.id, []).append(file)
     assert len(places) > 300
-    assert {name: found for name, found in places.items() if len(found) > 1} == {}
+    every = {name: found + aliases.get(name, []) for name, found in places.items()}
+    assert {name: found for name, found in every.items() if len(found) > 1} == {}
 
 
 def main() -> None:

@@ -27,7 +27,7 @@ from frontier.extras.api import virtual_backend
 from frontier.extras.api.notebook_run import NotebookRun, load
 from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.planning.plan import make_plan
-from frontier.planning.sweep_progress import Better, Progress
+from frontier.planning.sweep_progress import HigherSetting, Progress
 from frontier.planning.time_left import TimeLeft
 from frontier.run import Run
 from frontier.store.run_dir import RunDirectory
@@ -69,12 +69,12 @@ class Told(Progress):
     notes: list[str] = field(default_factory=list)
     flags: list[tuple[Trial, str]] = field(default_factory=list)
     left: list[float | None] = field(default_factory=list)
-    announcements: list[tuple[Decision, float, Better | None]] = field(default_factory=list)
+    announcements: list[tuple[Decision, float, HigherSetting | None]] = field(default_factory=list)
 
     def expect(self, left: TimeLeft) -> None:
         self.left.append(left.seconds)
 
-    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+    def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
         self.announcements.append((decision, seconds, better))
 
     def plan(self, total: int, done: int) -> None:

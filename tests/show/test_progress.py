@@ -13,7 +13,7 @@ from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
 from frontier.core.model.points import Estimate, Flag
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase, Trial
-from frontier.planning.sweep_progress import Better, Progress, Stage
+from frontier.planning.sweep_progress import HigherSetting, Progress, Stage
 from frontier.planning.time_left import TimeLeft
 from frontier.show.live import LiveProgress, fitted, make_progress
 from frontier.show.progress import PlainProgress
@@ -150,7 +150,7 @@ def drive(progress: Progress, clock: Clock, series_count: int = 1) -> None:
         progress.judged(*one)
     rate = {"output_throughput": Estimate.without_interval(3410.0, 900)}
     decision = Decision("default", SHAPE, (TPOT,), Verdict.MEETS, 88, "p99_tpot", rate, ())
-    progress.announced(decision, clock.now, Better(100, 0.06, 540.0))
+    progress.announced(decision, clock.now, HigherSetting(100, 0.06, 540.0))
     progress.stage(Stage("complete", 2, series_count, 1, 4))
     progress.expect(TimeLeft(720.0))
     progress.trial_started(trial(64, 1))

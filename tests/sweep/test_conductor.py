@@ -23,7 +23,7 @@ from frontier.extras.api.notebook_run import load
 from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.extras.present.report import page_of, report_of
 from frontier.planning.plan import make_plan
-from frontier.planning.sweep_progress import Better
+from frontier.planning.sweep_progress import HigherSetting
 from frontier.search.scan import Ask
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Facts
@@ -468,7 +468,7 @@ def interruptible() -> Iterator[None]:
 @pytest.mark.usefixtures("interruptible")
 def test_an_interruption_after_the_answer_prints_it(tmp_path: Path) -> None:
     class Stops(Told):
-        def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+        def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
             super().announced(decision, seconds, better)
             os.kill(os.getpid(), signal.SIGINT)
 

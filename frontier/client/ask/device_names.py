@@ -6,7 +6,7 @@ Facts are made of them: power and clocks.
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from frontier.client.engines.base import Fact, Key, Mask, Samples, Table
+from frontier.client.engines.base import Fact, FactTable, Key, Mask, Samples
 
 Made = tuple[Key, str, float]
 """A series, a fact that is made of it, and the factor to its unit."""
@@ -35,7 +35,7 @@ _POWER = {"gpu_power": 1.0, "gpu_count": 1.0, "gpu_count_min": 1.0, "gpu_power_r
 # its group.
 _CLOCKS = {"gpu_clocks_held": Mask(0xEC), "gpu_clocks_heat": Mask(0x60)}
 # NVIDIA's exporter, in the names before and after DCGM 4.6.
-DCGM: Table = {
+DCGM: FactTable = {
     "DCGM_FI_DEV_POWER_USAGE": _POWER,
     "DCGM_FI_DEV_BOARD_POWER_WATTS": _POWER,
     "DCGM_FI_DEV_CLOCK_THROTTLE_REASONS": _CLOCKS,
@@ -49,7 +49,7 @@ DCGM: Table = {
 # AMD's exporter, which may have a prefix. The power is that of MI3xx and MI2xx: a GPU has one of
 # the two. Its firmware counts the samples of its own in which a limit held the clocks down, each
 # limit beside the count of all samples.
-AMD: Table = {
+AMD: FactTable = {
     f"{prefix}{name}": facts
     for prefix in ("", "amd_")
     for name, facts in {
@@ -68,7 +68,7 @@ AMD: Table = {
         "gpu_junction_temperature": {"gpu_temperature_max": 1.0},
     }.items()
 }
-NVIDIA_SMI: Table = {
+NVIDIA_SMI: FactTable = {
     "index": {"gpu_count": 1.0},
     "power.draw": {name: 1.0 for name in _POWER if name != "gpu_count"},
     "utilization.gpu": {"gpu_utilization": 0.01},
@@ -76,12 +76,12 @@ NVIDIA_SMI: Table = {
     "clocks.sm": _CLOCK,
     "temperature.gpu": {"gpu_temperature_max": 1.0},
 }
-NVML: Table = {"clocks_reasons": _CLOCKS}
-RAPL: Table = {"energy_uj": {"cpu_power": 1e-6}}
+NVML: FactTable = {"clocks_reasons": _CLOCKS}
+RAPL: FactTable = {"energy_uj": {"cpu_power": 1e-6}}
 """Energy of CPU packages, in runs of versions that read these counters."""
-EXPORTED: Table = {**DCGM, **AMD}
+EXPORTED: FactTable = {**DCGM, **AMD}
 """The names that are looked for in a Prometheus text."""
-READ: Table = {**NVIDIA_SMI, **NVML, **RAPL}
+READ: FactTable = {**NVIDIA_SMI, **NVML, **RAPL}
 
 
 def clock_facts(_: Sequence[float], moments: Sequence[Samples], made: Iterable[Made]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from itertools import chain
 
 from frontier.client.ask import device_names
 from frontier.client.engines import ENGINES
-from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Fact, Key, Mask, Samples, Table
+from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Fact, FactTable, Key, Mask, Samples
 from frontier.client.secrets import NO_SECRETS, Secrets
 from frontier.core.model.trials import CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS, MetricSeries, SourceReadings
 from frontier.core.model.units import usable
@@ -37,7 +37,7 @@ _MADE = device_names.MADE
 each."""
 START = "process_start_time_seconds"
 
-EXPORTED: Table = {
+EXPORTED: FactTable = {
     name: facts
     for table in (*(engine.facts for engine in ENGINES.values()), device_names.EXPORTED)
     for name, facts in table.items()
@@ -45,7 +45,7 @@ EXPORTED: Table = {
 """The names that are looked for in a Prometheus text, with their facts."""
 
 
-def _by_name(table: Table) -> dict[str, list[tuple[tuple[str, str] | None, Mapping[str, float]]]]:
+def _by_name(table: FactTable) -> dict[str, list[tuple[tuple[str, str] | None, Mapping[str, float]]]]:
     """The entries of each name, with the label that a series must have."""
     entries: dict[str, list[tuple[tuple[str, str] | None, Mapping[str, float]]]] = {}
     for key, facts in table.items():
@@ -55,7 +55,7 @@ def _by_name(table: Table) -> dict[str, list[tuple[tuple[str, str] | None, Mappi
     return entries
 
 
-_LEARNED: Table = {name: {name: 1.0} for name in (CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS)}
+_LEARNED: FactTable = {name: {name: 1.0} for name in (CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS)}
 _ENTRIES = _by_name({**EXPORTED, **_LEARNED, **device_names.READ})
 INFO = tuple(name for engine in ENGINES.values() for name in engine.info)
 """Metrics whose labels are the server's settings."""

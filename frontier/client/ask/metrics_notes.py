@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from frontier.core.model.units import format_seconds, format_share
 from frontier.core.window.gauges import HELD, SAID
 from frontier.core.window.standstill import DURING, ELSE, SHARE
-from frontier.core.window.time_breakdown import SERIES, Facts, finished, totals
+from frontier.core.window.time_breakdown import SERIES, WindowFacts, finished, totals
 
 
-def contradiction(windows: Sequence[Facts]) -> str:
+def contradiction(windows: Sequence[WindowFacts]) -> str:
     """Why the gauges of a setting are not used, with both numbers; '' where they are."""
     wrong = [facts for facts in windows if SAID in facts]
     if not wrong:
@@ -18,13 +18,13 @@ def contradiction(windows: Sequence[Facts]) -> str:
     return f"{numbers} in flight: {_why(wrong)}"
 
 
-def notes(windows: Sequence[Facts]) -> tuple[str, ...]:
+def notes(windows: Sequence[WindowFacts]) -> tuple[str, ...]:
     """What a reader of a setting should know of its server's metrics."""
     wrong = contradiction(windows)
     return (*([f"{wrong}; not used"] if wrong else []), *_standstill(windows))
 
 
-def _why(windows: Sequence[Facts]) -> str:
+def _why(windows: Sequence[WindowFacts]) -> str:
     """Why the server says more: others use it if it finished more requests than ours; otherwise
     several series are one number.
     """
@@ -38,7 +38,7 @@ def _why(windows: Sequence[Facts]) -> str:
     return one
 
 
-def _standstill(windows: Sequence[Facts]) -> tuple[str, ...]:
+def _standstill(windows: Sequence[WindowFacts]) -> tuple[str, ...]:
     """The note on how long streams stood still; empty where they did not."""
     seen = [facts for facts in windows if DURING in facts]
     if not seen:

@@ -60,17 +60,17 @@ COUNTERS = {
     "spec_decode_num_draft_tokens_total": "tokens",
     "spec_decode_num_accepted_tokens_total": "tokens",
 }
-Table = Mapping[str, Mapping[str, float]]
+FactTable = Mapping[str, Mapping[str, float]]
 """Names in an exporter's text, NAME or NAME{label=value} for the series with that label, to the
 facts that they are and the factor to their unit (see `frontier.client.ask.facts`)."""
 
 
-def same(prefix: str, *names: str) -> Table:
+def same(prefix: str, *names: str) -> FactTable:
     """Names that differ from the fact's by a prefix only."""
     return {prefix + name: {name: 1.0} for name in names}
 
 
-def histogram(name: str, fact: str) -> Table:
+def histogram(name: str, fact: str) -> FactTable:
     """The sum and the count of a histogram."""
     return {f"{name}_{part}": {f"{fact}_{part}": 1.0} for part in ("sum", "count")}
 
@@ -184,7 +184,7 @@ class Engine:
     signs: Mapping[str, Sign] = field(default_factory=dict)
     version: tuple[str, str] | None = None
     loaded: Listing | None = None
-    facts: Table = field(default_factory=dict)
+    facts: FactTable = field(default_factory=dict)
     info: tuple[str, ...] = ()
     tells: tuple[str, ...] = ()
     setting_names: SettingNames = SettingNames()

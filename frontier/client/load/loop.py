@@ -29,7 +29,7 @@ from frontier.client.http.parse import parse_all, retry_after
 from frontier.client.http.pool import requests_each
 from frontier.client.load.health import BEAT, HealthMonitor
 from frontier.client.load.pipeline import WHOLE, LiveStats, RequestPipeline, Share
-from frontier.client.load.rules import SEND, WARMUP_SHARE, Pacing, Stage, StreamStatus, WindowState
+from frontier.client.load.rules import SEND, WARMUP_SHARE, Pacing, StreamStatus, TrialStage, WindowState
 from frontier.core.model.trials import Outcome, Trial
 
 _PROGRESS_EVERY = 0.5
@@ -58,7 +58,7 @@ class TrialProgress:
     long, and for how many seconds at least.
     """
 
-    stage: Stage
+    stage: TrialStage
     elapsed: float
     in_flight: int
     window_sent: int
@@ -70,7 +70,7 @@ class TrialProgress:
 
     @classmethod
     def of(
-        cls, stage: Stage, status: StreamStatus, live: LiveStats, silent: tuple[int, float] | None = None
+        cls, stage: TrialStage, status: StreamStatus, live: LiveStats, silent: tuple[int, float] | None = None
     ) -> "TrialProgress":
         """How the streams stand, and what has ended."""
         return cls(
@@ -118,7 +118,7 @@ class ClosedLoop:
         self.zero = self.clock()
         self.spread: float | None = None
         self.spread_known = asyncio.Event()
-        self.stage: Stage = "ramp"
+        self.stage: TrialStage = "ramp"
         self.state = WindowState()
         self.closing = False
         self.first_ended: set[int] = set()

@@ -93,7 +93,7 @@ class MeanTimes:
 # --- the window
 
 Ended = Literal["requests", "time", "failing", "budget", "interrupted", "server_lost"]
-Stage = Literal["ramp", "warmup", "window", "hold"]
+TrialStage = Literal["ramp", "warmup", "window", "hold"]
 
 WARMUP_SHARE = 0.5
 SEND = 0.02
@@ -172,7 +172,7 @@ class WindowState:
     over: bool = False
     stuck: tuple[float, int] | None = None
 
-    def stage(self, now: float, all_begun: bool) -> Stage:
+    def stage(self, now: float, all_begun: bool) -> TrialStage:
         """The stage of the trial at `now`."""
         if self.start is None or now < self.start:
             return "warmup" if all_begun else "ramp"

@@ -71,7 +71,7 @@ CLOCKS_HELD = 0.10
 LIFE = re.compile(r"(?:, |^)started (\d+)$")
 """When the server's process began: the last part of its identity."""
 
-Check = Callable[[WindowData], Iterable[Flag]]
+FlagCheck = Callable[[WindowData], Iterable[Flag]]
 
 
 def flags(sample: WindowData, limits: tuple[Limit, ...] = ()) -> tuple[Flag, ...]:
@@ -335,7 +335,7 @@ def _few_connections(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[
     )
 
 
-_CHECKS: tuple[Check, ...] = (
+_CHECKS: tuple[FlagCheck, ...] = (
     _server,
     _cut_off,
     _fingerprints,

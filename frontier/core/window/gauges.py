@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from frontier.core.model.trials import SourceReadings
-from frontier.core.window.time_breakdown import Facts
+from frontier.core.window.time_breakdown import WindowFacts
 from frontier.core.window.window import Floats
 
 RUNNING, WAITING = "num_requests_running", "num_requests_waiting"
@@ -24,7 +24,7 @@ DEVIATIONS = 3.0
 older than the reading."""
 
 
-def held_against(facts: Facts, readings: Sequence[SourceReadings], sent: Floats, end: Floats) -> dict[str, float]:
+def held_against(facts: WindowFacts, readings: Sequence[SourceReadings], sent: Floats, end: Floats) -> dict[str, float]:
     """The facts of a window. Where its gauges count more requests than were in flight at the
     readings, both numbers replace the gauges and the preemptions, which are added up in the same
     way.

@@ -32,13 +32,15 @@ SERIES = "metric_series"
 
 _ROUNDED = 1e-6
 """Stamps of records are kept to the microsecond."""
-Facts = Mapping[str, float]
+WindowFacts = Mapping[str, float]
 _FINISHED = ("e2e_request_latency_seconds", "request_queue_time_seconds", "request_decode_time_seconds")
 FINISHED = (*(f"{name}_count" for name in _FINISHED), "generation_tokens_total")
 """The facts that may count the requests or tokens that the server finished."""
 
 
-def client_sums(columns: Mapping[str, NDArray[np.float64]], ok: NDArray[np.bool_], facts: Facts) -> dict[str, float]:
+def client_sums(
+    columns: Mapping[str, NDArray[np.float64]], ok: NDArray[np.bool_], facts: WindowFacts
+) -> dict[str, float]:
     """The sums of the client's own stamps between the first and the last reading; empty without
     readings.
     """
@@ -67,7 +69,7 @@ def client_sums(columns: Mapping[str, NDArray[np.float64]], ok: NDArray[np.bool_
     return known
 
 
-def time_breakdown(windows: Sequence[Facts]) -> TimeBreakdown | None:
+def time_breakdown(windows: Sequence[WindowFacts]) -> TimeBreakdown | None:
     """The time breakdown of a setting, from the facts of its windows; None where no server metrics
     were read.
     """
@@ -85,14 +87,14 @@ def time_breakdown(windows: Sequence[Facts]) -> TimeBreakdown | None:
     return TimeBreakdown(round(n), ttft, e2e, known, round(e2e - sum(known.values()), 6), missing)
 
 
-def totals(windows: Sequence[Facts]) -> Facts:
+def totals(windows: Sequence[WindowFacts]) -> WindowFacts:
     """The sums over windows of the facts that every window has: a partial sum would be of other
     requests than the rest.
     """
     return {n: sum(facts[n] for facts in windows) for n in windows[0] if all(n in facts for facts in windows)}
 
 
-def _parts(total: Facts, ttft: float, e2e: float) -> dict[str, float | None]:
+def _parts(total: WindowFacts, ttft: float, e2e: float) -> dict[str, float | None]:
     """The mean of each part; None where it is not known."""
     n = total["client_count"]
     connect = total["client_connect_sum"] / n
@@ -113,18 +115,18 @@ def _parts(total: Facts, ttft: float, e2e: float) -> dict[str, float | None]:
     return dict(zip(PARTS, (connect, network, front_end, queue, prefill, decode), strict=True))
 
 
-def _mean(total: Facts, name: str, count: float | None = None) -> float | None:
+def _mean(total: WindowFacts, name: str, count: float | None = None) -> float | None:
     """The mean of a histogram over the time observed."""
     count = total.get(f"{name}_count", count)
     return total[f"{name}_sum"] / count if count and f"{name}_sum" in total else None
 
 
-def _count(total: Facts) -> float | None:
+def _count(total: WindowFacts) -> float | None:
     """How many requests the server finished, if it counts them."""
     return next((total[f"{name}_count"] for name in _FINISHED if f"{name}_count" in total), None)
 
 
-def _network(total: Facts) -> float | None:
+def _network(total: WindowFacts) -> float | None:
     """The mean time on the network there and back, by the first token, else by the whole answer;
     None if not known.
     """
@@ -136,7 +138,7 @@ def _network(total: Facts) -> float | None:
     return None
 
 
-def _on_the_way(total: Facts, *, ours_more: bool) -> float:
+def _on_the_way(total: WindowFacts, *, ours_more: bool) -> float:
     """The answers that may be on the network at a reading.
 
     With `ours_more` that is the first reading, where the server has counted fewer than we have;
@@ -181,7 +183,7 @@ class Finished:
         return f"the server finished {self.server:,.0f} {self.unit}, this client {self.client:,.0f}"
 
 
-def finished(total: Facts) -> Finished | None:
+def finished(total: WindowFacts) -> Finished | None:
     """The finished requests or tokens; None where the server counts neither."""
     requests = total.get("client_count")
     server, unit = _count(total), "requests"
@@ -199,7 +201,7 @@ def finished(total: Facts) -> Finished | None:
     return Finished(server, ours, unit, room, edge)
 
 
-def _other_load(total: Facts, series: float) -> str:
+def _other_load(total: WindowFacts, series: float) -> str:
     """Why the server's means are not of our requests; '' where they are."""
     done = finished(total)
     if done is None:

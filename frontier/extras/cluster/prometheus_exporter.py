@@ -17,7 +17,7 @@ from frontier.core.model.decisions import Decision, Judgement, Limit
 from frontier.core.model.errors import UsageError
 from frontier.core.model.points import Estimate, Flag
 from frontier.core.model.trials import Trial
-from frontier.planning.sweep_progress import Better, Progress, Stage
+from frontier.planning.sweep_progress import HigherSetting, Progress, Stage
 from frontier.planning.time_left import TimeLeft
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Telemetry(Progress):
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
         self._inner.judged(trial, judgement, limit, estimate)
 
-    def announced(self, decision: Decision, seconds: float, better: Better | None) -> None:
+    def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
         self._inner.announced(decision, seconds, better)
 
     def note(self, text: str) -> None:

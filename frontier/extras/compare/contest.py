@@ -24,7 +24,7 @@ from frontier.core.stats.difference import ORDER, ComparisonVerdict, is_comparab
 from frontier.core.window.window import WindowData
 from frontier.planning.sla_result import Best, best_deployment
 
-Gpus = tuple[int | None, int | None]
+GpuCounts = tuple[int | None, int | None]
 """How many GPUs each side has; None: not known."""
 
 
@@ -219,7 +219,7 @@ def _may_still_give(side: Side, chosen: Estimate, gain: str) -> float:
     return max(1.0, more * decision.first_fail / decision.last_pass)
 
 
-def _one_sided(a: Side, b: Side, gpus: Gpus) -> ComparisonVerdict:
+def _one_sided(a: Side, b: Side, gpus: GpuCounts) -> ComparisonVerdict:
     """The verdict where only one side has an operating point."""
     loads = [[p.concurrency / (n or 1) for p in side.points] for side, n in zip((a, b), gpus, strict=True)]
     proven, other = (0, 1) if b.chosen is None else (1, 0)
@@ -229,7 +229,7 @@ def _one_sided(a: Side, b: Side, gpus: Gpus) -> ComparisonVerdict:
     return "worse" if other == 1 else "better"
 
 
-def _of_same_load(contest: Contest, gpus: Gpus) -> Comparison:
+def _of_same_load(contest: Contest, gpus: GpuCounts) -> Comparison:
     """The differences at the same load: the same concurrency or rate, per GPU where rates are.
 
     A setting that is invalid on one side only must not make that side better by being left out.
@@ -272,7 +272,7 @@ def _metric_difference(
     rules: CompareRules,
     name: str,
     pairs: Mapping[tuple[int, int], tuple[Estimate, Estimate]],
-    gpus: Gpus,
+    gpus: GpuCounts,
     steps: tuple[float, float] | None = None,
 ) -> MetricDifference:
     """One metric over pairs of settings: those with intervals, or all where none has one. `steps`
@@ -288,7 +288,7 @@ def _metric_difference(
     return MetricDifference(name, steps is not None, tuple(kept), a, b, ratio, verdict)
 
 
-def _divided(name: str, pair: tuple[Estimate, Estimate], gpus: Gpus) -> tuple[Estimate, Estimate]:
+def _divided(name: str, pair: tuple[Estimate, Estimate], gpus: GpuCounts) -> tuple[Estimate, Estimate]:
     """Both estimates, per GPU of each side."""
     return pair[0].scaled(1, per_gpu(name, gpus[0])), pair[1].scaled(1, per_gpu(name, gpus[1]))
 

@@ -149,7 +149,7 @@ def diagnose(
 # --- rules: from signs to suspects
 
 _UNKNOWN = "the server's metrics do not tell where requests wait; the client's own stamps are not enough"
-Named = Resource | None
+NamedResource = Resource | None
 """The resource that binds; None: something binds, and it is not known what."""
 
 
@@ -193,7 +193,7 @@ def _basis(lead: float, total: float, *, unsure: bool) -> str:
     return "clear" if lead >= CLEAR * total else "shared"
 
 
-def _unsure(lead: Named, here: Signs, alone: Signs) -> bool:
+def _unsure(lead: NamedResource, here: Signs, alone: Signs) -> bool:
     """Whether the evidence would look the same if another resource than the first one bound."""
     if not here.complete or alone.concurrency > FEW:
         return True
@@ -228,14 +228,14 @@ def _outside(here: Signs, signs: Sequence[Signs]) -> dict[Resource, str]:
     return shown
 
 
-def _weights(here: Signs, alone: Signs, quantity: str | None) -> dict[Named, float]:
+def _weights(here: Signs, alone: Signs, quantity: str | None) -> dict[NamedResource, float]:
     """Seconds of the latency at issue by resource: spent on it, or waiting for it.
 
     For a TTFT everything before the first token counts, for a TPOT everything after it. For a
     throughput or an E2E latency, each part counts by its growth since the lowest setting.
     """
     grown = quantity not in ("ttft", "tpot", "itl") and alone is not here
-    weights: dict[Named, float] = {}
+    weights: dict[NamedResource, float] = {}
     for place, seconds in here.parts.items():
         if (place == "decode" and quantity == "ttft") or (place != "decode" and quantity in ("tpot", "itl")):
             continue
@@ -246,7 +246,7 @@ def _weights(here: Signs, alone: Signs, quantity: str | None) -> dict[Named, flo
     return weights
 
 
-def _holder(place: str, here: Signs, alone: Signs) -> Named:
+def _holder(place: str, here: Signs, alone: Signs) -> NamedResource:
     """The resource that serves requests in this place, or that they wait for there."""
     if place in ("connect", "network"):
         return Resource.NETWORK
@@ -273,7 +273,7 @@ def _holder(place: str, here: Signs, alone: Signs) -> Named:
     return Resource.BUDGET if split(here, alone) else Resource.DECODE
 
 
-def _waited_for(here: Signs, alone: Signs) -> Named:
+def _waited_for(here: Signs, alone: Signs) -> NamedResource:
     """The resource that requests in the queue wait for."""
     if short_of_kv(here):
         return Resource.KV

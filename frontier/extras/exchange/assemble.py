@@ -48,7 +48,7 @@ _AXES = (
 """The candidates for each axis of the frontier; the first of two that equally many points have is
 taken."""
 
-Setting = tuple[str, Shape, int]
+ImportedSetting = tuple[str, Shape, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
         raise UsageError("the files hold no result", "name a result of a benchmark run")
     items.sort(key=lambda item: not all(item[1].asked))
     names = _names([result for _, result in items], deployment)
-    settings: dict[Setting, list[Result]] = {}
+    settings: dict[ImportedSetting, list[Result]] = {}
     members: dict[str, list[Result]] = {}
     for name, of, (file, result) in zip(names, _shapes(items, shape), items, strict=True):
         members.setdefault(name, []).append(result)

@@ -40,7 +40,7 @@ ROWS = (1, 64)
 """Rows of the flat matmuls beside the square one: a decode step of one request and of a batch.
 Their rate counts the weights that they read, as memory binds there."""
 
-Run = Callable[[], Any]
+Kernel = Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +50,9 @@ class Work:
     memory is too small for them.
     """
 
-    run: Run
+    run: Kernel
     amount: float
-    wait: Run = lambda: None
+    wait: Kernel = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +315,7 @@ class TorchMachine:
         if self.on_gpu:
             self._torch.cuda.synchronize(self.device)
 
-    def _work(self, run: Run, amount: float) -> Work:
+    def _work(self, run: Kernel, amount: float) -> Work:
         return Work(run, amount, self._wait)
 
     def _number(self, gpu: int, cpu: int) -> int:

@@ -33,8 +33,8 @@ from frontier.extras.predict.sla_break import SlaBreak
 from frontier.hardware.roofline import Limits, ModelRoofline
 
 Floats = npt.NDArray[np.float64]
-Curve = Callable[[Floats], Floats]
-Reach = Literal["between", "beyond", "other shape", "unmeasured", "simulated"]
+CurveFunction = Callable[[Floats], Floats]
+PredictionReach = Literal["between", "beyond", "other shape", "unmeasured", "simulated"]
 
 _PROMPT_SHARE = 0.28
 """The share of an idle TTFT that delays every other request's tokens; the rest overlaps or is
@@ -82,7 +82,7 @@ class Prediction:
     tpot: Estimate
     throughput: Estimate
     running: float
-    reach: Reach
+    reach: PredictionReach
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +112,8 @@ class _Fit:
     measured points.
     """
 
-    tpot: Curve
-    ttft: Curve
+    tpot: CurveFunction
+    ttft: CurveFunction
     capacity: float
     octaves: Floats
     residuals: tuple[Floats, Floats]
@@ -205,7 +205,7 @@ class Calibrated:
         tpot: float,
         osl: float,
         band: tuple[float, ...],
-        reach: Reach,
+        reach: PredictionReach,
         room: float | None = None,
     ) -> Prediction:
         rate = concurrency * osl / (ttft + (osl - 1) * tpot)
@@ -238,9 +238,9 @@ class Calibrated:
         # Never more than the measured growth of TPOT: with short outputs the share would be.
         most = float(np.ptp(self._tpot[free]) / np.ptp(running[free])) if np.ptp(running[free]) else math.inf
         per_request = min(_PROMPT_SHARE * idle / self.osl, most)
-        prompts: Curve = lambda c: per_request * c  # noqa: E731
+        prompts: CurveFunction = lambda c: per_request * c  # noqa: E731
         tpot = _average([_combine(form, running, self._tpot, prompts) for form in forms])
-        load: Curve = lambda c: c * idle / self.osl  # noqa: E731
+        load: CurveFunction = lambda c: c * idle / self.osl  # noqa: E731
         shapes: list[_Form] = [(_one, _power(0.5), _power(1.0)), (_one, tpot, load)]
         if outside:
             shapes.append((_one, _power(0.7)))
@@ -251,7 +251,7 @@ class Calibrated:
         return _Fit(tpot, ttft, capacity, np.log2(self._c), residuals, cost)
 
 
-_Form = tuple[Curve, ...]
+_Form = tuple[CurveFunction, ...]
 
 
 def _one(c: Floats) -> Floats:
@@ -262,7 +262,7 @@ def _nothing(c: Floats) -> Floats:
     return np.zeros_like(c)
 
 
-def _power(exponent: float) -> Curve:
+def _power(exponent: float) -> CurveFunction:
     return lambda c: c**exponent
 
 
@@ -276,7 +276,7 @@ _SIMPLE: list[_Form] = [(_one, _power(0.5)), (_one, _power(0.4), _experts), (_on
 _DENSE: list[_Form] = [(_one, _power(1.0))]
 
 
-def _combine(form: _Form, c: Floats, y: Floats, fixed: Curve) -> Curve:
+def _combine(form: _Form, c: Floats, y: Floats, fixed: CurveFunction) -> CurveFunction:
     """`fixed` plus the non-negative combination of the form's terms nearest to y in relative
     error.
     """
@@ -288,12 +288,12 @@ def _combine(form: _Form, c: Floats, y: Floats, fixed: Curve) -> Curve:
     return lambda at: np.array([term(at) for term in form]).T @ weights + fixed(at)
 
 
-def _average(curves: list[Curve]) -> Curve:
+def _average(curves: list[CurveFunction]) -> CurveFunction:
     """The geometric mean."""
     return lambda at: np.exp(np.mean([np.log(np.maximum(curve(at), 1e-12)) for curve in curves], axis=0))
 
 
-def _queue(ttft: Curve, tpot: Curve, capacity: float, osl: float, c: Floats) -> tuple[Floats, Floats]:
+def _queue(ttft: CurveFunction, tpot: CurveFunction, capacity: float, osl: float, c: Floats) -> tuple[Floats, Floats]:
     """TTFT and TPOT with at most `capacity` running. The others wait, for a time that Little's law
     gives.
     """

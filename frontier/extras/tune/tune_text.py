@@ -21,7 +21,7 @@ from frontier.show.verbosity import Detail
 from frontier.show.wording import value_text
 from frontier.sweep.start.started_server import LAST_LINES
 
-Outcome = Literal["better", "no better", "only", "undecided", "not proven", "not measured", "none"]
+RaceOutcome = Literal["better", "no better", "only", "undecided", "not proven", "not measured", "none"]
 """The outcome of a race:
 
 - better: a variant is shown to be better
@@ -47,7 +47,7 @@ LEAST_PAIRS = 3
 given."""
 
 
-def outcome_of(race: Race) -> Outcome:
+def outcome_of(race: Race) -> RaceOutcome:
     """The outcome of a race."""
     if race.next_step() is not None:
         return "undecided"

@@ -42,7 +42,7 @@ ROUNDS = 4
 """Fewest requests for each one in flight, so that the beginning and the end weigh little."""
 MOST_FAILED = 0.05
 """The share of failed requests above which answers are not compared."""
-Given = tuple[Content, Any]
+GivenPrompt = tuple[Content, Any]
 """A prompt and its reference answer, None without one."""
 WITHIN = 3_600.0
 """Seconds that a scorer may take for the answers of one deployment; one that asks a model needs
@@ -195,7 +195,11 @@ async def _ask(sender: Sender, decision: Decision, prompts: int, scorer: Scorer 
 
 
 async def _score(
-    answers: list[GreedyReply | None], texts: Sequence[str], given: Sequence[Given], scorer: Scorer, stop: asyncio.Event
+    answers: list[GreedyReply | None],
+    texts: Sequence[str],
+    given: Sequence[GivenPrompt],
+    scorer: Scorer,
+    stop: asyncio.Event,
 ) -> bool:
     """Give each answer its score; False when it was stopped before."""
     rows, order = [], [number for number, answer in enumerate(answers) if answer is not None]
@@ -211,7 +215,7 @@ async def _score(
     return scores is not None
 
 
-def _prompts(shape: Shape, config: Config, number: int) -> list[Given]:
+def _prompts(shape: Shape, config: Config, number: int) -> list[GivenPrompt]:
     """The prompts, the same for all deployments: those of the config's file, at most `number`, or
     random words or natural text.
     """

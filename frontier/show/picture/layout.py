@@ -19,7 +19,7 @@ from frontier.show.picture.text_size import PX, fit, line_height, text_width
 Box = tuple[float, float, float, float]
 """x0, y0, x1, y1."""
 At = tuple[float, float]
-Side = Literal["left", "right"]
+LabelSide = Literal["left", "right"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,19 +186,19 @@ class PanelLayout:
                 return True
         return False
 
-    def _along(self, begin: At, end: At, wide: float) -> Iterator[tuple[float, float, Side]]:
+    def _along(self, begin: At, end: At, wide: float) -> Iterator[tuple[float, float, LabelSide]]:
         """Where text may begin or end: x, its middle y, and its side of x. Beside an upright line,
         from its top down and on the better side first; above and below a level line.
         """
         (x, y), (until, _) = begin, end
         half = line_height(self.size) / 2
         if x == until:
-            sides: tuple[tuple[int, Side], ...] = ((7, "right"), (-7, "left"))
+            sides: tuple[tuple[int, LabelSide], ...] = ((7, "right"), (-7, "left"))
             heights = (y + 4 + half, *(y - 5 - half - step * self.height / 16 for step in range(12)))
             better_first = sides if self.panel.x.rising_is_better else sides[::-1]
             yield from ((x + shift, at, side) for at, (shift, side) in itertools.product(heights, better_first))
         else:
-            level: Side = "right" if until > x else "left"
+            level: LabelSide = "right" if until > x else "left"
             steps = [math.copysign(8 + 40 * i, until - x) for i in range(12) if 8 + 40 * i + wide <= abs(until - x)]
             yield from ((x + step, y + up * (4 + half), level) for step, up in itertools.product(steps, (1, -1)))
 

@@ -10,7 +10,7 @@ from matplotlib.ticker import LogLocator, MaxNLocator
 from frontier.show.picture.data import Axis
 from frontier.show.picture.text_size import line_height, text_width
 
-Tick = tuple[float, str]
+AxisTick = tuple[float, str]
 _LINEAR = [MaxNLocator(n, steps=[1, 2, 2.5, 5, 10]) for n in (9, 6, 4, 3, 2)]
 _LOG = [
     LogLocator(subs=subs, numticks=99)
@@ -19,7 +19,7 @@ _LOG = [
 """The possible places of an axis's ticks, the most ticks first."""
 
 
-def ticks_of(axis: Axis, length: float, points: float, upright: bool) -> list[Tick]:
+def ticks_of(axis: Axis, length: float, points: float, upright: bool) -> list[AxisTick]:
     """The ticks of an axis as (value, text): its own where they fit, by priority, otherwise round
     numbers.
     """
@@ -27,21 +27,21 @@ def ticks_of(axis: Axis, length: float, points: float, upright: bool) -> list[Ti
     choices = _round_ticks(axis)
     if axis.ticks or not any(map(fits, choices)):
         own = [(value, axis.names[int(value)] if axis.names else tick_text(value)) for value in axis.ticks]
-        kept: list[Tick] = []
+        kept: list[AxisTick] = []
         for tick in own or choices[-1]:
             kept = wider if fits(wider := sorted([*kept, tick])) else kept
         return kept
     return next(filter(fits, choices))
 
 
-def _fit(ticks: Sequence[Tick], axis: Axis, length: float, points: float, upright: bool) -> bool:
+def _fit(ticks: Sequence[AxisTick], axis: Axis, length: float, points: float, upright: bool) -> bool:
     """Whether the texts of these ticks leave a gap between them."""
     sizes = [line_height(points) if upright else text_width(text, points) + 7 for _, text in ticks]
     places = [abs(axis.fraction(value)) * length for value, _ in ticks]
     return all(abs(b - a) >= (m + n) / 2 for (a, m), (b, n) in itertools.pairwise(zip(places, sizes, strict=True)))
 
 
-def _round_ticks(axis: Axis) -> list[list[Tick]]:
+def _round_ticks(axis: Axis) -> list[list[AxisTick]]:
     """Several choices of round numbers on an axis, the most first."""
     low, high = sorted((axis.low, axis.high))
     every = [
