@@ -6,14 +6,16 @@ was: finished trials count by their fingerprint, and the search and the completi
 history alone.
 """
 
+import asyncio
 import contextlib
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Protocol
 
 from frontier.client.ask.same_server import journalled
-from frontier.config import DeploymentConfig
+from frontier.config import Config, DeploymentConfig
 from frontier.core.claim.changes import PROOFS
 from frontier.core.claim.proof import SCANS
 from frontier.core.model.errors import FrontierError, MemoryShortError, StoreError
@@ -22,10 +24,14 @@ from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats import laws
 from frontier.planning.budget import described_trials, parts_left
-from frontier.planning.plan import grid_size, in_turn, make_trial, runs_grid
+from frontier.planning.plan import NO_PROOFS, Plan, ToProve, grid_size, in_turn, make_trial, runs_grid
+from frontier.planning.sweep_progress import Progress
 from frontier.search.scan import Ask
+from frontier.store.run_dir import RunDirectory
 from frontier.store.window_cache import load_window_data
 from frontier.sweep.announcements import Announcer
+from frontier.sweep.backend import Backend
+from frontier.sweep.ledger import Ledger
 from frontier.sweep.proposals import Proposals
 from frontier.sweep.servers import Servers
 from frontier.sweep.start.started_server import LAST_LINES
@@ -52,10 +58,27 @@ class _Interrupted(Exception):  # noqa: N818
 
 
 @dataclass
-class Conductor(SweepState):
-    """One sweep of one config into one run directory. `course` measures in an order of its own."""
+class Conductor:
+    """One sweep of one config into one run directory. `course` measures in an order of its own.
 
+    `prove` are settings that the user asked to be proven, and then nothing else is measured.
+    `ready_wait` bounds the wait for a lost server, in seconds: long enough for a large model to be
+    loaded again. `clock` counts seconds, `wall` is unix time: a budget's deadline is kept by it.
+    """
+
+    config: Config
+    plan: Plan
+    run: RunDirectory
+    backend: Backend
+    progress: Progress
+    stop: asyncio.Event
+    prove: ToProve = NO_PROOFS
+    ready_wait: float = 900.0
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
     course: "Course | None" = None
+    state: SweepState = field(default_factory=SweepState)
+    ledger: Ledger = field(init=False)
     _servers: Servers = field(init=False)
     _runner: TrialRunner = field(init=False)
     _proposals: Proposals = field(init=False)
@@ -65,11 +88,16 @@ class Conductor(SweepState):
     _completing: dict[Series, float] = field(default_factory=lambda: defaultdict(float))
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        self._servers = Servers(self)
-        self._runner = TrialRunner(self, self._servers)
-        self._proposals = Proposals(self)
-        self._announcer = Announcer(self, self._proposals)
+        config, run, progress, state = self.config, self.run, self.progress, self.state
+        self.ledger = ledger = Ledger(config.budget, self.clock, self.wall)
+        self._servers = Servers(
+            run, self.backend, progress, self.stop, self.clock, self.ready_wait, state.failures, state.done
+        )
+        self._runner = TrialRunner(config, run, self.backend, progress, self.stop, ledger, self._servers, state)
+        self._proposals = Proposals(config, self.plan, self.prove, ledger, state)
+        self._announcer = Announcer(
+            config, run, progress, self.prove, ledger, self._proposals, state.histories, state.forecast
+        )
 
     async def conduct(self) -> SweepEnd:
         """Run what is left of the plan. Whatever the end, finished trials are on disk."""
@@ -84,10 +112,10 @@ class Conductor(SweepState):
                 end = "interrupted"
                 await self._servers.close()
             self._report_dropped()
-            gone = self.failures.given_up if self.course is None else {}
-            if end == "finished" and (gone or self.dropped):
+            gone = self.state.failures.given_up if self.course is None else {}
+            if end == "finished" and (gone or self.state.dropped):
                 end = "server_lost" if gone else "budget"
-            self.run.journal(end, spent=self.ledger.spent().tree(), **self.failures.facts())
+            self.run.journal(end, spent=self.ledger.spent().tree(), **self.state.failures.facts())
             return end
         except FrontierError as error:
             self._journal_failure(error)
@@ -112,7 +140,7 @@ class Conductor(SweepState):
         trials = {key: measurement.trial for key, measurement in finished.items()}
         lines = self.run.journal_lines()
         self.ledger.recall(lines, trials)
-        self.identities = journalled(lines)
+        self.state.identities.update(journalled(lines))
         self._servers.tell_left(lines)
         stale = {trial.key for trial in self.plan.left(trials)}
         for key, measurement in finished.items():
@@ -134,7 +162,7 @@ class Conductor(SweepState):
     # ----------------------------------------------------------------------------------------------
 
     async def _measure_all(self) -> None:
-        todo = [trial for trial in self.plan.trials if trial.key not in self.done]
+        todo = [trial for trial in self.plan.trials if trial.key not in self.state.done]
         self.progress.plan(len(self.plan.trials), len(self.plan.trials) - len(todo))
         self._announcer.time_left()
         turns = in_turn(d for d in self.config.deployments if d.name in self.plan.deployments)
@@ -154,9 +182,9 @@ class Conductor(SweepState):
         for deployment in needed:
             if not await self._servers.up(deployment) and self.stop.is_set():
                 raise _Interrupted
-        there = [d for d in group if d.name not in self.failures.given_up]
+        there = [d for d in group if d.name not in self.state.failures.given_up]
         if not there:
-            reason = next(iter(self.failures.given_up[d.name].why for d in group)).splitlines()[0]
+            reason = next(iter(self.state.failures.given_up[d.name].why for d in group)).splitlines()[0]
             self._leave_out(todo, reason.removesuffix(LAST_LINES))
             return
         await self._passes(there, todo)
@@ -187,7 +215,7 @@ class Conductor(SweepState):
         """Whether a trial of the grid is run because the config says so; otherwise the completion
         asks for it.
         """
-        return runs_grid(self.config) and not self.prove and trial.key not in self.done
+        return runs_grid(self.config) and not self.prove and trial.key not in self.state.done
 
     async def start_anew(self, deployment: str) -> bool:
         """Stop what runs, and start this one from scratch. False when it is given up."""
@@ -219,23 +247,23 @@ class Conductor(SweepState):
 
     async def _grid(self, todo: Sequence[Trial]) -> None:
         put_off = await self._pass(todo)
-        if any(trial.deployment not in self.failures.given_up for trial in put_off):
+        if any(trial.deployment not in self.state.failures.given_up for trial in put_off):
             self.progress.note(f"{len(put_off)} put off after a loss; tried again now, the lowest first")
-            self.failures.failed_at.clear()
+            self.state.failures.failed_at.clear()
             put_off = await self._pass(sorted(put_off, key=lambda trial: trial.concurrency))
         for trial in put_off:
-            self._skip(trial, self.failures.reason_to_skip(trial))
+            self._skip(trial, self.state.failures.reason_to_skip(trial))
 
     async def _pass(self, trials: Sequence[Trial]) -> list[Trial]:
         """Run these trials; those that are put off because of what was lost under them."""
         put_off = []
         for trial in trials:
-            if trial.key in self.done:
+            if trial.key in self.state.done:
                 continue
             if (reason := self._proposals.reason_to_skip(trial)) is not None:
                 self._skip(trial, reason)
                 continue
-            if self.failures.reason_to_skip(trial) or await self._measure(trial) == "lost":
+            if self.state.failures.reason_to_skip(trial) or await self._measure(trial) == "lost":
                 put_off.append(trial)
         return put_off
 
@@ -254,7 +282,7 @@ class Conductor(SweepState):
         """Scan and prove, until the search has no more to ask or there is no room for it."""
         while isinstance(ask := self._proposals.to_search(series), Ask):
             step = await self.run_ask(series, ask)
-            if step == "dropped" or series.deployment in self.failures.given_up:
+            if step == "dropped" or series.deployment in self.state.failures.given_up:
                 return
             if step == "lost" and self._proposals.to_search(series) == ask:
                 return  # it would be asked for again without end
@@ -265,7 +293,7 @@ class Conductor(SweepState):
             if await self._repeat(excluded) == "done":
                 await self._answer(series)
             return
-        if (self.config.searches or self.prove) and self.history(series):
+        if (self.config.searches or self.prove) and self.state.histories[series]:
             facts = {"deployment": series.deployment, "shape": series.shape.label, "reason": ask.reason}
             self.run.journal("search_done", **facts)
             if ask.proven is None:  # a proof has its line
@@ -323,10 +351,10 @@ class Conductor(SweepState):
             seconds=ask.seconds,
             **facts,
         )
-        lost = self.failures.reason_to_skip(trial)
+        lost = self.state.failures.reason_to_skip(trial)
         step: Step = "lost" if lost else await self._measure(trial)
         if step == "lost":
-            self._skip(trial, lost or self.failures.reason_to_skip(trial))
+            self._skip(trial, lost or self.state.failures.reason_to_skip(trial))
         return step
 
     async def _measure(self, trial: Trial, *, in_place: bool = False) -> Step:
@@ -341,7 +369,7 @@ class Conductor(SweepState):
             self._announcer.judged(trial)
             if self.course is None:
                 self._announcer.time_left()
-            found = self.excluded.get(trial.key)
+            found = self.state.excluded.get(trial.key)
             if found is not None and found.away and self._stays_open(trial.key) and not in_place:
                 return await self._after_absence(trial)
         return step
@@ -361,9 +389,9 @@ class Conductor(SweepState):
         """A trial that is to have another in its place: its numbers mean nothing, by what can pass,
         and no other trial of its setting has any.
         """
-        if self._in_vain >= PATIENCE or series.deployment in self.failures.given_up:
+        if self._in_vain >= PATIENCE or series.deployment in self.state.failures.given_up:
             return None
-        excluded, history = self.excluded, self.history(series)
+        excluded, history = self.state.excluded, self.state.histories[series]
         valid = {trial.concurrency for trial, _ in history if trial.key not in excluded}
         open_ = [
             trial
@@ -379,16 +407,16 @@ class Conductor(SweepState):
         """Whether a trial is no repeat of another, and its repeats so far mean nothing either."""
         repeats = self._repeats.get(key, [])
         in_place = any(key in others and key != first for first, others in self._repeats.items())
-        return not in_place and len(repeats) < MOST_REPEATS and (not repeats or repeats[-1] in self.excluded)
+        return not in_place and len(repeats) < MOST_REPEATS and (not repeats or repeats[-1] in self.state.excluded)
 
     async def _repeat(self, trial: Trial) -> Step:
         """Measure another trial in its place, under a number of its own: nothing measured is thrown
         away.
         """
-        reason, again = self.excluded[trial.key].why, self._proposals.once_more(trial)
+        reason, again = self.state.excluded[trial.key].why, self._proposals.once_more(trial)
         self.progress.note(f"{setting(trial.concurrency)} is measured again: {reason}")
         step = await self._measure(again, in_place=True)
-        self.dropped.pop(again.key, None)  # without room it counts as it is
+        self.state.dropped.pop(again.key, None)  # without room it counts as it is
         if step == "done":
             self.run.journal("measured_again", trial=trial.key, under=again.key, reason=reason)
             self._count_repeat(trial.key, again.key)
@@ -396,29 +424,29 @@ class Conductor(SweepState):
 
     def _count_repeat(self, key: str, again: str) -> None:
         self._repeats[key].append(again)
-        self._in_vain = self._in_vain + 1 if again in self.excluded else 0
+        self._in_vain = self._in_vain + 1 if again in self.state.excluded else 0
 
     # -- what is reported
     # ----------------------------------------------------------------------------------------------
 
     def _report_skipped(self, series: Series) -> None:
         """The settings that the completion left out, as they would have shown nothing new."""
-        known = {trial.concurrency for trial, _ in self.history(series)}
+        known = {trial.concurrency for trial, _ in self.state.histories[series]}
         for c in (c for c in self.config.concurrency if c not in known):
             size, deployment = grid_size(self.config, c), self.config.deployment(series.deployment)
             trial = make_trial(self.config, deployment, series.shape, c, Phase.GRID, 1, *size)
-            if trial.key not in self.skipped and (why := self._proposals.reason_to_skip(trial)):
+            if trial.key not in self.state.skipped and (why := self._proposals.reason_to_skip(trial)):
                 self._skip(trial, why)
 
     def _skip(self, trial: Trial, reason: str | None) -> None:
         reason = reason or "the server was lost under it"
-        self.skipped.add(trial.key)
+        self.state.skipped.add(trial.key)
         self.run.journal("skipped", trial=trial.key, reason=reason)
         self.progress.note(f"skipped {trial.shape.label} {setting(trial.concurrency)}: {reason}")
 
     def _report_dropped(self) -> None:
         by_limit: dict[str, list[Trial]] = {}
-        for trial, limit in self.dropped.values():
+        for trial, limit in self.state.dropped.values():
             by_limit.setdefault(limit, []).append(trial)
         for limit, trials in by_limit.items():
             self._leave_out(trials, f"the budget had no room: {limit}")

@@ -1,23 +1,14 @@
-"""State of a sweep under way: what it is made of, what of it is finished and left out, and which
-servers were lost.
-"""
+"""State of a sweep under way: what of it is finished and left out, and which servers were lost."""
 
-import asyncio
-import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from frontier.client.ask.same_server import Identity
-from frontier.config import Config
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Trial
-from frontier.planning.plan import NO_PROOFS, Plan, ToProve
-from frontier.planning.sweep_progress import Progress
 from frontier.run import History
-from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import Backend
-from frontier.sweep.ledger import Ledger
 
 Cause = Literal["never_came_up", "lost", "another"]
 
@@ -80,13 +71,10 @@ class Exclusion:
     away: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class SweepState:
-    """What the parts of one sweep share. `histories` has its finished trials.
-
-    `prove` are settings that the user asked to be proven, and then nothing else is measured.
-    `ready_wait` bounds the wait for a lost server, in seconds: long enough for a large model to be
-    loaded again. `clock` counts seconds, `wall` is unix time: a budget's deadline is kept by it.
+    """What changes while a sweep goes on, in collections that its parts share: they are never
+    replaced. `histories` has its finished trials.
 
     `done` are the keys of the trials that count, `dropped` those without room in the budget and the
     limit, `skipped` those not worth it or not possible. `excluded` are the finished ones whose
@@ -95,17 +83,7 @@ class SweepState:
     begins.
     """
 
-    config: Config
-    plan: Plan
-    run: RunDirectory
-    backend: Backend
-    progress: Progress
-    stop: asyncio.Event
-    prove: ToProve = NO_PROOFS
-    ready_wait: float = 900.0
-    clock: Callable[[], float] = time.monotonic
-    wall: Callable[[], float] = time.time
-    histories: dict[Series, History] = field(default_factory=dict)
+    histories: defaultdict[Series, History] = field(default_factory=lambda: defaultdict(list))
     failures: ServerFailures = field(default_factory=ServerFailures)
     done: set[str] = field(default_factory=set)
     dropped: dict[str, tuple[Trial, str]] = field(default_factory=dict)
@@ -113,11 +91,8 @@ class SweepState:
     excluded: dict[str, Exclusion] = field(default_factory=dict)
     identities: dict[str, Identity] = field(default_factory=dict)
     forecast: dict[str, float] = field(default_factory=dict)
-    ledger: Ledger = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.ledger = Ledger(self.config.budget, self.clock, self.wall)
-
-    def history(self, series: Series) -> History:
-        """The finished trials of one series."""
-        return self.histories.setdefault(series, [])
+    def left(self, trials: Iterable[Trial]) -> list[Trial]:
+        """Those of the trials that are neither done nor left out."""
+        gone = {*self.done, *self.dropped, *self.skipped}
+        return [trial for trial in trials if trial.key not in gone]
