@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from frontier.client.ask.same_server import journalled
 from frontier.config import Config, DeploymentConfig
@@ -46,11 +46,8 @@ PATIENCE = 4
 go away."""
 
 
-class Course(Protocol):
-    """What measures in an order of its own, by `start_anew` and `run_ask` of the conductor."""
-
-    async def __call__(self, conductor: "Conductor", /) -> None:
-        """Measure all there is."""
+Course = Callable[["Conductor"], Awaitable[None]]
+"""Measures all there is in an order of its own, by `start_anew` and `run_ask` of the conductor."""
 
 
 class _Interrupted(Exception):  # noqa: N818
@@ -76,7 +73,7 @@ class Conductor:
     ready_wait: float = 900.0
     clock: Callable[[], float] = time.monotonic
     wall: Callable[[], float] = time.time
-    course: "Course | None" = None
+    course: Course | None = None
     state: SweepState = field(default_factory=SweepState)
     ledger: Ledger = field(init=False)
     _servers: Servers = field(init=False)
@@ -342,15 +339,8 @@ class Conductor:
         """Measure the trial that is asked for, and journal why."""
         trial = self._proposals.trial(series, ask)
         facts = {"deployment": trial.deployment, "shape": trial.shape.label, **load_facts(ask.concurrency)}
-        self.run.journal(
-            "asked",
-            trial=trial.key,
-            reason=ask.reason,
-            phase=ask.phase.value,
-            requests=ask.requests,
-            seconds=ask.seconds,
-            **facts,
-        )
+        size = {"phase": ask.phase.value, "requests": ask.requests, "seconds": ask.seconds}
+        self.run.journal("asked", trial=trial.key, reason=ask.reason, **size, **facts)
         lost = self.state.failures.reason_to_skip(trial)
         step: Step = "lost" if lost else await self._measure(trial)
         if step == "lost":
