@@ -90,8 +90,7 @@ class Run:
     - `skipped`: why a trial was not run, by its key.
     - `imported`: aggregates of other tools, values without intervals.
     - `altered`: the trials that were changed since they were measured; they do not count.
-    - `unhashed`: the number of trials where a change could not be seen, as an earlier version made
-      them.
+    - `unhashed`: the number of trials of an earlier version, where a change could not be seen.
     - `standing`: how far its sweep had come; None for an import.
     - `times`: the time that its trials took. `spent`: what its sessions spent.
     - `server_settings`: the settings that each deployment's server reported last.
@@ -114,9 +113,7 @@ class Run:
 
     @property
     def unfinished(self) -> str:
-        """A sentence that a part of the plan is not measured, with the command that goes on; '' for
-        a finished run.
-        """
+        """What of the plan is not measured, with the command that goes on; '' for nothing."""
         return "" if self.standing is None else self.standing.text(self.go_on)
 
     @property
@@ -142,8 +139,8 @@ class Run:
 
     @property
     def gpus(self) -> dict[str, int | None]:
-        """The number of GPUs that each deployment's rates are divided by where they are shown;
-        None: they are not divided.
+        """The GPUs that each deployment's rates are divided by where they are shown; None: not
+        divided.
         """
         return {d.name: d.gpus for d in self.config.deployments}
 
@@ -250,7 +247,7 @@ class Run:
         return replace(point, flags=(*faster, *point.flags), roofline_distance=distance(roofline, point))
 
     def _drafted(self, sample: WindowData) -> Iterator[str]:
-        """A note that drafts were accepted on random tokens: real text has another acceptance."""
+        """A note that the drafts accepted here were of random tokens, not of real text."""
         accepted, drafts = (
             sum(server.get(f"spec_decode_num_{kind}_total", 0.0) for server in sample.server)
             for kind in ("accepted_tokens", "drafts")
@@ -276,8 +273,8 @@ class Run:
     def answers(
         self, tiers: Sequence[tuple[str, Sequence[Limit]]] | None = None, **options: bool
     ) -> tuple[SlaResult, ...]:
-        """The result of each named set of limits (default: the config's tiers), with what its
-        shapes have in common.
+        """The result of each named set of limits (default: the tiers), and what its shapes
+        share.
         """
         asked = [(name, tuple(limits)) for name, limits in (self.config.tiers if tiers is None else tiers)]
         again = None if self.standing is None else self.standing.again

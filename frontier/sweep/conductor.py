@@ -275,8 +275,8 @@ class Conductor:
         return put_off
 
     async def _answer_all(self, series: Sequence[Series]) -> None:
-        """Find and prove the operating point of each series, one after another. Each may take an
-        equal part of the time; what one leaves goes to those that had too little.
+        """Find and prove the operating point of each series in turn. Each may take an equal part of
+        the time; what one leaves goes to series that had too little.
         """
         for again in (False, True):
             left = [one for one in series if isinstance(self._proposals.to_search(one), Ask) or not again]
@@ -360,9 +360,8 @@ class Conductor:
         return step
 
     async def _measure(self, trial: Trial, *, in_place: bool = False) -> TrialEnd:
-        """Measure a trial; report what it is for and how its setting stands after it. Where a
-        gateway answered all the time that its server is away, the trial is repeated once the server
-        is back.
+        """Measure a trial and report on it. Where a gateway answered all the time that its server
+        is away, repeat it once the server is back.
         """
         self._announcer.stage(trial)
         step = await self._runner.measure(trial)
@@ -433,9 +432,7 @@ class Conductor:
     # ----------------------------------------------------------------------------------------------
 
     def _report_skipped(self, series: Series) -> None:
-        """Report the settings that the completion left out because they would have shown nothing
-        new.
-        """
+        """Report the settings that the completion left out, since they show nothing new."""
         known = {trial.concurrency for trial, _ in self.state.histories[series]}
         for c in (c for c in self.config.concurrency if c not in known):
             size, deployment = grid_size(self.config, c), self.config.deployment(series.deployment)

@@ -153,8 +153,8 @@ def _taking_part(view: View) -> View:
 
 
 def _undivided(groups: Sequence[Group]) -> list[str]:
-    """Why rates are not per GPU: some runs, but not all, state their number of GPUs. '' where all
-    do, or none.
+    """Why rates are not per GPU: some runs, but not all, state their number of GPUs. Empty where
+    all do, or none.
     """
     counts = list(dict.fromkeys((n, v.gpus) for group in groups for n, v in zip(group.names, group.views, strict=True)))
     why = undivided(counts, groups[0].views[0].axes)

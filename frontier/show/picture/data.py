@@ -240,8 +240,8 @@ class Picture:
 
     @property
     def named_lines(self) -> tuple[Line, ...]:
-        """The lines of the legend of a detail figure, one for each name and colour that does not
-        stand at a line's end.
+        """The lines of the legend of a detail figure: the first line of each name and colour,
+        without stairs and rooflines.
         """
         lines: dict[tuple[str, Role], Line] = {}
         for line in (
