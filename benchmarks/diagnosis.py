@@ -52,7 +52,7 @@ from frontier.simulator.engine import Scheduler
 from frontier.simulator.http.messages import metrics_text
 from frontier.simulator.http.realtime import LiveEngine
 from frontier.simulator.spec import EngineSpec
-from tests.virtual_truth import expected_e2e
+from tests.kit.virtual_truth import expected_e2e
 
 METRICS = ("request_throughput", "mean_e2e", "mean_ttft", "mean_tpot")
 FULL_CLOCK = 1.98e3

@@ -22,7 +22,7 @@ source_suffix = {".md": "markdown"}
 include_patterns = [
     "*.md",
     "docs/**.md",
-    "tests/engines/README.md",
+    "tests/real_engines/README.md",
     "benchmarks/truth/README.md",
 ]
 exclude_patterns = [".venv", ".ci", "runs", "site"]

@@ -25,8 +25,8 @@ MONTH = 30 * 86_400.0
 
 
 class Problem(ValueError):  # noqa: N818
-    """One thing wrong with a value: what, the hint, and where below the value (`at_key`: at the
-    key, not its value).
+    """One mistake in a value: what is wrong, the hint, and its path below the value (`at_key`: at
+    the key, not at its value).
 
     `{key}` in a text stands for the key of the value, which only the caller knows, and `{text}` for
     what was written.
@@ -38,16 +38,16 @@ class Problem(ValueError):  # noqa: N818
 
     @classmethod
     def of(cls, error: ValueError, *, at_key: bool = False) -> "Problem":
-        """Of an error of a lower module, whose text is 'what; hint'."""
+        """The problem of an error of a lower module, whose text is 'what; hint'."""
         what, _, hint = str(error).partition("; ")
         return error if isinstance(error, cls) else cls(what, hint or None, at_key=at_key)
 
     def below(self, *path: str | int) -> "Problem":
-        """The same problem, seen from a value that holds this one at `path`."""
+        """The same problem as one of a value that holds this one at `path`."""
         return Problem(self.what, self.hint, *path, *self.path, at_key=self.at_key)
 
     def named(self, key: str, written: str = "") -> "Problem":
-        """The same problem with the name of the key and the text of the value in its texts."""
+        """The same problem with the key's name and the value's text filled into its texts."""
         hint = self.hint and self.hint.replace("{key}", key).replace("{text}", written[:60])
         return Problem(self.what.replace("{key}", key), hint, *self.path, at_key=self.at_key)
 
@@ -65,7 +65,7 @@ def refuse(problems: Iterable[Problem]) -> None:
 
 
 def repeated(labels: Sequence[str], what: str, hint: str, places: Sequence[int] | None = None) -> list[Problem]:
-    """A problem at each label that was there before; `places` are those of the labels in their
+    """A problem at each label that occurs a second time; `places` are the labels' paths in their
     list.
     """
     first, places = {label: i for i, label in reversed(list(enumerate(labels)))}, places or range(len(labels))
@@ -98,7 +98,7 @@ def read(kind: Any, value: Any) -> Any:
 
 
 def read_alone(kind: Any, value: Any) -> Any:
-    """As `read`, for a caller that reports one problem: a ValueError that names the path, as
+    """As `read`, for a caller that reports one problem. ValueError that names the path, as
     'stalls.every: ...'.
     """
     try:
@@ -109,7 +109,7 @@ def read_alone(kind: Any, value: Any) -> Any:
 
 
 def in_words(problem: Problem) -> Problem:
-    """A problem that names the path in its text, where there is no file to point into."""
+    """A problem whose text names the path, for a value that is in no file."""
     path = ".".join(map(str, problem.path))
     named = problem.named(path or "the value")
     holder = ".".join(map(str, problem.path[:-1])) if problem.at_key else path
@@ -188,7 +188,7 @@ def _fields(annotation: Any) -> dict[str, Any]:
 
 
 def shown(value: Any) -> str:
-    """A value as a message repeats it: short, and a list or mapping by its kind only."""
+    """A value as a message repeats it: cut short, and only the kind of a list or a mapping."""
     if isinstance(value, dict | list):
         return "a mapping" if isinstance(value, dict) else "a list"
     if isinstance(value, bool):
@@ -198,7 +198,7 @@ def shown(value: Any) -> str:
 
 
 def is_number(value: Any) -> TypeGuard[int | float]:
-    """Whether it is a number; true and false are none."""
+    """Whether a value is a number; true and false are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
@@ -277,8 +277,8 @@ def choice(value: Any, allowed: tuple[str, ...]) -> str:
 
 
 def duration(value: Any, least: float = 0.0, most: float = MONTH, *, bare: bool = False) -> float:
-    """Seconds of '30s', '5min', '1h30min'. A bare number is refused, unless `bare`: s and ms are
-    both habits.
+    """Seconds of '30s', '5min', '1h30min'. A number without a unit is refused unless `bare`, since
+    both s and ms are usual.
     """
     if is_number(value) and value != 0 and not bare:
         raise Problem("{key} needs a unit", f"write {value:g}s or {value:g}min")
@@ -291,7 +291,9 @@ def duration(value: Any, least: float = 0.0, most: float = MONTH, *, bare: bool 
 
 
 def seconds_of(value: Any, kind: str, example: str) -> float:
-    """Seconds of a text with its unit; `kind` and `example` are for the problem otherwise."""
+    """Seconds of a text with its unit; `kind` and `example` are for the problem where it
+    has none.
+    """
     hint = f"write a number with a unit, as {example}"
     text = text_of(value, kind, hint)
     try:
@@ -309,7 +311,7 @@ def duration_text(seconds: float) -> str:
 
 
 def share(value: Any) -> float:
-    """0..1 of '1%' or 0.01. A bare 1 is refused: it may mean 1 % or all of it."""
+    """A share 0..1 of '1%' or 0.01. A bare 1 is refused: it may mean 1 % or everything."""
     text = value if isinstance(value, str) else ""
     if is_number(value):
         text = f"{value:.12f}".rstrip("0").rstrip(".")
@@ -357,7 +359,9 @@ def parse_bandwidth(text: str) -> float:
 def _measure(
     parse: Callable[[str], float], kind: str, unit: str, example: str, *, bare: bool = False
 ) -> PlainValidator:
-    """Bytes, or bytes per second, above zero: a text with its unit, or a number too when `bare`."""
+    """Bytes, or bytes per second, above zero: a text with its unit, or also a number when
+    `bare`.
+    """
 
     def reader(value: Any) -> float:
         if is_number(value) and not bare:
@@ -381,8 +385,8 @@ def _measure(
 
 
 def _from_text(value: Any) -> Any:
-    """A text of a command line as the number, share or truth value it spells; a float that is whole
-    as an int.
+    """The number, share or truth value that a text of a command line spells; a whole float as an
+    int.
     """
     if isinstance(value, str):
         text = value.strip()
@@ -399,7 +403,7 @@ AS_TEXT = BeforeValidator(_from_text)
 
 
 def without_nulls(value: Mapping[str, Any]) -> dict[str, Any]:
-    """A mapping without the keys that have no value, at every level: JSON writes them where YAML
+    """A mapping without the keys that have no value, at every level. JSON writes such keys; YAML
     leaves them out.
     """
     return {
@@ -429,7 +433,7 @@ def one_of(*allowed: str) -> PlainValidator:
 
 
 ONE_OR_MANY = BeforeValidator(lambda value: [value] if isinstance(value, str | dict) else value)
-"""Takes the only item of a list without the list."""
+"""A validator that accepts a single item in place of a list of one."""
 Count = Annotated[int, whole_in(0, MOST_COUNT), AS_TEXT]
 Positive = Annotated[int, whole_in(1, MOST_COUNT), AS_TEXT]
 Truth = Annotated[bool, PlainValidator(truth)]

@@ -1,8 +1,9 @@
-"""A run directory read into a `Run`: its config, the samples of its trials, how far its sweep came.
+"""A run directory read into a `Run`: its config, the samples of its trials, and how far its sweep
+came.
 
-Samples are cached under `derived/samples`, so that a second look never reads the records again
-unless their file was touched since; deleting `derived/` is always safe. A trial whose files were
-changed after it was measured never counts: its setting is flagged instead.
+Samples are cached under `derived/samples`: a second look reads the records again only if their file
+was touched since. Deleting `derived/` is always safe. A trial whose files were changed after it was
+measured never counts: its setting is flagged instead.
 """
 
 import functools
@@ -30,10 +31,10 @@ from frontier.store.window_cache import load_window_data
 
 
 def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
-    """The run in a directory, looked at with `settings` ('gpus=8', 'price=$12/h',
-    'hardware.power=700W/gpu') in its config's place; the files stay as they are.
+    """The run in a directory. `settings` ('gpus=8', 'price=$12/h', 'hardware.power=700W/gpu')
+    replace values of its config; the files stay as they are.
 
-    StoreError when there is none, ConfigError when its config no longer reads, UsageError for a
+    StoreError when there is no run, ConfigError when its config no longer reads, UsageError for a
     setting that decides what is measured.
     """
     run = RunDirectory.read(Path(path))
@@ -95,8 +96,8 @@ def _read_config(run: RunDirectory, settings: Sequence[str]) -> Config:
 
 
 def _compared(config: Config, run: RunDirectory) -> Mapping[Series, registry.ComparedAnswer]:
-    """The answers of deployments beside those of their references, and of these beside
-    themselves.
+    """The answers of deployments compared with those of their references, and those of the
+    references with themselves.
     """
     if not any(isinstance(d.quality, QualityConfig) for d in config.deployments):
         return {}
@@ -105,7 +106,7 @@ def _compared(config: Config, run: RunDirectory) -> Mapping[Series, registry.Com
 
 
 def _quality(config: Config, trial: Trial, compared: Mapping[Series, registry.ComparedAnswer]) -> Estimate | None:
-    """The quality of a deployment: stated, or that of its answers beside its reference's."""
+    """The quality of a deployment: as stated, or by its answers compared with its reference's."""
     stated = next((d.stated_quality for d in config.deployments if d.name == trial.deployment), None)
     return stated or (compared[trial.series].quality if trial.series in compared else None)
 

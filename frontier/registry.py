@@ -1,9 +1,9 @@
-"""The table of the commands and of the extras: strings by which commands and rings find what an
-extra adds, imported when it is used.
+"""The table of the commands and of the extras. It holds strings by which commands and other
+packages find what an extra adds, which is imported when it is used.
 
 An extra is a folder of `frontier/extras`: what no sweep needs for its answer. Nothing else names
-what is in it, so that a folder that is deleted takes exactly its commands, options, keys, notes,
-sections and figures with it. Each row says by a `Protocol` what stands at its place.
+what is in it. Deleting a folder therefore removes exactly its commands, options, keys, notes,
+sections and figures. Each row says by a `Protocol` what stands at its place.
 """
 
 import importlib
@@ -45,29 +45,29 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Row(Generic[T]):
-    """What an extra adds at 'EXTRA.module' or 'EXTRA.module:name'."""
+    """The place of what an extra adds: 'EXTRA.module' or 'EXTRA.module:name'."""
 
     place: str
 
     @property
     def extra(self) -> str:
-        """The folder that it is in."""
+        """The name of the extra's folder."""
         return self.place.partition(".")[0]
 
     def load(self) -> T:
-        """What stands there, imported now."""
+        """The object at the place, imported now."""
         module, _, name = self.place.partition(":")
         found: Any = importlib.import_module(f"frontier.extras.{module}")
         it: T = getattr(found, name) if name else found
         return it
 
     def find(self) -> T | None:
-        """What stands there; None where its extra is not installed."""
+        """The object at the place; None where its extra is not installed."""
         return self.load() if is_installed(self.extra) else None
 
     def require(self, what: str) -> T:
-        """What stands there, for something that a user asked for. UsageError where its extra is not
-        installed.
+        """The object at the place, for something that a user asked for. UsageError where its extra
+        is not installed.
         """
         if not is_installed(self.extra):
             raise UsageError(
@@ -83,15 +83,13 @@ class CommandModule(Protocol):
 
 
 class NotesOf(Protocol):
-    """What is said of the series of a run."""
+    """Notes on the series of a run."""
 
     def __call__(self, run: "Run", points: "Sequence[Point]", decisions: "Sequence[Decision]") -> "Noted": ...
 
 
 class DetailFigures(Protocol):
-    """Detail figures of this name: pictures with their views. `at` is the setting that is asked
-    for.
-    """
+    """Detail figures of this name: pictures with their views. `at` is the setting to show."""
 
     def __call__(
         self, run: "Run", views: "Sequence[View]", name: str, at: int | None = None
@@ -119,8 +117,8 @@ class PooledOf(Protocol):
 
 
 class Recorded(Protocol):
-    """What files that a config names have recorded: arrivals (also as a run keeps them), sessions
-    and requests; and what the plan of a sweep says of them.
+    """The recorded files that a config names: arrivals (also as a run keeps them), sessions and
+    requests; and the lines on them in the plan of a sweep.
     """
 
     def read_trace(self, path: str) -> "Arrivals": ...
@@ -132,7 +130,7 @@ class Recorded(Protocol):
 
 
 class ModelFile(Protocol):
-    """The sizes of a model card in a model's config.json: of a file, and of its tree."""
+    """The sizes of a model card that a model's config.json gives, by its file or its tree."""
 
     def sizes_in(self, file: str) -> dict[str, Any]: ...
     def sizes_of(self, config: "Mapping[str, Any]") -> dict[str, Any]: ...
@@ -157,14 +155,14 @@ class WorkersElsewhere(Protocol):
 
 
 class Executor(Protocol):
-    """What gives a sweep its client processes on other machines."""
+    """Client processes of a sweep on other machines."""
 
     def RayWorkers(self, address: str | None, secrets: "Secrets") -> WorkersElsewhere: ...  # noqa: N802
     def require_ray(self) -> None: ...
 
 
 class OnRay(Protocol):
-    """What `workers` says of a Ray cluster."""
+    """The settings of `workers` for a Ray cluster."""
 
     @property
     def ray(self) -> str: ...
@@ -175,13 +173,13 @@ class OnRay(Protocol):
 
 
 class Expand(Protocol):
-    """Makes several deployments of one in a config; whether there was any to make."""
+    """Makes several deployments out of one in a config. True where there was one to expand."""
 
     def __call__(self, root: "yaml.MappingNode", complain: Callable[[Any, str, str], None]) -> bool: ...
 
 
 class SourcesOf(Protocol):
-    """What is read beside a trial of this target."""
+    """The sources of readings beside a trial of this target."""
 
     def __call__(self, target: "Target") -> "Sequence[Source]": ...
 
@@ -198,7 +196,7 @@ class HighestRate(Protocol):
 
 
 class RatesFound(Protocol):
-    """What finished searches for the highest rate of a run have found."""
+    """The highest rates that finished searches of a run have found."""
 
     def __call__(self, run: "Run", limits: "Sequence[Limit]") -> "Sequence[HighestRate]": ...
 
@@ -211,8 +209,8 @@ class ComparedAnswer(Protocol):
 
 
 class AnswersOf(Protocol):
-    """The answers of the deployments of a run beside those of their references, by series; `checks`
-    are what `verify` kept.
+    """The answers of a run's deployments compared with those of their references, by series;
+    `checks` is the directory in which `verify` kept them.
     """
 
     def __call__(self, config: "Config", checks: "RunDirectory") -> "Mapping[Series, ComparedAnswer]": ...
@@ -231,8 +229,8 @@ class SweepOption(Protocol):
 
 
 class Command(NamedTuple):
-    """A command: the section of the help it stands in, its line there, and the module of its extra;
-    without one it is `frontier.cli`'s.
+    """A command: its section of the help, its line there, and the module of its extra; '' for a
+    command of `frontier.cli`.
     """
 
     section: str
@@ -241,7 +239,7 @@ class Command(NamedTuple):
 
     @property
     def row(self) -> "Row[CommandModule] | None":
-        """Where its module is; None for one of `frontier.cli`."""
+        """The place of its module; None for a command of `frontier.cli`."""
         return Row(self.module) if self.module else None
 
 
@@ -288,7 +286,7 @@ NOTES: "Mapping[str, Row[NotesOf]]" = {
     "diagnosis": Row("diagnose.diagnosis_notes:notes"),
     "jitter": Row("diagnose.jitter_notes:notes"),
 }
-"""What is said of the series of a run, by its name in JSON."""
+"""Notes on the series of a run, by their name in JSON."""
 FIGURE_LINES = {
     "latency": "latency percentiles over concurrency, with their limits",
     "throughput": "throughput, and the share of its speed that each stream keeps",
@@ -316,13 +314,14 @@ SHAPE_KINDS: "Mapping[str, Row[Any]]" = {
     "trace": Row("workload.shape_kinds:RequestsOfTrace"),
     "pairs": Row("workload.shape_kinds:PairsOfLengths"),
 }
-"""Shapes of another kind, by the key that only these have: pydantic models with a `shape`."""
+"""Shapes of further kinds, by the key that only these have: pydantic models with a `shape`."""
 MODEL_FILE: "Row[ModelFile]" = Row("predict.model_file")
 ROOFLINES: "Row[RooflinesOf]" = Row("predict.drawn_roofline:rooflines")
 EXECUTOR: "Row[Executor]" = Row("cluster.ray_workers")
 ON_RAY: "Row[Callable[[Any], OnRay]]" = Row("cluster.ray_keys:read_ray")
 EXPANSIONS: "Mapping[str, Row[Expand]]" = {"tune": Row("tune.variants:expand")}
-"""What makes several deployments of one in a config, by the command that measures them."""
+"""Functions that make several deployments out of one in a config, by the command that measures
+them."""
 SOURCES: "Row[SourcesOf]" = Row("cluster.gpu_readers:sources")
 FOUND_RATES: "Row[RatesFound]" = Row("verify.found_rates:rates_found")
 COMPARED_ANSWERS: "Row[AnswersOf]" = Row("verify.agreement:of_run")

@@ -55,7 +55,7 @@ GrowingHistory = list[tuple[Trial, WindowData]]
 """A history to which trials are added."""
 Axes = tuple[str, ...]
 Objectives = Axes | Mapping[Shape, Axes] | None
-"""The metrics of a frontier that are asked for: of every shape, or of each."""
+"""The metrics asked for: for the frontier of every shape, or for each shape."""
 
 
 HOW_TO_GIVE = {
@@ -74,8 +74,8 @@ def metrics_of(axes: Mapping[Series, Axes]) -> Axes:
 
 @dataclass(frozen=True, slots=True)
 class FrontierUncertainty:
-    """How sure a frontier is: each setting's probability to be on it, and the band its staircase
-    lies in, as (x, low, high), ascending in x.
+    """How sure a frontier is: the probability of each setting to be on it, and its attainment band
+    as (x, low, high), ascending in x.
     """
 
     probability: Mapping[int, float]
@@ -84,13 +84,18 @@ class FrontierUncertainty:
 
 @dataclass(frozen=True)
 class Run:
-    """One run, read. `histories` holds every finished trial's sample per series, oldest first;
-    `skipped` why a trial was not run, by its key. `imported` are aggregates of other tools: values
-    without intervals. `altered` are the trials that were changed since they were measured: they do
-    not count. `unhashed` counts the trials where that could not be seen, as an earlier version made
-    them. `standing` is how far its sweep had come; None for an import. `times` is what its trials
-    took, `spent` what its sessions did. `server_settings` are those that each deployment's server
-    told last, `identities` who answered for each in its first windows.
+    """One run, read from its directory.
+
+    - `histories`: the samples of every finished trial by series, oldest first.
+    - `skipped`: why a trial was not run, by its key.
+    - `imported`: aggregates of other tools, values without intervals.
+    - `altered`: the trials that were changed since they were measured; they do not count.
+    - `unhashed`: the number of trials where a change could not be seen, as an earlier version made
+      them.
+    - `standing`: how far its sweep had come; None for an import.
+    - `times`: the time that its trials took. `spent`: what its sessions spent.
+    - `server_settings`: the settings that each deployment's server reported last.
+    - `identities`: the server that answered in the first windows of each deployment.
     """
 
     path: Path
@@ -109,20 +114,20 @@ class Run:
 
     @property
     def unfinished(self) -> str:
-        """That a part of what was planned is not measured, and what goes on with it; '' for a
-        finished run.
+        """A sentence that a part of the plan is not measured, with the command that goes on; '' for
+        a finished run.
         """
         return "" if self.standing is None else self.standing.text(self.go_on)
 
     @property
     def not_measured(self) -> str:
-        """`unfinished`; of a finished run what was given up, and why."""
+        """`unfinished`; for a finished run, the trials that were given up, and why."""
         return self.unfinished or ("" if self.standing is None else self.standing.gaps)
 
     @functools.cached_property
     def go_on(self) -> str:
-        """The command that measures what is left: that of the last session, with a larger budget
-        where that ended it. '' for an import.
+        """The command that measures what is left: the last session's, with a larger budget where
+        the budget ended it. '' for an import.
         """
         if self.standing is None:
             return ""
@@ -137,8 +142,8 @@ class Run:
 
     @property
     def gpus(self) -> dict[str, int | None]:
-        """By how many GPUs each deployment's rates are divided where they are shown; None: by
-        none.
+        """The number of GPUs that each deployment's rates are divided by where they are shown;
+        None: they are not divided.
         """
         return {d.name: d.gpus for d in self.config.deployments}
 
@@ -151,7 +156,7 @@ class Run:
         return self.config.limits
 
     def samples(self, series: Series) -> dict[int, WindowData]:
-        """Per concurrency the data its point stands on; none for imported aggregates."""
+        """The data that each point stands on, by concurrency; empty for imported aggregates."""
         history = self.histories.get(series, [])
         claimed = claim_windows(history, self.limits())
         groups = by_concurrency(history)
@@ -161,11 +166,11 @@ class Run:
     # ----------------------------------------------------------------------------------------------
 
     def points(self, limits: Sequence[Limit] | None = None, names: Sequence[str] = ()) -> tuple[Point, ...]:
-        """Every measured setting as a point, ordered by deployment, shape and concurrency.
+        """Every measured setting as a point, ordered by deployment, shape and concurrency. `limits`
+        default to the config's SLA; their metrics and `names` are added to the default ones.
 
-        Limits default to the config's SLA; their metrics and `names` come beside the default ones.
-        A point stands on the data that supports a claim (confirming trials, else the grid's); a
-        setting that only served to locate the limit or to refine the frontier is shown too, and
+        A point stands on the data that supports a claim: confirming trials, otherwise the grid's. A
+        setting that only served to locate the limit or to refine the frontier is shown too, but
         never chosen.
         """
         wanted = self.limits() if limits is None else tuple(limits)
@@ -188,8 +193,8 @@ class Run:
     def _compute_points(
         self, series: Series, limits: tuple[Limit, ...], names: tuple[str, ...]
     ) -> tuple[list[Point], list[Point]]:
-        """The points a claim may be made about, and the others, which located the limit or filled
-        the frontier.
+        """The points that may be claimed, and the others, which located the limit or filled the
+        frontier.
         """
         metrics, price = tuple(dict.fromkeys((*DEFAULT_METRICS, *names))), self._price(series[0])
         history = self.histories[series]
@@ -225,8 +230,8 @@ class Run:
         return next((d.price for d in self.config.deployments if d.name == deployment), None)
 
     def _checked(self, point: Point, sample: WindowData) -> Point:
-        """The point with its distance from the roofline, flagged when it is faster than the
-        described hardware can be, and when a trial of it was changed.
+        """The point with its distance from the roofline. It is flagged when it is faster than the
+        described hardware can be, and when one of its trials was changed.
         """
         changed = [
             Flag("records_changed", f"the files of trial {error.trial} were changed", "", error.hint or "")
@@ -245,7 +250,7 @@ class Run:
         return replace(point, flags=(*faster, *point.flags), roofline_distance=distance(roofline, point))
 
     def _drafted(self, sample: WindowData) -> Iterator[str]:
-        """That drafts were accepted of made-up text: of other text they are not so many."""
+        """A note that drafts were accepted on random tokens: real text has another acceptance."""
         accepted, drafts = (
             sum(server.get(f"spec_decode_num_{kind}_total", 0.0) for server in sample.server)
             for kind in ("accepted_tokens", "drafts")
@@ -271,8 +276,8 @@ class Run:
     def answers(
         self, tiers: Sequence[tuple[str, Sequence[Limit]]] | None = None, **options: bool
     ) -> tuple[SlaResult, ...]:
-        """What each named set of limits gives (default: the config's tiers), with what is common to
-        its shapes.
+        """The result of each named set of limits (default: the config's tiers), with what its
+        shapes have in common.
         """
         asked = [(name, tuple(limits)) for name, limits in (self.config.tiers if tiers is None else tiers)]
         again = None if self.standing is None else self.standing.again
@@ -286,8 +291,8 @@ class Run:
         return make_sla_result(tier, limits, points, decisions, self.gpus, rates)
 
     def arrival_rate(self, decision: Decision, points: Sequence[Point]) -> ArrivalRate | None:
-        """The rate of independent arrivals that an operating point takes; None where it is not
-        known.
+        """The estimated rate of independent arrivals that an operating point can take; None where
+        it is not known.
         """
         mine = [point for point in points if point.series == decision.series]
         return arrival_rate(decision, mine, self.samples(decision.series))
@@ -295,7 +300,7 @@ class Run:
     def _decide(
         self, limits: tuple[Limit, ...], options: Mapping[str, bool]
     ) -> tuple[list[Point], tuple[Decision, ...]]:
-        """The points that are decided on, and the decisions."""
+        """The points behind the decisions, and the decisions."""
         points, scanned = self._decidable(limits)
         _check_known(points, limits)
         chosen = {"marginal_gain": self.config.marginal_gain, **options}
@@ -315,25 +320,25 @@ class Run:
 
     def _engine(self, series: Series) -> str | None:
         """The dialect of the server that answered a series, where its limit is known: as the server
-        told, else as the config says.
+        reported it, otherwise as the config says.
         """
         told = engine_of(name for _, sample in self.histories.get(series, ()) for name in sample.server_identities)
         stated = (d.dialect for d in self.config.deployments if d.name == series.deployment)
         return told or next((dialect for dialect in stated if dialect in KNOWN), None)
 
     def _ranks(self, series: Series) -> int:
-        """The ranks of data parallelism that the metrics named in the newest window of a series; 1
-        where they name none.
+        """The number of data-parallel ranks that the metrics in the newest window of a series name;
+        1 where they name none.
         """
         newest = [sample.server for _, sample in self.histories.get(series, ())][-1:]
         return max((int(server.get(RANKS, 1)) for windows in newest for server in windows), default=1)
 
     def _decidable(self, limits: tuple[Limit, ...]) -> tuple[list[Point], list[Point]]:
-        """What may be claimed; and what was only looked at, of which nothing can be.
+        """The points that may be claimed, and the points that were only looked at.
 
-        A setting run to locate, which may not be claimed, counts where it breaks the SLA. It is
-        judged by its bounds even when the decision is by point estimates. What was measured before
-        the server changed breaks nothing.
+        A setting that only located the limit counts as a claim where it violates the SLA. Its
+        bounds decide that, even when the decision is by point estimates. What was measured before
+        the server changed violates nothing.
         """
         points: list[Point] = []
         scanned: list[Point] = []
@@ -350,12 +355,12 @@ class Run:
     # ----------------------------------------------------------------------------------------------
 
     def axes(self, objectives: Objectives = None, limits: Sequence[Limit] | None = None) -> dict[Series, Axes]:
-        """The metrics of each series' frontier: the one rule that table, JSON, CSV, picture, page
-        and comparison keep.
+        """The metrics of each series' frontier: one rule for table, JSON, CSV, picture, page and
+        comparison.
 
-        Those asked for, else those that the config names; else output throughput against the
-        latency that binds the operating point under `limits` (default: the config's), and without
-        one against the first latency that is limited.
+        1. The metrics that are asked for. 2. The metrics that the config names. 3. Output
+        throughput against the latency that binds the operating point under `limits` (default: the
+        config's). Without an operating point: against the first limited latency.
         """
         wanted = self.limits() if limits is None else tuple(limits)
         latencies = [limit.metric for limit in wanted if metric(limit.metric).quantity is not None]
@@ -380,8 +385,8 @@ class Run:
         uncertainties: Mapping[Series, FrontierUncertainty] | None = None,
         limits: Sequence[Limit] | None = None,
     ) -> tuple[Frontier, ...]:
-        """The exact non-dominated set of each series on its `axes`, with its members' probabilities
-        where `uncertainties` has it.
+        """The exact non-dominated set of each series on its `axes`, with the probabilities of its
+        members where `uncertainties` has them.
         """
         axes = self.axes(objectives, limits)
         frontiers = (pareto.frontier(group, axes[series]) for series, group in by_series(points).items())
@@ -411,8 +416,8 @@ class Run:
 
 
 def _with_history(point: Point, history: History) -> Point:
-    """The point with a note on its setting's trials in which requests failed, and a flag on those
-    that another server answered, where others were measured in their place.
+    """The point with a note on its setting's failed requests, by trial. It gets a flag where
+    another server answered some trials and others were measured in their place.
     """
     mine = [sample for trial, sample in history if trial.concurrency == point.concurrency]
     if said := failed_trials(mine):
@@ -426,8 +431,8 @@ def _with_history(point: Point, history: History) -> Point:
 
 
 def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:
-    """UsageError for a limit on what no point has a value of, though it could be given one, or on
-    no class of any.
+    """UsageError for a limit on a metric that no point has a value of, though it could be given
+    one, or on an unknown class.
     """
     for name in (limit.metric for limit in limits):
         if (needs := metric(name).needs) and points and not any(name in p.metrics for p in points):
@@ -440,7 +445,7 @@ def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:
 
 
 def power_of(config: Config, deployment: str, windows: Sequence[tuple[float, Mapping[str, float]]]) -> Power | None:
-    """What its GPUs drew in the windows, else what the config states."""
+    """The power that its GPUs drew in the windows, otherwise the power that the config states."""
     mine = next((d for d in config.deployments if d.name == deployment), None)
     measured = device_power.measured(windows, mine.gpus if mine else None)
     if measured is not None or mine is None or mine.power is None:

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
-settings.register_profile("same", derandomize=True, database=None)
-settings.register_profile("search", derandomize=False, print_blob=True)
+settings.register_profile("same", derandomize=True, database=None, deadline=None)
+settings.register_profile("search", derandomize=False, print_blob=True, deadline=None)
 settings.load_profile("same")
 
 REAL_PARTS = {
@@ -58,7 +58,7 @@ SECONDS_EACH = (
 )
 """Files of whole sweeps in virtual time, and of every command on whole runs, seconds a test: they
 are `whole`, but for what is marked otherwise there. The fast lane has one sweep of each kind
-(tests/sweeps.py), recorded runs, and the commands' mistakes.
+(tests/kit/sweeps.py), recorded runs, and the commands' mistakes.
 """
 
 

@@ -29,7 +29,7 @@ from frontier.search import auto, scan
 from frontier.search.scan import Done
 from frontier.simulator import virtual
 from frontier.simulator.virtual import virtual_trial
-from tests.virtual_truth import truth
+from tests.kit.virtual_truth import truth
 
 FAMILIES = ("sessions", "mix", "mix with sessions", "shares")
 TOP, MOST, LONG = 32, 60, 4_000

@@ -25,7 +25,7 @@ from frontier.core.window.histogram import LogHistogram
 from frontier.core.window.window import BLOCKS, WindowData
 from frontier.simulator import virtual
 from frontier.simulator.spec import EngineSpec, Stalls
-from tests.virtual_truth import closed_loop
+from tests.kit.virtual_truth import closed_loop
 
 Floats = NDArray[np.float64]
 Truth = dict[str, float]

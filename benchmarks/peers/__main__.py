@@ -7,7 +7,7 @@ usage: python -m benchmarks.peers --tools FOLDER --tokenizer FOLDER [--only NAME
 
 FOLDER of --tools holds a virtual environment per tool (a missing one is named with the command that
 makes it, and left out); --tokenizer is any Hugging Face tokenizer folder (`python
-tests/engines/vllm_cpu.py install` makes one).
+tests/real_engines/vllm_cpu.py install` makes one).
 
 First each tool once without counting it, so that its bytecode is compiled and its files are in
 memory. Then three loads, each tool in turn, round by round, every other round in the opposite

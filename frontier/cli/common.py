@@ -1,5 +1,4 @@
-"""What commands share: run options, reading a run, answers on stdout, messages on
-stderr."""
+"""What commands share: run options, reading a run, answers on stdout, messages on stderr."""
 
 import functools
 import os
@@ -40,8 +39,10 @@ FILE_PATH = click.Path(path_type=Path, dir_okay=False)
 
 def harmless(text: str) -> str:
     """Text from outside made safe for a terminal: without control and format characters (escape
-    sequences, overrides of the writing direction) and without secrets, recognised by their form, as
-    values of the environment or as what the command has read.
+    sequences, overrides of the writing direction) and without secrets.
+
+    Secrets are recognised by their form, as values of the environment, or as what the command has
+    read.
     """
     return without_controls(masked(Secrets.of(environment_secrets(os.environ)).redact(text)))
 
@@ -56,15 +57,15 @@ def say(text: str = "") -> None:
 
 
 def note(text: str) -> None:
-    """Write what accompanies an answer to standard error; with -q it is left out."""
+    """Write a message that accompanies an answer to standard error; -q leaves it out."""
     context = click.get_current_context(silent=True)
     if context is None or context.meta.get("detail") is not Detail.ANSWER:
         say(text)
 
 
 def wrapped(text: str, columns: int) -> str:
-    """Prose in lines of at most so many columns, broken between words, with its indentation. A line
-    that is a command stays whole, to be copied.
+    """Prose in lines of at most `columns`, broken between words, with its indentation. A line that
+    is a command stays whole, to be copied.
     """
     lines = []
     for line in text.split("\n"):
@@ -94,7 +95,7 @@ def json_bytes(tree: Any) -> bytes:
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file of -o whole, and say so. UsageError when it cannot be written there."""
+    """Write a file of -o as a whole, and say so. UsageError when it cannot be written."""
     try:
         write_output(path, data)
     except OSError as error:
@@ -118,8 +119,8 @@ class Layout(TypedDict):
 
 
 def layout() -> Layout:
-    """The terminal's columns (100 where there is none), and colour only on a terminal that wants
-    it.
+    """The width and the colour of tables: the terminal's columns, or 100 where there is no
+    terminal; colour only on a terminal that wants it.
     """
     columns: int | None = None
     if sys.stdout.isatty():
@@ -136,12 +137,13 @@ def layout() -> Layout:
 
 
 def find_run(run: Path | None, *, running: bool = False) -> Path:
-    """The run named, or the newest under runs/, which is then named on standard error: the one
-    whose last trial was finished last. With `running` a run that is being swept comes first, and
-    one without a finished trial last.
+    """The run that is named, or else the newest under runs/: the one whose last trial was finished
+    last.
 
-    A later run that holds nothing is named too. StoreError without any run; MeasurementError, with
-    why, when none of them holds a finished trial.
+    A run that is found so is named on standard error, and so is a later run that holds nothing.
+    With `running`, a run that is being swept comes first, and a run without a finished trial last.
+    StoreError without any run; MeasurementError, with the reason, when no run holds a finished
+    trial.
     """
     if run is not None:
         return run
@@ -159,11 +161,10 @@ def find_run(run: Path | None, *, running: bool = False) -> Path:
 
 
 def read_run(path: Path, settings: Sequence[str] = (), *, allow_empty: bool = False) -> "Run":
-    """The run at `path`, read with these settings in its config's place (see `load`). Says what of
-    it was changed or could not be checked.
+    """The run at `path`, read with these settings in its config's place (see `load`). Trials that
+    were changed, or could not be checked, are reported.
 
-    MeasurementError, with what ended its sweep, when no trial of it was finished, unless
-    `allow_empty`.
+    MeasurementError, with what ended its sweep, when no trial was finished, unless `allow_empty`.
     """
     from frontier.read_run import load
 
@@ -260,13 +261,13 @@ _look = functools.partial(click.option, cls=GroupedOption, group="Recompute with
 
 
 def detail_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """-v for all there is, -q for the answer alone: the `Detail` of a command that answers."""
+    """The options -v and -q, which give the `Detail` of a command that answers."""
     command = click.option("-q", "--quiet", is_flag=True, help="The answer alone.")(command)
     return click.option("-v", "--verbose", is_flag=True, help="All metrics, flags and reasons.")(command)
 
 
 def _detail(*, verbose: bool, quiet: bool, as_json: bool) -> Detail:
-    """The detail that these flags ask for. UsageError for two answers in one."""
+    """The detail that these flags ask for. UsageError for flags that contradict each other."""
     if verbose and quiet:
         raise UsageError("-v prints all there is and -q the answer alone", "give one of them")
     if as_json and (verbose or quiet):
@@ -313,7 +314,7 @@ _SHARED: dict[str, Callable[[Any], Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The shared options of a command: which run, which part of it, and how it is looked at."""
+    """The shared options of a command: which run, which part of it, and how it is evaluated."""
 
     run: Path | None = None
     deployments: tuple[str, ...] = ()
@@ -353,8 +354,8 @@ class RunOptions:
 
 
 def given_options(*but: str) -> list[str]:
-    """The options of this command line that have a value, as they are given again; `but` these
-    parameters.
+    """The options of this command line that have a value, written as they can be given again;
+    without the parameters in `but`.
     """
     context = click.get_current_context()
     words = []

@@ -1,5 +1,6 @@
-"""Consent to a config that lies in a run directory, which may be anybody's: what it would run, read
-and send is shown before any of it is done."""
+"""Consent to the config of a run directory, which anybody may have written. What it would run, read
+and send is shown before any of it is done.
+"""
 
 import sys
 from pathlib import Path
@@ -15,17 +16,19 @@ if TYPE_CHECKING:
 
 
 def consent_to_sweep(config_file: Path, config: "Config") -> None:
-    """Before a sweep of a config inside a run directory, which may be anybody's: show what it would
-    run, read and send, and ask. UsageError without a yes.
+    """Ask for consent to a sweep of a config inside a run directory, which anybody may have
+    written. The user is shown what it would run, read and send. UsageError without a yes.
     """
     if needs_consent(config_file):
         _ask(config_file, [effect.text for effect in config.effects])
 
 
 def consent_to_reach(config_file: Path, config: "Config", begun_with: Path | None = None) -> None:
-    """The same before a command that sends requests as the config says and runs none of its
-    commands. The user has agreed already where the file that the run was started from is here,
-    outside the run, and does the same.
+    """Ask for the same consent before a command that sends requests as the config says but runs
+    none of its commands.
+
+    Nothing is asked where the user has agreed already: the file that the run was started from is on
+    this machine, outside the run, and does the same.
     """
     if not needs_consent(config_file):
         return
@@ -42,8 +45,8 @@ def needs_consent(file: Path) -> bool:
 
 
 def _agreed(own: Path, foreign: Path) -> set[str]:
-    """The effects of a config file of the user's; none when it lies in a run itself or cannot be
-    read.
+    """The effects of the user's own config file; empty when the file lies in a run itself or cannot
+    be read.
     """
     from frontier.config.config_file import load_config_file
 

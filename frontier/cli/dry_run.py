@@ -1,4 +1,4 @@
-"""`frontier sweep --dry-run`: what will be done and the time it takes."""
+"""`frontier sweep --dry-run`: what would be measured, and the time that it takes."""
 
 import math
 import os
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from frontier.sweep.ledger import Ledger
 
 FAST = 200.0
-"""Output tokens per second of one stream of a fast server: whether it is worth while to measure the
-client."""
+"""Output tokens per second of one stream of a fast server, by which it is decided whether the
+client is worth measuring."""
 
 SOONER = "or after a minute with  --dry-run --measure"
-"""How the time of a sweep is known sooner than by it, for its plan."""
+"""How to know the time of a sweep before it has measured anything."""
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """What is to come in each series of a sweep, and the time it takes; None while nothing of the
-    sweep is measured.
+    """What is to come in each series of a sweep, and the time it takes. `left` is None while
+    nothing of the sweep is measured.
     """
 
     ledger: "Ledger"
@@ -47,8 +47,8 @@ class Outlook:
 
 
 def look_ahead(config: "Config", plan: "Plan", run: Path | None, prove: "ToProve") -> Outlook:
-    """What is left of the plan, after what is in `run`; with `prove` the proofs of these settings
-    alone.
+    """What is left of the plan after the finished trials in `run`. With `prove`, only the proofs of
+    these settings.
     """
     from frontier.client.load.health import most_connections
     from frontier.planning.time_left import of_sweep, outlook
@@ -77,8 +77,11 @@ def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger
 
 
 def require_context(config: "Config") -> None:
-    """UsageError where a shape does not fit into the context that a server tells. Those that do not
-    answer, that the sweep starts or that want a key that is not here, are not asked.
+    """Check that every shape fits into the context length that its server reports. UsageError
+    otherwise.
+
+    Some servers are not asked: simulators, servers that the sweep itself starts, and those whose
+    API key is not on this machine. A server that does not answer is passed over.
     """
     from frontier.client.ask.found_servers import told_context
     from frontier.client.http.http_client import run as run_loop
@@ -110,8 +113,8 @@ def print_plan(
     outlook: Outlook | None = None,
     also: Mapping[str, Any] = MappingProxyType({}),
 ) -> int:
-    """Print the plan; `run` is the run directory that would be resumed, if there is one. An
-    `outlook` other than by the trials of the run is given, with what is `also` told in JSON.
+    """Print the plan. `run` is the run directory that would be resumed, if there is one. `outlook`
+    replaces the one that follows from the run's trials, and comes with what JSON holds `also`.
     """
     from frontier.show.tables import plan_table
 
@@ -151,7 +154,7 @@ def _plan_json(config: "Config", plan: "Plan", found: Outlook) -> dict[str, Any]
 
 
 def _highest_json(config: "Config") -> dict[str, dict[str, Any]]:
-    """Per deployment the highest concurrency that is tried, and the cause that it is no higher."""
+    """The highest concurrency that is tried on each deployment, and why it is no higher."""
     from frontier.client.load.health import most_connections
     from frontier.planning.plan import highest_tried
     from frontier.search.auto import MOST
@@ -161,7 +164,7 @@ def _highest_json(config: "Config") -> dict[str, dict[str, Any]]:
 
 
 def _settings_line(config: "Config") -> list[str]:
-    """How the settings are found; or that the highest of the listed ones may bind."""
+    """How the settings are found, or that the highest listed one may bind."""
     if config.open_loop or not (config.auto or config.searches):
         return []
     if not config.auto:
@@ -181,8 +184,8 @@ def _settings_line(config: "Config") -> list[str]:
 
 
 def client_plan(config: "Config") -> dict[str, Any]:
-    """How many client processes will send the load, and why, for JSON. It `matters` where several
-    are asked for, or the highest concurrency may need a second one.
+    """How many client processes will send the load, and why, for JSON. `matters` is true where
+    several are asked for, or the highest concurrency may need a second one.
     """
     from frontier.client.load.processes import CARRIES, EVENTS_PER_WORKER, auto_chooses, auto_facts
 
@@ -199,8 +202,9 @@ def client_plan(config: "Config") -> dict[str, Any]:
 
 
 def plan_lines(config: "Config", found: Outlook, prove: "ToProve", *, settings: bool = True) -> list[str]:
-    """'Plan: find and prove the operating point, then complete the frontier.', how the load comes,
-    and the time that is left, where it is known; how the `settings` are found, where it is asked.
+    """The lines of a plan: 'Plan: find and prove the operating point, then complete the frontier.',
+    the source of the load, and the time left where it is known. With `settings`, also how the
+    settings are found.
     """
     several = len(found.coming) > 1
     points, frontiers = ("operating points", "frontiers") if several else ("operating point", "frontier")
@@ -229,8 +233,8 @@ def plan_lines(config: "Config", found: Outlook, prove: "ToProve", *, settings: 
 
 
 def _time_line(found: Outlook, sooner: Sequence[str]) -> str:
-    """'20 to 58 min left.'; when the budget ends it at the latest. Before anything is measured, how
-    it is known `sooner` than by the sweep itself.
+    """'20 to 58 min left.', and when the budget ends the sweep at the latest. Before anything is
+    measured: how to know the time `sooner`.
     """
     limit = found.ledger.seconds_left()
     latest = "" if math.isinf(limit) else format_elapsed(max(0.0, limit))

@@ -1,7 +1,8 @@
-"""`frontier sweep --dry-run --measure`: a minute of scan, and the time that the sweep takes by it.
+"""`frontier sweep --dry-run --measure`: a scan of a minute, and the time of the sweep that follows
+from it.
 
 Nothing of it stays: the trials are made in a folder that is removed. Where the run has finished
-trials the time is known by them, and nothing is sent.
+trials, the time follows from them and nothing is sent.
 """
 
 import shlex
@@ -30,8 +31,8 @@ MINUTE = 60.0
 def print_measured(
     options: RunOptions, request: "SweepRequest", plan: "Plan", facts: Mapping[str, Any], *, whole: bool
 ) -> int:
-    """Print the plan with what a minute of scan says of it; the exit code. UsageError where this is
-    no dry run of the `whole` sweep.
+    """Print the plan with what a scan of a minute says of it. Returns the exit code. UsageError
+    unless this is a dry run of the `whole` sweep.
     """
     if not whole:
         raise UsageError("--measure is for the time of a whole sweep", "add  --dry-run,  and leave out  --prove")
@@ -51,8 +52,8 @@ def print_measured(
 def _measured(
     detail: Detail, request: "SweepRequest", plan: "Plan", facts: Mapping[str, Any], ledger: "Ledger"
 ) -> "MeasuredPlan":
-    """What a minute of scan tells, or the finished trials of the run. The ledger has the times of
-    these trials from then on.
+    """The plan after a scan of a minute, or after the finished trials of the run. The ledger then
+    has the times of these trials.
     """
     from frontier.cli.dry_run import remaining
     from frontier.cli.measured_plan import measured_plan
@@ -71,7 +72,7 @@ def _measured(
 
 
 def _scan(detail: Detail, request: "SweepRequest", plan: "Plan", facts: Mapping[str, Any], path: Path) -> float:
-    """Measure for a minute into `path`; the seconds that it took."""
+    """Measure for a minute into `path`. Returns the seconds that it took."""
     from frontier.cli.measuring import measure
     from frontier.config import BudgetConfig
     from frontier.config.config_file import open_run

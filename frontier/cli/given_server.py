@@ -24,8 +24,8 @@ def find_server() -> str:
 
 
 def read_key(name: str | None) -> str | None:
-    """The key in the environment variable `name`. UsageError when it is not set; the message does
-    not repeat `name`, which may be a key that was pasted.
+    """The key in the environment variable `name`. UsageError when it is not set. The message does
+    not repeat `name`: it may be a key that was pasted.
     """
     from frontier.config.connection import from_environment, variable
 

@@ -1,5 +1,6 @@
-"""The commented config that `frontier init` prints: what is needed is active, everything else is
-there to be found."""
+"""The commented config that `frontier init` prints: required keys are active, all others are listed
+as comments.
+"""
 
 import json
 import re
@@ -8,6 +9,7 @@ from dataclasses import dataclass
 from string import Template
 
 from frontier.client.ask.found_servers import ServerFacts
+from frontier.client.engines import KNOWN
 from frontier.config.sla import PRESETS
 
 
@@ -25,7 +27,7 @@ _TEMPLATE = _AtTemplate("""\
 endpoint: @endpoint
 @model
 # api: auto                          # auto | completions | chat
-# dialect: auto                      # auto | openai | vllm | sglang | trtllm | tgi | llamacpp | ollama
+# dialect: auto                      # @dialects
 @key
 # What load
 @shapes
@@ -105,10 +107,11 @@ simulator: {max_num_seqs: 64}        # the embedded engine's parameters; none is
 
 @dataclass(frozen=True, slots=True)
 class UseCase:
-    """What one use of a model asks of its deployment: `about` it in a comment, its request, and the
-    preset of its SLA; without one it has the limits of the example.
+    """What one use of a model asks of its deployment.
 
-    `prefix` is the share of a prompt that all requests have in common.
+    - `about`: the use in a comment.
+    - `isl`, `osl`: its request; `prefix`: the share of a prompt that all requests have in common.
+    - `preset`: the preset of its SLA; '' takes the limits of the example.
     """
 
     about: str
@@ -120,7 +123,7 @@ class UseCase:
 
     @property
     def sla(self) -> str:
-        """Its limits as YAML has them."""
+        """The limits of its SLA, as YAML."""
         limits = PRESETS[self.preset].replace("<=", ": ") if self.preset else "p99_ttft: 500ms, p99_tpot: 30ms"
         return f"{limits}, error_rate: 1%"
 
@@ -168,7 +171,8 @@ _SHORTEST = 16
 _OBJECTIVES = "# objectives: [output_throughput, p99_ttft]"
 _LONGEST_NAME = 300
 _ROOM = 64
-"""Tokens of a context that a chat template and a tokenizer's surprises may take."""
+"""Tokens of a context that are left free for a chat template and for differences between
+tokenizers."""
 
 
 def commented_config(
@@ -178,11 +182,9 @@ def commented_config(
     api_key_env: str | None = None,
     use: str | None = None,
 ) -> str:
-    """YAML for `endpoint` ('simulator' or an address) that loads as it is; what is optional is
-    commented out.
-
-    `said` is what the server there says of itself, None where none answered; `use` names one of
-    USE_CASES.
+    """YAML for `endpoint` ('simulator' or an address) that loads as it is; optional keys are
+    commented out. `said` is what the server there reports of itself, None where none answered;
+    `use` names one of USE_CASES.
     """
     case = _ANY if use is None else USE_CASES[use]
     isl, osl = _fitting(case, said)
@@ -193,6 +195,7 @@ def commented_config(
     return _TEMPLATE.substitute(
         endpoint=_scalar(endpoint),
         model=_SIMULATOR if simulator else _model_line(model, said),
+        dialects=" | ".join(("auto", "openai", *KNOWN)),
         key=key,
         asked="" if simulator else f"\n# {_asked(said)}",
         shapes=_shapes(isl, osl, case, use),
@@ -204,7 +207,7 @@ def commented_config(
 
 
 def _asked(said: ServerFacts | None) -> str:
-    """What came of asking the server, as a comment: one line, whatever the server says."""
+    """The result of asking the server, as a comment of one line, whatever the server says."""
     if said is None:
         return "No server answered here when this was written: nothing below comes from it."
     if said.refused:
@@ -248,7 +251,9 @@ def _shapes(isl: int, osl: int, case: UseCase, use: str | None) -> str:
 
 
 def _concurrency(tokens: int, said: ServerFacts | None) -> str:
-    """The settings are found by the sweep; what the server says that it can hold is a comment."""
+    """The lines on concurrency: the sweep finds the settings; the number that the server says it
+    can hold is a comment.
+    """
     slots = said.slots if said is not None else None
     why = "or a list, as [1, 2, 4, 8, 16, 32, 48, 64, 96, 128]"
     if slots is not None:
@@ -270,8 +275,8 @@ def _scalar(text: str) -> str:
 
 
 def needed(text: str) -> str:
-    """The lines of a commented config that one needs: its head, and of each section that has a key
-    the line above its keys and the keys, without the keys that are commented out.
+    """The required lines of a commented config: its head, and each section that has an active key,
+    with the line above its keys. Keys that are commented out are dropped.
     """
     head, *sections = text.split("\n\n")
     kept = [head]

@@ -55,8 +55,8 @@ Exit codes: 0 yes · 3 no (violated, infeasible) · 4 not proven
 
 
 class Commands(click.Group):
-    """Commands by section, each imported from `frontier.cli.<name>`, or from its extra, when it is
-    called and not before.
+    """Commands by section, each imported from `frontier.cli.<name>` or from its extra, and only
+    when it is called.
     """
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  # the signature is click's
@@ -96,7 +96,7 @@ class Commands(click.Group):
 )
 @click.version_option(__version__, prog_name="frontier")
 def cli() -> None:
-    """The group; its help is given above."""
+    """The group of all commands; its help is HELP."""
 
 
 # ---- errors to exit codes
@@ -104,7 +104,9 @@ def cli() -> None:
 
 
 def run(arguments: list[str]) -> int:
-    """Run a command line; its exit code. Every error is reported here, and none is raised."""
+    """Run a command line. Returns its exit code: every error is reported here, and none is
+    raised.
+    """
     forget()
     try:
         _require_text(arguments)
@@ -133,8 +135,8 @@ def run(arguments: list[str]) -> int:
 
 
 def _usage_text(error: click.ClickException) -> str:
-    """click's message in the form of all others, and where the options are listed: 'error: no such
-    option '--verbos'. Did you mean '--verbose'?'.
+    """click's message in the form of all other errors, and where the options are listed: 'error: no
+    such option '--verbos'. Did you mean '--verbose'?'.
     """
     text = error.format_message()
     context = error.ctx if isinstance(error, click.UsageError) else None
@@ -142,7 +144,7 @@ def _usage_text(error: click.ClickException) -> str:
 
 
 def _say(text: str) -> None:
-    """Say what is wrong; a very long word, as an argument may be, is cut."""
+    """Write what is wrong. A very long word, as an argument may be, is cut."""
     from frontier.cli.common import say
 
     say(re.sub(r"[^\s/]{161,}", lambda word: f"{word[0][:80]}…", text))
@@ -177,9 +179,7 @@ def _internal_error(error: BaseException) -> ExitCode:
 
 
 def _require_text(arguments: list[str]) -> None:
-    """UsageError for an argument that is not text: it could be written into no file and no
-    answer.
-    """
+    """UsageError for an argument that is not valid text: no file and no answer could hold it."""
     for argument in arguments:
         if any("\ud800" <= ch <= "\udfff" for ch in argument):
             text = argument.encode(errors="backslashreplace").decode().replace("\\udc", "\\x")
@@ -191,8 +191,8 @@ def _require_text(arguments: list[str]) -> None:
 
 
 def _mend_environment(environ: MutableMapping[str, str]) -> None:
-    """Drop variables whose number is none, on which libraries fail, and silence matplotlib where it
-    finds no home.
+    """Drop variables that should be numbers and are not, on which libraries fail. Silence
+    matplotlib where it finds no home directory.
     """
     from frontier.core.model.units import whole_number
 

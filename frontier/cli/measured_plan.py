@@ -1,5 +1,5 @@
-"""What short trials tell of a sweep: where each answer is expected, the time to it, what fits into
-the budget, and what a p95 would save.
+"""The plan of a sweep after short trials: where each answer is expected and how long it takes. Also
+what fits into the budget, and what a p95 would save.
 """
 
 import re
@@ -46,11 +46,17 @@ _P99 = re.compile(r"\bp99(\.\d+)?_")
 
 @dataclass(frozen=True, slots=True)
 class MeasuredPlan:
-    """What so many short `trials` tell of a sweep: the `seconds` that they took (None: the run had
-    them before), the setting `near` which each series' answer is expected, or `nowhere`, the trials
-    to come, their time in each series and in all, and the time of all answers with a p95 in place
-    of each p99 (None: no p99 is limited). `refused` is the limit of the budget without room for the
-    answers, or for all, `command` one that has it, None without a budget.
+    """The plan of a sweep after a number of short `trials`.
+
+    - `seconds`: how long the trials took; None: the run had them before.
+    - `near`: the setting near which each series' answer is expected; None: see `nowhere`.
+    - `nowhere`: what is written in place of a setting.
+    - `coming`: the trials to come, by series.
+    - `left`: the time that they take, by series; `in_all`: their sum.
+    - `with_p95`: the time of all answers with a p95 in place of each p99; None: no p99 is limited.
+    - `refused`: the limit of the budget that has no room for the answers, and the one that has no
+      room for everything; None: there is room.
+    - `command`: the command with a budget that has room; None: the config has no budget.
     """
 
     trials: int
@@ -83,7 +89,7 @@ class MeasuredPlan:
         return to_text(Text(head), table.drawn(width), *lines, width=width, colour=colour) + command
 
     def _budget_line(self) -> str:
-        """What has room."""
+        """What the budget has room for."""
         answers, rest = self.refused
         if self.command is None:
             return ""
@@ -134,7 +140,7 @@ def measured_plan(
     again: str,
     seconds: float | None,
 ) -> MeasuredPlan:
-    """What these trials tell; `again` is the sweep itself."""
+    """The plan after these trials; `again` is the command of the sweep itself."""
     near, coming = _expected(config, plan, histories, config.tiers)
     left = {series: each.seconds(ledger.times) for series, each in coming.items()}
     lower, p95 = _with_p95(config.tiers), None
@@ -166,9 +172,10 @@ def _expected(
 def after_a_scan(
     config: Config, series: Series, planned: Iterable[Trial], tiers: Tiers, history: History
 ) -> tuple[int | None, ToCome]:
-    """The setting that is expected to be proven under these SLAs, by short trials alone, and the
-    trials to come if it is, decided at its second judgement as half of them are. None: no setting
-    measured keeps the first SLA.
+    """The setting that is expected to be proven under these SLAs, and the trials to come if it is;
+    short trials alone decide. None for the setting: no measured one keeps the first SLA.
+
+    The proof is taken to be decided at its second judgement, as half of them are.
     """
     policy = search_policy(config, most_connections(MOST), (), series.deployment)
     listed = [t for t in planned if t.series == series] if runs_grid(config) else []
@@ -189,7 +196,7 @@ def after_a_scan(
 
 
 def _with_p95(tiers: Tiers) -> Tiers:
-    """The same promises of a p95 where they are of a p99."""
+    """The same limits with p95 in place of each p99."""
     return tuple(
         (name, tuple(replace(limit, metric=_P99.sub("p95_", limit.metric)) for limit in limits))
         for name, limits in tiers
@@ -197,7 +204,7 @@ def _with_p95(tiers: Tiers) -> Tiers:
 
 
 def _need(coming: Mapping[Series, ToCome], times: TrialTimes, config: Config, part: str) -> Amount:
-    """What the answers, or the rest, take."""
+    """The amount that the answers, or the rest of the trials, take."""
     rate = price_of(config.deployments)
     trials = [each for one in coming.values() for each in getattr(one, part)]
     return sum((times.need(trial, rate) * number for trial, number in trials), Amount())

@@ -1,5 +1,4 @@
-"""A sweep is run: its conductor, under the handling of signals, with its progress on the
-terminal."""
+"""Running a sweep: its conductor under signal handling, with progress on the terminal."""
 
 import asyncio
 import os
@@ -35,8 +34,10 @@ def measure(
     **options: Any,
 ) -> "SweepEnd":
     """Run the conductor (with these options of it) under signal handling: the first Ctrl-C stops
-    cleanly, the second leaves at once. The journal keeps `facts` of the session. `quiet`: nothing
-    is printed meanwhile; without `announces` not what is proven.
+    cleanly, the second leaves at once.
+
+    The journal keeps `facts` of the session. With `quiet` nothing is printed meanwhile; without
+    `announces`, what is proven is not announced.
     """
     from frontier.client.http.http_client import run as run_loop
     from frontier.planning.sweep_progress import Progress
@@ -64,10 +65,8 @@ def measure(
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
-    """The first signal stops the sweep; a second one of the user's exits at once. A closed terminal
-    may send two.
-
-    SIGHUP that is ignored, as under nohup, stays ignored.
+    """Stop the sweep at the first signal; exit at once at a second one of the user's. A closed
+    terminal may send two. An ignored SIGHUP, as under nohup, stays ignored.
     """
     terminals = [descriptor for descriptor in (1, 2) if os.isatty(descriptor)]
 

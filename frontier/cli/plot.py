@@ -26,7 +26,7 @@ Theme = Literal["light", "dark"]
 
 
 class _FigureName(click.Choice[str]):
-    """The name of a figure; another one is answered with the name that is most like it."""
+    """The name of a figure. An unknown name is answered with the most similar one."""
 
     def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:  # noqa: ARG002
         if value not in FIGURES:
@@ -152,8 +152,8 @@ def picture_files(run: "Run", name: str, files: Sequence[Path] = ()) -> list[Pat
 
 @contextmanager
 def beside_an_answer() -> Iterator[None]:
-    """Draw a picture beside an answer: where it cannot be drawn, that is a warning, as the answer
-    and its exit code stand without it. What is wrong with its file or its request is raised.
+    """Draw a picture beside an answer. A picture that cannot be drawn is a warning: the answer and
+    its exit code stand without it. A wrong file or request is raised.
     """
     try:
         yield
@@ -179,8 +179,8 @@ def save_pictures(
     *,
     quiet: bool = False,
 ) -> None:
-    """Write each picture to each file, and say so unless `quiet`; several are named by what their
-    series differ in.
+    """Write each picture to each file, and say so unless `quiet`. Several are named by what tells
+    their series apart.
     """
     from frontier.show.picture.frontier_picture import save
     from frontier.show.picture.selection import file_names

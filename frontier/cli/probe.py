@@ -67,7 +67,7 @@ def command(
 
 
 def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "Mapping[str, Target]":
-    """What is to be probed, by the name to head its list with ('' for the only one)."""
+    """The targets to probe, by the name that heads each list ('' for a single one)."""
     from frontier.client.ask.target import Target, Timeouts
     from frontier.config.config_file import load_config_file
     from frontier.sweep.given_files import read_key_file
@@ -98,8 +98,8 @@ def _verdict(checks: "list[Check]") -> str:
 
 
 def _print(name: str, checks: "list[Check]", detail: Detail) -> None:
-    """Print the verdict, then a line per check that is not ok, or per check: state, name, words.
-    On a terminal, details are wrapped beside their column.
+    """Print the verdict, then a line for each check that is not ok, or for every check: state,
+    name, words. On a terminal, details are wrapped beside their column.
     """
     if name:
         common.answer(f"{name}:")

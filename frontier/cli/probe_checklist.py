@@ -1,6 +1,6 @@
 """`frontier probe`: the checklist of a server.
 
-Every finding is a line of the checklist; nothing raises for what a server does.
+Every finding is a line of the checklist. Nothing that a server does raises an error.
 """
 
 import secrets
@@ -31,8 +31,8 @@ _PROMPT = 512
 
 
 async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
-    """The checklist of an endpoint. Where it cannot be measured at all, the check that says so is a
-    'fail'.
+    """The checklist of an endpoint. Where it cannot be measured at all, the check that says so has
+    the state 'fail'.
     """
     Client(target)  # raises where the target itself is wrong: a usage error, and no finding
     checks: list[Check] = []

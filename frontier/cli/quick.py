@@ -27,12 +27,12 @@ USERS: tuple[int, ...] = (1, 4, 16, 64)
 READY_WAIT = 5.0
 """Seconds to wait for a server that was lost."""
 SECONDS = 11
-"""Per setting, so that all of them and what is around them take about a minute."""
+"""Seconds per setting: all settings and the overhead then take about a minute."""
 REQUESTS, MOST_SECONDS = 4, 90
-"""A server on which so many requests, one after the other, take longer is given longer for each
-setting, up to this."""
+"""Where REQUESTS requests, one after another, take longer than SECONDS, each setting takes that
+long, up to MOST_SECONDS."""
 OUTPUT = 64
-"""Tokens out, on average."""
+"""Mean output tokens of a request."""
 CHAT = "p90_ttft<=1s, p90_tpot<=50ms"
 """What a chat user accepts: the first token within a second, then at least twenty tokens a second.
 """
@@ -110,8 +110,8 @@ def command(options: RunOptions, url: str | None, model: str | None, api_key_env
 
 
 def look(address: str, model: str | None, api_key_env: str | None) -> "Preflight":
-    """The server as preflight sees it, with the model named or the one it has loaded.
-    MeasurementError as of it.
+    """The server as preflight finds it, with the model that is named or the one that it has loaded.
+    MeasurementError as of preflight.
     """
     from frontier.cli.given_server import read_key
     from frontier.client.ask.preflight import preflight
@@ -128,8 +128,9 @@ def look(address: str, model: str | None, api_key_env: str | None) -> "Preflight
 
 
 def seconds_for(probe: "Record") -> int:
-    """How long each setting takes, by one short request: long enough for a few of the minute's own,
-    one by one. By its time per token, as the first token of a cold server says nothing.
+    """Seconds for each setting, by one short request: time for a few requests of the minute's own,
+    one after another. The request's time per token counts, as the first token of a cold server says
+    nothing.
     """
     if probe.first is None or probe.last is None or not probe.completion_tokens or probe.completion_tokens < 2:
         return SECONDS
@@ -140,8 +141,8 @@ def seconds_for(probe: "Record") -> int:
 def config_text(
     address: str, model: str | None, api_key_env: str | None, users: Sequence[int] = USERS, each: int = SECONDS
 ) -> str:
-    """The minute as a config, each setting taking `each` seconds. Names are JSON strings, which are
-    YAML's too.
+    """The config of the minute, with `each` seconds for a setting. Names are written as JSON
+    strings, which are YAML too.
     """
     given = {"model": model, "api_key_env": api_key_env}
     more = "".join(f"{key}: {json.dumps(value)}\n" for key, value in given.items() if value)
@@ -165,9 +166,11 @@ def _measure(text: str, path: Path, *, quiet: bool = False) -> "Run | None":
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a minute shows, in SI units. `users` is the fewest that could be measured, with their
-    median TTFT and speed; `fit` the most that fit a chat, `binding` the metric over its limit with
-    more (None: none was, up to `highest`).
+    """What a minute shows, in SI units.
+
+    - `users`: the fewest users that could be measured, with their median TTFT and speed.
+    - `fit`: the most users that fit a chat; None: none do.
+    - `binding`: the metric that is over its limit with more users; None: none was, up to `highest`.
     """
 
     users: int
@@ -183,8 +186,8 @@ class Findings:
 
 
 def findings_of(points: "Sequence[Point]") -> Findings | None:
-    """The findings of a run's points, decided as `solve --point-estimates` does: a minute has no
-    bounds. None when no valid point says anything about one user.
+    """The findings of a run's points, decided as `solve --point-estimates` does, since a minute
+    gives no bounds. None when no valid point says anything about one user.
     """
     from frontier.config import parse_sla
     from frontier.core.claim.solver import solve
@@ -239,8 +242,8 @@ def sentences(
 
 
 def server_shortages(server: "Mapping[int, Mapping[str, float]]") -> list[str]:
-    """What the server's own metrics say of the most users, where they say that something was
-    short.
+    """What was short at the most users by the server's own metrics; empty where they show no
+    shortage.
     """
     most = max(server, default=0)
     metrics = server.get(most, {})
@@ -268,9 +271,7 @@ def _chat(findings: Findings) -> str:
 
 
 def _not_counted(findings: Findings) -> list[str]:
-    """The settings that were measured and cannot be relied on, together where the reason is the
-    same.
-    """
+    """The measured settings that cannot be relied on, grouped by their reason."""
     by_reason: dict[tuple[str, ...], list[int]] = {}
     for c, why in findings.invalid.items():
         by_reason.setdefault(why, []).append(c)

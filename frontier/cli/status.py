@@ -21,7 +21,7 @@ from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import RunDirectory
 
 _NAMED = 4
-"""Trials named as left in one line; the others are counted."""
+"""Most trials that one line names as left; the others are counted."""
 _WARNINGS = ("warning", "skipped", "dropped", "server_lost", "measured_again", "flagged", "failed", "given_up")
 _EVERY = 1.0
 
@@ -70,9 +70,10 @@ def read_state(path: Path) -> dict[str, Any]:
     """The state of a run's sweep, for JSON: trials done, running and left, seconds left, and the
     last warnings.
 
-    `seconds_left` is what the sweep itself last said; `proven` are the operating points known so
-    far. `skipped` are the trials given up in the session that runs, or ran last; `open` names them
-    and those that are left.
+    - `seconds_left`: as the sweep itself last said it.
+    - `proven`: the operating points known so far.
+    - `skipped`: the trials that were given up in the session that runs, or ran last.
+    - `open`: the names of the skipped trials and of the trials that are left.
     """
     from frontier.config.config_file import config_of
     from frontier.planning.standing import standing
@@ -142,7 +143,7 @@ def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
 
 
 def _running(session: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
-    """The trial in flight, for how many seconds, and by how many client processes."""
+    """The trial in flight, how many seconds it has run, and its number of client processes."""
     for event in reversed(session):
         if event["event"] == "trial_begun":
             since = round(max(0.0, time.time() - event["time"]), 1)
@@ -165,9 +166,9 @@ def _event_text(event: Mapping[str, Any]) -> str:
 
 
 def trial_words(key: str) -> str:
-    """A trial's key for a person: 'short c=64', 'short 2.5/s', 'fp8-1024x256 c=8, repeat 2'; a key
-    of another form as it is. Of a name that was no file name its safe part remains: 'chat80 rag20
-    c=4'.
+    """A trial's key for a person: 'short c=64', 'short 2.5/s', 'fp8-1024x256 c=8, repeat 2'. A key
+    of another form stays as it is. Of a name that cannot be a file name, the safe part remains:
+    'chat80 rag20 c=4'.
     """
     match = re.fullmatch(r"(.*)-(?:c0*(\d+)|q([\d.e+-]+))-[a-z]+-r(\d+)", key)
     if match is None:
@@ -202,8 +203,8 @@ def line(state: Mapping[str, Any]) -> str:
 
 
 def page(state: Mapping[str, Any], detail: Detail = Detail.USUAL) -> list[str]:
-    """The state in lines, with the last warnings; where all is asked for with every trial that is
-    left, and the last events.
+    """The state in lines, with the last warnings. Where everything is asked for, also every trial
+    that is left and the last events.
     """
     lines: list[str] = []
     if state["held_elsewhere"]:

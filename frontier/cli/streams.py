@@ -52,8 +52,9 @@ codecs.register_error("frontier.plainly", _plainly)
 class SafeStream(io.TextIOBase):
     """A standard stream that writes at once and never raises an OSError.
 
-    `lost` is why it can no longer be written to, None as long as it can; what is written then goes
-    to `instead`, if there is one. `unread`: the reader closed its end of the pipe.
+    - `lost`: why the stream can no longer be written to; None as long as it can.
+    - `instead`: where text goes once the stream is lost.
+    - `unread`: the reader closed its end of the pipe.
     """
 
     def __init__(self, descriptor: int, encoding: str, instead: "SafeStream | None" = None) -> None:
@@ -77,7 +78,7 @@ class SafeStream(io.TextIOBase):
         return self._descriptor
 
     def isatty(self) -> bool:
-        """Whether it is a terminal that can still be written to."""
+        """Whether the stream is a terminal that can still be written to."""
         return self.lost is None and os.isatty(self._descriptor)
 
     def writable(self) -> bool:
@@ -109,10 +110,10 @@ class SafeStream(io.TextIOBase):
 
 
 def install_streams() -> SafeStream:
-    """Put safe streams in place of sys.stdin, stdout and stderr; the one of stdout.
+    """Put safe streams in place of sys.stdin, stdout and stderr. Returns the one of stdout.
 
-    A descriptor that was closed is opened on /dev/null: else the next socket would get its number,
-    and what a library writes to "standard error" would go to the server.
+    A descriptor that was closed is opened on /dev/null. Otherwise the next socket would get its
+    number, and what a library writes to "standard error" would go to the server.
     """
     encodings = [getattr(stream, "encoding", None) or "utf-8" for stream in (sys.stdout, sys.stderr)]
     closed = [descriptor for descriptor in (0, 1, 2) if not _is_open(descriptor)]
@@ -141,11 +142,11 @@ def _is_open(descriptor: int) -> bool:
 
 
 def final_exit_code(out: SafeStream, code: int) -> int:
-    """The exit code of a command that ended with `code`: 5 instead of 0 when its answer could not
+    """The exit code of a command that ended with `code`: 5 in place of 0 when its answer could not
     be written.
 
-    A stdout that was closed from the start was not wanted: that the answer went to stderr loses
-    nothing.
+    A stdout that was closed from the start was not wanted: its answer went to stderr, and nothing
+    is lost.
     """
     if out.lost is None or out.lost.errno == errno.EBADF:
         return code

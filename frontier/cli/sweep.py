@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 def _to_prove(value: str | None) -> "ToProve":
-    """The concurrencies of '32,48', or those that a run proved."""
+    """The concurrencies of '32,48', or the ones that a run proved."""
     from frontier.config.load_keys import MAX_CONCURRENCY
     from frontier.planning.plan import NO_PROOFS, ToProve
 
@@ -65,7 +65,7 @@ def _to_prove(value: str | None) -> "ToProve":
 @click.option(
     "--prove",
     metavar="N,N|RUN",
-    help="Prove these concurrencies, or those that RUN proved, and measure nothing else; may be new.",
+    help="Prove only these concurrencies, or the ones that RUN proved; they need not be in CONFIG.",
 )
 @click.option("--until", metavar="TIME", help="Finish by this time (e.g. 07:00); lowest-priority trials are dropped.")
 @common.with_extra(registry.SWEEP_OPTION)
@@ -124,7 +124,7 @@ def command(
 
 
 def _require_time(request: "SweepRequest", plan: "Plan") -> None:
-    """UsageError when the time by which all must be done is past, and something is left to do."""
+    """UsageError when the time of --until is past and something is left to do."""
     from frontier.cli.dry_run import remaining
     from frontier.sweep.ledger import deadline
 
@@ -137,7 +137,7 @@ def _require_time(request: "SweepRequest", plan: "Plan") -> None:
 
 
 def _require_room(path: Path, plan: "Plan") -> None:
-    """UsageError when disk or memory are too small for what the plan may write and hold."""
+    """UsageError when disk or memory is too small for what the plan may write and hold."""
     from frontier.sweep.ledger import require_free
 
     if plan.expected_bytes > (free := free_bytes(path)):
@@ -150,8 +150,9 @@ def _require_room(path: Path, plan: "Plan") -> None:
 
 
 def _require_run(request: "SweepRequest", path: Path, facts: "Mapping[str, str]") -> None:
-    """Raise what opening the run would, but for the lock, and what the prompts' file or a missing
-    Ray would; nothing is written. Of another sweep in the directory it is said what differs.
+    """Raise the errors that opening the run would raise, but for the lock, and those of the
+    prompts' file or of a missing Ray. Nothing is written. Where the directory holds another sweep,
+    the message says what differs.
     """
     from frontier.config import describe_difference
     from frontier.sweep.given_files import read_prompts
@@ -175,9 +176,7 @@ def _require_run(request: "SweepRequest", path: Path, facts: "Mapping[str, str]"
 
 
 def _facts(request: "SweepRequest") -> dict[str, str]:
-    """What a run keeps of how it was begun. UsageError when the file of its prompts cannot be
-    read.
-    """
+    """The facts that a run keeps of its start. UsageError when the prompts' file cannot be read."""
     from frontier.sweep.given_files import prompts_facts
 
     return {
@@ -197,7 +196,7 @@ def _sweep(
     given: "Mapping[str, Any]",
     shown: common.RunOptions,
 ) -> int:
-    """Measure, answer, and notify however it ended; the exit code."""
+    """Measure, answer, and notify however it ended. Returns the exit code."""
     from frontier.cli.dry_run import look_ahead, plan_lines
 
     # What on_finish hears if anything below raises what is not expected: the sweep failed by an
@@ -243,9 +242,10 @@ def _sweep(
 def _conclude(
     path: Path, end: "SweepEnd", again: str, shown: common.RunOptions, *, alone: bool
 ) -> "tuple[int, Sequence[Decision]]":
-    """Print what the sweep measured, however it ended; the exit code, and the decisions. A sweep
-    that was interrupted before anything was proven only says how to go on. `alone`: what comes next
-    has been said.
+    """Print what the sweep measured, however it ended. Returns the exit code and the decisions.
+
+    After an interrupt before anything was proven, only the command that goes on is printed.
+    `alone`: the next step has been printed already.
     """
     from frontier.cli.sweep_answer import print_answer
     from frontier.core.claim.solver import exit_code
@@ -273,8 +273,8 @@ def _conclude(
 
 
 def _unfinished_proofs(path: Path) -> list[str]:
-    """The settings whose proof the last sweep asked for and did not measure: the budget had no room
-    for it, or the server was lost under it. The answer then is the one from before.
+    """The settings whose proof the last sweep asked for but did not measure, because the budget had
+    no room or the server was lost. The answer is then the one from before.
     """
     lines = last_session(RunDirectory.read(path).journal_lines())
     done = {line["trial"] for line in lines if line["event"] == "trial_done"}
@@ -283,7 +283,7 @@ def _unfinished_proofs(path: Path) -> list[str]:
 
 
 def _how_to_prove(request: "SweepRequest", path: Path, cut: "Sequence[str]") -> str:
-    """Which of the settings to prove the budget had no room for, and the command that has it."""
+    """The settings to prove for which the budget had no room, and the command that has room."""
     from frontier.planning.next_step import ENOUGH_FOR_PROOFS, with_budget
     from frontier.store.journal import Amount
 

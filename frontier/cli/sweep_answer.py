@@ -1,4 +1,4 @@
-"""What `frontier sweep` prints in the end: table, answer, what is left and what comes next."""
+"""What `frontier sweep` prints at its end: table, answer, what is left, and what comes next."""
 
 import functools
 import shlex
@@ -13,8 +13,8 @@ from frontier.show.verbosity import Detail
 
 
 def print_answer(run: Run, shown: common.RunOptions, *, ended: bool) -> Sequence[Decision]:
-    """Print the table, the decisions under the first tier of the SLA and, where the sweep `ended`,
-    what is left and what comes next; draw the picture. The decisions.
+    """Print the table and the decisions under the first tier of the SLA, and draw the picture.
+    Where the sweep `ended`, also print what is left and what comes next. Returns the decisions.
     """
     from frontier.show.answer import answers_json, answers_text
     from frontier.show.tables import points_table
@@ -45,7 +45,7 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool) -> Sequence
 
 
 def next_lines(run: Run, decisions: Sequence[Decision]) -> list[str]:
-    """What is left of a sweep, and the commands that its reader most likely wants next."""
+    """What is left of a sweep, and the commands that its reader most likely needs next."""
     lines = run.not_measured.splitlines()
     commands = [["frontier", "report", str(run.path), "-o", "page.html"]]
     alone = decisions[0] if len(decisions) == 1 else None
@@ -59,7 +59,9 @@ def next_lines(run: Run, decisions: Sequence[Decision]) -> list[str]:
 
 
 def draw(run: Run) -> Path | None:
-    """Draw the picture, where it can be: the sweep has ended well without it. Its file."""
+    """Draw the picture where that is possible; without it the sweep has still ended well. Returns
+    its file.
+    """
     from frontier.cli.plot import beside_an_answer, frontier_picture, picture_files, save_pictures
     from frontier.show.picture.selection import check_panels
 

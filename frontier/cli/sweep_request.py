@@ -1,5 +1,6 @@
-"""What a `frontier sweep` command line asks for: the config with its settings, and the run
-directory to use."""
+"""The request of a `frontier sweep` command line: the config with its settings, and the run
+directory to use.
+"""
 
 import os
 import shlex
@@ -25,11 +26,12 @@ from frontier.sweep.secrets_of_config import secrets_of
 
 @dataclass(frozen=True, slots=True)
 class SweepRequest:
-    """The sweep to run: `text` is its config as the run keeps it, `options` are those to give
-    again.
+    """The sweep to run.
 
-    `run` is the run directory to resume, None when there is none yet. `settings` are all that were
-    put into the file's config, as 'key=value'.
+    - `text`: its config as the run keeps it.
+    - `options`: the options to give again.
+    - `run`: the run directory to resume; None: a new one.
+    - `settings`: everything that was put into the file's config, as 'key=value'.
     """
 
     config: Config
@@ -52,7 +54,7 @@ class SweepRequest:
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the journal keeps of it, so that a later command can name this sweep again."""
+        """The facts that the journal keeps, so that a later command can name this sweep again."""
         return {"config": str(self.file), "directory": str(Path.cwd()), "settings": self.settings}
 
     def directory(self) -> Path:
@@ -78,7 +80,9 @@ def read_request(
     configs: dict[str, Config] = {}
 
     def config_in(manifest: Mapping[str, Any] | None) -> Config:
-        """The config, as the run of this manifest takes it; of a new run without one."""
+        """The config as the run with this manifest reads it; without a manifest, as a new
+        run does.
+        """
         key = repr(left_out(manifest))  # nearly all runs under runs/ take it alike
         if key not in configs:
             configs[key] = with_trace(load_config(text, str(file), given, manifest, read_sessions=read_sessions))
@@ -100,8 +104,8 @@ def read_request(
 
 
 def _run_to_resume(output: Path | None, config_in: Callable[[Mapping[str, Any]], Config]) -> Path | None:
-    """The run to go on with: the one that is named, else the newest of this very sweep under runs/,
-    else the newest of one with fewer concurrencies (or rates).
+    """The run to resume: the one that is named, else the newest of this very sweep under runs/,
+    else the newest of a sweep with fewer concurrencies (or rates).
     """
     if output is not None:
         return output if (output / "manifest.json").exists() else None

@@ -1,4 +1,6 @@
-"""Secrets in text: what is known, and what looks like one, is masked before it is said or kept."""
+"""Secrets in text: known ones, and text that looks like one, are masked before they are shown or
+kept.
+"""
 
 import base64
 import html
@@ -17,11 +19,12 @@ MOST = 8192
 
 
 _PART = 8
-"""So many consecutive characters of a secret are not said, whatever their case and white space."""
+"""This many consecutive characters of a secret are never shown, whatever their case and white
+space."""
 
 
 _LEAST = 4
-"""A shorter value is no secret: masking it would make every text unreadable."""
+"""A shorter value is not a secret: masking it would make every text unreadable."""
 
 
 _HOLD = 128
@@ -83,7 +86,7 @@ def looks_random(text: str) -> bool:
 
 
 def masked_line(line: str | None) -> str | None:
-    """A line of a config without what stands behind a key whose name says that it is a secret.
+    """A line of a config without the value of a key that is secret by its name.
 
     >>> masked_line("api_key_env: hunter2"), masked_line("budget: {tokens: 1e30}")
     ('api_key_env: ***', 'budget: {tokens: 1e30}')
@@ -93,7 +96,7 @@ def masked_line(line: str | None) -> str | None:
 
 def environment_secrets(environ: Mapping[str, str]) -> frozenset[str]:
     """Values of the environment that are secrets by their names, as HF_TOKEN or CLOUD_KEY.
-    GIT_AUTHOR_NAME and SSH_AUTH_SOCK are none.
+    GIT_AUTHOR_NAME and SSH_AUTH_SOCK are not secrets.
     """
     return frozenset(
         value
@@ -107,9 +110,11 @@ def environment_secrets(environ: Mapping[str, str]) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Secrets:
-    """Secret values. None of them is said whole, as it is or as it stands in a URL, in base64 (also
-    of a text that it is a part of), in hexadecimal digits, HTML or JSON; nor of `values` eight
-    consecutive characters, of these or of their base64. Case and white space make no difference.
+    """Secret values, which are never repeated.
+
+    No value is repeated whole: as it is, in a URL, in base64 (also as a part of a longer text), in
+    hexadecimal digits, in HTML or in JSON. Of `values`, no eight consecutive characters are
+    repeated either, as they are or in base64. Case and white space make no difference.
     """
 
     values: frozenset[str] = field(default=frozenset(), repr=False)
@@ -117,8 +122,8 @@ class Secrets:
 
     @classmethod
     def of(cls, values: Iterable[str | None], whole: Iterable[str] = ()) -> "Secrets":
-        """Of the values that are there and long enough to be one. Of an address, what stands beside
-        its host.
+        """The secrets in these values, less those that are missing or too short. For an address,
+        the parts beside its host.
         """
         parts = [part for value in values if value for part in _secret_parts(value)]
         return cls(frozenset(v for v in parts if len(v) >= _LEAST), frozenset(v for v in whole if len(v) >= _LEAST))
@@ -142,7 +147,7 @@ class Secrets:
         return _said(self, text[:MOST], longest)
 
     def last_said(self, text: str, longest: int = 300) -> str:
-        """As `said`, of the end of a text that may begin in the midst of a secret."""
+        """As `said`, for the end of a text, which may begin in the middle of a secret."""
         text = one_line(self.redact(text[-2 * MOST :]))
         return text if len(text) <= longest else "…" + text[-longest + 1 :]
 
@@ -202,8 +207,8 @@ def redact(text: str) -> str:
 
 
 _remembered = NO_SECRETS
-"""What this process has read of secrets: one that says or keeps what comes from outside need not be
-handed them."""
+"""The secrets that this process has read, so that code that shows or keeps foreign text need not be
+given them."""
 
 
 def remember(secrets: Secrets) -> None:
@@ -239,8 +244,8 @@ def _masked(text: str, spans: Iterable[tuple[int, int]]) -> str:
 
 @lru_cache(maxsize=64)
 def _forms(secrets: Secrets) -> tuple[frozenset[str], frozenset[str]]:
-    """What is searched for in lower case and without white space: whole values in their forms, and
-    parts of eight characters.
+    """The texts to search for, in lower case and without white space: whole values in their forms,
+    and parts of eight characters.
     """
     whole: set[str] = set()
     parts: set[str] = set()

@@ -1,5 +1,6 @@
-"""The config of a sweep: YAML text to a sound `Config`, or every complaint about it with its place
-and a hint."""
+"""The config of a sweep. YAML text becomes a sound `Config`, or every complaint about it, each with
+its place and a hint.
+"""
 
 from frontier.config.connection import TlsConfig as TlsConfig
 from frontier.config.deployment import DeploymentConfig as DeploymentConfig

@@ -1,4 +1,4 @@
-"""Advice on a config: requests that are too few, limits on means, hardware that bounds nothing."""
+"""Advice on a config: too few requests, limits on means, hardware that gives no bound."""
 
 import math
 from collections.abc import Iterator
@@ -17,10 +17,11 @@ def advice(config: Config) -> list[Problem]:
 
 
 def _too_few(config: Config) -> Iterator[Problem]:
-    """Too few requests for the percentiles the SLA names. A setting's repeats are pooled.
+    """Advice where requests are too few for the percentiles of the SLA. A setting's repeats are
+    pooled.
 
-    The search sizes its proofs itself; then only a grid too small to tell where to look is worth a
-    word.
+    The search sizes its own proofs; with it, only a grid that is too small to show where to look
+    gets advice.
     """
     p = max((p for limit, _ in _limits(config) if (p := limit.of.p) is not None), default=None)
     if p is None or config.requests is None or config.open_loop:
@@ -63,7 +64,7 @@ def _means(config: Config) -> Iterator[Problem]:
 
 
 def _undefined(config: Config) -> Iterator[Problem]:
-    """Limits on what no request of a shape has: nothing can ever meet them there."""
+    """Limits on a metric that no request of a shape has: nothing can ever meet them there."""
     for limit, path in _limits(config):
         labels = [shape.label for shape in config.shapes if limit.undefined(shape)]
         if labels:
@@ -72,8 +73,8 @@ def _undefined(config: Config) -> Iterator[Problem]:
 
 
 def _roofline(config: Config) -> Iterator[Problem]:
-    """Hardware that is described and yet bounds nothing: the model's sizes are not known, or
-    nothing fits.
+    """Hardware that is described but gives no bound: the model's sizes are not known, or nothing
+    fits.
     """
     for i, deployment in enumerate(config.deployments):
         path = ("deployments", i, "hardware")

@@ -1,19 +1,19 @@
-"""Complaints: the mistakes of a config, each with its place and the way out, and the error that
-reports them together."""
+"""Complaints: the mistakes of a config, each with its place and a remedy. One error reports them
+all.
+"""
 
 from dataclasses import dataclass
 
 from frontier.core.model.errors import UsageError
 
 MOST_COMPLAINTS = 50
-"""Most complaints that are printed; the rest is only counted."""
+"""Most complaints that are printed; the others are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """One mistake in a config: what, where (1-based line and column, when known), and the way out.
-
-    `where` names the place when it is not in the file, such as '--set requests=many'.
+    """One mistake in a config: what it is, where (1-based line and column, when known), and the
+    remedy. `where` names a place outside the file, such as '--set requests=many'.
     """
 
     what: str

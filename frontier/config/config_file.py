@@ -1,5 +1,4 @@
-"""Config files: a config read with the files that it names, as the user has it or as a run keeps
-it, and its run."""
+"""Config files: reading a config with the files that it names, and opening its run."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from frontier.store.run_dir import RunDirectory
 
 
 def load_config_file(file: Path, settings: Sequence[str] = ()) -> Config:
-    """The config in a file of the user's, with settings as 'KEY=VALUE'. ConfigError or UsageError
+    """The config in a user's file, with settings as 'KEY=VALUE'. ConfigError or UsageError
     otherwise.
     """
     given = read_settings(settings)
@@ -32,8 +31,8 @@ def config_of(run: RunDirectory, settings: Sequence[str] = ()) -> Config:
 
 
 def read_settings(settings: Sequence[str]) -> list[Setting]:
-    """The settings of 'KEY=VALUE'; that of 'hardware.model=@FILE' has the sizes in this config.json
-    as its value, so that a run keeps them.
+    """The settings of 'KEY=VALUE'. 'hardware.model=@FILE' gets the sizes in this config.json as its
+    value, so that a run keeps them.
     """
     given = [Setting.of(text) for text in settings]
     of_file = [each.key.endswith("hardware.model") and each.value.startswith("@") for each in given]
@@ -41,14 +40,14 @@ def read_settings(settings: Sequence[str]) -> list[Setting]:
 
 
 def _with_sizes(setting: Setting) -> Setting:
-    """With the sizes in a model's config.json in the place of its name."""
+    """The setting with the sizes in a model's config.json in place of the file's name."""
     model_file = registry.MODEL_FILE.require("the config.json of a model")
     return replace(setting, value=json.dumps(model_file.sizes_in(setting.value[1:])))
 
 
 def open_run(path: Path, config: Config, text: str, facts: Mapping[str, Any]) -> RunDirectory:
-    """The run of a config, new or to be resumed, also where its list of concurrencies has grown;
-    `text` is what it keeps of the config. See `open_for_sweep`.
+    """The run of a config: a new one, or one to be resumed, even if its list of concurrencies has
+    grown. `text` is the config as the run keeps it. See `open_for_sweep`.
     """
     return RunDirectory.open_for_sweep(
         path,
@@ -102,6 +101,6 @@ def as_in_run(config: Config, run: RunDirectory) -> Config:
 
 
 def kept(config: Config) -> bytes | None:
-    """What a run keeps of a config's trace: its times as a column of seconds; None without one."""
+    """The trace as a run keeps it: a column of seconds; None without a trace."""
     trace = config.trace
     return None if trace is None else "".join(f"{time:.6f}\n" for time in trace.times).encode()

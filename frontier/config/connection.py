@@ -53,7 +53,7 @@ def endpoint(value: Any, example: str = "write it as http://localhost:8000/v1") 
 
 
 NO_METRICS = "none"
-"""In place of an address: no metrics are read."""
+"""The value in place of an address for a server whose metrics are not to be read."""
 
 
 def metrics_address(value: Any) -> str:
@@ -71,7 +71,9 @@ def metrics_address(value: Any) -> str:
 
 
 def some_addresses(addresses: tuple[str, ...]) -> tuple[str, ...]:
-    """The addresses; a Problem where there is none, or one beside NO_METRICS."""
+    """The addresses of several metrics. A Problem for an empty list, and for an address beside
+    NO_METRICS.
+    """
     if not addresses or (NO_METRICS in addresses and len(addresses) > 1):
         raise Problem("{key} are addresses", "write [http://localhost:8000/metrics], or  none  to read none")
     return addresses
@@ -84,8 +86,8 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 
 
 def variable(value: Any) -> str:
-    """The name of an environment variable. What does not look like one may be the key itself: it is
-    not repeated.
+    """The name of an environment variable. A text that does not look like one may be the key
+    itself, so it is not repeated.
     """
     what = "{key} is not the name of an environment variable"
     if isinstance(value, str) and _VARIABLE.fullmatch(value):
@@ -131,7 +133,7 @@ def read_headers(value: Any) -> dict[str, str]:
 
 
 def read_extra_body(value: Any) -> dict[str, Any]:
-    """What is sent beside the measurement's own keys; no secret."""
+    """The body keys that are sent beside the measurement's own; never a secret."""
     if not isinstance(value, dict):
         raise Problem("{key} is a mapping sent with every request", "write {temperature: 0}")
     own = [key for key in value if key in _OWN_BODY and (key, value[key]) != ("stream_options", None)]
@@ -144,8 +146,8 @@ def read_extra_body(value: Any) -> dict[str, Any]:
 
 
 def usable_key(text: str, where: str) -> str:
-    """The key in a text, without the space around it. UsageError, not repeating it, when it cannot
-    be sent.
+    """The key in a text, without surrounding space. UsageError, which does not repeat it, when it
+    cannot be sent.
     """
     key = text.strip()
     if not key:

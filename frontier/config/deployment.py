@@ -49,7 +49,7 @@ from frontier.simulator.spec import READ_SPEC, EngineSpec, roofline_of
 
 
 def command(value: Any) -> str:
-    """A line, or several, for the shell."""
+    """A shell command of one line or several."""
     hint = "write the line as you would type it"
     text = text_of(value, "a command", hint)
     if not text or len(text) > 4_000 or not all(ch.isprintable() or ch in "\n\t" for ch in text):
@@ -61,8 +61,8 @@ ShellCommand = Annotated[str, PlainValidator(command), RUN]
 
 
 class ReadyConfig(Strict):
-    """When a started server is ready: `command` exits with 0 (without one: when it answers),
-    `within` seconds.
+    """When a started server is ready: once `command` exits with 0, or once it answers where there
+    is no command; at most `within` seconds.
     """
 
     command: ShellCommand | None = None
@@ -83,7 +83,7 @@ def _as_command(value: Any) -> Any:
 
 
 def _simulator(value: Any) -> dict[str, Any]:
-    """The mapping as it was written, once it is known that an engine can be built of it."""
+    """The mapping as it was written, once it is known that an engine can be built from it."""
     if not isinstance(value, dict):
         raise Problem("{key} is a mapping of the engine's parameters", "write {max_num_seqs: 64}")
     read(READ_SPEC, value)
@@ -142,7 +142,7 @@ class DeploymentConfig(Strict):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        """What fits together only when several keys are seen at once."""
+        """Check what needs several keys at once."""
         problems: list[Problem] = []
 
         def wrong(key: str, what: str, hint: str = "remove the key") -> None:
@@ -178,18 +178,20 @@ class DeploymentConfig(Strict):
         return [*([self.api_key_env] if self.api_key_env else []), *named]
 
     def hidden(self, environ: Mapping[str, str], key: str | None = None) -> tuple[str, ...]:
-        """The secrets it names, as far as they are set; `key` is what `api_key_file` holds."""
+        """The secrets that the deployment names and that are set; `key` is the content of
+        `api_key_file`.
+        """
         named = [environ.get(name, "").strip() for name in self.secret_variables()]
         return tuple(value for value in (*named, key) if value)
 
     @property
     def is_simulator(self) -> bool:
-        """The embedded engine is to be started; `base_url` is known only then."""
+        """Whether the embedded engine is to be started; `base_url` is then known only later."""
         return self.endpoint == SIMULATOR
 
     @property
     def devices(self) -> str | None:
-        """How many devices of which name, as `2 × h200`; None when none is named."""
+        """The number and name of the devices, as `2 × h200`; None when no name is given."""
         return f"{self.gpus or 1} × {self.hardware.name}" if self.hardware and self.hardware.name else None
 
     @property
@@ -208,13 +210,13 @@ class DeploymentConfig(Strict):
         return self.metrics != (NO_METRICS,)
 
     def engine_spec(self) -> EngineSpec:
-        """The embedded engine's parameters (its defaults where the config has none)."""
+        """The embedded engine's parameters; its defaults where the config gives none."""
         return EngineSpec.from_mapping(self.simulator or {})
 
     @property
     def slots(self) -> int | None:
-        """How many requests run at once at most: of the embedded engine, or as `start` says it;
-        None: it is not known.
+        """The most requests that run at once, by the embedded engine or by `start`; None: not
+        known.
         """
         if self.is_simulator:
             return self.engine_spec().max_num_seqs
@@ -242,7 +244,7 @@ class DeploymentConfig(Strict):
 
     @property
     def stated_quality(self) -> Estimate | None:
-        """Its quality as the config states it, taken as exact; None where it is measured or not
+        """The quality that the config states, taken as exact; None where it is measured or not
         known.
         """
         q = self.quality
@@ -251,10 +253,11 @@ class DeploymentConfig(Strict):
     def target(
         self, environ: Mapping[str, str], *, ignore_eos: bool = True, url: str | None = None, key: str | None = None
     ) -> Target:
-        """Where requests go, with the secrets taken from `environ`. `url` replaces the simulator's
-        address; `key` is what `api_key_file` holds, read by whoever may read files.
+        """Where requests go, with the secrets taken from `environ`.
 
-        UsageError when a variable the config names is not set.
+        `url` replaces the simulator's address. `key` is the content of `api_key_file`, which only
+        code that may read files passes on. UsageError when a variable that the config names is not
+        set.
         """
         tls = self.tls or TlsConfig()
         return Target(
@@ -277,9 +280,7 @@ class DeploymentConfig(Strict):
         )
 
     def canonical(self) -> dict[str, Any]:
-        """JSON-able: everything of it that decides what is measured; no price, no key, no
-        certificate.
-        """
+        """The keys that decide what is measured, JSON-able; no price, no key, no certificate."""
         measured = self.model_dump(include=_MEASURED)
         measured["endpoint"] = self.endpoint if self.is_simulator else self.base_url
         return {key: item for key, item in measured.items() if item not in (None, {})}

@@ -48,5 +48,5 @@ class BudgetConfig(Strict):
 
     @property
     def limited(self) -> bool:
-        """There is any limit."""
+        """Whether there is any limit."""
         return any(value is not None for value in self.model_dump().values())

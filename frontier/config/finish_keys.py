@@ -58,8 +58,8 @@ class FinishConfig(Strict):
 
 
 def read_finish(value: Any) -> FinishConfig | None:
-    """`on_finish: TEXT` is short for a mapping: an address is its `url`, all else its `command`.
-    None without one.
+    """Expand `on_finish: TEXT`, which is short for a mapping: an address is its `url`, any other
+    text its `command`. None without one.
     """
     if value is None:
         return None

@@ -1,5 +1,6 @@
-"""The keys `hardware`, `gpus` and `price`: what a deployment runs on, and what its numbers are
-divided by."""
+"""The keys `hardware`, `gpus` and `price`: what a deployment runs on, and the divisors of its
+numbers.
+"""
 
 import re
 from dataclasses import dataclass, replace
@@ -45,18 +46,20 @@ def named_hardware(value: Any) -> Any:
 
 
 class HardwareConfig(GpuFields):
-    """What one GPU is, and what the model takes: bytes, bytes per second. Used to divide by and for
-    the roofline.
+    """One GPU and the model's needs, in bytes and bytes per second: divisors of the numbers, and
+    the basis of the roofline.
 
-    A known `name` brings the data sheet's figures; those given replace them. `model` (default: the
-    deployment's model where its name is known) is a model card: the roofline is then a whole one,
-    at `precision` (default: the model's own). Without a card, `weights` are the bytes of all
-    weights read per step over all GPUs and `kv_per_token` the bytes of KV per token; where
-    `weights` is given, these are used rather than the card. The GPUs are one tensor-parallel group,
-    or `pp` of them as the stages of a pipeline; experts are spread over `ep`. `speculation` says
-    how the server speculates: the bounds then allow for drafts that are all accepted; a prediction
-    assumes its acceptance. `power` is a flat figure for what it draws under load, for the energy
-    per token where nothing measured it.
+    - `name`: a known name brings the data sheet's figures; figures that are given replace them.
+    - `model`: a model card (default: the deployment's model where its name is known). The roofline
+      is then a whole one, at `precision` (default: the model's own).
+    - `weights`, `kv_per_token`: without a card, the bytes of all weights that a step reads over all
+      GPUs, and the bytes of KV per token. Where `weights` is given, these are used rather than the
+      card.
+    - `pp`, `ep`: the GPUs are one tensor-parallel group, or `pp` of them as the stages of a
+      pipeline; experts are spread over `ep`.
+    - `speculation`: how the server speculates. The bounds then allow for drafts that are all
+      accepted; a prediction assumes its acceptance.
+    - `power`: the power drawn under load, for the energy per token where nothing measured it.
     """
 
     name: Annotated[Text, PLAIN] | None = None
@@ -73,7 +76,9 @@ class HardwareConfig(GpuFields):
     power: Annotated[Watts, PlainValidator(_power), PLAIN] | None = None
 
     def uneven(self, gpus: int) -> Problem | None:
-        """What is wrong where its stages and the groups of its experts do not divide the GPUs."""
+        """The problem of stages or expert groups that do not divide the GPUs; None where
+        they do.
+        """
         if gpus % self.pp:
             return Problem(f"pp is {self.pp}, and {gpus} GPUs are not so many equal stages", None, "hardware", "pp")
         if gpus // self.pp % self.ep:
@@ -124,7 +129,7 @@ def read_price(value: Any, info: ValidationInfo) -> float | None:
 
 
 def read_gpus(value: Any, info: ValidationInfo) -> int | None:
-    """The key `gpus`, else the hardware's."""
+    """The number of GPUs of the key `gpus`, otherwise of `hardware`."""
     hardware = info.data.get("hardware")
     within = hardware.gpus if hardware is not None else None
     if value is None:

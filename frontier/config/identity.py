@@ -13,8 +13,8 @@ def digest(value: Any) -> str:
 
 
 def describe_difference(there: Mapping[str, Any], here: Mapping[str, Any]) -> str:
-    """What differs between two canonical configs: 'shapes 1024/256 there, 2048/256 here'. Empty
-    when nothing does.
+    """The differences between two canonical configs: 'shapes 1024/256 there, 2048/256 here'; ''
+    without any.
     """
     parts: list[str] = []
     # Of sessions of a file their shape says that the file is another one.

@@ -1,5 +1,6 @@
-"""The text of a config that a run keeps: what a comment of it holds of a secret is masked, a value
-that holds one is refused, as a run with another value would be another sweep."""
+"""The text of a config that a run keeps. A secret in a comment is masked. A secret in a value is
+refused, because a run with a masked value would be another sweep.
+"""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -15,8 +16,8 @@ _HINT = "name its variable: api_key_env: NAME; in a header ${NAME}; in a command
 
 
 def kept_text(text: str, file: str, settings: Sequence[Setting], secrets: Secrets) -> str:
-    """What a run keeps of a sound config with these settings. ConfigError where a value holds one
-    of the secrets.
+    """The text that a run keeps of a sound config with these settings. ConfigError where a value
+    holds one of the secrets.
     """
     root, doc = composed(text, file, settings)
     fill(doc, root)
@@ -36,8 +37,8 @@ def kept_text(text: str, file: str, settings: Sequence[Setting], secrets: Secret
 
 
 def _comments(text: str) -> Iterator[tuple[int, int]]:
-    """Where comments may be: between the parts of YAML, and behind the sign of a text of several
-    lines.
+    """The spans that may hold comments: between the parts of YAML, and behind the sign of a block
+    text.
     """
     end = 0
     tokens: Any = yaml.scan(text)

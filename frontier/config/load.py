@@ -31,7 +31,7 @@ from frontier.store.records import build
 _SWEEP_KEYS = tuple(keys_at(Config, ()))
 _DEPLOYMENT_KEYS = tuple(key for key in keys_at(DeploymentConfig, ()) if key != "name")
 _MERGED = ("simulator", "timeouts", "headers", "extra_body")
-"""Mappings a deployment adds to, key by key; of all others its own replaces the top level's."""
+"""Mappings that a deployment extends key by key; its other keys replace the top level's."""
 
 _SYNONYMS = {
     "api_key": ("keys are not written into a config", "name its variable: api_key_env: OPENAI_API_KEY"),
@@ -91,8 +91,8 @@ _MAP, _STR = "tag:yaml.org,2002:map", "tag:yaml.org,2002:str"
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """`key` ('sla.p99_ttft') gets `value` (YAML); `said` is what messages call it ('--set
-    sla.p99_ttft=400ms').
+    """A value for a key: `key` ('sla.p99_ttft') gets `value` (YAML). `said` is its name in messages
+    ('--set sla.p99_ttft=400ms').
     """
 
     said: str
@@ -111,8 +111,8 @@ class Setting:
 
 
 def _apply(root: yaml.MappingNode, setting: Setting) -> None:
-    """Put the value in its place. A Problem, or the ConfigError of its text, where that cannot be
-    done.
+    """Put the value in its place. A Problem, or the ConfigError of its text, where that is
+    impossible.
     """
     value = f'"{setting.value}"' if _TIME_OF_DAY.fullmatch(setting.value) else setting.value
     given, given_doc = compose(f"value: {value}\n", setting.said)
@@ -136,8 +136,8 @@ def _apply(root: yaml.MappingNode, setting: Setting) -> None:
 
 
 def _entry(holder: yaml.Node, part: str, path: Sequence[str]) -> yaml.Node | None:
-    """The node under a key of a mapping, None when it is not there; in a list the entry of that
-    name or position.
+    """The node under a key of a mapping, or the entry of that name or position in a list; None when
+    there is no such node.
     """
     if isinstance(holder, yaml.MappingNode):
         return next((node for key, node in holder.value if key.value == part), None)
@@ -186,13 +186,12 @@ def load_config(
     *,
     read_sessions: ReadSessions | None = None,
 ) -> Config:
-    """The config in `text`; `file` is what messages call it. ConfigError with every complaint
-    otherwise.
+    """The config in `text`; messages call it `file`. ConfigError with every complaint otherwise.
 
     `settings` replace or add single values. `begun` is the manifest of the run that the config
     belongs to: a key that is left out means what it meant when the run was begun. Nothing is read
-    beside `text`: no environment, and no file but those of sessions, by `read_sessions`; without it
-    they are what `begun` says of them.
+    beside `text`, neither the environment nor files. The exception is files of sessions, by
+    `read_sessions`; without it, their content is taken from `begun`.
     """
     secrets: list[str] = []
     try:
@@ -207,8 +206,8 @@ def load_config(
 
 
 def config_text(text: str, file: str, settings: Sequence[Setting] = ()) -> str:
-    """The text of a sound config as a run keeps it: the user's own, or YAML with the settings in
-    place.
+    """The text of a sound config as a run keeps it: the user's own, or YAML with the settings put
+    in.
     """
     if not settings:
         return text
@@ -217,10 +216,10 @@ def config_text(text: str, file: str, settings: Sequence[Setting] = ()) -> str:
 
 
 def composed(text: str, file: str, settings: Sequence[Setting]) -> tuple[yaml.MappingNode, YamlDocument]:
-    """The nodes of a text with the settings put in their places, in their order; what cannot be put
-    is among the complaints of the document.
+    """The nodes of a text with the settings put in, in order. A setting that cannot be put in is
+    among the document's complaints.
 
-    Each node carries its option as the name of its mark, so that a complaint about the value names
+    The mark of each such node has the option as its name, so that a complaint about the value names
     the option.
     """
     root, doc = compose(text, file)
@@ -234,8 +233,8 @@ def composed(text: str, file: str, settings: Sequence[Setting]) -> tuple[yaml.Ma
 
 
 def _expanded(doc: YamlDocument, root: yaml.MappingNode) -> str:
-    """Make several deployments of one where the config says so; the command that measures such a
-    config.
+    """Expand one deployment into several where the config says so. Returns the command that
+    measures such a config.
     """
 
     def complain(mark: Any, what: str, hint: str) -> None:
@@ -246,8 +245,8 @@ def _expanded(doc: YamlDocument, root: yaml.MappingNode) -> str:
 
 
 def left_out(begun: Mapping[str, Any] | None) -> dict[str, Any]:
-    """What the keys that a config may leave out mean in the run with this manifest; in a new run
-    without one.
+    """The meaning of left-out keys in the run with this manifest; without a manifest, in a
+    new run.
     """
     if begun is None:
         return dict(LEFT_OUT)
@@ -260,8 +259,8 @@ def left_out(begun: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def _kept(begun: Mapping[str, Any], path: str, _kind: str = SESSIONS) -> Shape:
-    """The sessions or requests of a file as the manifest of a run has them. UsageError where it
-    does not.
+    """The sessions or requests of a file as the run's manifest has them. UsageError where it has
+    none.
     """
     try:
         kept: Shape = build(Shape, begun["canonical"]["sessions"][path])
@@ -304,8 +303,8 @@ def _position(complaint: Complaint) -> tuple[str, int, int]:
 
 
 def _leaked(doc: YamlDocument, secrets: list[str]) -> list[Complaint]:
-    """Complaints about values that are keys by their form, wherever they are; they are added to the
-    secrets.
+    """Complaints about values that look like secret keys, wherever they are; the values are added
+    to the secrets.
     """
     complaints = []
     for path in doc.nodes:
@@ -322,7 +321,7 @@ def _leaked(doc: YamlDocument, secrets: list[str]) -> list[Complaint]:
 
 
 def _without_value(doc: YamlDocument) -> list[Complaint]:
-    """Complaints about keys with nothing behind them: 'not given' would be a guess."""
+    """Complaints about keys without a value: to read them as 'not given' would be a guess."""
     return [
         doc.complaint(path, f"{path[-1]} has no value", "write one, or remove the line", at_key=True)
         for path in doc.keys
@@ -331,9 +330,7 @@ def _without_value(doc: YamlDocument) -> list[Complaint]:
 
 
 def _without_name(doc: YamlDocument) -> list[Complaint]:
-    """Complaints about deployments without a name: those that are compared need one to be told
-    apart.
-    """
+    """Complaints about deployments without a name, which they need where several are compared."""
     listed = doc.tree.get("deployments")
     return [
         doc.complaint(("deployments", i), "the deployment has no name", "add  name: fp8")
@@ -377,7 +374,7 @@ def _complaint(doc: YamlDocument, problem: Problem) -> Complaint:
 
 
 def _place(doc: YamlDocument, path: Path) -> Path:
-    """The path in the text: a deployment's value may be its own or inherited from the top level."""
+    """The path in the text, as a deployment's value may be inherited from the top level."""
     if path[:1] != ("deployments",) or len(path) < 2:
         return path
     own, top = path, path[2:]
@@ -389,7 +386,7 @@ def _place(doc: YamlDocument, path: Path) -> Path:
 
 
 def _unknown_key(key: str, path: Path, known: list[str]) -> Problem:
-    """The problem of an unknown key; a key of another tool leads to ours."""
+    """The problem of an unknown key. For a key of another tool the hint names ours."""
     where, in_deployment = (*path, key), path[:1] == ("deployments",) and len(path) == 2
     if in_deployment and key in _SWEEP_KEYS:
         what = f"{key} holds for the whole sweep, not for one deployment"

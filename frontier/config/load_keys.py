@@ -1,5 +1,6 @@
 """The keys of the load: `concurrency`, or `rate` and `arrivals`; and `workers`, the client
-processes that send it."""
+processes.
+"""
 
 import re
 from collections.abc import Iterable
@@ -18,14 +19,14 @@ MAX_SETTINGS = 1_000
 LEAST_RATE, MOST_RATE = 0.01, 10_000.0
 MAX_RATES = 1_000
 AUTO = (Rate.of(1.0),)
-"""The rate that `rate: auto` begins with; the search doubles it until more arrives than is served.
-"""
+"""The rate that `rate: auto` begins with. The search doubles it until more requests arrive than are
+served."""
 MAX_WORKERS = 256
 
 
 def read_concurrency(value: Any) -> tuple[int, ...]:
-    """[1, 2, 4], 8, or 1..128: every doubling from 1, and 128 itself; auto lists none. Sorted;
-    duplicates are refused.
+    """Concurrencies of [1, 2, 4], 8, or 1..128 (every doubling from 1, and 128 itself); auto lists
+    none. Sorted; duplicates are refused.
     """
     if value == "auto":
         return ()
@@ -57,7 +58,7 @@ def _doublings(value: dict[str, Any]) -> tuple[int, ...]:
 
 
 def read_rates(value: Any) -> tuple[Rate, ...]:
-    """[0.5, 1, 2], 4, or auto, which lists none. Sorted; duplicates are refused."""
+    """Rates of [0.5, 1, 2], 4, or auto, which lists none. Sorted; duplicates are refused."""
     if value == "auto":
         return ()
     if isinstance(value, str):
@@ -79,7 +80,9 @@ class _Gamma(Strict):
 
 
 def read_arrivals(value: Any) -> Arrivals | str:
-    """poisson, {gamma: {cv: 2}}, or the file of {trace: FILE}, which is not read here."""
+    """The arrivals of poisson, {gamma: {cv: 2}}, or the file of {trace: FILE}, which is not read
+    here.
+    """
     hint = "write poisson, {gamma: {cv: 2}} for bursts (cv 1 is Poisson), or {trace: FILE}"
     if value == "poisson":
         return POISSON
@@ -92,9 +95,7 @@ def read_arrivals(value: Any) -> Arrivals | str:
 
 
 def arriving(shapes: Iterable[Shape], arrivals: Arrivals | str) -> tuple[Shape, ...]:
-    """The shapes, their requests coming by these arrivals; those of a file have no times until it
-    is read.
-    """
+    """The shapes with these arrivals. The times of a file are missing until it is read."""
     if isinstance(arrivals, str):
         arrivals = Arrivals(trace=Trace(clean_name(PurePath(arrivals).name), ""))
     return tuple(replace(shape, arrivals=arrivals) for shape in shapes)
@@ -104,8 +105,8 @@ def arriving(shapes: Iterable[Shape], arrivals: Arrivals | str) -> tuple[Shape, 
 
 
 def read_workers(value: Any) -> Any:
-    """The number of client processes on this machine, or what says where else they are; None: as
-    many as a trial needs.
+    """The number of client processes on this machine, or an object that says where else they run;
+    None: as many as a trial needs.
     """
     if isinstance(value, dict) or value == "ray" or (isinstance(value, str) and "://" in value):
         return registry.ON_RAY.require("workers: ray")(value)

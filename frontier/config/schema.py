@@ -57,22 +57,22 @@ from frontier.store.records import shape_tree
 
 MAX_TRIALS = 20_000
 WARMUP_AUTO = 2.0
-"""Seconds of warm-up when it is 'auto': every stream has finished its first request, and at least
-this long."""
+"""Seconds of warm-up when it is 'auto': at least this long, and until every stream has finished its
+first request."""
 LEFT_OUT: Mapping[str, Any] = dict.fromkeys(("requests", "repeats", "max_time", "refine", "concurrency"))
-"""What these keys mean where they are left out: the sweep sizes its trials and finds its settings
-itself."""
+"""The meaning of these keys where they are left out: the sweep sizes its trials and finds its
+settings itself."""
 DOUBLINGS: Mapping[str, Any] = {"concurrency": "1..128"}
-"""What they meant in a run that was begun before 1.1, whose manifest does not say it."""
+"""Their meaning in a run that was begun before 1.1, whose manifest does not state it."""
 EARLIER: Mapping[str, Any] = {"requests": 300, "repeats": 3, "max_time": "300s", "refine": 3, **DOUBLINGS}
-"""The same before 0.2."""
+"""Their meaning before 0.2."""
 LONGEST_TRIAL = 3_600.0
 """Seconds that bound a trial, warm-up included, where `max_time` is left out."""
 MOST_NATURAL = 300_000
-"""Tokens of the longest prompt that natural text is cut to: fewer than the words and marks of the
-corpus, so that none is in a prompt twice."""
+"""Tokens of the longest prompt of natural text: fewer than the corpus has, so that no part of it is
+in a prompt twice."""
 TURNS = 5
-"""A window holds at least this many requests of each stream: below, the edges of the window weigh
+"""Requests of each stream that a window holds at least; with fewer, the edges of the window weigh
 too much."""
 
 
@@ -88,11 +88,11 @@ def _deployments(value: tuple[DeploymentConfig, ...]) -> tuple[DeploymentConfig,
 
 
 class Config(Strict):
-    """One sweep. Times in seconds; `warmup` is the least, `max_time` bounds a trial with its
-    warm-up.
+    """One sweep. Times are in seconds; `warmup` is the least, and `max_time` bounds a trial with
+    its warm-up.
 
-    Where `requests`, `repeats`, `max_time` or `refine` is None the sweep sizes its trials itself.
-    Where `workers` is None it takes as many client processes as a trial needs: results do not
+    Where `requests`, `repeats`, `max_time` or `refine` is None, the sweep sizes its trials itself.
+    Where `workers` is None, it takes as many client processes as a trial needs; results do not
     depend on their number.
     """
 
@@ -131,13 +131,13 @@ class Config(Strict):
 
     @model_validator(mode="after")
     def _in_open_loop(self) -> Self:
-        """With a rate the loads of the sweep are rates, and its shapes have the arrivals: nothing
-        else has to ask.
+        """With a rate: loads are rates, and the shapes get the arrivals, so that no other code has
+        to check.
         """
         if self.rate is not None and "given_concurrency" not in self.model_fields_set:
             shapes = arriving(self.given_shapes, self.arrivals)
             rates = tuple(shapes[0].load(rate) for rate in self.rate or AUTO)
-            # Past the freeze of the model, which is not yet in anybody's hands.
+            # Pydantic has no hook to set fields of a frozen model once validated; this one is new.
             self.__dict__.update(given_concurrency=rates, given_shapes=shapes)
         return self
 
@@ -160,19 +160,19 @@ class Config(Strict):
 
     @property
     def trace_file(self) -> str | None:
-        """The file of the trace whose arrivals are played; None where there is none.
-        `with_arrivals` has its times.
+        """The file of the trace whose arrivals are replayed; None without one. Its times come by
+        `with_arrivals`.
         """
         return self.arrivals if self.open_loop and isinstance(self.arrivals, str) else None
 
     @property
     def trace(self) -> Trace | None:
-        """The trace whose arrivals are played; None without one."""
+        """The trace whose arrivals are replayed; None without one."""
         arrivals = self.given_shapes[0].arrivals
         return None if arrivals is None else arrivals.trace
 
     def with_arrivals(self, arrivals: Arrivals) -> Self:
-        """With the times of its trace, which are read by others."""
+        """The config with the times of its trace, which other code reads."""
         return self.model_copy(update={"given_shapes": arriving(self.given_shapes, arrivals)})
 
     @model_validator(mode="after")
@@ -190,9 +190,7 @@ class Config(Strict):
 
     @property
     def tiers(self) -> Tiers:
-        """The SLAs, the first of which is the default: each with the limits of the classes of
-        `traffic`.
-        """
+        """The SLAs, each with the limits of the classes of `traffic`. The first is the default."""
         of_classes = [limit for name, each in self.traffic.items() for limit in each.limits(name)]
         tiers = self.given_tiers or (((DEFAULT_TIER, ()),) if of_classes else ())
         return tuple(
@@ -221,21 +219,23 @@ class Config(Strict):
 
     @property
     def ray(self) -> Any:
-        """Where on Ray the client processes are; None when they are on this machine, without it."""
+        """The Ray cluster of the client processes; None when they run on this machine
+        without Ray.
+        """
         return None if isinstance(self.given_workers, int) else self.given_workers
 
     @property
     def workers(self) -> int | None:
-        """How many client processes send the load; None when the sweep chooses, on Ray one on each
-        node.
+        """The number of client processes; None when the sweep chooses, which is one per node on
+        Ray.
         """
         count: int | None = self.given_workers if self.ray is None else self.ray.count
         return count
 
     @property
     def objectives(self) -> tuple[str, str]:
-        """The frontier's axes: as given, else output throughput against the SLA's first latency
-        metric.
+        """The frontier's axes: as given, otherwise output throughput against the SLA's first
+        latency metric.
         """
         if self.given_objectives is not None:
             return self.given_objectives
@@ -244,17 +244,19 @@ class Config(Strict):
 
     @property
     def warnings(self) -> tuple[Complaint, ...]:
-        """Complaints about what is allowed and probably not meant."""
+        """Complaints about values that are allowed but probably not meant."""
         return self._warnings
 
     @property
     def measured_by(self) -> str:
-        """The command that measures it: `sweep`, or that of an extra which made its deployments."""
+        """The command that measures the config: `sweep`, or the command of the extra that made its
+        deployments.
+        """
         return self._measured_by
 
     @property
     def effects(self) -> tuple[Use, ...]:
-        """All that it makes a command run, read and send, beside the load itself."""
+        """Everything that the config makes a command run, read and send, beside the load itself."""
         reached = [d for d in self.deployments if not d.is_simulator]
         everywhere = ", ".join(dict.fromkeys(d.endpoint for d in reached))
         own = [effect for effect in effects(self, everywhere) if reached or effect.by == "sweep"]
@@ -272,7 +274,9 @@ class Config(Strict):
 
     @property
     def searches(self) -> bool:
-        """There is an operating point to find, and `refine: 0` does not forbid it."""
+        """Whether there is an operating point to find, and `refine: 0` does not forbid the
+        search.
+        """
         return bool(self.limits) and self.refine != 0
 
     def deployment(self, name: str) -> DeploymentConfig:
@@ -280,13 +284,15 @@ class Config(Strict):
         return {deployment.name: deployment for deployment in self.deployments}[name]
 
     def load(self) -> dict[str, Any]:
-        """JSON-able: what decides a trial's numbers beside its deployment and its setting."""
+        """What decides a trial's numbers beside its deployment and its setting, JSON-able."""
         return self.model_dump(include={"warmup", "max_time", "min_time", "prompts", "ignore_eos", "seed"})
 
     def canonical(self) -> dict[str, Any]:
-        """JSON-able: everything that determines the measurements. SLA, objectives, price, budget,
-        repeats and refine do not: changing them never needs a new sweep. Of sessions of a file the
-        figures, so that a run can be read without the file.
+        """Everything that determines the measurements, JSON-able.
+
+        SLA, objectives, price, budget, repeats and refine are not in it: changing them never needs
+        a new sweep. For sessions of a file it holds their figures, so that a run can be read
+        without the file.
         """
         files = {path: shape_tree(shape) for shape in self.given_shapes if (path := file_of(shape)) is not None}
         return ({"sessions": files} if files else {}) | {
@@ -306,8 +312,8 @@ class Config(Strict):
 
 
 def _wrong_load(config: Config) -> Iterator[Problem]:
-    """What does not go with a rate, or only with one; a search that is forbidden where nothing is
-    listed.
+    """Problems of keys that do not go with a rate, or only with one, and of a forbidden search
+    without listed settings.
     """
     if config.auto and config.refine == 0:
         what = "refine: 0 measures the listed settings alone, and concurrency: auto lists none"
@@ -354,7 +360,7 @@ def _wrong_times(config: Config) -> Iterator[Problem]:
 
 
 def _wrong_metrics(config: Config) -> Iterator[Problem]:
-    """Metrics that nothing would give a value to, or whose class no shape has."""
+    """Problems of metrics that nothing gives a value, or whose class no shape has."""
     priced = all(d.price is not None for d in config.deployments)
     price = None if priced else "write  price: $12/h  for the whole deployment"
     limited = {limit.metric for _, limits in config.tiers for limit in limits}
@@ -421,8 +427,8 @@ def _wrong_size(config: Config) -> Iterator[Problem]:
 
 
 def _wrong_names(config: Config) -> Iterator[Problem]:
-    """Deployment and shape together name a trial's file: 'a-b' with 'c' and 'a' with 'b-c' would
-    share one.
+    """Problems of names. Deployment and shape together name a trial's file: 'a-b' with 'c' and 'a'
+    with 'b-c' would share one.
     """
     seen: dict[str, tuple[str, str]] = {}
     for pair in ((d.name, shape.label) for d in config.deployments for shape in config.shapes):

@@ -1,5 +1,5 @@
-"""Shapes in a config: lengths, requests of two lengths, sessions of several turns, and what they
-begin with. Other kinds of shapes are an extra's.
+"""Shapes in a config: lengths, requests of two lengths, sessions of several turns, and their common
+prefixes. Extras add other kinds of shapes.
 """
 
 from collections.abc import Callable
@@ -32,7 +32,7 @@ MOST_SHAPES, MOST_PREFIXES = 100, 20
 
 
 def _lengths(value: Any) -> Lengths:
-    """Token counts: 1024, {uniform: [512, 1024]} or {normal: [1024, 128]}."""
+    """The token counts of 1024, {uniform: [512, 1024]} or {normal: [1024, 128]}."""
     hint = "write a whole number, {uniform: [512, 1024]} or {normal: [1024, 128]}"
     if isinstance(value, str) or value is None:
         raise Problem(f"{{key}}: {shown(value)} is not a length", hint)
@@ -60,7 +60,7 @@ def _prefix(value: Any) -> float:
 
 
 class CommonKeys(Strict):
-    """What all requests, or all sessions, begin with: a share of the (first) prompt, or so many
+    """What all requests, or all sessions, begin with: a share of the (first) prompt, or a number of
     tokens.
     """
 
@@ -106,7 +106,7 @@ _PER_TURN = "write new input/output tokens of each turn, as 400/300"
 
 
 def _think(value: Any) -> tuple[float, float | None]:
-    """Mean seconds of thinking and how far they spread: 10s (exponential, None), or {uniform: [5s,
+    """Mean think time in seconds and its spread: 10s (exponential, None), or {uniform: [5s,
     15s]}.
     """
     if not isinstance(value, dict):
@@ -145,15 +145,15 @@ class _SessionConfig(CommonKeys):
 
 
 SESSIONS = "sessions"
-"""What reads the sessions of a file, in the context of a validation: a `ReadSessions`."""
+"""The reader of the sessions of a file, in the context of a validation: a `ReadSessions`."""
 ReadSessions = Callable[..., Shape]
-"""The shape, still without a name, of the sessions of a file, or of the requests of one where
-'trace' follows it. UsageError when it cannot be used."""
+"""The shape, still without a name, of the sessions of a file; with 'trace' as the second argument,
+of its requests. UsageError when the file cannot be used."""
 
 
 def read_shapes(value: Any, info: ValidationInfo) -> tuple[Shape, ...]:
-    """The shape of '1024/256', or of a mapping; of a mapping with several prefixes one for each,
-    named by it.
+    """The shape of '1024/256' or of a mapping. A mapping with several prefixes gives a shape for
+    each, named by it.
     """
     read_sessions = (info.context or {}).get(SESSIONS)
     if not isinstance(value, dict) or not isinstance(shares := value.get("prefix"), list):
@@ -187,8 +187,10 @@ def _shape(value: Any, read_sessions: ReadSessions | None) -> Shape:
 
 
 def distinct(items: tuple[tuple[Shape, ...], ...], info: ValidationInfo) -> tuple[Shape, ...]:
-    """The shapes of all items of the list. A `Problem` where two have one name, or are the same:
-    classes of traffic may be, as their names tell them apart.
+    """The shapes of all items of the list. A `Problem` where two have the same name or are the same
+    shape.
+
+    Classes of traffic may be the same shape, since their names tell them apart.
     """
     by_name = bool(info.data.get("traffic", True))  # mistaken traffic is traffic
     shapes = tuple(shape for item in items for shape in item)
@@ -205,7 +207,7 @@ def distinct(items: tuple[tuple[Shape, ...], ...], info: ValidationInfo) -> tupl
 
 
 def described(shape: Shape) -> str:
-    """A shape in one unambiguous text: 'chat: 1024-2048/256 prefix 50%'."""
+    """A shape as one unambiguous text: 'chat: 1024-2048/256 prefix 50%'."""
     if shape.mix:
         parts = (f"{each.share * 100:.6g}% ({described(each.shape)})" for each in shape.mix)
         return f"{shape.name}: {', '.join(parts)}"

@@ -26,7 +26,7 @@ PRESETS: Mapping[str, str] = {
     "voice": "p99_ttft<=100ms",
     "batch": "p95_e2e<=2min",
 }
-"""Limits by the name of a use. Where each comes from: docs/config.md#presets."""
+"""Limits by the name of a use; their sources: docs/config.md#presets."""
 DEFAULT_TIER = "default"
 _SIGNS = {"<=": "lower", "<": "lower", "≤": "lower", ">=": "higher", ">": "higher", "≥": "higher"}
 
@@ -44,8 +44,8 @@ def known_metric(text: Any) -> Metric:
 
 
 def read_tiers(value: Any) -> Tiers:
-    """The `sla` key: {p99_ttft: 500ms}, {gold: {p99_ttft: 200ms}, silver: chat} or the command
-    line's text, as 'chat' (PRESETS).
+    """The tiers of the `sla` key: {p99_ttft: 500ms}, {gold: {p99_ttft: 200ms}, silver: chat}, or
+    the command line's text, as 'chat' (PRESETS).
 
     Limits of a class of requests stand beside the others: {p99_ttft: 2s, later: {p99_ttft: 500ms}}.
     """
@@ -102,8 +102,8 @@ def _with_classes(value: dict[str, Any]) -> Iterator[tuple[tuple[str, ...], Any]
 
 
 def _without_latencies(limits: list[Limit]) -> list[Problem]:
-    """Goodput counts requests within the latency limits: without one it would count every
-    request.
+    """A problem of goodput without a latency limit: it counts requests within the latency limits,
+    so it would count every request.
     """
     if any(limit.of.quantity is not None for limit in limits):
         return []
@@ -156,7 +156,7 @@ def _bound(limited: Metric, value: Any) -> float:
 
 
 _SURELY_MS = 20.0
-"""A latency limit without a unit, this large or larger, means milliseconds; a smaller one may mean
+"""A latency limit without a unit means milliseconds from this size on; a smaller one may mean
 either."""
 
 

@@ -1,8 +1,8 @@
-"""The `traffic` of a config: a mix of named shapes, each class with its share of the sessions
+"""The `traffic` of a config: a mix of named shapes. Each class has its share of the sessions
 started and its own SLA.
 
-A class may have several shares: then there is a mix for each, in which the others fill the rest in
-proportion.
+A class may list several shares. Each makes a mix of its own, in which the other classes fill the
+rest in proportion.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -47,15 +47,15 @@ def _limits(value: Any) -> tuple[Limit, ...]:
 
 
 class ClassConfig(Strict):
-    """A class: its shares (several: a mix for each; none: what the others leave) and the limits on
-    its requests.
+    """A class of requests: its shares of the sessions (several: a mix for each; none: what the
+    others leave) and its limits.
     """
 
     shares: Annotated[tuple[float, ...], PlainValidator(_shares)] = Field(default=(), alias="share")
     own_limits: Annotated[tuple[Limit, ...], PlainValidator(_limits), PLAIN] = Field(default=(), alias="sla")
 
     def limits(self, name: str) -> tuple[Limit, ...]:
-        """Its limits by their full names, as chat.p99_ttft; `name` is that of the class."""
+        """The limits by their full names, as chat.p99_ttft; `name` is the class's."""
         return tuple(replace(limit, metric=f"{name}.{limit.metric}") for limit in self.own_limits)
 
 
@@ -139,5 +139,5 @@ def _parts(classes: Traffic) -> Iterator[dict[str, float]]:
 
 
 def _shares_its_own(pairs: LengthPairs) -> bool:
-    """Whether requests have common parts of their own: blocks of a trace, or stated tokens."""
+    """Whether requests already have common parts: blocks of a trace, or stated tokens."""
     return pairs.block > 0 or (pairs.table is not None and any(row.shared is not None for row in pairs.table.rows))

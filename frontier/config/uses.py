@@ -1,8 +1,6 @@
-"""Uses of a config's values beyond this process: the commands that are run, the files read, what is
-sent where.
-
-Every key that holds a text is marked with its use, so that the question for consent shows all of
-it; a test finds a key without a mark.
+"""Uses of a config's values beyond this process: commands that are run, files that are read, texts
+that are sent. Each key that holds a text is marked with its use, so that the question for consent
+shows them all. A test finds a key without a mark.
 """
 
 import re
@@ -17,9 +15,12 @@ VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 @dataclass(frozen=True, slots=True)
 class Use:
-    """The use of a key. `text` tells it with {value} and {endpoint} in place; '' when it is none.
-    Of a value in `idle` there is none either. `by`: only a sweep makes it, or every command that
-    reaches the server.
+    """The use of a key.
+
+    - `text`: the use in words, with {value} and {endpoint} to fill in; '' for no use.
+    - `idle`: values that have no use.
+    - `by`: 'sweep' where only a sweep uses the value; otherwise every command that reaches the
+      server does.
     """
 
     text: str
@@ -35,11 +36,11 @@ READ = Use("read  {value}, for TLS with {endpoint}")
 READ_SESSIONS = Use("read  {value}, for the lengths of its requests", by="sweep")
 READ_TIMES = Use("read  {value}, for its times of arrival", by="sweep")
 MADE_PROMPTS = frozenset({"random", "natural"})
-"""What `prompts` may be beside the path of a file."""
+"""Values of `prompts` that are not the path of a file."""
 SEND_FILE = Use("send  what {value} holds to {endpoint}", idle=MADE_PROMPTS)
 SEND_VARIABLE = Use("send  ${value} to {endpoint}")
 SEND_NAMED = Use("send  {value} to {endpoint}")
-"""Of a mapping: the variables among its values."""
+"""The use of a mapping: its variables are sent."""
 ASK = Use("ask  {value}, with the keys and headers for {endpoint}", idle=frozenset({"none"}))
 SEND_FROM = Use(
     "send  the load for {endpoint}, with its keys, from the Ray cluster {value}", by="sweep", idle=frozenset({"local"})
@@ -48,7 +49,9 @@ PROXY = Use("use  the proxies of the environment, with their passwords, for {end
 
 
 def effects(model: BaseModel, endpoint: str) -> Iterator[Use]:
-    """The uses of the values of a part of the config, in words; `endpoint` is what it talks to."""
+    """The uses of the values in a part of the config, in words; `endpoint` is the address of its
+    server.
+    """
     for name, field in type(model).model_fields.items():
         value = getattr(model, name)
         if isinstance(value, BaseModel):
@@ -66,8 +69,8 @@ def marks(annotation: Any, metadata: Any = ()) -> list[Use]:
 
 
 def _texts(value: Any) -> list[str]:
-    """The texts of a value, variables as $NAME. Of a mapping only these: the rest is sent as it
-    stands.
+    """The texts of a value, variables as $NAME. Of a mapping only its variables: the rest is sent
+    as it stands.
     """
     if isinstance(value, str):
         variable = VARIABLE.fullmatch(value)

@@ -1,10 +1,10 @@
-"""YAML text to a plain tree, with the line and column of every key and value, through PyYAML's node
-graph.
+"""YAML text to a plain tree, with the line and column of every key and value, through PyYAML's
+nodes.
 
 YAML 1.1 reads `no` as false, `010` as eight, `1:30` as ninety and `1e3` as text; YAML 1.2 reads
-each otherwise. Here such scalars are refused by name, so a config means the same to every reader.
-All mistakes are reported together, except a syntax error: what stands behind it cannot be trusted,
-so it is reported alone.
+each otherwise. Such scalars are refused by name, so a config means the same to every reader. All
+mistakes are reported together. Only a syntax error is reported alone, because the text after it
+cannot be trusted.
 """
 
 import re
@@ -17,12 +17,13 @@ from frontier.config.complaints import Complaint, ConfigError
 from frontier.fields import Path
 
 MAX_BYTES = 128 * 1024
-"""Largest config read: reading YAML is slow, and nothing a person writes comes near."""
+"""The largest config that is read, in bytes: reading YAML is slow, and nothing that a person writes
+comes near."""
 MAX_NODES = 10_000
-"""Most values after every alias is written out; an alias of aliases grows without bound."""
+"""The most values, with every alias written out; an alias of aliases grows without bound."""
 MAX_DEPTH = 20
 LONGEST_SHOWN = 200
-"""A complaint shows its line, unless that is longer than this."""
+"""The longest line, in characters, that a complaint shows."""
 _MINIMAL = "write one key a line, as  endpoint: http://localhost:8000/v1"
 _WRITE_OUT = "write the value out"
 _TEXT = "tag:yaml.org,2002:str"
@@ -31,11 +32,10 @@ _LINE_ENDS = re.compile(r"\r\n|[\n\r\x85\u2028\u2029]")
 
 @dataclass(slots=True)
 class YamlDocument:
-    """The tree of a config, and where each key and value of it stands.
+    """The tree of a config, and the place of each key and value.
 
-    `nodes` are the YAML nodes of the values: their marks, and of a scalar the text as it was
-    written. `complaints` are about the text itself; a value that one is about stands in the tree as
-    it was written.
+    - `nodes`: the YAML nodes of the values, with their marks and the text of scalars as written.
+    - `complaints`: mistakes in the text itself. The value in question stays in the tree as written.
     """
 
     file: str
@@ -46,15 +46,15 @@ class YamlDocument:
     complaints: list[Complaint] = field(default_factory=list)
 
     def complaint(self, path: Path, what: str, hint: str | None = None, *, at_key: bool = False) -> Complaint:
-        """A complaint at `path`, or at the nearest place around it that the text has."""
+        """A complaint at `path`, or at the nearest place around it that is in the text."""
         while path and path not in self.nodes:
             path = path[:-1]
         mark = self.keys.get(path) if at_key else None
         return self.at_mark(mark or self.nodes[path].start_mark, what, hint)
 
     def at_mark(self, mark: Any, what: str, hint: str | None = None) -> Complaint:
-        """A complaint at a mark. One in a `--set` names the option, as there is no line of the file
-        to show.
+        """A complaint at a mark. One in a `--set` names the option, since no line of the file can
+        be shown.
         """
         if mark.name != self.file:
             return Complaint(what, hint, where=mark.name)
@@ -63,17 +63,15 @@ class YamlDocument:
         return Complaint(what, hint, mark.line + 1, mark.column + 1, shown)
 
     def text(self, path: Path) -> str:
-        """The scalar at `path` as it was written; '' when there is none."""
+        """The scalar at `path` as it was written; '' without one."""
         node = self.nodes.get(path)
         return node.value if isinstance(node, yaml.ScalarNode) else ""
 
 
 def compose(text: str, file: str) -> tuple[yaml.MappingNode, YamlDocument]:
-    """The node graph of a text, and a document that is still empty but for complaints about the
-    text.
-
-    ConfigError when there is no mapping in it, or it cannot be read on safely. `file` is its name
-    in messages.
+    """The node graph of a text, and a document that has no tree yet, only complaints about the
+    text. ConfigError when the text holds no mapping, or cannot be read on safely. Messages call it
+    `file`.
     """
     doc = YamlDocument(file, tuple(_LINE_ENDS.split(text)))
     if len(text.encode("utf-8", "replace")) > MAX_BYTES:
@@ -101,14 +99,14 @@ def compose(text: str, file: str) -> tuple[yaml.MappingNode, YamlDocument]:
 
 
 class _Stop(Exception):  # noqa: N818
-    """Reading on would not be safe; the reason is among the complaints."""
+    """Raised where reading on would not be safe; the reason is among the complaints."""
 
 
 class _Composer(yaml.SafeLoader):
     """PyYAML's composer with a bound on depth, and without tags.
 
-    The bound is checked before a node is composed: PyYAML composes recursively, and without it a
-    text of brackets would end in a RecursionError.
+    The bound is checked before a node is composed. PyYAML composes recursively, so without the
+    bound a text of many brackets would end in a RecursionError.
     """
 
     def __init__(self, text: str, doc: YamlDocument) -> None:
@@ -211,8 +209,8 @@ _MAX_DIGITS = 18
 
 
 def ambiguous(text: str) -> tuple[str, str] | None:
-    """Why an unquoted scalar means different things to different readers, and the way out; None
-    when it is clear.
+    """Why an unquoted scalar means different things to different readers, and the remedy; None when
+    it is clear.
     """
     quoted = f'"{text}"'
     if text.lower() in _BOOL_LIKE and text not in ("true", "false"):
@@ -239,12 +237,14 @@ def ambiguous(text: str) -> tuple[str, str] | None:
 
 
 def is_null(node: yaml.Node | None) -> bool:
-    """There is no node, or it says null."""
+    """Whether there is no node, or the node is null."""
     return node is None or (isinstance(node, yaml.ScalarNode) and not node.style and plain_value(node.value) is None)
 
 
 def plain_value(text: str) -> str | int | float | bool | None:
-    """What an unambiguous unquoted scalar means: null, true, false, a decimal number, else text."""
+    """The value of an unambiguous unquoted scalar: null, true, false, a decimal number, otherwise
+    text.
+    """
     if text in ("", "~", "null", "Null", "NULL"):
         return None
     if text in ("true", "false"):

@@ -13,7 +13,7 @@ ABOVE_ROOFLINE = 0.05
 
 
 def above_roofline(sample: WindowData, bounds: Mapping[str, float]) -> Iterator[Flag]:
-    """What is faster than the roofline allows.
+    """The flags for figures that are faster than the roofline allows.
 
     `bounds` gives the least seconds of 'ttft', 'tpot', 'e2e', and the most tokens per second of
     'output_throughput'.

@@ -1,7 +1,8 @@
-"""Electrical power of a deployment: the samples that nvidia-smi or a device exporter gave of its
-GPUs in the windows, whether they can be used, and the energy that follows.
+"""Electrical power of a deployment: samples of its GPUs in the windows, and the energy that
+follows.
 
-A flat figure that the config states takes its place where nothing was measured.
+The samples are those of nvidia-smi or a device exporter; whether they can be used is decided here.
+A flat figure that the config states takes their place where nothing was measured.
 """
 
 import dataclasses
@@ -15,13 +16,13 @@ Windows = Sequence[tuple[float, Mapping[str, float]]]
 """The length of each window in seconds, and the facts of it that the server and its devices gave.
 """
 FEWEST_READINGS = 10
-"""Power samples in the windows of a point: an edge may be off by one of them."""
+"""Fewest power samples in the windows of a point: an edge may be off by one sample."""
 
 
 def measured(windows: Windows, gpus: int | None) -> Power | None:
     """The mean power over windows of (seconds, the server's metrics); None when a window lacks it.
 
-    The readings are of every GPU of the machine, so they are not those of a deployment with another
+    The readings are of every GPU of the machine, so they do not fit a deployment with another
     number of `gpus`.
     """
     whole = sum(seconds for seconds, _ in windows)
@@ -31,7 +32,7 @@ def measured(windows: Windows, gpus: int | None) -> Power | None:
 
 
 def power_flag(windows: Windows, gpus: int | None, power: Power | None) -> Iterator[Flag]:
-    """Why what was read of the devices' power does not count."""
+    """The flag that says why the readings of power do not count."""
     seen = any("gpu_power" in facts for _, facts in windows)
     if seen and (power is None or power.source == "stated"):
         what, limit = _unusable(windows, gpus) or ("no power in some of the windows", "all windows")

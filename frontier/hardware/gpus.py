@@ -31,8 +31,8 @@ MIB = 2.0**20
 
 @dataclass(frozen=True, slots=True)
 class Hardware:
-    """One accelerator: bytes per second of memory, bytes of memory, dense FLOP/s per precision,
-    scale-up bytes/s one way; `source` says where its figures are from.
+    """One accelerator: bytes per second of memory, bytes of memory, dense FLOP/s per precision, and
+    scale-up bytes/s one way. `source` says where its figures are from.
     """
 
     name: str
@@ -113,10 +113,10 @@ HARDWARE: Mapping[str, Hardware] = {
         _gpu("trainium2", 2.9, 96 * GIB, (667, 1299), 1280, None, "AWS Neuron documentation, Trainium2 architecture"),
     )
 }
-"""Scale-up links count one way: half of what is stated for both directions; of Gaudi the 21 of 24
-ports that stay in the node. An MI250X is two devices to its driver, and here too. Google states
-8-bit integers and no FP8 for v5e and v6e, which are left out, as is all that a source does not
-say."""
+"""Scale-up links count one way: half of the figure for both directions. For Gaudi the 21 of 24
+ports count that stay in the node. An MI250X is two devices to its driver, and here too. Google
+states 8-bit integers and no FP8 for v5e and v6e; these are left out, as is every figure that a
+source does not state."""
 
 
 Tera = Annotated[float, number_in(0.001, 1e7)]
@@ -136,7 +136,7 @@ class GpuFields(Strict):
     link: Bandwidth | None = None
 
     def figures(self) -> dict[str, Any]:
-        """Those fields of a `Hardware` that are given."""
+        """The given fields of a `Hardware`."""
         plain = {"bandwidth": self.memory_bandwidth, "capacity": self.memory, "link": self.link}
         peaks = {"bf16": self.tflops, "fp8": self.tflops_fp8, "fp4": self.tflops_fp4}
         return without_nulls(plain | {key: peak and peak * 1e12 for key, peak in peaks.items()})
@@ -154,7 +154,7 @@ class GpuFields(Strict):
 
 
 class _GpuMapping(GpuFields):
-    """As `GpuFields`, without a data sheet: what it needs must be there."""
+    """As `GpuFields`, without a data sheet: the necessary figures must be there."""
 
     memory_bandwidth: BandwidthOrBytes
     memory: SizeOrBytes

@@ -1,17 +1,17 @@
-"""The roofline: how fast a model can possibly run on given GPUs, what binds, and how far a point is
-from it.
+"""The roofline: the highest speed of a model on given GPUs, and the resource that sets it.
 
-A step costs at least the larger of its arithmetic at peak rate and its memory traffic at peak
-bandwidth. Everything real adds to that, so a measurement faster than these bounds is wrong (token
-count, cached prompts, fewer requests in flight than thought). The bounds are for catching such
-numbers and for saying how far a deployment is from its hardware, not for choosing a concurrency.
-Method: the roofline of aiconfigurator's speed-of-light mode, with the expected number of distinct
-experts in place of "all picks differ", which overstates what a MoE batch reads.
+It also says how far a point is from that speed. A step costs at least its arithmetic at peak rate,
+or its memory traffic at peak bandwidth, whichever is larger. Everything real adds to that, so a
+measurement faster than these bounds is wrong (token count, cached prompts, fewer requests in flight
+than thought). The bounds catch such numbers, and say how far a deployment is from its hardware;
+they do not choose a concurrency. The method is the speed-of-light mode of aiconfigurator, with one
+change: the expected number of distinct experts replaces "all picks differ", which overstates what a
+MoE batch reads.
 
 A deployment is described by a model card and a GPU (`ModelRoofline`), or by the few figures a user
-can state (`GivenRoofline`): bandwidth, bytes of weights, bytes of KV per token. MBU is what
-decoding reads from memory over what the memory could give (weights once a step, every running
-request's KV), MFU the arithmetic of prompts and answers over the peak.
+can state (`GivenRoofline`): bandwidth, bytes of weights, bytes of KV per token. MBU is the memory
+traffic of decoding over the peak bandwidth (weights once a step, the KV of every running request).
+MFU is the arithmetic of prompts and answers over the peak rate.
 """
 
 import math
@@ -61,17 +61,19 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ModelRoofline:
-    """The roofline of one model on `tp` x `pp` GPUs of a kind. `precision` is that of weights and
-    arithmetic, `kv_precision` of the cache; `max_num_seqs` is the engine's batch cap, where known.
+    """The roofline of one model on `tp` x `pp` GPUs of a kind.
 
-    `pp` stages have a part of the layers each, and the batch goes through them in as many parts: a
-    token passes all stages one after the other, and with fewer requests than stages some idle (the
-    bubble). Over `ep` of a stage's GPUs the experts are spread whole: each token is sent to the
-    GPUs of its experts and back (all-to-all) in place of an all-reduce.
+    `precision` is that of weights and arithmetic, `kv_precision` that of the cache. `max_num_seqs`
+    is the engine's batch cap, where known.
 
-    With speculative decoding every request brings `drafts` draft tokens into a step, and gets one
-    token more than that at best: the bounds are those of drafts that cost nothing and are all
-    accepted, so that nothing real passes them.
+    The `pp` stages have a part of the layers each, and the batch goes through them in as many
+    parts. A token passes all stages one after the other; with fewer requests than stages some
+    stages idle (the bubble). Over `ep` of a stage's GPUs the experts are spread whole: each token
+    is sent to the GPUs of its experts and back (all-to-all) in place of an all-reduce.
+
+    With speculative decoding every request brings `drafts` draft tokens into a step, and gets at
+    best one token more than that. The bounds take drafts to cost nothing and to be all accepted, so
+    nothing real is faster.
     """
 
     model: ModelCard
@@ -95,8 +97,8 @@ class ModelRoofline:
         drafts: int = 0,
         max_num_seqs: int | None = None,
     ) -> "ModelRoofline":
-        """With the precision the model is published in, and KV at 16 bits, unless told
-        otherwise.
+        """The roofline of a model on a GPU. The defaults are the precision the model is published
+        in, and KV at 16 bits.
         """
         return cls(model, gpu, tp, precision or model.precision, kv_precision, drafts, max_num_seqs)
 
@@ -117,8 +119,8 @@ class ModelRoofline:
 
     @property
     def kv_bytes(self) -> float:
-        """KV bytes per token that the GPUs of all stages read, one of each: no window considered.
-        MLA's latent is the same on every GPU of a stage.
+        """KV bytes per token that the GPUs of all stages read, one GPU of each stage. Attention
+        windows are not considered. MLA's latent is the same on every GPU of a stage.
         """
         shards = 1 if self.model.mla else min(self.tp, self.model.kv_heads)
         return self.model.kv_elements * KV_BYTES[self.kv_precision or "bf16"] / shards
@@ -131,8 +133,8 @@ class ModelRoofline:
         return (weights + 2 * m.head_params * 2.0) / self.gpus
 
     def seen(self, context: float) -> float:
-        """KV tokens a query at `context` looks back on, averaged over layers (windowed layers see
-        less).
+        """KV tokens that a query at `context` looks back on, averaged over layers (windowed layers
+        see fewer).
         """
         m = self.model
         if not m.windowed_layers:
@@ -141,7 +143,7 @@ class ModelRoofline:
         return (1 - windowed) * context + windowed * min(context, m.window)
 
     def _seen_in_common(self, context: float, common: float) -> float:
-        """How many of those are among the first `common` tokens of the context."""
+        """How many of the seen tokens are among the first `common` tokens of the context."""
         windowed = self.model.windowed_layers / self.model.layers
         return (1 - windowed) * common + windowed * max(0.0, common - max(0.0, context - self.model.window))
 
@@ -193,9 +195,10 @@ class ModelRoofline:
         return 2.0 * m.heads * dims * m.layers
 
     def all_reduce(self, tokens: float) -> float:
-        """Seconds that an engine's exchanges take in a step: two ring all-reduces per layer under
-        tensor parallelism, of which experts that are spread have an all-to-all there and back, and
-        the way to the next stage. Zero on one GPU.
+        """Seconds that an engine's exchanges take in a step; zero on one GPU.
+
+        Tensor parallelism needs two ring all-reduces per layer. In layers of spread experts, an
+        all-to-all there and back takes the place of one. Pipelines add the way to the next stage.
         """
         m, size = self.model, tokens * self.model.hidden * 2.0
         spread = m.moe_layers if self.ep > 1 else 0
@@ -206,11 +209,11 @@ class ModelRoofline:
         return rings * ring + spread * sent + (self.pp - 1) * passed
 
     def network(self, tokens: float) -> float:
-        """The least seconds a step's exchanges take: every GPU sends and receives each activation
-        at least once, and once to each GPU that has one of its experts, there and back.
+        """The least seconds that a step's exchanges take. Every GPU sends and receives each
+        activation at least once; with spread experts it sends each to every GPU that has one of its
+        experts, and back.
 
-        Switches that add on the way need no more than that; a ring needs up to twice as much
-        (`all_reduce`).
+        Switches that add on the way reach this; a ring needs up to twice as much (`all_reduce`).
         """
         m, size = self.model, tokens * self.model.hidden * 2.0
         spread = m.moe_layers if self.ep > 1 else 0
@@ -218,19 +221,20 @@ class ModelRoofline:
         return (reduced + spread * self._sent_to_experts(tokens) + (self.pp - 1) * size) / self.gpu.link
 
     def _sent_to_experts(self, tokens: float) -> float:
-        """Bytes that a GPU sends in one layer of spread experts: its share of the tokens to the
-        other GPUs that have one of their experts under uniform routing, and as much back.
+        """Bytes that a GPU sends in one layer of spread experts, under uniform routing. It sends
+        its share of the tokens to the other GPUs that have one of their experts, and as much back.
         """
         others = (self.ep - 1) * (1.0 - (1.0 - 1.0 / self.ep) ** self.model.experts_per_token)
         return 2.0 * tokens / self.ep * others * self.model.hidden * 2.0
 
     def decode(self, batch: float, context: float, common: float = 0.0) -> Bound:
         """The least time of one decode step of `batch` requests that each look back on `context`
-        tokens, of which the first `common` are read once for all of them, as cascade attention
-        does.
+        tokens.
 
-        It verifies `per_step` tokens of each request. Through the stages of a pipeline the batch
-        goes in parts, of which one is in each: the step is over when every part has passed all.
+        The first `common` tokens are read once for all requests, as cascade attention does. The
+        step verifies `per_step` tokens of each request. The batch goes through the stages of a
+        pipeline in parts, one in each stage; the step is over when every part has passed all
+        stages.
         """
         m, parts = self.model, min(self.pp, max(1.0, batch))
         each = batch / parts
@@ -242,8 +246,8 @@ class ModelRoofline:
         return replace(bound, flops=flops * parts, bytes=traffic * parts / self.pp)
 
     def prefill(self, isl: float, cached: float = 0.0) -> Bound:
-        """The least time to read a prompt of `isl` tokens of which the first `cached` are in the
-        prefix cache. In parts it can be in all stages of a pipeline at once.
+        """The least time to read a prompt of `isl` tokens; the first `cached` are in the prefix
+        cache. Parts of it can be in all stages of a pipeline at once.
         """
         fresh = isl - cached
         flops = fresh * self.flops_per_token + self._pairs(isl, cached) * self.flops_per_pair
@@ -303,17 +307,21 @@ class ModelRoofline:
         return Limits(concurrency, running, prefill.seconds, tpot, e2e, throughput, binds)
 
     def token_seconds(self, shape: Shape, batch: float) -> float:
-        """The least seconds from one token of a request to its next when so many decode."""
+        """The least seconds from one token of a request to its next, when `batch` requests
+        decode.
+        """
         return self.decode(batch, context_of(shape), common_of(shape)).seconds / self.per_step
 
     def read_seconds(self, shape: Shape, batch: float) -> float | None:
-        """The seconds of memory traffic in that time, each request reading its whole context; None
-        when the tokens of a step are not known.
+        """The seconds of memory traffic in a step of `batch` requests, where each reads its whole
+        context; None when the tokens of a step are not known.
         """
         return None if self.drafts else self.decode(batch, context_of(shape)).bytes / self.gpu.bandwidth
 
     def compute_share(self, shape: Shape, requests: float, tokens: float) -> float | None:
-        """The share of peak arithmetic that so many prompts and output tokens per second take."""
+        """The share of peak arithmetic that `requests` prompts and `tokens` output tokens per
+        second take.
+        """
         prompt = self.prefill(shape.isl.mean, shape.cached * shape.isl.mean).flops
         token = self.decode(1, context_of(shape)).flops / self.per_step
         return (requests * prompt + tokens * token) / self.flops_rate
@@ -361,7 +369,7 @@ class GivenRoofline:
         return None if self.drafts else self._seconds(batch * context_of(shape))
 
     def _seconds(self, tokens: float) -> float:
-        """The least seconds in which the weights and the KV of so many tokens are read."""
+        """The least seconds to read the weights and the KV of `tokens` tokens."""
         return (self.weights + tokens * self.kv_per_token) / (self.bandwidth * self.gpus)
 
     def compute_share(self, shape: Shape, requests: float, tokens: float) -> None:
@@ -392,7 +400,7 @@ def context_of(shape: Shape) -> float:
 
 def common_of(shape: Shape) -> float:
     """Prompt tokens that a request has in common with the others (of its class), on average. A
-    server with a prefix cache keeps them once; those of a session's own history are its own.
+    server with a prefix cache keeps them once. The history of a session is not in common.
     """
     if shape.mix:
         return sum(share * common_of(each.shape) for share, each in shape.by_class())

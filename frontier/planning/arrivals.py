@@ -1,15 +1,15 @@
-"""Independent arrivals: which rate of them one replica takes at its operating point.
+"""Independent arrivals: the rate that one replica takes at its operating point.
 
-Arrivals of very many people are a Poisson process, whatever is in flight. How many requests are
-in flight is a birth-death process: they arrive at the rate, and the replicas end them at the rate
-that the sweep measured with so many in flight on each. Beyond the proven concurrency, the cap, a
-request waits for a slot: its wait is a sum of gaps between departures of a full replica.
+The arrivals of very many people are a Poisson process, whatever is in flight. The number of
+requests in flight is a birth-death process. They arrive at the rate, and the replicas end them at
+the rate that the sweep measured with as many in flight on each. Beyond the proven concurrency, the
+cap, a request waits for a slot: its wait is a sum of gaps between departures of a full replica.
 
-Arrivals at random come in bunches, which a closed loop does not show: requests that wait for their
-first token are a queue of its own. How fast it is served, and how long a request takes that finds m
-others in it, is read off the records; how often m are found follows from the rate of arrivals (a
-birth-death process again). docs/capacity.md has the assumptions, docs/validation/capacity.md how
-often the promise holds.
+Random arrivals come in bunches, which a closed loop does not show: requests that wait for their
+first token are a queue of its own. The records give the speed of this queue, and the time of a
+request that finds m others in it. The rate of arrivals gives how often m are found (a birth-death
+process again). docs/capacity.md has the assumptions, docs/validation/capacity.md how often the
+promise holds.
 """
 
 import math
@@ -26,32 +26,32 @@ from frontier.core.window.window import Floats, WindowData
 from frontier.planning.sla_result import ArrivalRate
 
 WAITING = 0.01
-"""Share of requests that may wait for a slot where no limit on TTFT or E2E says how long a wait may
-be."""
+"""Share of requests that may wait for a slot, where no limit on TTFT or E2E bounds the wait."""
 ENOUGH = 20
 """Requests from which a length of the first-token queue has figures of its own; longer queues are
 taken together."""
 BEYOND = 200
-"""States beyond the cap that are looked at; a queue that reaches them is an overload."""
+"""The number of states beyond the cap that are computed; a queue that reaches the last of them is
+an overload."""
 MOST = 10_000_000
-"""The most people, or replicas, that are looked for."""
+"""The most people, or replicas, that are searched for."""
 STEPS = 1_000
-"""In how many steps the rate of a full replica is looked at."""
+"""The number of steps in which the rate of a full replica is searched."""
 SPARE = 0.9
-"""Share of the rate by the model that is told: what the windows did not show, as a seldom pause of
-the server, breaks a promise."""
+"""Share of the model's rate that is promised: something the windows did not show, as a rare pause
+of the server, would break the promise."""
 KEPT_UP = 0.8
 """Share of the rate of a full replica up to which it is taken to keep up with arrivals, where no
-limit is on a wait."""
+limit bounds a wait."""
 RARE = 1e-9
-"""A probability that is taken for none."""
+"""A probability that counts as zero."""
 _QUANTILES = (np.arange(200) + 0.5) / 200
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Latencies:
-    """Latencies in ascending order, and the share of time at which a request that arrives meets at
-    most each of them.
+    """Latencies in ascending order, each with the share of time at which an arriving request meets
+    at most this latency.
 
     A request stands for the time until the next one was sent. Counted one by one, requests of a
     closed loop would hide a pause of the server: few are sent in it, but people go on asking.
@@ -67,7 +67,7 @@ class Latencies:
         return cls(seconds[order], share / share[-1] if len(share) else share)
 
     def above(self, limit: float) -> float:
-        """The share above a limit; 1 where there are none, of which nothing is known."""
+        """The share above a limit; 1 without any latencies, as nothing is known then."""
         within = int(np.searchsorted(self.seconds, limit, side="right"))
         return 1 - float(self.share[within - 1]) if within else 1.0
 
@@ -99,7 +99,7 @@ class FirstTokens:
 
     @classmethod
     def of(cls, sample: WindowData) -> "FirstTokens":
-        """As the requests of a window show it; those that failed are left out."""
+        """The queue by the requests of a window; failed requests are left out."""
         ok = np.isfinite(sample.ttft)
         sent, ttft, time = sample.sent[ok], sample.ttft[ok], _lasted(sample)[ok]
         times, change = np.concatenate((sent, sent + ttft)), np.repeat([1, -1], len(sent))
@@ -120,12 +120,12 @@ class FirstTokens:
 
     def late(self, limit: float, rate: float, most: int, replicas: int) -> float:
         """The share of TTFTs above `limit` where requests arrive at random, `rate` per second on
-        each of so many replicas, with `most` in flight.
+        each of the `replicas`, with at most `most` in flight.
 
         Rates that depend on the state alone are those of exponential times. Work of even length,
-        and arrivals that a router has spread, make long queues rarer: as in the two-moment formula
-        of Kingman the mean of both squared coefficients of variation says how much. `test_users.py`
-        compares with M/M/1 and M/D/1.
+        and arrivals that a router has spread, make long queues rarer. The mean of both squared
+        coefficients of variation says how much, as in the two-moment formula of Kingman.
+        `test_users.py` compares with M/M/1 and M/D/1.
         """
         m = np.arange(most)
         service = self.rates[np.minimum(m, len(self.rates) - 1)]
@@ -153,12 +153,12 @@ class MeasuredSetting:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Replica:
-    """One server with at most `cap` requests in flight, as its sweep measured it up to there;
-    `settings` ascend.
+    """One server with at most `cap` requests in flight, as its sweep measured it; `settings` ascend
+    up to the cap.
 
-    `first_tokens` is the queue for first tokens at the cap: no other setting has so many waiting,
-    nor longer steps. `limits` are those on percentiles of TTFT and E2E, and by how much the bound
-    of each is above its value.
+    `first_tokens` is the queue for first tokens at the cap: no other setting has as many requests
+    waiting, nor longer steps. `limits` are those on percentiles of TTFT and E2E, each with the
+    factor from its value to its bound.
     """
 
     cap: int
@@ -167,8 +167,8 @@ class Replica:
     limits: tuple[tuple[Limit, float], ...]
 
     def rates(self, replicas: int, states: int) -> Floats:
-        """Requests that end per second with 1 .. `states` in flight on so many of them, evenly
-        spread.
+        """Requests that end per second, with 1 .. `states` in flight, evenly spread over the
+        `replicas`.
         """
         loads = [0, *(s.concurrency for s in self.settings)]
         each = np.minimum(np.arange(1, states + 1) / replicas, self.cap)
@@ -180,8 +180,7 @@ def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int
     """The replica that an operating point describes. `points` and `samples` are those of its
     series.
 
-    UsageError where it is known of no request how long it took, and for limits that are not on
-    single requests.
+    UsageError where no request has a known time, and for limits that are not on single requests.
     """
     for limit in decision.limits:
         known = limit.of.p is not None and limit.of.quantity in ("ttft", "tpot", "itl", "e2e")
@@ -194,7 +193,7 @@ def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int
 
 
 def _replica(decision: Decision, points: Sequence[Point], samples: Mapping[int, WindowData]) -> Replica:
-    """The same for any limits, of which those on percentiles of TTFT and E2E are kept."""
+    """The replica for any limits; it keeps those on percentiles of TTFT and E2E."""
     if decision.shape.session is not None:
         what = f"{decision.shape.label} is a session: its proven number is people with one open at a time already"
         raise UsageError(what, "frontier solve names it")
@@ -219,16 +218,14 @@ def _replica(decision: Decision, points: Sequence[Point], samples: Mapping[int, 
 
 
 def _spread(decision: Decision, limit: Limit) -> float:
-    """By what factor the bound of a limited metric is above its value; 1 where there is no
-    bound.
-    """
+    """The factor from the value of a limited metric to its bound; 1 without a bound."""
     e = decision.metrics.get(limit.metric)
     return e.upper / e.value if e is not None and 0 < e.value <= e.upper < math.inf else 1.0
 
 
 def arrival_rate(decision: Decision, points: Sequence[Point], samples: Mapping[int, WindowData]) -> ArrivalRate | None:
-    """What an operating point is worth to independent users. None where it is known of no request
-    how long it took and where no rate is expected to hold; in closed loop also for sessions, whose
+    """The rate of independent arrivals that an operating point takes. None where no request has a
+    known time, or no rate is expected to hold. In closed loop also None for sessions, whose
     requests do not arrive at random, and for mixes, whose classes take different times.
     """
     load = decision.concurrency
@@ -254,7 +251,7 @@ def arrival_rate(decision: Decision, points: Sequence[Point], samples: Mapping[i
 
 
 def in_flight(sample: WindowData) -> tuple[int, float]:
-    """The most and the mean of the requests that were in flight, of those sent in the windows."""
+    """The most and the mean number in flight, of the requests sent in the windows."""
     ends = np.minimum(sample.sent + sample.e2e, sample.ends[sample.window])
     times, change = np.concatenate((sample.sent, ends)), np.repeat([1, -1], len(sample.sent))
     most = 0
@@ -268,12 +265,12 @@ def in_flight(sample: WindowData) -> tuple[int, float]:
 
 
 def open_rate(replica: Replica, limits: Sequence[Limit]) -> float | None:
-    """The highest rate of Poisson arrivals, in requests per second, that one replica is expected to
-    serve within its limits with at most its cap in flight; None where there is none.
+    """The highest rate of Poisson arrivals, in requests per second, that one replica should serve
+    within its limits; None without such a rate.
 
-    Who arrives finds what is there at any time. A wait does not touch a limit on TPOT or ITL: such
-    one is kept at any rate that the replica keeps up with. Of limits that are not on percentiles
-    nothing is known but that they hold without a wait.
+    At most its cap is in flight. An arrival finds the state of any moment. A wait does not touch a
+    limit on TPOT or ITL: such a limit holds at any rate that the replica keeps up with. Limits that
+    are not on percentiles are only known to hold without a wait.
     """
     slots, full = replica.cap, float(replica.settings[-1].rate)
     ended = replica.rates(1, slots + BEYOND)
@@ -293,13 +290,13 @@ def open_rate(replica: Replica, limits: Sequence[Limit]) -> float | None:
 
 
 def _untouched(limit: Limit) -> bool:
-    """A wait before the first token does not touch it."""
+    """Whether a wait before the first token leaves the limited metric as it is."""
     return limit.metric == "error_rate" or (limit.of.p is not None and limit.of.quantity in ("tpot", "itl"))
 
 
 def forgives(replica: Replica, found: Floats, rate: float, replicas: int) -> bool:
-    """Whether every limited percentile forgives the late ones of requests that find 0, 1, ...
-    others in flight with the shares `found`, where each replica gets `rate` per second.
+    """Whether every limited percentile allows for the late requests. `found` are the shares of
+    requests that find 0, 1, ... others in flight, where each replica gets `rate` per second.
     """
     return all(
         _late(replica, limit, spread, found, replicas, rate) <= 1 - (limit.of.p or 0.0)
@@ -308,8 +305,8 @@ def forgives(replica: Replica, found: Floats, rate: float, replicas: int) -> boo
 
 
 def _late(replica: Replica, limit: Limit, spread: float, found: Floats, replicas: int, rate: float) -> float:
-    """The share of requests later than a limit, of those that find 0, 1, ... others in flight with
-    the shares `found`, where each replica gets `rate` per second.
+    """The share of requests later than a limit. `found` are the shares of requests that find 0, 1,
+    ... others in flight, where each replica gets `rate` per second.
     """
     promise, full, slots = limit.promise / spread, replica.settings[-1], replicas * replica.cap
     if limit.of.quantity == "ttft":
@@ -327,8 +324,10 @@ def _late(replica: Replica, limit: Limit, spread: float, found: Floats, replicas
 
 def _late_after_wait(full: MeasuredSetting, limit: Limit, promise: float, replicas: int, queue: int) -> Floats:
     """The share of late requests among those that find all slots taken and 0 .. `queue` - 1 others
-    waiting: their wait is that for so many departures of one full replica, with exponential gaps
-    (an Erlang distribution).
+    waiting.
+
+    Such a request waits for as many departures of one full replica as it has place in the queue.
+    Their gaps are exponential (an Erlang distribution).
     """
     left = promise - full.latencies[limit.of.quantity or ""].quantiles()
     turns = -(-np.arange(1, queue + 1) // replicas)
@@ -338,8 +337,8 @@ def _late_after_wait(full: MeasuredSetting, limit: Limit, promise: float, replic
 
 
 def _erlang_tails(most: int, x: Floats) -> Floats:
-    """The probability that 1, 2, ... `most` exponential times of mean 1 take longer than `x`: that
-    fewer of them than that have ended by then, which are a Poisson number.
+    """The probability that the sum of 1, 2, ... `most` exponential times of mean 1 is longer than
+    `x`. It is the chance that a Poisson number, the times ended by then, is smaller.
     """
     ended = np.arange(most)
     log = ended * np.log(np.maximum(x, RARE))[:, None] - np.cumsum(np.log(np.maximum(ended, 1))) - x[:, None]

@@ -21,10 +21,10 @@ from frontier.planning.plan import longest_of, seconds_at
 from frontier.store.journal import Amount
 
 MARGIN = 1.15
-"""A trial is begun when there is room for this many times what it is expected to take."""
+"""A trial is begun when there is room for this many times its expected need."""
 AROUND = 3
-"""Requests per stream that a trial sends beside its window: in the warm-up, and while the window's
-last ones end."""
+"""Requests per stream that a trial sends beside its window: in the warm-up, and while the last
+requests of the window end."""
 _PARTS = (("seconds", "time"), ("requests", "requests"), ("tokens", "tokens"), ("dollars", "cost"))
 
 
@@ -54,9 +54,7 @@ class Caps:
         return cls(most, math.inf if until is None else until, {k: v for k, v in words.items() if v})
 
     def share(self, spent: Amount, now: float, parts: float) -> "Caps":
-        """An equal part of what is left, as caps of their own: for what runs next of `parts` things
-        in turn.
-        """
+        """The caps of what runs next: an equal one of `parts` shares of the rest."""
         most = spent + (self.most + spent * -1.0) * (1.0 / parts)
         return Caps(most, now + (self.until - now) / parts, self.words)
 
@@ -76,13 +74,13 @@ class Caps:
 
 @dataclass(frozen=True, slots=True)
 class TrialTimes:
-    """What trials took so far, and so what others may be expected to take."""
+    """What trials took so far, which gives what others should take."""
 
     taken: tuple[tuple[Trial, Amount], ...] = ()
 
     @classmethod
     def of(cls, lines: Iterable[Mapping[str, Any]], trials: Mapping[str, Trial]) -> "TrialTimes":
-        """From a run's journal; `trials` are those that may be named in it, by key."""
+        """The times from a run's journal; `trials` are the trials that it may name, by key."""
         done = [line for line in lines if line["event"] == "trial_done" and "took" in line and line["trial"] in trials]
         return cls(tuple((trials[one["trial"]], Amount(one["took"], one["sent"], one["tokens"])) for one in done))
 
@@ -90,9 +88,9 @@ class TrialTimes:
         """Seconds a trial will take, from the nearest settings measured; None when its shape was
         not measured yet.
 
-        Seconds per request sent are interpolated on logarithmic axes of concurrency. Below what was
-        measured they grow as concurrency falls; above, no gain is counted on, or for the least that
-        it may take throughput is taken to be `growing` with the load. Beside its window a trial
+        Seconds per request sent are interpolated on logarithmic axes of concurrency. Below the
+        measured settings they grow as concurrency falls. Above these they stay the same; with
+        `growing`, for the least time, throughput grows with the load. Beside its window a trial
         sends AROUND requests per stream.
         """
         if trial.rate is not None:  # its requests arrive by the clock
@@ -102,9 +100,7 @@ class TrialTimes:
         return self._lasting(trial, _between(known, trial.concurrency) * gain) if known else None
 
     def _each(self, trial: Trial) -> dict[int, float]:
-        """Seconds per request sent of the trial's series, by the concurrency of what was
-        measured.
-        """
+        """Seconds per request sent in the trial's series, by measured concurrency."""
         rates: dict[int, list[float]] = {}
         for other, amount in self.taken:
             if other.series == trial.series and amount.seconds > 0 and amount.requests > 0:
@@ -162,11 +158,13 @@ _ENOUGH: Mapping[str, Callable[[float], str]] = {
     "tokens": _two_digits_up,
     "cost": lambda dollars: f"${math.ceil(dollars * 100) / 100:.2f}",
 }
-"""A limit of the budget that is enough for so much, as a config writes it."""
+"""A limit of the budget that is enough for an amount, as a config writes it."""
 
 
 def _between(known: Mapping[int, float], concurrency: int) -> float:
-    """Interpolated on logarithmic axes; below what was measured it grows as concurrency falls."""
+    """Seconds per request at a concurrency, interpolated on logarithmic axes; below the measured
+    settings they grow as concurrency falls.
+    """
     levels = sorted(known)
     each = np.interp(math.log(concurrency), np.log(levels), np.log([known[level] for level in levels]))
     return math.exp(each) * max(1.0, levels[0] / concurrency)
@@ -186,7 +184,7 @@ def price_of(deployments: Iterable[DeploymentConfig]) -> float:
 
 
 def parts_left(groups: Sequence[Sequence[DeploymentConfig]]) -> float:
-    """Of how many equal parts the first of these groups may take one: every deployment that is left
+    """Number of equal budget shares left, of which the first group takes one; every deployment left
     counts alike.
     """
     return sum(len(group) for group in groups) / len(groups[0]) if groups[0] else 1.0

@@ -29,8 +29,8 @@ def _usual(side: Lengths) -> int:
 
 
 def over_context(shapes: Iterable[Shape], context: int | None, where: str) -> tuple[str, str] | None:
-    """What is wrong with the first shape that does not fit into the context of the server, and what
-    to do; None where all do, or it is not known.
+    """What is wrong with the first shape that does not fit into the server's context, and what to
+    do. None where all shapes fit, or the context is not known.
     """
     for shape in shapes:
         if context is not None and (tokens := tokens_of(shape)) > context:

@@ -1,8 +1,7 @@
-"""The command that would decide a setting that is not proven, and the time it takes: the next step
-of a decision. Pure.
+"""Next step of a decision: the command that would decide an unproven setting, and its time.
 
-The command goes on with the run that was measured. An import cannot: there it is a sweep of its
-own.
+Pure. The command goes on with the run that was measured. An import cannot be gone on with: there
+the command is a sweep of its own.
 """
 
 import math
@@ -26,16 +25,16 @@ from frontier.search.series_history import SeriesHistory
 from frontier.store.journal import Amount
 
 ENOUGH, ENOUGH_FOR_GRID, ENOUGH_FOR_PROOFS = 2.0, 1.25, 4.0
-"""A budget that is too small is raised to have room for this many times what a proof is expected to
-take; what is left of a sweep, as warm-ups send more than was planned; and while its proofs go on,
-of which only the least is known.
-"""
+"""A budget that is too small is raised to this many times the expected need: of a proof, of the
+rest of a sweep, and of the rest while proofs go on. Warm-ups send more than planned, and of proofs
+that go on only the least need is known."""
 
 
 def with_command(decision: Decision, config: Config, again: str | None, times: TrialTimes, spent: Amount) -> Decision:
-    """The decision with the command and the time of its next step. `again` is the sweep of its run
-    once more, None of an import; `times` what its trials took, `spent` what all of its sessions
-    did.
+    """The decision with the command and the time of its next step.
+
+    `again` is the sweep of its run once more, None for an import. `times` are what its trials took,
+    `spent` what all of its sessions spent.
     """
     step = decision.next_step
     if step is None or (step.requests is None and again is not None) or isinstance(step.concurrency, Rate):
@@ -53,7 +52,7 @@ def with_command(decision: Decision, config: Config, again: str | None, times: T
 
 def with_top(decision: Decision, config: Config, history: History, connections: int) -> Decision:
     """The decision with the reason why no setting above the highest was tried, where the sweep
-    found its settings itself, from a client that can hold so many `connections`.
+    found its settings itself. The client can hold `connections` at once.
     """
     if not config.auto:
         return decision
@@ -76,8 +75,9 @@ def with_top(decision: Decision, config: Config, history: History, connections: 
 
 
 def shared_commands(answer: SlaResult, config: Config, again: str | None) -> dict[str, str]:
-    """Per deployment of which no concurrency is proven in every shape the command that would prove
-    the lowest of its operating points in all of them; nothing where a shape has none.
+    """For each deployment without a concurrency proven in every shape: the command that would prove
+    the lowest of its operating points in all shapes. A deployment is left out where a shape has no
+    operating point.
     """
     commands = {}
     for name, c in answer.common.items() if again is not None else ():
@@ -91,8 +91,8 @@ def shared_commands(answer: SlaResult, config: Config, again: str | None) -> dic
 
 
 def _need(config: Config, series: Series, step: NextStep, times: TrialTimes) -> Amount | None:
-    """What its requests take, by what trials of the same series took; None where nothing is known
-    of them.
+    """What the requests of a step take, by the trials of the same series; None where there are none
+    to go by.
     """
     deployment = next((d for d in config.deployments if d.name == series.deployment), None)
     if deployment is None or step.requests is None:
@@ -129,8 +129,8 @@ def go_on(
 
 
 def with_budget(command: str, config: Config, total: Amount) -> str:
-    """The command with larger limits where the config's budget has no room for so much, in the
-    place of its own.
+    """The command with larger limits where the config's budget has no room for `total`; they
+    replace those of the command.
     """
     more = raised(config.budget, total)
     if not more:
@@ -150,8 +150,8 @@ def _only(config: Config, series: Series) -> list[str]:
 
 
 def _sla(config: Config, limits: Sequence[Limit]) -> list[str]:
-    """The options that ask for these limits, where they are none of the config's tiers: as a whole,
-    since an SLA written as the name of a preset, as a text or as a named tier has no key to set.
+    """The options that ask for these limits; none where a tier of the config has them. The SLA is
+    written as a whole, since one that is a preset's name, a text or a named tier has no key to set.
     """
     asked = tuple(limits)
     return [] if asked in [tuple(tier) for _, tier in config.tiers] else ["--set", _whole(asked)]

@@ -5,11 +5,11 @@ machine during the sweep cannot look like an effect of concurrency. Deployments 
 block, setting by setting, for the same reason. Each shape is run once at its lowest concurrency
 first: that is cheap, and shows how long a request takes.
 
-With a budget, and where the sweep sizes its trials itself, the most valuable come first, as the end
-may be cut off: the lowest concurrency of each shape, then each next one halving the widest gap.
-Where `requests` is given, every setting is measured once before the search for the operating point,
-and again after it; otherwise the grid completes the frontier once the operating point is proven.
-All of it is pure; `--dry-run` ends here.
+With a budget, and where the sweep sizes its trials itself, the most valuable trials come first, as
+the end may be cut off. These are the lowest concurrency of each shape, then each next one that
+halves the widest gap. Where `requests` is given, every setting is measured once before the search
+for the operating point, and again after it. Otherwise the grid completes the frontier once the
+operating point is proven. All of it is pure; `--dry-run` ends here.
 """
 
 import math
@@ -32,26 +32,26 @@ from frontier.search.auto import MOST
 from frontier.search.scan import SearchPolicy
 
 GRID_REQUESTS, GRID_SECONDS = 1_000, 60.0
-"""A grid trial that the sweep sizes itself ends with so many requests sent, or after so many
+"""A grid trial that the sweep sizes itself ends with this many requests sent, or after this many
 seconds of its window."""
 STATED_SECONDS = 300.0
 """The longest window of a trial of stated `requests` where `max_time` is left out."""
 PROOFS, PROOF_TRIALS = 3, 5
-"""Settings that a search without a stated `refine` proves or gives up at most, and trials of each
-at most."""
+"""The most settings that a search without a stated `refine` proves or gives up, and the most trials
+of each."""
 RECORD_BYTES = 420
 """Bytes of a record on disk, on average, for the room that a sweep needs."""
 TOKEN_BYTES = 6
-"""A record takes about this on disk, and this more per output token for its gap."""
+"""Bytes on disk per output token of a record, for its gap."""
 PROGRAM_BYTES, CONNECTION_BYTES, PROMPT_BYTES, SAMPLE_BYTES, GAP_BYTES = 200e6, 64e3, 32, 250, 80
-"""In memory: the program at work; per request in flight, and more per input token; per request that
-was measured; per gap of the records that are read at one time."""
+"""Bytes in memory: the program at work; a request in flight; an input token of it; a measured
+request; a gap of the records that are read at one time."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToProve:
-    """The settings that a user asked to be proven, and nothing else is measured: `everywhere`, or
-    in each series those that a run proved there. `named` is what the user wrote.
+    """The settings that a user asked to be proven; nothing else is measured. They are the same
+    `everywhere`, or in each series those that a run proved there. `named` is what the user wrote.
 
     >>> chat, rag = Series("", Shape.of(512, 256)), Series("", Shape.of(8192, 128))
     >>> base = ToProve.of_run("runs/base", {chat: (48,), rag: ()})
@@ -65,15 +65,15 @@ class ToProve:
 
     @classmethod
     def of_run(cls, named: str, proven: Mapping[Series, tuple[int, ...]]) -> "ToProve":
-        """What a run proved, by series."""
+        """The settings that a run proved, by series."""
         return cls(tuple(sorted({c for settings in proven.values() for c in settings})), named, proven)
 
     def __bool__(self) -> bool:
         return bool(self.everywhere)
 
     def of(self, series: Series) -> tuple[int, ...]:
-        """What is to be proven in a series: what the run proved in it; else, under another name, in
-        its shape; else in any.
+        """The settings to prove in a series: those that the run proved in it, else in the same
+        shape under another name, else in any series.
         """
         if series in self.by_series:
             return self.by_series[series]
@@ -88,9 +88,9 @@ NO_PROOFS = ToProve()
 class Plan:
     """The grid in order; what the search for the operating point adds is estimated in `budget`.
 
-    `expected_bytes` are those on disk, `expected_memory` those in memory. `refine` is the number of
-    settings beyond the grid that the config allows the search; None: as many as it needs; 0: there
-    is none. `sized`: the config says how many requests a trial of the grid sends; otherwise their
+    `expected_bytes` are on disk, `expected_memory` in memory. `refine` is the number of settings
+    beyond the grid that the config allows the search; None: as many as it needs; 0: there is no
+    search. `sized`: the config says how many requests a trial of the grid sends; otherwise the
     sizes are a guess.
     """
 
@@ -103,8 +103,8 @@ class Plan:
     sized: bool
 
     def left(self, finished: Mapping[str, Trial]) -> tuple[Trial, ...]:
-        """The trials that are not among the finished ones, by key. One that the sweep sizes itself
-        may have been of another size; any other counts only with the fingerprint it has here.
+        """The trials that are not among the finished ones, by key. A trial that the sweep sizes
+        itself may have had another size; any other counts only with the same fingerprint.
         """
         return tuple(
             t
@@ -141,8 +141,8 @@ class Plan:
 def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
     """The plan of a config; the same config gives the same plan everywhere.
 
-    `only` names the shapes and deployments that it is limited to; UsageError when there is none of
-    such a name.
+    `only` names the shapes and deployments that it is limited to; UsageError for a name without a
+    shape or deployment.
     """
     shapes = _only([shape.label for shape in config.shapes], only)
     deployments = _only([d.name for d in config.deployments], only)
@@ -167,7 +167,7 @@ def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
 
 
 def _bytes(trial: Trial) -> float:
-    """Bytes on disk of what a trial sends at most."""
+    """The most bytes on disk for the records of a trial."""
     sent = trial.requests + 3 * trial.concurrency
     if trial.rate is not None:
         sent = math.ceil(trial.rate * trial.shape.requests * seconds_at(trial.rate, trial))
@@ -184,7 +184,7 @@ def _memory(trials: Sequence[Trial]) -> float:
 
 
 def _only(names: list[str], wanted: Sequence[str]) -> tuple[str, ...]:
-    """Those that are wanted; all of them when none of them is."""
+    """The wanted names; all names when none of them is wanted."""
     return tuple(name for name in names if name in wanted) or tuple(names)
 
 
@@ -198,8 +198,9 @@ def runs_grid(config: Config) -> bool:
 def search_policy(
     config: Config, connections: int, prove: Sequence[int] = (), deployment: str | None = None
 ) -> SearchPolicy:
-    """What the search for the operating point may do on a deployment, by default the first, from a
-    client that can hold so many `connections`; `prove` are the settings that the user asked to be
+    """The policy of the search on a deployment, by default the first.
+
+    The client can hold `connections` at once; `prove` are the settings that the user asked to be
     proven.
     """
     of = config.deployments[0] if deployment is None else config.deployment(deployment)
@@ -212,8 +213,8 @@ def search_policy(
 
 
 def highest_tried(deployment: DeploymentConfig, connections: int) -> tuple[int, Cause]:
-    """The highest setting that `concurrency: auto` tries on a deployment from a client that can
-    hold so many `connections`, and why no higher one.
+    """The highest setting that `concurrency: auto` tries on a deployment, and why no higher one.
+    The client can hold `connections` at once.
     """
     most, why = MOST, Cause.MOST_TRIED
     if (slots := deployment.slots) is not None and slots <= most:
@@ -244,11 +245,13 @@ def make_trial(  # noqa: PLR0913
     warmup: float = 0.0,
 ) -> Trial:
     """One trial, planned or proposed by the search. Its seed and fingerprint follow from the
-    arguments alone. `seconds` bounds its window, which lasts `min_time` at least. A scan has no
-    least warm-up but one that the config states. At a rate the queue needs `warmup` seconds,
-    sessions that think so long as they need for their last turn, and where `max_time` is left out a
-    trial lasts as long as its requests take to arrive. Of a trace a proof, and a trial at a listed
-    rate, plays so much that its parts do not differ much.
+    arguments alone.
+
+    `seconds` bounds its window, which lasts `min_time` at least. A scan has no least warm-up,
+    unless the config states one. At a rate the warm-up is at least `warmup` seconds, which the
+    queue needs; sessions that think need the time until their last turn. At a rate without
+    `max_time`, a trial may last twice the time of its warm-up and its arrivals. For a trace, a
+    proof and a trial at a listed rate play enough of it that its parts do not differ much.
 
     Two trials differ in their seed as soon as they differ in anything, so no two share a prompt.
     """
@@ -338,8 +341,8 @@ def halving(ladder: tuple[int, ...]) -> list[int]:
 
 
 def seconds_at(rate: float, trial: Trial) -> float:
-    """Seconds that a trial takes at a rate, as its requests come by the clock: until they are sent,
-    at `max_time` (with its warm-up) at the latest.
+    """Seconds that a trial takes at a rate: until its requests, which come by the clock, are sent;
+    with its warm-up `max_time` at most.
     """
     bound = math.inf if trial.seconds is None else trial.seconds
     return min(trial.warmup + min(trial.requests / (rate * trial.shape.requests), bound), trial.max_time)
@@ -348,8 +351,7 @@ def seconds_at(rate: float, trial: Trial) -> float:
 def longest_of(trial: Trial) -> float:
     """Seconds a trial takes at most, until its window is over.
 
-    Where only the window is bounded, the warm-up is counted as long as the window: how long it
-    takes follows from how long a request takes, and where that is not known nothing better can be
-    said.
+    Where only the window is bounded, the warm-up is taken to last as long as the window: it follows
+    from the time of a request, and where that is not known there is no better estimate.
     """
     return trial.max_time if trial.seconds is None else min(trial.max_time, 2 * max(trial.seconds, trial.warmup))

@@ -1,5 +1,4 @@
-"""The result of one SLA (`SlaResult`): the operating points of a run's series, and what they say
-together.
+"""The result of one SLA (`SlaResult`): the operating points of a run's series, and their summary.
 
 That is the one concurrency for several shapes, the best and the cheapest deployment, and an arrival
 rate to plan with and to check.
@@ -123,8 +122,8 @@ def make_sla_result(
     gpus: Mapping[str, int | None] | None = None,
     arrivals: Mapping[Series, ArrivalRate] | None = None,
 ) -> SlaResult:
-    """The decisions of `core.claim.solver.solve_all` with what they say together; `points` are
-    those decided on, `arrivals` is what each decision is worth to independent users.
+    """The decisions of `core.claim.solver.solve_all` with their summary. `points` are the points
+    decided on; `arrivals` is the rate of independent arrivals that each decision takes.
 
     Where the number of GPUs of every deployment is known, deployments are compared per GPU.
     """
@@ -163,8 +162,8 @@ def _given_up(
 def best_deployment(
     decisions: Sequence[Decision], gpus: Mapping[str, int | None], rate: str = "output_throughput"
 ) -> Best | None:
-    """The deployment of most proven throughput, or of another rate, among those that measured one
-    shape.
+    """The deployment with the most proven throughput, or another rate, among those that measured
+    one shape.
     """
     known = [gpus.get(d.deployment) for d in decisions]
     shares = [1.0 if None in known else 1.0 / metrics.per_gpu(rate, n) for n in known]
@@ -202,11 +201,12 @@ def _cheapest_deployment(decisions: Sequence[Decision]) -> Cheapest | None:
 
 
 def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
-    """Per deployment the one concurrency to set for all of its shapes, None when no setting
-    measured meets in all.
+    """The one concurrency to set for all shapes, by deployment; None when no measured setting meets
+    in all of them.
 
-    It was measured in every shape and meets in each, below each one's lowest violation: the highest
-    such that does not exceed what any single shape would run at, or else the lowest there is.
+    It was measured in every shape and meets in each, below the lowest violation of each. Of such
+    settings the highest is taken that is not above the operating point of any shape; without one,
+    the lowest.
     """
     settings: dict[str, int | None] = {}
     for name in dict.fromkeys(d.deployment for d in decisions):

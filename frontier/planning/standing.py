@@ -23,12 +23,12 @@ from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
 
 ENDS = ("finished", "budget", "interrupted", "server_lost", "failed", "stopped")
-"""What the journal of a sweep ends with; with anything else it was killed."""
+"""Events that the journal of a sweep ends with; with any other event it was killed."""
 _DONE = ("finished", "budget")
 _NO_SERVER = {"never_came_up": "the server never came up", "another": "another server answered"}
 _LARGEST_CONFIG = 1 << 20
 _NAMED = 4
-"""Series of which what is missing is named."""
+"""The most series whose missing settings are named."""
 
 End = Literal["running", "finished", "budget", "interrupted", "server_lost", "failed", "stopped", "killed"]
 
@@ -36,11 +36,11 @@ End = Literal["running", "finished", "budget", "interrupted", "server_lost", "fa
 @dataclass(frozen=True, slots=True)
 class Standing:
     """How far a sweep has come. `left` are the planned trials that are neither finished nor given
-    up; `given_up` those that the last session skipped, or dropped for the budget. A setting is
-    measured when one of its trials is finished.
+    up; `given_up` are the trials that the last session skipped, or dropped for the budget. A
+    setting is measured when one of its trials is finished.
 
-    `end` is how the last session ended, `reason` why where the journal says so, and `cause` why
-    there was no server; `again` is the command of that session. `missing` are the listed settings
+    `end` is how the last session ended, `reason` why, where the journal has it, and `cause` why
+    there was no server. `again` is the command of that session. `missing` are the listed settings
     without any trial, `short` those with nothing but trials of a search; `several`: of several
     series.
     """
@@ -62,14 +62,16 @@ class Standing:
 
     @property
     def state(self) -> Literal["running", "finished", "stopped"]:
-        """As `frontier status` says it: finished is what the same command would not go on with."""
+        """The state as `frontier status` shows it. A finished run is one that the same command
+        would not go on with.
+        """
         if self.end == "running":
             return "running"
         return "finished" if self.end in _DONE and not self.left else "stopped"
 
     @property
     def unfinished(self) -> bool:
-        """A part of what was planned is not there: it is still to come, was cut off, or had no room
+        """Whether a part of the plan is missing: it is still to come, was cut off, or had no room
         in the budget.
         """
         return self.state != "finished" or self.end == "budget"
@@ -93,8 +95,8 @@ class Standing:
 
     @property
     def gaps(self) -> str:
-        """'Not measured: c=4, 16. Short trials only: c=1, 8.', of the listed settings; a setting
-        that has a whole trial is none of them. Of a finished run also why, line by line.
+        """'Not measured: c=4, 16. Short trials only: c=1, 8.': the listed settings without a whole
+        trial. For a finished run it also says why, line by line.
         """
         short = self.short if self.unfinished else ()
         named = (("Not measured", self.missing), ("Short trials only", short))
@@ -105,8 +107,8 @@ class Standing:
         return "\n  ".join([" ".join(lines), *why])
 
     def text(self, go_on: str) -> str:
-        """How it ended, what is not measured, and the command that measures it; '' for a finished
-        run.
+        """How the run ended, which settings are not measured, and the command that measures them;
+        '' for a finished run.
         """
         if not self.unfinished:
             return ""
@@ -115,7 +117,7 @@ class Standing:
         return f"{self.brief}. {self.gaps} To complete it:\n  {go_on}"
 
     def tree(self, go_on: str) -> dict[str, Any] | None:
-        """For JSON; None for a finished run."""
+        """The standing for JSON; None for a finished run."""
         if not self.unfinished:
             return None
         return {
@@ -201,7 +203,7 @@ def _place(setting: tuple[Series, int]) -> tuple[str, str, int]:
 
 
 def _last(lines: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
-    """The line that says how the last session ended, and whether it is surely over.
+    """The line with the end of the last session, and whether that session is surely over.
 
     The line of a server that was stopped comes after the end. A trial that was lost or cut off is
     not yet the end: the lock shows whether the sweep still lives. After the end it may be `verify`
@@ -214,9 +216,9 @@ def _last(lines: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], bool]:
 
 
 def _command(run: RunDirectory, lines: Sequence[Mapping[str, Any]], name: str) -> str:
-    """The sweep into this directory again: by the user's own config with the settings given beside
-    it, where that is still the same, after a `cd` where it lies elsewhere; else by the run's copy,
-    which has the settings in it.
+    """The command of the sweep into this directory again. It uses the user's own config, with the
+    settings given beside it, where that is still the same; after a `cd` where it lies elsewhere.
+    Otherwise it uses the run's copy, which has the settings in it.
     """
     session: Mapping[str, Any] = next(
         (line for line in reversed(lines) if "config" in line and "directory" in line), {}
@@ -235,8 +237,8 @@ def _command(run: RunDirectory, lines: Sequence[Mapping[str, Any]], name: str) -
 
 
 def _own_config(file: Path, settings: Sequence[str]) -> str | None:
-    """The text that a run would keep of a config of the user's, but for what it masks; None where
-    there is none.
+    """The text of the user's config as a run would keep it, without the masking; None where there
+    is no such file.
     """
     with suppress(OSError, UnicodeDecodeError, ValueError, UsageError):
         status = file.stat()
@@ -248,17 +250,15 @@ def _own_config(file: Path, settings: Sequence[str]) -> str | None:
 
 
 def _without_head(text: str) -> str:
-    """A config's text without the comments at its beginning: those of a run say which settings were
-    put into it.
+    """A config's text without the comments at its beginning. A run's copy begins with comments that
+    say which settings were put into it.
     """
     lines = text.splitlines(keepends=True)
     return "".join(itertools.dropwhile(lambda line: line.startswith("#"), lines))
 
 
 def skipped(lines: Iterable[Mapping[str, Any]], finished: Collection[str]) -> dict[str, str]:
-    """Why each trial that was skipped or dropped was not measured, by its key; the last word
-    counts.
-    """
+    """Why each skipped or dropped trial was not measured, by its key; the last reason counts."""
     reasons: dict[str, str] = {}
     for line in lines:
         keys = {"skipped": [line.get("trial")], "dropped": line.get("trials", ())}.get(line["event"], ())

@@ -29,8 +29,8 @@ class Stage:
 
 @dataclass(frozen=True, slots=True)
 class HigherSetting:
-    """A higher setting that is not proven: what it may give more, as a share, and the seconds that
-    would decide, None where they are not known.
+    """A higher setting that is not proven. `gain` is the throughput that it may give more, as a
+    share; `seconds` would decide it, None where they are not known.
     """
 
     concurrency: int
@@ -39,15 +39,15 @@ class HigherSetting:
 
 
 class Progress:
-    """What a sweep reports while it runs. Nothing is done with it here; a display overrides what it
+    """The reports of a running sweep. They do nothing here; a display overrides those that it
     shows.
 
     `expect` gets the time that is left from now on. `trial_finished` gets point values by metric
-    name, None where there is none, of which a display chooses, and what is wrong with the trial.
+    name, None for a missing one; a display chooses among them. It also gets the flags of the trial.
     """
 
     def plan(self, total: int, done: int) -> None:
-        """The grid has `total` trials, of which `done` are finished."""
+        """The grid has `total` trials; `done` of them are finished."""
 
     def expect(self, left: TimeLeft) -> None:
         """The estimate of the time left has changed."""
@@ -65,8 +65,8 @@ class Progress:
         """What the next trial is run for; before each."""
 
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
-        """How the setting of a finished trial stands: the limit that is tightest, and its value and
-        bounds so far.
+        """The setting of a finished trial is judged: its tightest limit, with the value and bounds
+        so far.
         """
 
     def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:

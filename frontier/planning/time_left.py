@@ -1,10 +1,9 @@
 """Time left of a sweep: the trials to come, each as long as the nearest setting took. Pure.
 
-Which trials complete the frontier follows from the rules of `search.complete` and is counted by
-them. How many windows a proof takes is random, so while proofs go on only the least time is given:
-to the next judgement, and what is to come whatever it says. Once no candidate is left the time is a
-range; `benchmarks/time_left.py` counts how often both hold. While nothing of a sweep is measured
-its time is not known.
+The rules of `search.complete` count the trials that complete the frontier. The number of windows of
+a proof is random, so while proofs go on only the least time is given: to the next judgement, and
+what follows in any case. Once no candidate is left the time is a range; `benchmarks/time_left.py`
+counts how often both hold. While nothing of a sweep is measured its time is not known.
 """
 
 import math
@@ -26,15 +25,15 @@ from frontier.search.series_history import SeriesHistory
 SEARCHED = (*SCANS, Phase.PROVE)
 """The trials of a search, whose number is random."""
 SPREAD = 1.7
-"""The time left is a range from the expected time over this to the expected time times this: its
-upper end is less than three times its lower one."""
+"""The time left is a range: from the expected time divided by this to the expected time times this.
+Its upper end is less than three times its lower one."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimeLeft:
     """Seconds expected until the operating points are known, and then until the frontiers are
-    complete. `open`: proofs go on, and these are what is left at least. The budget ends the sweep
-    after `most`.
+    complete. `open`: proofs go on, and these are the least seconds. The budget ends the sweep after
+    `most`.
 
     >>> left = TimeLeft(60.0, 240.0)
     >>> left.seconds, [round(end) for end in left.range], TimeLeft(60.0, open=True).range
@@ -48,12 +47,12 @@ class TimeLeft:
 
     @property
     def seconds(self) -> float:
-        """All that is expected."""
+        """All expected seconds."""
         return self.answer + self.rest
 
     @property
     def range(self) -> tuple[float, float]:
-        """All of it, at least and at most."""
+        """The least and the most seconds."""
         longest = math.inf if self.open else self.seconds * SPREAD
         return min(self.most, self.seconds / SPREAD), min(self.most, longest)
 
@@ -68,13 +67,13 @@ class TimeLeft:
         }
 
     def within(self, limit: float) -> "TimeLeft":
-        """As far as it ends within so many seconds."""
+        """The time left, cut to `limit` seconds."""
         most = max(0.0, limit)
         answer = min(self.answer, most)
         return TimeLeft(answer, min(self.rest, most - answer), self.open, most)
 
     def after(self, seconds: float) -> "TimeLeft":
-        """The same so many seconds later."""
+        """The time left after `seconds` more."""
         answer = max(0.0, self.answer - seconds)
         rest = max(0.0, self.seconds - seconds) - answer
         return TimeLeft(answer, rest, self.open, max(0.0, self.most - seconds))
@@ -83,8 +82,8 @@ class TimeLeft:
 @dataclass(frozen=True, slots=True)
 class ToCome:
     """Trials that are to come in a series, and how many of each: until its operating point is
-    known, and after that. Where nothing is `measured`, only those that the config states. `open`:
-    more will follow from these.
+    known, and after that. Where nothing is `measured`, they are only the trials that the config
+    states. `open`: more will follow from these.
     """
 
     measured: bool
@@ -108,8 +107,8 @@ def _seconds(trials: Iterable[tuple[Trial, float]], times: TrialTimes) -> float 
 
 
 def of_sweep(series: Mapping[Series, TimeLeft | None], times: TrialTimes) -> TimeLeft | None:
-    """The time left of all series: one of which nothing is measured takes as long as those that
-    are measured do on average; None while nothing is measured at all.
+    """The time left of all series; None while nothing is measured at all. A series without measured
+    trials takes as long as the measured series on average.
     """
     if not series:
         return TimeLeft()
@@ -177,8 +176,8 @@ def completing(
 def outlook(
     config: Config, plan: Plan, histories: Mapping[Series, History], connections: int, prove: ToProve = NO_PROOFS
 ) -> dict[Series, ToCome]:
-    """What is to come in each series of a run that no sweep is measuring, from a client that can
-    hold so many `connections`.
+    """The trials to come in each series of a run that no sweep is measuring; the client can hold
+    `connections` at once.
     """
     coming: dict[Series, ToCome] = {}
     for series in series_of(config, plan):
@@ -207,8 +206,8 @@ def series_of(config: Config, plan: Plan) -> list[Series]:
 
 
 def until_decided(config: Config, series: Series, history: History, ask: Ask) -> ToCome:
-    """The windows until one candidate is decided: to its second judgement, as half of them are, or
-    to its next.
+    """The windows until one candidate is decided: to its second judgement, at which half of them
+    are decided, or to its next.
     """
     return ToCome(True, True, ((trial_of(config, series, ask), _windows_to(JUDGED_AFTER[1:], history, ask)),))
 

@@ -1,5 +1,6 @@
-"""The settings of `concurrency: auto`: where the scan ends, and which settings the frontier has;
-pure, as the search."""
+"""The settings of `concurrency: auto`: where the scan ends, and which settings the frontier has.
+Pure, as the search.
+"""
 
 import math
 from collections import Counter
@@ -16,8 +17,8 @@ GROWTH = 0.05
 LOOKS_AT_MOST = 2
 """A look that came out invalid is taken once more."""
 SETTINGS, NEAR = 8, 5
-"""Settings that the frontier has before its gaps are filled, and so many of them next to the
-edge."""
+"""Settings of the frontier before its gaps are filled, and how many of these lie next to the edge.
+"""
 
 
 def no_more_throughput(points: Mapping[int, Point]) -> bool:
@@ -34,8 +35,8 @@ def no_more_throughput(points: Mapping[int, Point]) -> bool:
 def reachable(
     grid: Iterable[int], points: Mapping[int, Point], looks: Mapping[int, int], unseen: Iterable[int]
 ) -> list[int]:
-    """The settings that may still be looked at: none above one that could not be measured, and none
-    higher once throughput no longer grows.
+    """The settings that may still be looked at: below any that could not be measured, and no higher
+    once throughput no longer grows.
     """
     lowest = min((c for c in grid if c not in points and looks.get(c, 0) >= LOOKS_AT_MOST), default=math.inf)
     most = max(points, default=0) if no_more_throughput(points) else math.inf
@@ -58,11 +59,11 @@ def bend(points: Mapping[int, Point]) -> int:
 
 
 def around(edge: int, top: int) -> tuple[int, ...]:
-    """The settings of a frontier whose operating point is about at `edge`: close together there,
-    and in equal ratios from 1 up to these.
+    """The settings of a frontier whose operating point is near `edge`: close together there, and
+    below them in equal ratios from 1 up.
 
-    They are doublings and the middles between them, so that they stay where the edge moves a
-    little, and coincide with what was scanned.
+    They are doublings and the middles between these. So they stay the same when the edge moves a
+    little, and coincide with scanned settings.
 
     >>> around(50, 4096)
     (1, 3, 8, 24, 32, 48, 64, 96)

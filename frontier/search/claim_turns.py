@@ -12,17 +12,17 @@ from frontier.core.model.trials import Phase
 from frontier.core.window.window import Floats, WindowData
 
 MOST_TURNS = 600
-"""A claim that would not be final after twice the turns of a p99, going by its proof, gets no more
-turns than a p99 needs: something rare is there that more may not rule out soon."""
+"""Twice the turns of a p99. A claim that would not be final by then, going by its proof, gets no
+more turns than a p99 needs: something rare is there, which more turns may not rule out soon."""
 
 
 MORE_TURNS = 1.2
-"""A claim that is not final after this many times the turns that the proof lets expect stays early:
-late requests came, and how long it would take is not known."""
+"""A claim stays early if it is not final after this many times the turns expected from its proof:
+late requests came, and nobody knows how many more turns it would take."""
 
 
 def turns_to_go(limits: tuple[Limit, ...], history: History, c: int) -> int:
-    """For how many more turns a setting is expected to be visited."""
+    """How many more turns of visits a setting is expected to need; 0 once its claim is final."""
     claim = claim_of(proof_windows(history, c, limits), limits)
     if claim is not None and claim.stage == "final":
         return 0
@@ -40,8 +40,8 @@ def turns_expected(limits: tuple[Limit, ...], history: History, c: int) -> int:
 
 
 def _turns_needed(windows: Sequence[WindowData], limits: tuple[Limit, ...]) -> int:
-    """How many turns like those of these windows make a claim final; MOST_TURNS where not even so
-    many do.
+    """How many turns like those of these windows make a claim final; MOST_TURNS where even that
+    many would not.
     """
     needed = max((fewest_to_bound(limit.of.p) for limit in limits if limit.of.p is not None), default=0)
     for limit in limits:
@@ -52,8 +52,8 @@ def _turns_needed(windows: Sequence[WindowData], limits: tuple[Limit, ...]) -> i
 
 
 def turns_to_prove(shares: Floats, m: float) -> int:
-    """After how many turns like these, in this order and over again, the bet of `claim.capital` is
-    won.
+    """The number of turns after which the bet of `claim.capital` is won, if turns like these go on
+    in this order again and again; MOST_TURNS where it is not won by then.
     """
     repeated = np.resize(shares, MOST_TURNS) if len(shares) else np.zeros(MOST_TURNS)
     with np.errstate(divide="ignore"):

@@ -1,10 +1,14 @@
 """Completion: what to measure once the operating point is known, in the order of its value; pure,
 as the search.
 
-The answer comes first (`search`). Then come candidates that may give more; the settings of the
-config that were only scanned; the gaps of the frontier between them; and, spread over these, visits
-of the operating point, by which its claim covers more of the night. `trials_left` counts all of
-these by the same rules, for the time left.
+The answer comes first (`scan`). Then come, in this order:
+
+- candidates that may give more
+- settings of the config that were only scanned
+- the gaps of the frontier between them
+
+Visits of the operating point are spread over these, so that its claim covers more time.
+`trials_left` counts all of these by the same rules, for the time left.
 """
 
 import itertools
@@ -36,14 +40,14 @@ GRID_SECONDS = 45.0
 """A setting of the config is measured for this long, where the config does not say; its claim may
 need less."""
 USUAL_PROOF = 2.0
-"""How many times the least proof one usually takes: half of them are decided at the second
-judgement at the latest."""
+"""A proof usually takes this many times the windows of the least one: half of the proofs are
+decided by the second judgement."""
 MOST_LAST = 3
-"""So many settings more than are chosen are visited at the end, where each visit changes the
-answer, before it is left at that."""
+"""At the end of a series each visit may change the answer. At most this many settings beyond the
+chosen ones are visited then."""
 WORTH_NAMING = 0.02
-"""A better candidate is named with an announcement, and decided later, when it may give so much
-more, as a share."""
+"""The share of throughput that a better candidate must promise to be named with an announcement,
+and decided later."""
 LATER_WORTH = 0.0015
 """The share of throughput for which one more window of a proof is measured once there is an answer.
 """
@@ -60,12 +64,14 @@ def next_ask(
     """The next trial that completes the frontier of one series; Done when there is none. The same
     arguments give the same trial. Without limits only the frontier is completed.
 
-    First comes what may be better, as an operating point that is proven later has to be visited
-    itself: what is worth its windows, and what the headline would name as clearly more even where
-    the search sees no chance, each setting once. A proof is begun where it fits `within` so many
-    seconds, which are what is left of the budget. Then the settings of the config and visits of the
-    operating point, in turns, so that the visits are spread over the time; and last settings
-    between those of the config.
+    1. Better candidates, as an operating point that is proven later has to be visited itself: those
+    that are worth their windows, and, once each, those that the headline would name as clearly
+    more. A proof is begun where it fits `within` the seconds that are left of the budget.
+
+    2. Settings of the config, alternating with visits of the operating point, so that the visits
+    are spread over the time.
+
+    3. Gaps: settings between those of the config.
     """
     known = _first_tier(tiers, history)
     doubtful = _doubtful(tiers, history)
@@ -107,8 +113,8 @@ def _completing(policy: SearchPolicy, known: SeriesHistory) -> Ask | None:
 
 
 def _affordable(better: Ask, known: SeriesHistory, within: float) -> Ask | None:
-    """The next trial of what may be better, with its worth; None where its proof is not begun and
-    does not end `within` so many seconds.
+    """The trial of the better candidate with its value; None where its proof is not begun and would
+    not end `within` the seconds given.
     """
     seconds = _seconds(better, known.points)
     if not known.begun(better.concurrency) and USUAL_PROOF * WINDOWS * seconds > within:
@@ -119,9 +125,11 @@ def _affordable(better: Ask, known: SeriesHistory, within: float) -> Ask | None:
 def last_ask(
     tiers: Sequence[tuple[str, Sequence[Limit]]], history: History, *, marginal_gain: bool = True
 ) -> Ask | None:
-    """What a series ends with: a window of each setting that is chosen, after all others, as a
-    claim is about the server as it was when its series ended; and of a load whose last window
-    differs from those before it. None where it ends so.
+    """The trial that a series ends with; None where it ends so already.
+
+    It is a window of each chosen setting, after all others, as a claim is about the server as it
+    was when its series ended. A load whose last window differs from the earlier ones is measured
+    again before that.
     """
     if (doubtful := _doubtful(tiers, history)) is not None:
         return doubtful
@@ -139,10 +147,13 @@ def last_ask(
 
 
 def _doubtful(tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) -> Ask | None:
-    """Another window of a load whose last one differs from those before it, or is over a limit that
-    all keep, unless this machine is too busy to measure it; one of what was the operating point
-    until the server changed; and one of a setting that meets, where a lower one was over a limit
-    since.
+    """Another window where the last one raises a doubt; None without a doubt. These are measured
+    again:
+
+    - a load whose last window differs from the earlier ones, or is over a limit that they all keep;
+      not where this machine is too busy to measure it
+    - the setting that was the operating point until the server changed
+    - the highest setting that meets, where a lower one was over a limit since
     """
     for known in _under_each(tiers, history):
         for c in (*known.kept.suspect, *over_at_last(known.kept, known.limits)):
@@ -156,8 +167,9 @@ def _doubtful(tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) ->
 
 
 def _contradicted(known: SeriesHistory) -> Ask | None:
-    """Another window of the highest setting that meets, where a lower one was over a limit since.
-    The server may have changed, or latency may not grow with load: only windows of one load tell.
+    """Another window of the highest setting that meets, where a lower one was over a limit since;
+    else None. The server may have changed, or latency may not grow with load: only windows of one
+    load can show which.
     """
     decision = known.decision
     meeting = [j.concurrency for j in decision.judgements if j.verdict is Verdict.MEETS] if decision else []
@@ -174,9 +186,11 @@ def _contradicted(known: SeriesHistory) -> Ask | None:
 def _named(
     policy: SearchPolicy, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History, within: float
 ) -> Ask | None:
-    """The first window of a proof of the setting that an answer would name as one that may give
-    clearly more and is not decided; None where there is none, its proof was begun before, or it
-    does not end `within` so many seconds.
+    """The first window of a proof of the undecided setting that the answer would name as clearly
+    more.
+
+    None where there is no such setting, its proof was begun before, or it does not end `within` the
+    seconds given.
     """
     ask = _first_named(tiers, history)
     if ask is None or ask.concurrency >= policy.lost:
@@ -188,7 +202,9 @@ def _named(
 
 
 def _first_named(tiers: Sequence[tuple[str, Sequence[Limit]]], every: History) -> Ask | None:
-    """`_named`, whatever time it takes; begun of the server as it is now."""
+    """`_named`, however long it takes; a proof counts as begun only since the server last
+    changed.
+    """
     for known in _under_each(tiers, every):
         decision = known.decision
         step = None if decision is None or decision.concurrency is None else decision.next_step
@@ -202,14 +218,16 @@ def _first_named(tiers: Sequence[tuple[str, Sequence[Limit]]], every: History) -
 
 
 def window_of_proof(c: int, known: SeriesHistory, reason: str = "") -> Ask:
-    """The next window of a proof at c, of the size that its first had."""
+    """The next window of a proof at c, of the size that the first window had."""
     size = window_size(nearest(scans(known.kept), c), known.limits, c, known.before(c))
     return Ask(c, Phase.PROVE, size, reason)
 
 
 def _repeat_unconfirmed(policy: SearchPolicy, known: SeriesHistory) -> Ask | None:
-    """A second trial of a setting that was over a limit in its only one although a higher setting
-    is proven: last, so that what disturbed the first is over. The one with the most throughput
+    """A second trial of a setting that was over a limit in its only trial, although a higher
+    setting is proven; None without one.
+
+    It comes last, so that what disturbed the first trial is over. The highest such setting comes
     first.
     """
     if not known.limits or not known.unconfirmed:
@@ -224,8 +242,8 @@ def _repeat_unconfirmed(policy: SearchPolicy, known: SeriesHistory) -> Ask | Non
 
 
 def may_be_better(ask: Ask, known: SeriesHistory) -> bool:
-    """Whether a setting may be inside the SLA and give enough more than the operating point to be
-    worth naming.
+    """Whether a setting may be inside the SLA, and gives enough more throughput than the operating
+    point to be named.
     """
     if not known.limits:
         return False
@@ -241,9 +259,11 @@ def _seconds(ask: Ask, points: Mapping[int, Point]) -> float:
 
 
 def next_visit(known: SeriesHistory) -> Ask | None:
-    """Another visit of the operating point, until its claim is final or it has had its turns (a bet
-    over turns may be ended at any moment: `claim.capital`). Its value is by how much
-    less of the time a stall can be that the claim has not seen, per second.
+    """Another visit of the operating point, until its claim is final or it has had its turns; then
+    None.
+
+    A bet over turns may be ended at any moment (`claim.capital`). The value of a visit is by how
+    much it lowers the share of time that a stall can take unseen, per second.
     """
     c, limits = known.operating_point, known.limits
     if c is None:
@@ -262,9 +282,9 @@ def next_visit(known: SeriesHistory) -> Ask | None:
 def trials_left(
     policy: SearchPolicy, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History, point: int | None
 ) -> list[tuple[Ask, int]]:
-    """The trials that complete the frontier, and how many of each, if none of them surprises;
-    without proofs of better candidates. `point` is the operating point; before there is one, the
-    setting that it is expected to be.
+    """The trials that complete the frontier, and the number of each, if nothing surprising is
+    measured. Proofs of better candidates are not among them. `point` is the operating point; before
+    there is one, the setting that is expected to become it.
     """
     if not policy.grid:
         return []  # the server was lost under the lowest setting
@@ -300,7 +320,7 @@ def _turns_of(visit: Ask, points: Mapping[int, Point]) -> float:
 
 
 def _midpoint(gap: tuple[int, int], points: Mapping[int, Point]) -> tuple[int, Point]:
-    """The point to expect in the middle of a gap: half way between its ends, in the logarithm."""
+    """The expected point in the middle of a gap: half way between its ends, in the logarithm."""
     c, low, high = between(*gap), points[gap[0]], points[gap[1]]
 
     def middle(a: float, b: float) -> float:
@@ -328,8 +348,9 @@ def skip_reason(concurrency: int, tiers: Sequence[tuple[str, Sequence[Limit]]], 
 def _settings_of(
     policy: SearchPolicy, tiers: Sequence[tuple[str, Sequence[Limit]]], known: SeriesHistory
 ) -> SearchPolicy:
-    """The policy with the settings of the frontier for its grid, without what would be skipped:
-    those of the config, or where it lists none those around what was found.
+    """The policy with the settings of the frontier as its grid, less those that would be skipped.
+    They are the settings of the config or, where it lists none, settings around the operating point
+    or edge.
     """
     grid, history = policy.grid, known.kept
     if policy.auto:
@@ -358,7 +379,9 @@ def _settings_left(policy: SearchPolicy, history: History) -> list[int]:
 
 
 def _setting_ask(policy: SearchPolicy, c: int, known: SeriesHistory) -> Ask:
-    """As many requests as a proof of it would take: so many usually bound its percentiles."""
+    """A trial of a setting of the frontier, with as many requests as its proof would take: they
+    usually bound its percentiles.
+    """
     streams = math.ceil(in_flight(c, known.points))
     requests = policy.requests or _usual(c, known.points)
     if policy.requests is None and known.limits and (seen := joined(known.kept, tuple(Phase))):
@@ -376,8 +399,8 @@ def _gap(policy: SearchPolicy, known: SeriesHistory) -> Ask | None:
 
 
 def _usual(c: int, points: Mapping[int, Point]) -> int:
-    """Requests of a setting of which nothing is to be proven; of a rate as many as arrive in the
-    time that it has.
+    """Requests of a setting that needs no proof; of a rate, as many as arrive in the time of its
+    window.
     """
     if not isinstance(c, Rate):
         return 20 * math.ceil(in_flight(c, points))

@@ -1,7 +1,8 @@
-"""Curves over concurrency: what a scan lets expect of each limit. For planning, never for claims.
+"""Curves over concurrency: the value that a scan predicts for each limit. For planning, never for
+claims.
 
-Medians need few requests where a p99 needs many, so a curve is one of medians, and the distance
-from there to the tail is pooled over settings.
+Medians need few requests where a p99 needs many. So a curve is of medians, and the distance from
+the median to the tail is pooled over settings.
 """
 
 import math
@@ -21,16 +22,16 @@ from frontier.core.window.window import Floats, WindowData, narrowed
 AnyLoad = TypeVar("AnyLoad", int, float)
 """Requests in flight, or arrivals per second."""
 EXACT = 0.05
-"""The distance (in ln) asked where the limit is on a mean, a rate or a share."""
+"""The distance (in ln) from the limit that is asked for where the limit is on a mean, a rate or a
+share."""
 
 
 RUN_TO_RUN = 0.03
-"""By how much (in ln) a value is expected to differ from run to run, on top of the noise within a
-run."""
+"""Expected difference of a value from run to run (in ln), beside the noise within a run."""
 
 
 FAR = 3.0
-"""A violation (in ln) beyond this says no more than this; it also stands for an infinite one."""
+"""The largest violation (in ln): a larger one counts as this, and so does an infinite one."""
 
 
 STEEP = 3.0
@@ -39,11 +40,12 @@ STEEP = 3.0
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A limit, and the class of requests whose values it is looked at by; None: all that it is on.
+    """A limit, and the class of requests by which it is looked at; None: all requests that it is
+    on.
 
-    Where a limit is on requests of several classes, a percentile is looked at class by class: of a
-    mixture of classes the tail does not follow from the median. It is inside the limit where that
-    of each class is.
+    Where a limit is on requests of several classes, a percentile is looked at class by class: the
+    tail of a mixture of classes does not follow from its median. The percentile is inside the limit
+    where that of each class is.
     """
 
     limit: Limit
@@ -64,10 +66,10 @@ class Curve:
     """One limit over concurrency, for planning and not for verdicts.
 
     `level` is ln of median over limit by concurrency, non-decreasing (isotonic regression, weighted
-    by requests), since a median needs few requests where a p99 needs many. `sigma` turns normal
-    quantiles into the distance from median to tail, by the tail of the settings nearest by, of
-    which there are `pooled` values. A limit that is no percentile has its value as the level, and
-    no tail. `medians` are those that the level is made of.
+    by requests): a median needs few requests where a p99 needs many. `sigma` turns normal quantiles
+    into the distance from median to tail, by the tail of the nearest settings, which has `pooled`
+    values. For a limit that is not on a percentile, the level is of its value, and there is no
+    tail. `medians` are the medians that the level is made of.
     """
 
     part: Part
@@ -99,12 +101,12 @@ class Curve:
         return cls(part, level, {c: len(logs[c]) for c in level}, sigma, counts, medians)
 
     def _z(self, tail: float) -> float:
-        """The normal quantile that `tail` of the requests which may exceed the limit are beyond."""
+        """The normal quantile for `tail`, as a share of the requests that may exceed the limit."""
         p = self.limit.of.p
         return normal_quantile(1 - tail * (1 - p)) if self.sigma and p is not None else 0.0
 
     def at(self, c: int, tail: float) -> float:
-        """Expected ln of that quantile over the limit; of a limit without a tail that of its
+        """Expected ln of that quantile over the limit at c; without a tail, of the limited
         value.
         """
         if not self.level:
@@ -113,8 +115,8 @@ class Curve:
         return interpolated({k: min(FAR, x + z * self.sigma.get(k, 0.0)) for k, x in self.level.items()}, c)
 
     def standard_error(self, c: int) -> float:
-        """Standard error of the expected value: of its median, of its tail, and of what differs
-        from run to run.
+        """Standard error of the expected value: of its median, its tail, and the difference from
+        run to run.
         """
         if not self.sigma:
             return EXACT
@@ -130,10 +132,11 @@ def logs_over(values: Floats, promise: float) -> Floats:
 
 
 def _tail(logs: Mapping[int, Floats], c: int) -> tuple[float, int]:
-    """The standard deviation of the normal law that has the tail of the settings nearest to c (in
-    ln, from the median), and from how many values.
+    """The standard deviation of the normal law with the tail of the settings nearest to c (in ln,
+    from the median), and the number of values behind it.
 
-    Of three settings together, as one has few requests; the largest of what several quantiles say.
+    Three settings are taken together, as one has few requests. Several quantiles are tried, and the
+    largest deviation counts.
     """
     near = sorted(logs, key=lambda k: (abs(math.log(k / c)), k))[:3]
     parts = [logs[k] - np.median(logs[k]) for k in near if np.isfinite(np.median(logs[k]))]
@@ -162,8 +165,8 @@ def interpolated(level: Mapping[int, float], c: int) -> float:
 
 
 def rising(level: Mapping[AnyLoad, float], requests: Mapping[AnyLoad, int]) -> dict[AnyLoad, float]:
-    """The level made non-decreasing in the load, ascending, weighted by requests: one unlucky value
-    would send a search an octave down. For planning, not for verdicts.
+    """The level made non-decreasing in the load, ascending, weighted by requests. Without this, one
+    unlucky value would send a search an octave down. For planning, not for verdicts.
     """
     if not level:
         return {}

@@ -1,13 +1,14 @@
-"""Search for the highest load that an SLA allows: where to measure next, as a pure function of what
-was measured.
+"""Search for the highest load that an SLA allows: where to measure next.
 
-A load is what a server is offered: a rate of arrivals, or requests in flight. Values locate it
-first: from a start that is likely to be inside the SLA the search brackets the load at which the
-SLA breaks and halves the bracket, with short windows that claim nothing. Then it is proven on fresh
-data, from below: each candidate is as high as all data so far promise to be provable, and is judged
-by the rules of every proof (`proof.candidates`).
+It is a pure function of what was measured. A load is what a server is offered: a rate of arrivals,
+or requests in flight.
 
-What is guaranteed is what `search` guarantees over concurrency: if more load never makes latency
+Looks locate the load first. From a start that is likely to be inside the SLA, the search brackets
+the load at which the SLA breaks and halves the bracket, with short windows that claim nothing. The
+load is then proven on fresh data, from below. Each candidate is as high as all data so far promise
+to be provable, and is judged by the rules of every proof (`proof.candidates`).
+
+The guarantee is that of the search over concurrency (`scan`). If more load never makes latency
 better, the load named breaks the SLA with probability at most ALPHA, up to the coverage error of
 the bounds. An ascent ends at the first candidate that is given up, and the ascents share the error
 (fixed-sequence testing). See docs/decisions/0011-open-loop-rate.md.
@@ -57,11 +58,12 @@ GAP = 0.05
 LOOKS = 5
 """Most looks that locate."""
 GIVEN_UP = 6
-"""Most candidates given up: what is left to gain is not worth a night."""
+"""The search ends after this many candidates given up: the rest of the gain is not worth a night.
+"""
 WINDOWS_ABOVE = 2 * WINDOWS
 """Most windows of a candidate above one that is proven, likewise."""
 INVALID = 3
-"""Looks that are invalid when the search ends: one or two can have met a busy machine."""
+"""The search ends after this many invalid looks: one or two may have met a busy machine."""
 START, REACH = 0.10, 0.025
 """The first candidate is expected so far (in ln) below the limits, the next so far; both grow by
 REACH with every candidate given up."""
@@ -73,11 +75,12 @@ queues steep."""
 STEP_DOWN = 0.80
 """Where nothing is proven, the next candidate is at most this share of the one given up."""
 FAR = 1.0
-"""An excess (in ln) beyond this says no more than this."""
+"""The largest excess (in ln): a larger one counts as this."""
 
 
 def next_ask(policy: LoadPolicy, limits: Sequence[Limit], history: LoadHistory) -> LoadAsk | LoadDone:
-    """The next trial, given all that were finished, in the order they were; or the answer.
+    """The next trial, or the answer. `history` holds the finished trials in the order in which they
+    ended.
 
     Nothing is remembered between calls: after a crash or an interruption the same history gives the
     same next trial.
@@ -145,7 +148,7 @@ def _point(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> Point:
 
 
 def _unflagged(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> Point:
-    """The same by its values alone, whether or not they are valid."""
+    """The point of trials by its values alone, whether or not they are valid."""
     return dataclasses.replace(_point(trials, limits), flags=())
 
 
@@ -177,8 +180,8 @@ def _trend(loads: Iterable[tuple[float, Sequence[LoadTrial]]], limits: tuple[Lim
 
 
 def _locate(state: _State) -> LoadAsk | LoadDone | None:
-    """The next look; that no load is inside the SLA; None when the bracket is close enough, or the
-    looks are spent.
+    """The next look, or the answer that no load is inside the SLA. None when the bracket is close
+    enough, or the looks are spent.
     """
     policy, low, high = state.policy, state.low, state.high
     least, most = rounded(LEAST * policy.top), rounded(MOST * policy.top)
@@ -197,7 +200,7 @@ def _locate(state: _State) -> LoadAsk | LoadDone | None:
 
 
 def _no_load(state: _State, lowest: float) -> LoadDone:
-    """The lowest load worth trying is outside the SLA."""
+    """The answer that even the lowest load worth trying is outside the SLA."""
     trials = [trial for trial in state.looks if trial.load == lowest]
     judged = judge(_unflagged(trials, state.limits), state.limits)
     binding = metric(judged.binding or state.limits[0].metric).label
@@ -284,7 +287,7 @@ def _window(state: _State, load: float) -> LoadAsk:
 
 
 def _candidate(state: _State, proven: float | None, failed: Sequence[float]) -> float | None:
-    """The next load to prove: above what is proven, below what was given up, as high as the data
+    """The next load to prove: above the proven loads, below those given up, as high as the data
     promise.
     """
     policy = state.policy

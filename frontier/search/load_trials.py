@@ -1,7 +1,7 @@
-"""Trials of the search for the highest load: what is searched, what a trial of it sends and shows,
-and how large a look and a window of a proof are.
+"""Trials of the search for the highest load: what is searched, and what each trial sends and shows.
 
-A load is what a server is offered: a rate of arrivals, or requests in flight.
+It also has the sizes of a look and of a window of a proof. A load is what a server is offered: a
+rate of arrivals, or requests in flight.
 """
 
 import math
@@ -30,7 +30,8 @@ SETTLED = 2.0
 
 @dataclass(frozen=True, slots=True)
 class LoadPolicy:
-    """What is searched: loads below `top`, which is more than the server can take, from `start`.
+    """The range of a search: loads below `top`, which is more than the server can take, from
+    `start`.
 
     At most `in_flight` requests are in flight at any load, each about `e2e` seconds long at the
     top. `warmup` are the fewest seconds of warm-up. An arrival brings `each` requests on average,
@@ -94,7 +95,7 @@ class LoadAsk:
 
     @property
     def seconds(self) -> float:
-        """How long its arrivals take, of which each brings so many requests."""
+        """Seconds that its arrivals take with the warm-up; an arrival brings `each` requests."""
         return self.warmup + self.requests / (self.load * self.each)
 
 
@@ -133,9 +134,9 @@ def _independent(limits: Iterable[Limit]) -> int:
 def least_window(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:
     """Fewest requests of each window of a proof at a load.
 
-    Waits come in spells: what is independent is not a request but the time in which the queue
-    forgets its past. The first windows hold so many of these that one without a violation would be
-    a proof.
+    Waits come in spells: not single requests are independent, but the spells in which the queue
+    forgets its past. The first windows hold enough spells that they would be a proof if none had a
+    violation.
     """
     spells = _independent(limits) * load * policy.each * policy.memory(load)
     return math.ceil(max(PROOF_TURNS * policy.in_flight, spells) / WINDOWS)
@@ -147,14 +148,14 @@ def proof_size(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:
 
 
 def look_size(policy: LoadPolicy, limits: Iterable[Limit], load: float) -> int:
-    """Requests of a look: so many that its percentiles are values and not the worst request."""
+    """Requests of a look: enough that its percentiles are not just the worst request."""
     tails = [LOOK_TAIL / (1 - p) for limit in limits if (p := limit.of.p) is not None]
     spells = LOOK_SPELLS * load * policy.each * policy.memory(load)
     return math.ceil(max([100.0, LOOK_TURNS * policy.in_flight, spells, *tails]) - 1e-6)
 
 
 def rounded(load: float) -> float:
-    """To three digits, so that what is printed is what was sent."""
+    """The load rounded to three digits, so that the printed load is the one that was sent."""
     return float(f"{load:.3g}")
 
 

@@ -1,11 +1,11 @@
-"""Placement: what a scan lets expect of each concurrency, and which one to prove next. For
-planning, never for claims.
+"""Placement: the forecast for each concurrency, and the one to prove next.
 
-Medians need few requests where a p99 needs many, so a curve over concurrency is one of medians, and
-the distance from there to the tail is pooled over settings (`Curve`). From it follow, for each
-concurrency, the chance that the bounds of a proof will be inside the limits after so many windows,
-and how many windows the proof is expected to take. The next candidate is the one that is worth
-most: its chance times its throughput, less the worth of its windows.
+For planning, never for claims. Medians need few requests where a p99 needs many. So a curve over
+concurrency is of medians, and the distance from the median to the tail is pooled over settings
+(`Curve`). Two numbers follow for each concurrency: the chance that the bounds of a proof will be
+inside the limits after a number of windows, and the number of windows that the proof is expected to
+take. The next candidate is the one with the highest worth: its chance times its throughput, less
+the worth of its windows.
 """
 
 import dataclasses
@@ -47,15 +47,15 @@ from frontier.search.window_size import allowance, dependence, window_size
 LOWER = 0.9
 """The next candidate after one given up is at most this share of it, unless something is proven."""
 FAR_LOWER = 0.7
-"""And where nothing promises to be provable, this share."""
+"""The same share where no setting promises to be provable."""
 MOST_ESS_DEFICIT, MOST_BOUND_INFLATION = 16.0, 4.0
-"""Most times fewer independent requests than expected that a bound is taken to be worth, and most
-times further from its value than expected that it is taken to lie."""
+"""Largest corrections from earlier candidates: the factor by which a bound may have fewer
+independent requests than expected, and the factor by which it may lie further from its value."""
 FALLBACK, GIVEN_UP_AFTER = 0.75, 4
-"""What a proof that fails leaves, as a share of what the safest brings, and how many windows it
+"""The worth of a proof that fails, as a share of the safest one's, and the number of windows it
 usually takes."""
 CONTRADICTS = 3.0
-"""Standard errors by which a setting must be slower than a higher one for one of the two to be
+"""Where a setting is slower than a higher one by this many standard errors, one of the two is
 wrong."""
 
 
@@ -86,7 +86,7 @@ class State:
 
     @classmethod
     def of(cls, known: SeriesHistory) -> "State":
-        """As the trials of the server as it is now show it."""
+        """The state by the trials of the server as it is now."""
         limits, history = known.limits, known.kept
         points, curves = _curves(limits, joined(_undisturbed(limits, history), tuple(Phase)))
         contradicted, scanned = _contradicted(curves), scans(history)
@@ -100,13 +100,13 @@ class State:
         return dataclasses.replace(state, ess_deficit=deficit, bound_inflation=inflation)
 
     def _seen(self) -> tuple[Mapping[Part, float], Mapping[Part, float]]:
-        """Two corrections learned from the candidates so far: how many times fewer independent
-        requests there were than expected where no bound could be given, and how many times further
-        a bound lay from its value.
+        """Two corrections learned from the candidates so far, by part.
 
-        By what is proven, where anything is: that is next to what comes. A bound far from its value
-        does not say that others cannot be given at all: a machine that was disturbed once would
-        send the search to the lowest settings.
+        They are the factor by which independent requests were fewer than expected where no bound
+        could be given, and the factor by which a bound lay further from its value. Proven
+        candidates count alone where there are any: they are next to the coming ones. A bound far
+        from its value does not show that other bounds cannot be given: else one disturbance of the
+        machine would send the search to the lowest settings.
         """
         ess_deficit, bound_inflation = {}, {}
         for curve in self.curves:
@@ -127,8 +127,8 @@ class State:
         return ess_deficit, bound_inflation
 
     def _reach(self, curve: Curve, c: int, windows: int, size: int, alpha: float) -> float | None:
-        """How far (in ln) the bound is expected to lie beyond the value; None where there is
-        none.
+        """The expected distance (in ln) of the bound beyond the value; None where no bound is
+        expected.
         """
         p = curve.limit.of.p
         if not curve.sigma or p is None:
@@ -150,7 +150,7 @@ class State:
         return any(curve.at(c, 1.0) > curve.standard_error(c) for curve in self.curves)
 
     def prospects(self, c: int) -> Mapping[int, float]:
-        """The chance that a proof at c has succeeded after so many windows."""
+        """The chance that a proof at c has succeeded, by its number of windows."""
         error = SPEND * error_left(self.candidates)
         size = self.window_size(c)
         chances: dict[int, float] = {}
@@ -171,15 +171,16 @@ class State:
         return window_size(nearest(self.scanned, c), self.limits, c, earlier)
 
     def rate(self, c: int) -> float:
-        """Expected output throughput at c, below the lowest setting measured in proportion to c; 1
-        where none is known.
+        """Expected output throughput at c; in proportion to c below the lowest measured setting. 1
+        where no throughput is known.
         """
         known = {k: math.log(v) for k, p in self.points.items() if (v := p.value("output_throughput")) > 0}
         return math.exp(interpolated(known, c)) * min(1.0, c / min(known)) if known else 1.0
 
     def bracket(self) -> tuple[int, int | None] | None:
-        """The highest setting proven or seen inside the SLA and the lowest above it that is not;
-        None when none is. Settings below all of these that only lack throughput say "too few".
+        """The highest setting proven or seen inside the SLA, and the lowest above it that is not;
+        None where no setting is inside. Settings below all of these that only lack throughput do
+        not count: they say "too few".
         """
         proven = {k.concurrency for k in self.candidates if k.verdict is Verdict.MEETS}
         inside = [c for c in self.points if c in proven or self.value(c) <= 0]
@@ -196,7 +197,7 @@ class State:
 
     def too_few(self) -> tuple[int, int | None] | None:
         """The highest setting that only lacks throughput, and the lowest above it that breaks
-        another limit; None when there is none.
+        another limit; None without such a setting.
         """
         high = min((c for c in self.points if not self.lacks_throughput(c)), default=None)
         low = max((c for c in self.points if high is None or c < high), default=None)
@@ -221,8 +222,8 @@ def _curves(
 
 
 def _contradicted(curves: Iterable[Curve]) -> frozenset[int]:
-    """The settings whose median is above that of a higher one by more than noise: other work on the
-    machine makes a look too slow, and none makes it too fast.
+    """The settings whose median is above that of a higher setting by more than noise. Other work on
+    the machine can make a look too slow, but never too fast.
     """
     return frozenset(
         c
@@ -233,8 +234,8 @@ def _contradicted(curves: Iterable[Curve]) -> frozenset[int]:
 
 
 def _undisturbed(limits: tuple[Limit, ...], history: History) -> History:
-    """The history without looks at a setting that are slower than another look at it by more than
-    noise: a look of a few seconds is all too short for other work on the machine to average out.
+    """The history without looks that are slower than another look at the same setting by more than
+    noise. A look of a few seconds is too short for other work on the machine to average out.
     """
     looks = by_concurrency([(trial, sample) for trial, sample in history if trial.phase in (*SCANS, Phase.GRID)])
     slow = {id(sample) for parts in looks.values() if len(parts) > 1 for sample in _slower(limits, parts)}
@@ -242,7 +243,9 @@ def _undisturbed(limits: tuple[Limit, ...], history: History) -> History:
 
 
 def _slower(limits: tuple[Limit, ...], looks: Sequence[WindowData]) -> Iterable[WindowData]:
-    """Those of the looks at one setting whose median is above that of the quickest beyond noise."""
+    """The looks at one setting whose median is above that of the quickest look by more than
+    noise.
+    """
     for limit in limits:
         if limit.of.p is None or limit.of.quantity in (None, "itl") or limit.of.inverted:
             continue
@@ -253,7 +256,7 @@ def _slower(limits: tuple[Limit, ...], looks: Sequence[WindowData]) -> Iterable[
 
 
 def _noise(logs: Floats) -> float:
-    """The standard error of a look's median, and what differs from run to run."""
+    """The standard error of a look's median, with the difference from run to run."""
     with np.errstate(invalid="ignore"):  # infinite where most failed
         spread = float(np.median(np.abs(logs - np.median(logs)))) / normal_quantile(0.75)
     return math.hypot((spread if math.isfinite(spread) else FAR) * math.sqrt(1.57 / len(logs)), RUN_TO_RUN)
@@ -273,9 +276,11 @@ def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> int | None:
 def candidate(
     state: State, top: int, proven: Sequence[int], window_worth: float, among: Collection[int] | None = None
 ) -> int | None:
-    """The next concurrency to prove: below what was given up, as high as is cheap to prove, `top`
-    at most; None when none is worth its windows. Once some are `proven` it is above them, or below
-    where clearly more throughput was seen. Where no setting may be added it is one `among` these.
+    """The next concurrency to prove, `top` at most; None when no setting is worth its windows.
+
+    It lies below every setting that was given up, as high as is cheap to prove. Once some are
+    `proven`, it lies above them, or below where clearly more throughput was seen. Where no setting
+    may be added, it is one `among` these.
     """
     bracket = state.bracket()
     if bracket is None:
@@ -302,7 +307,7 @@ def candidate(
 
 
 def _most(state: State, most: int, proven: Sequence[int]) -> int:
-    """The highest setting to try, `most` at most: well below what was given up."""
+    """The highest setting to try, `most` at most: well below the settings given up."""
     highest = max(proven, default=0)
     failed = [k.concurrency for k in state.candidates if k.verdict is Verdict.VIOLATES and k.concurrency > highest]
     if not failed:
@@ -312,7 +317,9 @@ def _most(state: State, most: int, proven: Sequence[int]) -> int:
 
 
 def _first(forecasts: Mapping[int, "ProofForecast"], safe: float, window_worth: float) -> int:
-    """With nothing proven: the one worth most if a proof that fails leaves a share of `safe`."""
+    """The setting with the highest worth while nothing is proven; a failed proof counts as FALLBACK
+    of `safe`.
+    """
     worth = {
         c: (f.chance * f.rate + (1 - f.chance) * FALLBACK * safe) / safe - window_worth * f.windows
         for c, f in forecasts.items()
@@ -321,8 +328,8 @@ def _first(forecasts: Mapping[int, "ProofForecast"], safe: float, window_worth: 
 
 
 def _below(state: State, proven: Sequence[int]) -> list[int]:
-    """Settings below the highest that is proven that were seen to give clearly more throughput, and
-    were not tried.
+    """Settings below the highest proven one that showed clearly more throughput and were not
+    tried.
     """
     tried = {*proven, *(k.concurrency for k in state.candidates)}
     most = max(map(state.rate, proven), default=0.0)
@@ -332,8 +339,8 @@ def _below(state: State, proven: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class ProofForecast:
-    """Of a proof: its throughput, the chance that it succeeds, and the windows expected until it is
-    over.
+    """The forecast of a proof: its throughput, the chance that it succeeds, and the expected number
+    of windows until it is over.
     """
 
     rate: float

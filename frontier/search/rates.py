@@ -1,14 +1,13 @@
-"""Search over rates of arrivals: where to send next, of a sweep whose load is a rate; pure, as
-`search`.
+"""Search over rates of arrivals: the next trial of a sweep whose load is a rate. Pure, as `scan`.
 
 First a ramp: looks of a few seconds at 1, 2, 4, ... requests per second, from the lowest rate of
 the config, until more arrives than is served. A longer look there shows how much the server serves
-at most. With that known the rest is `highest_rate`, as `verify --find` has it: it locates the rate
-at which the SLA breaks and proves the highest rate below it on fresh data, with the guarantee that
-is written there. Looks of the ramp place the first candidate and support no claim.
+at most. With that known the rest is `highest_rate`, as in `verify --find`. It locates the rate at
+which the SLA breaks and proves the highest rate below it on fresh data; the guarantee is written
+there. Looks of the ramp place the first candidate and support no claim.
 
-A rate of sessions counts those that begin. A look begins when sessions have had time to come to
-their last turn; how much time that is, the first look shows, which is then taken again.
+A rate of sessions counts the sessions that begin. A look begins when sessions have had time to come
+to their last turn. The first look shows how much time that is, and is then taken again.
 """
 
 import math
@@ -29,8 +28,8 @@ from frontier.search.highest_rate import INVALID
 from frontier.search.load_trials import LoadAsk, LoadDone, LoadPolicy, LoadTrial, invalid_because, rounded
 
 LOOK_REQUESTS, LOOK_SECONDS, LOOK_TURNS = 50, 12.0, 4.0
-"""A look of the ramp lasts for so many requests, so many seconds, and so many times the time of a
-request."""
+"""A look of the ramp lasts for this many requests, this many seconds, and this many times the time
+of a request, whichever is longest."""
 SATURATED_REQUESTS = 400
 """Requests of the look that shows how much is served at most."""
 MOST_RATE = 20_000.0
@@ -99,8 +98,8 @@ def _ramp(
 
 
 def ramp_look(shape: Shape, rate: float, least: int, looks: Sequence[LoadTrial], warmup: float) -> LoadAsk:
-    """A look at a rate, of `least` requests or more. The first one shows how long a request takes
-    where none was kept up with.
+    """A look at a rate, of `least` requests or more. For sessions, the first look shows how long a
+    request takes where the server kept up with no look.
     """
     e2e = max((mean_e2e(look.data) for look in looks if not look.overloaded), default=0.0)
     if not e2e and shape.has_sessions and looks:
@@ -114,9 +113,9 @@ def ramp_look(shape: Shape, rate: float, least: int, looks: Sequence[LoadTrial],
 def _policy(shape: Shape, limits: tuple[Limit, ...], ramp: Sequence[LoadTrial], warmup: float) -> LoadPolicy:
     """What is searched, by the ramp, whose last look is the saturated one.
 
-    The most requests in flight that matter are those at the rate that is served at most, by
-    Little's law: of a look that the server kept up with, the time that a request takes, or of the
-    first ones to arrive where it kept up with none.
+    The most requests in flight that matter follow from Little's law at the highest rate that is
+    served. The time of a request is the longest mean of the looks that the server kept up with.
+    Where it kept up with no look, it is the time of the fastest request of the last look.
     """
     top = served(ramp[-1].data) / shape.requests
     if shape.has_sessions:  # of a backlog first turns are served before their time
@@ -146,9 +145,9 @@ def _policy(shape: Shape, limits: tuple[Limit, ...], ramp: Sequence[LoadTrial], 
 
 
 def served(sample: WindowData) -> float:
-    """Requests per second that a server serves at most, by the second half of a window in which
-    more arrived: its output tokens over those of one answer, as an answer that began before counts
-    by its share.
+    """The most requests per second that a server serves, by the second half of a window in which
+    more arrived. It is the output tokens over those of one answer, so that an answer that began
+    earlier counts by its share.
     """
     tokens, late = sample.completion_tokens[sample.ok], slice(LATE, None)
     per_answer = float(np.nanmean(tokens)) if len(tokens) and not np.isnan(tokens).all() else math.nan

@@ -1,18 +1,19 @@
-"""Search: where to measure next, as a pure function of what was measured, so that resuming a sweep
-replays its history.
+"""Search: where to measure next, as a pure function of what was measured.
 
-Scan, then prove. A scan looks at few settings of the grid for a few seconds each: its values show
-about where the SLA is crossed, and claim nothing. A candidate is then placed where the scan expects
-it to be provable at little cost, a little below the edge, and measured on fresh data until it is
-proven or given up (`proof`). `complete` goes on from there.
+In: the policy, the SLAs, and the finished trials of one series in their order. Out: the next trial
+(`Ask`), or that the search is over (`Done`). Nothing is remembered between calls, so resuming a
+sweep replays its history. A scan looks at few settings for a few seconds each and claims nothing. A
+candidate is then placed a little below the edge of the SLA (`place`) and measured on fresh data
+until it is proven or given up (`proof`). `complete` goes on from there.
 
-What is guaranteed. All judgements of all candidates share the error ALPHA of a claim: each spends a
-part of what is left, fixed before its data came, and each candidate is tested on data of its own
-(`proof`). So the search names a concurrency that breaks the SLA with probability at most ALPHA = 5
-%, up to the coverage error of the bounds themselves, whichever candidate comes next, and whether or
-not latency rises with concurrency. With several tiers each tier errs with ALPHA, plus what a
-candidate of another tier adds that breaks it and passes. What it comes to is measured in
-docs/validation/calibration.md.
+The subtle part is the guarantee. All judgements of all candidates share the error ALPHA of a claim.
+Each judgement spends a part of the error that is left, fixed before its data came, and each
+candidate is tested on data of its own. So the search names a concurrency that breaks the SLA with
+probability at most ALPHA = 5 %, up to the coverage error of the bounds. This holds whichever
+candidate comes next, and whether or not latency rises with concurrency.
+
+With several tiers each tier errs with ALPHA, plus the chance that a candidate of another tier
+breaks this tier and passes. docs/validation/calibration.md has the measured rates.
 """
 
 import itertools
@@ -39,21 +40,22 @@ from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import in_flight, longer, requests_per_stream, window_size
 
 SCAN_REQUESTS, SCAN_PER_STREAM, SCAN_SECONDS = 40, 4, 12.0
-"""A scan's window holds this many requests, or this many of each stream, unless the time is over
-before."""
+"""A scan's window holds this many requests, or this many of each stream, whichever is more; it ends
+earlier when its time is over."""
 WINDOW_WORTH = 0.008
 """The share of throughput for which one more window of a proof (a third of the least proof) is
 measured."""
 AFTER_ANSWER = 36
-"""Windows that are spent on candidates given up after the first proven one, before only what may
-give clearly more is tried: as many as the longest proof takes."""
+"""Windows spent on candidates that were not proven, after the first proven one. From then on only
+candidates that may give clearly more are tried. It is as many windows as the longest proof takes.
+"""
 VISIT_TURNS, VISIT_SECONDS = 30, 120.0
 """A visit lasts this many turns of a setting, or this long."""
 CLOSE = 1.25
 """The scan ends when the edge is known within this factor."""
 SINGLE_FROM = 64
-"""From here on a scan without a list goes up by single steps: the edge is usual there, and a look
-at four times the load costs four times as much."""
+"""From this concurrency on, a scan without a list goes up by single steps: the edge often lies
+there, and a look at four times the load costs four times as much."""
 NARROW = 0.10
 """Neighbours whose throughputs (in ln) or concurrencies differ by less need no setting between
 them."""
@@ -66,13 +68,16 @@ settings pointless."""
 
 @dataclass(frozen=True, slots=True)
 class SearchPolicy:
-    """What the search may do: look at the `grid`, the config's settings, and measure at most
-    `refine` more for looks, proofs and the frontier (None: as many as are worth their time).
+    """What the search may do.
 
-    `requests` is the size of a window that the config states, None: the search sizes its trials.
-    `prove` are settings that the user asked to be proven. At `lost` the server was lost; of rates
-    `warmup` is the least warm-up in seconds. `auto`: the config lists no settings; the grid
-    has those to look at, and `repeats` is how often each setting of the frontier is measured.
+    - `grid`: the settings to look at, those of the config; with `auto` the config lists none
+    - `requests`: the size of a window that the config states; None: the search sizes its trials
+    - `refine`: how many settings beyond the grid may be measured for looks, proofs and the
+      frontier; None: as many as are worth their time
+    - `prove`: the settings that the user asked to be proven
+    - `lost`: the setting at which the server was lost
+    - `warmup`: the least warm-up of a trial at a rate, in seconds
+    - `repeats`: how often each setting of the frontier is measured
     """
 
     grid: tuple[int, ...]
@@ -92,11 +97,11 @@ class SearchPolicy:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """One trial to run next, and why. Its window ends with `requests` sent, or after `seconds`
-    where they are given.
+    """One trial to run next, and why.
 
-    `value` is the share of throughput that it may bring, or by which its claim gains, per second;
-    0: not known.
+    Its window ends with `requests` sent, or after `seconds` where these are given. `value` is the
+    share of throughput that the trial may bring, or by which its claim gains, per second; 0: not
+    known.
     """
 
     concurrency: int
@@ -110,7 +115,9 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Nothing more to ask. `proven` is the highest candidate proven."""
+    """The search is over, for this `reason`. `proven` is the highest candidate proven, None without
+    one.
+    """
 
     reason: str
     proven: int | None = None
@@ -124,8 +131,8 @@ def next_ask(
     *,
     window_worth: float = WINDOW_WORTH,
 ) -> Ask | Done:
-    """The next trial for one (deployment, shape), given all of its finished trials in the order in
-    which they ended; or Done.
+    """The next trial of one (deployment, shape); Done when there is none. `history` holds all of
+    its finished trials in the order in which they ended.
 
     `tiers` are named SLAs. The scan goes on until every tier's limit is located; then each is
     proven, the one with the lowest limit first: what is proven for it serves the looser ones too.
@@ -164,8 +171,8 @@ def next_ask(
 
 
 def _at_rates(policy: SearchPolicy, shape: Shape, tiers: Sequence[SeriesHistory]) -> Ask | Done:
-    """The next trial at a rate, one SLA after another: what is proven for one counts for the others
-    too.
+    """The next trial at a rate, or Done. The SLAs come one after another: a proof for one counts
+    for the others too.
     """
     ends = []
     for known in tiers:
@@ -184,8 +191,8 @@ def _at_rates(policy: SearchPolicy, shape: Shape, tiers: Sequence[SeriesHistory]
 
 
 def settings_beyond(policy: SearchPolicy, history: History) -> set[int]:
-    """The settings used beyond those of the grid. One that was looked at and then proven is one.
-    Where no settings are listed, looks are none.
+    """The settings used beyond the grid. A setting that was looked at and then proven counts once.
+    Where the config lists no settings, looks do not count.
     """
     looks = (Phase.SCAN, Phase.GRID) if policy.auto else ()
     return {trial.concurrency for trial, _ in history if trial.phase not in looks} - set(policy.grid)
@@ -195,8 +202,8 @@ def settings_beyond(policy: SearchPolicy, history: History) -> set[int]:
 
 
 def revisit(known: SeriesHistory) -> Ask | None:
-    """A window of what was the operating point until the server changed, where it was not measured
-    since: as it may be as it was, which is known sooner than all is searched anew.
+    """A window of the setting that was the operating point until the server changed; None where it
+    was measured since. If it is as it was, that is known sooner than by a new search.
     """
     since = known.kept.since
     before = tuple(known.every[:since])
@@ -217,11 +224,11 @@ def visit_of(c: int, points: Mapping[int, Point], reason: str = "") -> Ask:
 
 
 def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
-    """The next cheap look: upwards in double steps until the SLA is broken, then into the gap that
-    holds its edge.
+    """The next cheap look, None when the scan is over: upwards in double steps until the SLA is
+    broken, then into the gap that holds its edge.
 
-    Over with the first candidate, unless that was the lowest setting, seen outside by bad luck, and
-    is proven.
+    The first candidate ends the scan. An exception is a proven candidate at the lowest setting,
+    which a look had shown outside by bad luck.
     """
     look = partial(look_at, policy, state.points)
     lowest = min(state.points, default=0)
@@ -266,8 +273,8 @@ def _higher(state: State, unseen: Sequence[int], low: int, high: int | None) -> 
 
 
 def _below_all(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
-    """The next look where no setting was seen inside the SLA: below the lowest, or at the next
-    where none could be measured.
+    """The next look where no setting was seen inside the SLA: below the lowest setting, or at the
+    next one of the grid where none could be measured.
     """
     lowest = min(state.points, default=1)
     lower = max(1, lowest // 4)
@@ -278,8 +285,8 @@ def _below_all(policy: SearchPolicy, state: State, unseen: Sequence[int], may_ad
 
 
 def _once_more(state: State) -> Ask | None:
-    """Another look at a setting that came out slower than a higher one: what came over the machine
-    for the length of one look must not bound the search.
+    """Another look at a setting that came out slower than a higher one: a disturbance during one
+    look must not bound the search. None without such a setting.
     """
     c = min((c for c in state.contradicted if state.looks.get(c, 0) < LOOKS_AT_MOST), default=None)
     reason = f"c={c} came out slower than a higher setting; looking once more"
@@ -304,7 +311,7 @@ def _scanned(points: Mapping[int, Point], c: int, reason: str) -> Ask:
 
 def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: float) -> Ask | Done:
     """The next window of a candidate, or how the ascents ended. Where no setting may be added, only
-    those listed and looked at are candidates.
+    settings that are listed or were looked at are candidates.
     """
     by_verdict = {v: [k for k in state.candidates if k.verdict is v] for v in Verdict}
     if begun := [k for k in by_verdict[Verdict.UNPROVEN] if k.concurrency < policy.lost]:
@@ -338,8 +345,8 @@ def _how_it_ended(state: State, proven: int | None, given_up: Sequence[Candidate
 
 
 def _worth_more_windows(state: State, c: int, known: Sequence[int]) -> bool:
-    """Whether a candidate is begun: of those that come after an answer only one that may give
-    clearly more, once AFTER_ANSWER windows were spent on others.
+    """Whether a candidate is begun. After AFTER_ANSWER windows were spent beside an answer, only a
+    candidate that may give clearly more is begun.
     """
     if not known or state.rate(c) > (1 + CLEARLY_MORE) * max(map(state.rate, known)):
         return True
@@ -382,8 +389,8 @@ def widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple[
     """The neighbours whose throughputs differ most, weighted where it matters; None when all are
     close enough.
 
-    Between neighbours the frontier is known to lie between their throughputs and no closer, so this
-    is its bracket. A gap whose middle was measured already (and was not valid) is passed over.
+    Between two neighbours the frontier lies between their throughputs, so these are its bracket. A
+    gap is passed over where its middle was measured already (and was not valid).
     """
     throughputs = {c: p.value("output_throughput") for c, p in points.items() if p.valid}
     measured = sorted(c for c, rate in throughputs.items() if rate > 0)
@@ -402,7 +409,7 @@ def widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple[
 
 
 def between(low: int, high: int) -> int:
-    """The geometric mean, strictly between; a load of the same kind."""
+    """The geometric mean, strictly between the two; a load of the same kind."""
     return type(low)(min(high - 1, max(low + 1, round(math.sqrt(low * high)))))
 
 
@@ -414,9 +421,10 @@ def skip_reason(concurrency: int, history: History, limits: Sequence[Limit]) -> 
     None: measure it.
 
     A setting is skipped, and reported as skipped, when the highest lower one failed more than 5 %
-    of its requests or was more than ten times over a latency limit, or when throughput fell by more
-    than 5 % below the best at two in a row: bounds count, not values, and one fall may be noise. A
-    rate is skipped when more than was served arrived at it, or at a lower one, already.
+    of its requests or was more than ten times over a latency limit. It is also skipped when
+    throughput was more than 5 % below the best at the last two settings; one fall may be noise.
+    Bounds count, not values. A rate is skipped when more requests arrived than were served, at it
+    or at a lower rate.
     """
     if isinstance(concurrency, Rate):
         over = min((t.concurrency for t, s in history if rates.is_overloaded(s)), default=math.inf)

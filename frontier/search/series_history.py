@@ -1,6 +1,6 @@
 """Series history: the finished trials of one series under one SLA, and what follows from them.
 
-Each of that is worked out once: a search replays its whole history at every step.
+Each result is worked out once: a search replays its whole history at every step.
 """
 
 import functools
@@ -25,8 +25,10 @@ from frontier.core.window.window import WindowData
 
 @dataclass(frozen=True, eq=False)
 class SeriesHistory:
-    """A series under one SLA: `every` finished trial in the order in which they ended, those
-    `kept`, and what they say. Without limits nothing is decided.
+    """A series under one SLA, and what follows from its trials.
+
+    `every` is each finished trial, in the order in which they ended. Without limits nothing is
+    decided.
     """
 
     limits: tuple[Limit, ...]
@@ -34,7 +36,7 @@ class SeriesHistory:
 
     @classmethod
     def of(cls, limits: Sequence[Limit], history: History) -> "SeriesHistory":
-        """That of a whole history; the same object for the same trials."""
+        """The series history of these trials; the same object for the same trials."""
         return _remembered(tuple(limits), tuple(history))
 
     @cached_property
@@ -44,7 +46,7 @@ class SeriesHistory:
 
     @cached_property
     def points(self) -> Mapping[int, Point]:
-        """What planning needs of every setting, by concurrency, from all of its trials."""
+        """The points for planning, by concurrency, each from all trials of its setting."""
         return {c: pilot_point(sample, self.limits) for c, sample in joined(self.kept, tuple(Phase)).items()}
 
     @cached_property
@@ -54,7 +56,7 @@ class SeriesHistory:
 
     @cached_property
     def claims(self) -> tuple[Point, ...]:
-        """The settings of which something may be claimed."""
+        """The points of the settings that support a claim."""
         return claim_points(self.kept, self.limits, names=("output_throughput", *(x.metric for x in self.limits)))
 
     @cached_property
@@ -89,7 +91,7 @@ class SeriesHistory:
         return self.decide(marginal_gain=True)
 
     def decide(self, *, marginal_gain: bool) -> Decision | None:
-        """`decision`, or the one that takes the most throughput."""
+        """`decision`, or without `marginal_gain` the decision that takes the most throughput."""
         violating, looked = self._looked_at
         points = [*self.claims, *violating]
         if not points:
@@ -132,11 +134,11 @@ class SeriesHistory:
         return max(inside, default=None)
 
     def gain(self, c: int) -> float:
-        """The throughput to expect at a setting over that of the operating point, less 1; 1 where
-        there is none.
+        """The expected throughput at a setting over that of the operating point, less 1; 1 without
+        an operating point.
 
-        On straight lines in the logarithm of concurrency between what was measured; beyond it that
-        of the nearest.
+        It is interpolated on straight lines in the logarithm of concurrency; beyond the measured
+        settings it is that of the nearest.
         """
         rates = {
             k: p.metrics["output_throughput"].value for k, p in self.points.items() if "output_throughput" in p.metrics
@@ -154,7 +156,7 @@ def _remembered(limits: tuple[Limit, ...], history: History) -> SeriesHistory:
 
 
 def scans(history: History) -> dict[int, WindowData]:
-    """Per concurrency the data from before any proof; all data where there is none."""
+    """The data from before any proof, by concurrency; all data where there are none from before."""
     return joined(history, tuple(p for p in Phase if p not in (*PROOFS, Phase.VISIT))) or joined(history, tuple(Phase))
 
 

@@ -1,4 +1,4 @@
-"""The one concurrency that is proven in all shapes of a deployment: what to measure for it."""
+"""Shared concurrency: what to measure to prove one concurrency in all shapes of a deployment."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,16 +13,18 @@ from frontier.search.scan import Ask
 from frontier.search.series_history import SeriesHistory
 
 SHARED = 3
-"""Concurrencies that are tried at most as the one of all shapes."""
+"""The most concurrencies that are tried for one that all shapes share."""
 
 
 def next_shared(
     tiers: Sequence[tuple[str, Sequence[Limit]]], histories: Mapping[Series, History]
 ) -> tuple[Series, Ask] | None:
     """The next window that proves one concurrency in all of these series of one deployment, whose
-    server has one limit on requests in flight: of each SLA the lowest of the operating points, and
-    the lowest of all SLAs in each of them. None where that is done, where a series has no operating
-    point, or where the server keeps changing.
+    server has one limit on requests in flight.
+
+    Of each SLA the lowest of the operating points is proven in all series, and so is the lowest of
+    all SLAs. None where that is done, where a series has no operating point, or where the server
+    keeps changing.
     """
     limited = [tuple(limits) for _, limits in tiers if limits]
     if any(len(unchanged(h, limited[0]).changes) >= MOST_CHANGES for h in histories.values() if limited):
@@ -42,8 +44,8 @@ def next_shared(
 
 
 def _to_share(c: int, limits: tuple[Limit, ...], histories: Mapping[Series, History]) -> tuple[Series, Ask] | None:
-    """The next window of a proof of this concurrency in every series, or of a lower one where it
-    was given up in one: SHARED of them at most.
+    """The next window of a proof of this concurrency in every series; None when it is proven in
+    all. Where it was given up in one series, a lower concurrency is tried, SHARED of them at most.
     """
     for _ in range(SHARED):
         standing = {series: SeriesHistory.of(limits, history).stands(c) for series, history in histories.items()}

@@ -1,5 +1,7 @@
-"""How long windows are: the requests, connections and turns that a bound needs, and the time that
-these take by what was measured nearby."""
+"""Window sizes: the requests, connections and turns that a bound needs, and the time they take.
+
+The time is estimated by what was measured nearby.
+"""
 
 import functools
 import math
@@ -22,20 +24,22 @@ and its end."""
 
 
 SPARE = 0.05
-"""By how much the share of a class in a window may be below its share in all."""
+"""The share by which a class may be rarer in a window than in all requests."""
 
 
 SPARE_CONNECTIONS = 1.25
-"""Connections of a setting of the grid over those that a claim needs: some carry fewer requests."""
+"""Connections of a setting of the grid, as a multiple of those that a claim needs: some carry fewer
+requests."""
 
 
 DEPENDENCE_CAP = 4.0
-"""Most requests that stand for one independent request when a window is sized: a short scan's
-inflation is noisy."""
+"""The most requests that count as one independent request when a window is sized: the estimate of a
+short scan is noisy."""
 
 
 MOST_LONGER = 4.0
-"""Most times longer that windows become after a candidate that had too few independent requests."""
+"""The most by which windows grow after a candidate that had too few independent requests, as a
+factor."""
 
 
 def window_size(
@@ -43,9 +47,9 @@ def window_size(
 ) -> int:
     """Requests of each window of a candidate: WINDOWS of them prove it with two violations seen.
 
-    `scanned` is the nearest data from before, `earlier` are the candidates before it, which left so
-    much of the error and showed how far requests depend on each other. A size taken from the
-    candidate's own data would follow its results.
+    `scanned` is the nearest data from before the candidate. `earlier` are the candidates before it:
+    they show how much of the error is left, and how far requests depend on each other. A size taken
+    from the candidate's own data would follow its results.
     """
     error = SPEND * error_left(earlier)
     size = WINDOWS * max(30, PER_STREAM * concurrency)
@@ -59,10 +63,11 @@ def window_size(
 
 
 def connections_wanted(limits: Sequence[Limit], trial: Trial, windows: int = 1) -> int:
-    """Over how many connections the requests of a trial's window are to be spread, so that all
-    windows of a proof, or the `windows` of a setting of the grid, have as many as the hardest
-    percentile needs (`core.stats.connections`); 0 where nothing is claimed. Without limits as a p99
-    needs.
+    """The number of connections over which the requests of a trial's window are to be spread; 0
+    where nothing is claimed.
+
+    All windows of a proof, or the `windows` of a setting of the grid, then have as many as the
+    hardest percentile needs (`core.stats.connections`). Without limits that is a p99.
     """
     p = max((limit.of.p for limit in limits if limit.of.p is not None), default=None if limits else 0.99)
     if p is None or trial.phase in SCANS:
@@ -73,9 +78,11 @@ def connections_wanted(limits: Sequence[Limit], trial: Trial, windows: int = 1) 
 
 
 def shortage(earlier: Sequence[Candidate], limit: Limit) -> float:
-    """How many times more requests a bound would have needed in candidates that were given up for
-    want of one, at most MOST_LONGER; 1 where there are none. A stall of the server makes all
-    requests in flight late together: a scan is too short to see one.
+    """The factor by which earlier candidates had too few requests for a bound, at most MOST_LONGER;
+    1 where none was given up for that.
+
+    A stall of the server makes all requests in flight late together; a scan is too short to see
+    one.
     """
     missed = [1.0]
     for candidate in earlier:
@@ -88,8 +95,8 @@ def shortage(earlier: Sequence[Candidate], limit: Limit) -> float:
 
 
 def fewest_requests(shape: Shape, limit: Limit, concurrency: int) -> int:
-    """The fewest requests, of all classes, with which a claim about a limit on a percentile is
-    made.
+    """The fewest requests of all classes for a claim about a limit on a percentile; 0 for other
+    limits.
     """
     p, share = limit.of.p, shape.class_share(limit.of.group)
     if p is None or share == 1:
@@ -99,9 +106,7 @@ def fewest_requests(shape: Shape, limit: Limit, concurrency: int) -> int:
 
 @functools.lru_cache(maxsize=512)
 def dependence(scanned: WindowData, limit: Limit) -> float:
-    """How many requests stand for one independent request, as far as a scan shows it,
-    DEPENDENCE_CAP at most.
-    """
+    """How many requests count as one independent request, by a scan; at most DEPENDENCE_CAP."""
     p, values = limit.of.p, latencies(scanned, limit)
     if p is None or not len(values):
         return 1.0
@@ -110,25 +115,24 @@ def dependence(scanned: WindowData, limit: Limit) -> float:
 
 @functools.cache
 def allowance(p: float, effective: int, alpha: float) -> float:
-    """The share of requests beyond the limit with which so many independent ones prove the
-    percentile p; 0: none do.
+    """The share of requests that may be over the limit when `effective` independent ones prove the
+    percentile p; 0: too few to prove it.
     """
     violations = laws.binomial_quantile(alpha, effective, 1 - p) - 1 if effective >= 1 else -1
     return (violations + 0.5) / effective if violations >= 0 else 0.0
 
 
 TURNS = 2.0
-"""The least window of a trial that the search sizes by time, in times of a request."""
+"""The shortest window that the search sizes by time, as a multiple of the time of a request."""
 
 
 SESSION_TURNS = 8.0
-"""Requests of each stream that a look holds where they are of classes: turns of sessions, or a mix.
-"""
+"""Requests of each stream in a look, where requests are of classes: turns of sessions, or a mix."""
 
 
 def in_flight(load: int, points: Mapping[int, Point]) -> float:
-    """Requests in flight at a load: the concurrency; of a rate by Little's law, with the nearest
-    time of a request.
+    """Requests in flight at a load: the concurrency. At a rate, by Little's law with the time of a
+    request at the nearest setting.
     """
     if not isinstance(load, Rate):
         return load
@@ -141,7 +145,9 @@ def requests_per_arrival(points: Mapping[int, Point]) -> float:
 
 
 def mean_e2e(concurrency: int, points: Mapping[int, Point]) -> float | None:
-    """Seconds of a request at the nearest setting that was measured; None before any was."""
+    """Mean seconds of a request at the nearest measured setting; None before a setting was
+    measured.
+    """
     known = {k: e2e for k, p in points.items() if math.isfinite(e2e := p.value("mean_e2e"))}
     if not known:
         return None
@@ -149,8 +155,8 @@ def mean_e2e(concurrency: int, points: Mapping[int, Point]) -> float | None:
 
 
 def longer(seconds: float, c: int, points: Mapping[int, Point]) -> float:
-    """The seconds of a window at c: so many, and at least TURNS of the time that a request is known
-    to take nearby, with the thinking before it.
+    """The seconds of a window at c: `seconds`, or TURNS times the time of a request nearby with the
+    thinking before it, whichever is longer.
     """
     shape = next((p.shape for p in points.values()), None)
     pause = 0.0 if shape is None else shape.pause
@@ -158,5 +164,7 @@ def longer(seconds: float, c: int, points: Mapping[int, Point]) -> float:
 
 
 def requests_per_stream(points: Mapping[int, Point], usual: float) -> float:
-    """Requests of each stream in a look: more where they are of classes, and so less alike."""
+    """Requests of each stream in a look: `usual`, or SESSION_TURNS where requests are of classes
+    and so less alike.
+    """
     return SESSION_TURNS if any(p.shape.classes for p in points.values()) else usual

@@ -1,5 +1,6 @@
-"""The answer on a terminal and as JSON: operating points (`frontier solve`), and what their
-checks in open loop found (`verify`)."""
+"""The answer on a terminal and as JSON: operating points (`frontier solve`), and the results of
+their open-loop checks (`verify`).
+"""
 
 import textwrap
 from collections.abc import Mapping, Sequence
@@ -58,8 +59,8 @@ def answers_text(
     width: int = 80,
     colour: bool = False,
 ) -> str:
-    """Every tier's decisions, under its name where there are several, and what is common to its
-    shapes.
+    """The decisions of every tier, under its name where there are several, and what its shapes have
+    in common.
     """
     blocks = []
     for tier in answers:
@@ -88,8 +89,8 @@ def decision_table(
     width: int = 80,
     colour: bool = False,
 ) -> str:
-    """Each decision: its sentence, the limited metrics with bound, limit and margin, and what to
-    know of it.
+    """A table per decision: its sentence, the limited metrics with bound, limit and margin, and the
+    lines on it.
     """
     series = [decision.series for decision in decisions]
     blocks = []
@@ -106,7 +107,9 @@ _NOTHING = {Verdict.VIOLATES: "no setting meets", Verdict.INVALID: "nothing vali
 
 
 def summary(decisions: Sequence[Decision], gpus: DeploymentGpus = None) -> Table:
-    """Several decisions, a row each: where to run, how much it gives, and the limit that binds."""
+    """Several decisions, a row each: where to run, the throughput there, and the limit that
+    binds.
+    """
     series, rows = [decision.series for decision in decisions], []
     for decision in decisions:
         name = decision.series.label(series, longest=40, keep_shape=True)
@@ -119,8 +122,8 @@ def summary(decisions: Sequence[Decision], gpus: DeploymentGpus = None) -> Table
 
 
 def answer_lines(decision: Decision, arrivals: ArrivalRate | None, *, whole: bool = True) -> list[tuple[str, str]]:
-    """What to know of a decision, each line with its label: why not more, where to set it, how sure
-    it is, and the other reasons; where the `whole` is asked for with asides, in lines of their own.
+    """The lines of a decision, each with its label: why not more, where to set it, how sure it is,
+    and the other reasons. With `whole`, also asides in lines of their own.
     """
     production = production_lines(decision, arrivals)
     lines = [("Why not more", " ".join(why_not_more(decision)))]
@@ -163,8 +166,8 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
 
 
 def answers_json(answers: Sequence[SlaResult]) -> Tree:
-    """The answer of `frontier solve --json`: `shapes`, `common` and `common_costs` are the first
-    tier's, `tiers` has them all.
+    """The answer of `frontier solve --json`. `shapes`, `common` and `common_costs` are of the first
+    tier; `tiers` has all of them.
     """
     trees = [_answer_json(tier) for tier in answers]
     return {
@@ -201,7 +204,7 @@ def _answer_json(tier: SlaResult) -> Tree:
 
 
 def choice_json(decision: Decision) -> Tree:
-    """Which operating point is meant."""
+    """The operating point that an answer is about, for JSON."""
     return {
         "deployment": decision.deployment,
         "shape": decision.shape.label,
@@ -215,9 +218,9 @@ def choice_json(decision: Decision) -> Tree:
 def verified_text(
     checks: Sequence[Checked], width: int = 100, *, again: str = "frontier verify", detail: Detail = Detail.USUAL
 ) -> str:
-    """Each check: the verdict, then every limited metric in the open loop beside the closed loop;
-    where all is asked for every metric. `again` is the command that was given, without what
-    concerns the load.
+    """Each check: its verdict, then every limited metric in the open loop beside the closed loop;
+    every metric where all is asked for. `again` is the command that was given, without its load
+    options.
     """
     return "\n\n".join(_verified(checked, width, again, detail) for checked in checks)
 
@@ -248,7 +251,7 @@ def _verified(checked: Checked, width: int, again: str, detail: Detail) -> str:
 
 
 def _to_decide(checked: Checked, again: str) -> list[str]:
-    """What would decide a check that is not proven, with the command."""
+    """What would decide a check that is not proven, with the command for it."""
     if checked.judgement.need is None:
         return ["too close to the limit to decide at this rate; find the rate that holds:", f"  {again} --find"]
     load = "" if not checked.check.asked else f" --load {trimmed(format_number(checked.check.load * 100))}%"

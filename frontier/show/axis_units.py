@@ -1,4 +1,4 @@
-"""Units of axes, columns and texts: the factor from a metric's own unit to that which is shown."""
+"""Units of axes, columns and texts: the factor from a metric's own unit to the shown one."""
 
 import math
 from collections.abc import Iterable
@@ -33,10 +33,8 @@ def display_one(name: str, value: float, gpus: int | None = None) -> tuple[float
 
 
 def seconds_axis(values: Iterable[float]) -> tuple[float, str]:
-    """The factor and the unit of one axis or column for many durations: ms, or s from 1 s on or
-    when one is above 60 s.
-
-    Only finite values above zero count; ms without any.
+    """The factor and the unit of one axis or column for many durations: ms, or s when all are 1 s
+    or more or one is above 60 s. Only finite values above zero count; without any, ms.
 
     >>> seconds_axis([0.2, 3.0]), seconds_axis([1.5, 3.0]), seconds_axis([0.2, 90.0])
     ((1000.0, 'ms'), (1.0, 's'), (1.0, 's'))

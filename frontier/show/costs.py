@@ -1,4 +1,4 @@
-"""Token prices that pay for a deployment, and where its power comes from, in words."""
+"""Token prices that pay for a deployment, and the source of its power figure, in words."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -7,9 +7,10 @@ from frontier.core.model.points import Estimate, Power
 from frontier.core.model.units import format_number
 
 INPUT_PRICE, CACHED_PRICE = 0.25, 0.025
-"""The price of an input token, and of one from the prefix cache, as a share of an output token's:
-about the ratios of public price lists (1 : 4 and 1 : 40). They only say how the same total is
-shared out.
+"""The price of an input token, and of one from the prefix cache, as a share of an output token's
+price.
+
+They are about the ratios of public price lists (1 : 4 and 1 : 40). They only divide the same total.
 """
 
 
@@ -18,9 +19,7 @@ HOURS_PER_MONTH = 730.0
 
 
 def power_text(powers: Iterable[Power]) -> str:
-    """Where the power of some points comes from, and how much it was: 'power measured by ..., 612
-    to 690 W'.
-    """
+    """The source and size of the power of some points: 'power measured by ..., 612 to 690 W'."""
     by_source: dict[str, list[float]] = {}
     for power in powers:
         measured = power.source == "measured"
@@ -35,11 +34,14 @@ def power_text(powers: Iterable[Power]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TokenPrices:
-    """What tokens must bring to pay for a deployment that is busy for a share `utilisation` of the
-    time, in dollars per million. `input` is of tokens that are not from the prefix cache; `cached`
-    of those that are, None where the server does not tell how many these were: all are then counted
-    as input. `per_month` is the deployment's price in dollars, `output_tokens_per_month` how many
-    output tokens it makes for that.
+    """Token prices that pay for a deployment which is busy for a share `utilisation` of the time,
+    in dollars per million tokens.
+
+    - `input`: the price of tokens that are not from the prefix cache.
+    - `cached`: the price of tokens from it; None where the server does not report their number. All
+      input tokens then have the price `input`.
+    - `per_month`: the deployment's price in dollars.
+    - `output_tokens_per_month`: the output tokens that it makes for that.
     """
 
     utilisation: float
@@ -51,10 +53,10 @@ class TokenPrices:
 
 
 def token_prices(metrics: Mapping[str, Estimate], utilisation: float = 1.0) -> TokenPrices | None:
-    """The prices by the mix of tokens that was measured; None without a cost, or where not all
-    tokens were counted.
+    """The prices for the measured mix of tokens; None without a cost, or where not all tokens were
+    counted.
 
-    Their intervals are those of the cost: the mix is taken as it was.
+    Their intervals are those of the cost: the mix is taken as exact.
     """
     alone, made, read = (metrics.get(name) for name in ("cost", "output_throughput", "input_throughput"))
     if alone is None or made is None or read is None or not made.value > 0:

@@ -1,5 +1,5 @@
-"""The reasons of a decision in sentences: why its operating point is the answer, and why each other
-setting is not. The causes are those of `core.claim.causes`; nothing is decided here.
+"""The reasons of a decision in sentences: why its operating point is the answer, and why no other
+setting is. The causes are those of `core.claim.causes`; nothing is decided here.
 """
 
 import dataclasses
@@ -60,17 +60,17 @@ SENTENCES = {
     Cause.POINT_ESTIMATES: "Decided on values alone, as asked: nothing here is proven.",
     Cause.CORRECTED: "Corrected: {c} was proven first; with what was measured since its data do not keep the SLA.",
 }
-"""One sentence per cause, of the words that `words_of` gives."""
+"""One sentence per cause, with places for the words of `words_of`."""
 
 
 def sentence(reason: Reason) -> str:
-    """One reason as a sentence, cleaned: flags hold words of servers and files."""
+    """One reason as a sentence. It is cleaned, as flags hold words of servers and files."""
     return clean(SENTENCES[reason.cause].format(**words_of(reason)), 400)
 
 
 def words_of(reason: Reason) -> dict[str, str]:
-    """The words of a reason by their names in SENTENCES: all names for any reason. `evidence` is
-    value, bound and limit; `decide` says what would decide.
+    """The words of a reason by their names in SENTENCES; every name is there for any reason.
+    `evidence` is value, bound and limit; `decide` is what would decide.
     """
     settings = [setting(c) for c in reason.settings] or [""]
     return {
@@ -124,7 +124,7 @@ def _where_in_range(reason: Reason) -> str:
 
 
 def _change_words(reason: Reason) -> dict[str, str]:
-    """What a setting gives and costs against the operating point, and by how much a latency
+    """What a setting gains and costs against the operating point, and how much a latency
     changed.
     """
     gain, growth = reason.gain or 0.0, reason.growth or 0.0
@@ -145,7 +145,7 @@ def _change_words(reason: Reason) -> dict[str, str]:
 
 
 def _what_would_decide(reason: Reason) -> str:
-    """'about 1,300 requests would decide', or that nothing reasonable would; and what cut its
+    """'about 1,300 requests would decide', or that no reasonable number would; and what cut its
     trials short.
     """
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
@@ -180,8 +180,9 @@ def _flag_with_advice(flag: Flag) -> str:
 
 
 def with_notes(decision: Decision) -> Decision:
-    """The decision with its notes in words, for whoever reads it as data: JSON and notebooks. First
-    the setting that may give more, then what the claim covers, then all reasons.
+    """The decision with its notes in words, for readers of data: JSON and notebooks.
+
+    The setting that may give more comes first, then what the claim covers, then all reasons.
     """
     first = filter(None, (next_step_note(decision), claim_sentence(decision)))
     notes = (*first, *map(sentence, decision.explanation.reasons), *_remarks(decision))
@@ -189,9 +190,7 @@ def with_notes(decision: Decision) -> Decision:
 
 
 def _remarks(decision: Decision) -> list[str]:
-    """How the operating point was measured, where that needs saying: 'c=64: restarts were
-    delayed'.
-    """
+    """How the operating point was measured, where that matters: 'c=64: restarts were delayed'."""
     return [clean(f"{setting(decision.concurrency or 0)}: {remark}", 400) for remark in decision.explanation.remarks]
 
 
@@ -207,8 +206,8 @@ _HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.EXCLUDED, *_T
 
 
 def _is_aside(reason: Reason) -> bool:
-    """What only somebody who asks for all of it reads: the last that meets and the first that
-    violates, and where another throughput is the highest.
+    """Whether a reason is only for a reader who asks for everything: the last setting that meets,
+    the first that violates, and where another throughput is the highest.
     """
     return reason.cause is Cause.BRACKET or (reason.cause is Cause.OPTIMUM and reason.metric != "cost")
 
@@ -232,8 +231,9 @@ def _higher(decision: Decision) -> list[Reason]:
 
 
 def other_reasons(decision: Decision, *, whole: bool = True) -> list[str]:
-    """The reasons beside a decision's headline, figures and `why_not_more`, where not the `whole`
-    is asked for without asides. Last how the operating point was measured, where that needs saying.
+    """The reasons that a decision's headline, figures and `why_not_more` do not give; without
+    asides unless `whole`. The last lines say how the operating point was measured, where that
+    matters.
     """
     above = _higher(decision)
     lines = [
@@ -246,6 +246,8 @@ def other_reasons(decision: Decision, *, whole: bool = True) -> list[str]:
 
 
 def _is_in_figures(reason: Reason, decision: Decision) -> bool:
-    """Whether headline and figures give it already: what binds, or that the nearest violates."""
+    """Whether headline and figures give the reason already: the limit that binds, or that the
+    nearest setting violates.
+    """
     nearest = decision.concurrency is None and reason.settings == (decision.candidate,)
     return reason.cause is Cause.CHOSEN or (nearest and reason.cause is Cause.VIOLATES)

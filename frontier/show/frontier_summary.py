@@ -1,5 +1,5 @@
-"""Summary of a frontier: which of its members noise may have made, the knee of its throughput
-curve, and where throughput falls again.
+"""Summary of a frontier: members that may be noise, the knee of its throughput curve, and where
+throughput falls again.
 """
 
 import math
@@ -12,18 +12,17 @@ from frontier.core.model.points import Frontier, Point
 from frontier.run import Objectives, Run
 
 SURE = 0.5
-"""A member of the frontier in fewer than this share of the draws may be there by noise."""
+"""The share of draws below which a member of the frontier may be there by noise."""
 RETROGRADE = 0.98
-"""Throughput has regressed when its upper end is below this much of the best lower end at a lower
+"""Throughput has regressed when its upper end is below this share of the best lower end at a lower
 concurrency."""
 RATE = "output_throughput"
 
 
 @dataclass(frozen=True, slots=True)
 class FrontierSummary:
-    """What is to be said of one frontier and of the throughput curve of its series: the `knee` has
-    the most throughput per latency, and the settings in `retrograde` surely deliver less than a
-    lower one.
+    """The summary of one frontier and of its series' throughput curve. The `knee` has the most
+    throughput per latency; the settings in `retrograde` surely deliver less than a lower one.
     """
 
     frontier: Frontier
@@ -46,8 +45,9 @@ class FrontierSummary:
 
 
 def summarise(frontier: Frontier, points: Sequence[Point]) -> FrontierSummary:
-    """The summary of one frontier; of `points`, the valid ones of its series count. At rates what
-    is served follows from what is sent, which says nothing of the server.
+    """The summary of one frontier; only the valid points of its series count. At rates it has no
+    knee and no regression: the throughput there follows from what is sent, and says nothing of the
+    server.
     """
     mine = sorted((p for p in points if p.series == frontier.series and p.valid), key=lambda p: p.concurrency)
     usable = [p for p in mine if p.value(RATE) > 0 and not isinstance(p.concurrency, Rate)]
@@ -55,8 +55,8 @@ def summarise(frontier: Frontier, points: Sequence[Point]) -> FrontierSummary:
 
 
 def retrograde(points: Sequence[Point]) -> tuple[int, ...]:
-    """Of points by ascending concurrency the settings whose throughput is surely below that of a
-    lower one.
+    """The settings whose throughput is surely below that of a lower setting; `points` ascend by
+    concurrency.
     """
     regressed: list[int] = []
     best = -math.inf

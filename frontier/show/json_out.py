@@ -30,20 +30,20 @@ _WRITTEN_AS = {"roofline_distance": "light"}
 
 
 def number(value: float | None) -> float | None:
-    """A number JSON can hold, else None."""
+    """The number; None where JSON cannot hold it."""
     return None if value is None or not math.isfinite(value) else value
 
 
 def estimate_tree(estimate: Estimate) -> Tree:
-    """`infinite` is there only when the value is: too many requests failed for the percentile to
-    exist.
+    """An estimate as JSON. `infinite` is there only when the value is infinite: too many requests
+    failed for the percentile to exist.
     """
     tree: Tree = {name: number(getattr(estimate, name)) for name in ("value", "low", "high")} | {"n": estimate.n}
     return {**tree, "infinite": True} if math.isinf(estimate.value) else tree
 
 
 def tree_of(value: Any) -> Any:
-    """Any frozen dataclass of the model as JSON has it, field by field: shapes by label, enums by
+    """Any frozen dataclass of the model as a JSON tree, field by field: shapes by label, enums by
     value.
     """
     if isinstance(value, Estimate):
@@ -73,17 +73,19 @@ def tree_of(value: Any) -> Any:
 
 
 def decisions_json(decisions: Sequence[Decision]) -> Tree:
-    """The decisions of a report, as `frontier solve --json` has those of a tier: one entry per
+    """The decisions of a report as the entries of `frontier solve --json` for one tier: one per
     series, in order.
     """
     return {"schema": SOLVE_SCHEMA, "shapes": [decision_json(decision) for decision in decisions]}
 
 
 def decision_json(decision: Decision) -> Tree:
-    """One entry: `concurrency` is null unless the verdict is 'meets'; `metrics` are then those of
-    `candidate`. `claim` is what the proof covers; `next_step` the setting that may be a better
-    answer, with the command that decides; `token_prices` what tokens must bring to pay for the
-    deployment, null without a price.
+    """One decision. `concurrency` is null unless the verdict is 'meets'; where it is null,
+    `metrics` are those of `candidate`.
+
+    - `claim`: what the proof covers.
+    - `next_step`: the setting that may be a better answer, with the command that decides.
+    - `token_prices`: the prices of tokens that pay for the deployment; null without a price.
     """
     tree: Tree = tree_of(replace(with_notes(decision), explanation=Explanation()))
     del tree["explanation"]  # its sentences are `notes`
@@ -106,11 +108,12 @@ def points_json(
     summaries: Sequence[FrontierSummary] = (),
     notes: Mapping[str, Noted] | None = None,
 ) -> Tree:
-    """The answer of `frontier show --json`. `flags` are names; their figures are under
-    `flag_details`.
+    """The answer of `frontier show --json`.
 
-    `frontiers` has the members of each series' frontier, the knee of its throughput, and where that
-    falls; each of `notes` stands under its name.
+    - `flags`: names of flags; their figures are under `flag_details`.
+    - `frontiers`: the members of each series' frontier, the knee of its throughput, and where it
+      falls.
+    - `notes`: each note has its own name as a key.
     """
     of_series = {frontier.series: frontier for frontier in frontiers}
     objectives = sorted({f.objectives for f in frontiers})
@@ -124,7 +127,7 @@ def points_json(
 
 
 def _summary(summary: FrontierSummary) -> Tree:
-    """What is known of one series as a whole."""
+    """The summary of one series as a whole."""
     frontier = summary.frontier
     return {
         **{name: tree_of(getattr(frontier, name)) for name in ("deployment", "shape", "objectives", "members")},
@@ -153,10 +156,10 @@ def _point(point: Point, frontier: Frontier | None) -> Tree:
 
 
 def littles_law(point: Point) -> Estimate | None:
-    """Request rate x mean E2E over concurrency: 1 when load, rate and latency fit together. None
+    """Request rate x mean E2E latency over concurrency: 1 when load, rate and latency agree. None
     when not measured, and where the load is a rate.
 
-    The interval multiplies both intervals, so it is wide; the sharp check is the integrated
+    The interval multiplies both intervals, so it is wide. The sharp check is the integrated
     occupancy, which `load_flags` makes on every window.
     """
     rate, e2e = point.metrics.get("request_throughput"), point.metrics.get("mean_e2e")

@@ -5,8 +5,10 @@ from frontier.client.engines import KNOWN
 
 def knob_sentence(engine: str | None, concurrency: int, ranks: int = 1) -> str:
     """'set vLLM --max-num-seqs 48; requests over it wait in the engine's queue, which has no
-    limit'; where the engine is not known, what to set in words. An engine whose limit holds for
-    each rank of data parallelism gets a share for each of its `ranks`, and the sum is said.
+    limit'. Where the engine is not known, what to set in words.
+
+    An engine whose limit holds for each data-parallel rank gets a share for each of its `ranks`;
+    the sentence gives the sum too.
     """
     known = KNOWN.get(engine or "")
     if known is None:
@@ -16,11 +18,13 @@ def knob_sentence(engine: str | None, concurrency: int, ranks: int = 1) -> str:
         least = known.limit.format(c=1)
         return f"limit your gateway to {concurrency} at a time; {known.title} {least} on {ranks} ranks admits {ranks}"
     in_all = f" on each of {ranks} ranks, {each * ranks} in all" if known.limit_per_rank and ranks > 1 else ""
-    return f"set {known.title} {known.limit.format(c=each)}{in_all}; {known.over}"
+    return f"set {known.title} {known.limit.format(c=each)}{in_all}; requests over it {known.over}"
 
 
 def room_sentence(engine: str | None, sessions: int) -> str:
-    """How high an engine's limit must be for so many sessions, which it does not count."""
+    """How high an engine's limit must be for a number of sessions, as the engine counts only
+    requests.
+    """
     known = KNOWN.get(engine or "")
     limit = f"a limit of {sessions}" if known is None else f"{known.title} {known.limit.format(c=sessions)}"
     return f"An engine limits requests in flight: {limit} or more lets none of them wait."

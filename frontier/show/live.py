@@ -1,5 +1,4 @@
-"""The live view of a sweep on a terminal: a line on the trial that runs and a progress bar, redrawn
-in place.
+"""The live view of a sweep on a terminal: the running trial and a progress bar, redrawn in place.
 
 It says what the lines of `progress` say. Drawing happens only when the conductor calls, never from
 a thread of its own: the client being timed shares the process.
@@ -31,8 +30,8 @@ _BAR = 20
 
 
 def make_progress(stream: TextIO, limited: Collection[str] = ()) -> SweepProgress:
-    """The live view where the stream is a terminal that can redraw a line, else the plain one; of
-    an SLA on these metrics.
+    """The live view where the stream is a terminal that can redraw a line, otherwise the plain one.
+    `limited` are the metrics of the SLA.
     """
     console = Console(file=stream, highlight=False, markup=False, emoji=False)
     live = console.is_terminal and not console.is_dumb_terminal
@@ -42,11 +41,11 @@ def make_progress(stream: TextIO, limited: Collection[str] = ()) -> SweepProgres
 
 
 class LiveProgress(SweepProgress):
-    """Two lines that are redrawn, finished trials scrolling by above them: how the trial stands and
-    what it gives so far; and the share of the sweep's time that has passed.
+    """Two redrawn lines, with finished trials scrolling by above them: the state of the trial and
+    its figures so far, and the share of the sweep's time that has passed.
 
-    Redrawing is done by hand: rich's takes milliseconds, in which the client would be late to stamp
-    what arrives.
+    Redrawing is done by hand. rich takes milliseconds for it, in which the client would be late to
+    stamp what arrives.
     """
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
@@ -59,7 +58,7 @@ class LiveProgress(SweepProgress):
         self._colour = console.color_system is not None and not console.no_color
 
     def trial_started(self, trial: Trial) -> None:
-        """The live lines now speak of this trial."""
+        """Show this trial on the live lines."""
         super().trial_started(trial)
         self._trial, self._tick = trial, None
         self._draw()
@@ -72,7 +71,7 @@ class LiveProgress(SweepProgress):
             self._draw()
 
     def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
-        """The live lines rest until the next trial."""
+        """Clear the live lines until the next trial."""
         self._trial = None
         super().announced(decision, seconds, better)
 
@@ -81,7 +80,7 @@ class LiveProgress(SweepProgress):
         self._draw(*(self._styled(line, style) for line in textwrap.wrap(text, max(20, self._console.width)) or [""]))
 
     def close(self) -> None:
-        """The live lines go, what scrolled by stays."""
+        """Remove the live lines; the lines above stay."""
         self._trial = None
         super().close()
         self._draw()
@@ -121,7 +120,7 @@ class LiveProgress(SweepProgress):
         return [line, [*filter(None, (self._bar(), f"{self._elapsed} so far", self._left()))]]
 
     def _bar(self) -> str:
-        """'[#####···············]', by the sweep's time; '' while that is not known."""
+        """'[#####···············]' by the sweep's time; '' while the time is not known."""
         if self._time_left is None or self._time_left.open:
             return ""
         now = self._clock()
@@ -131,7 +130,7 @@ class LiveProgress(SweepProgress):
 
 
 def fitted(parts: Sequence[str], room: int) -> str:
-    """A line of the parts that have room: a half of a figure would mislead."""
+    """A line of as many parts as fit; half a figure would mislead."""
     line = parts[0]
     for part in parts[1:]:
         if cell_len(f"{line}   {part}") > room:

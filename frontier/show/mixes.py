@@ -1,4 +1,4 @@
-"""The classes of a mix: how much of the load each is, and how each stands by its own limits."""
+"""The classes of a mix: the share of the load that each is, and how each meets its own limits."""
 
 import math
 from collections.abc import Mapping
@@ -12,8 +12,8 @@ from frontier.core.model.shapes import Shape
 
 @dataclass(frozen=True, slots=True)
 class ClassShares:
-    """A class's share of the sessions that are started, of the requests, and of the time in flight
-    (None: unknown).
+    """A class's share of the sessions started, of the requests, and of the time in flight (None:
+    unknown).
     """
 
     started: float
@@ -22,7 +22,7 @@ class ClassShares:
 
 
 def class_shares(shape: Shape, metrics: Mapping[str, Estimate]) -> dict[str, ClassShares]:
-    """The shares of each class of a mix, by what was measured; none of other shapes."""
+    """The measured shares of each class of a mix; empty for other shapes."""
     measured = {each.name: metrics.get(f"{each.name}.mean_e2e") for each in shape.mix}
     counts = {name: 0 if e2e is None else e2e.n for name, e2e in measured.items()}
     seconds = {name: 0.0 if e2e is None else e2e.n * e2e.value for name, e2e in measured.items()}
@@ -47,8 +47,8 @@ def shares_sentence(shape: Shape, metrics: Mapping[str, Estimate]) -> str:
 
 
 def class_verdicts(decision: Decision) -> dict[str, Verdict]:
-    """How each class stands at the decision's setting, by the limits on its requests; classes
-    without one left out.
+    """How each class meets the limits on its requests at the decision's setting; classes without a
+    limit are left out.
     """
     judged = decision.judgement(decision.shown)
     of_class: dict[str, list[Verdict]] = {}

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """What one extra has to say of the series of a run: `title` and `legend` of a block, its lines
-    by series, each a setting and a text; and its `trees` for JSON, one a series. On the page the
-    lines stand below the detail figure `figure` too, where one is named.
+    """The notes of one extra on the series of a run.
+
+    - `title`, `legend`: of its block.
+    - `lines`: by series, each a setting and a text.
+    - `trees`: for JSON, one per series.
+    - `figure`: the detail figure below which the lines also stand on the page; '' for none.
     """
 
     title: str
@@ -28,5 +31,5 @@ class Noted:
 
 
 def notes_of(run: "Run", points: Sequence[Point], decisions: Sequence[Decision]) -> dict[str, Noted]:
-    """What each extra that is there says, by its name in JSON."""
+    """The notes of each installed extra, by its name in JSON."""
     return {name: row.load()(run, points, decisions) for name, row in registry.installed(registry.NOTES)}

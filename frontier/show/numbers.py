@@ -1,5 +1,5 @@
-"""The numbers that a decision stands on, with bound and limit: which is nearest its limit, and a
-row of each.
+"""The numbers that a decision stands on, each with its bound and limit, and the tightest of
+them.
 """
 
 import math
@@ -13,8 +13,8 @@ from frontier.show.wording import bound_text, ci_text, deciding_bound, limit_val
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number that a decision stands on. `left` is the share of its limit that the bound which
-    decides (without one, the value) leaves; `tightest` marks the least.
+    """A number that a decision stands on. `left` is the headroom as a share of the limit, measured
+    from the bound that decides, or from the value without one. `tightest` marks the least headroom.
     """
 
     metric: str
@@ -26,8 +26,8 @@ class Figure:
 
 
 def figures(decision: Decision) -> list[Figure]:
-    """The throughput, the cost and every metric of the SLA at the operating point, or at the
-    setting nearest to one.
+    """The throughput, the cost and every metric of the SLA at the operating point, or without one
+    at the nearest setting.
     """
     limits = {limit.metric: limit for limit in decision.limits}
     judged = decision.judgement(decision.shown)
@@ -45,15 +45,15 @@ def figures(decision: Decision) -> list[Figure]:
 
 
 def _left(estimate: Estimate, limit: Limit) -> float | None:
-    """The share of a limit that is left; None where that is infinite."""
+    """The headroom as a share of the limit; None where the value is infinite."""
     bound = deciding_bound(estimate, limit)
     margin = limit.margin(estimate.value if bound is None else bound)
     return margin if math.isfinite(margin) else None
 
 
 def tightest_figure(decision: Decision) -> Figure | None:
-    """The figure of the limit with the least headroom, else of the binding one; None where none was
-    measured.
+    """The figure of the limit with the least headroom, otherwise of the binding one; None where
+    nothing was measured.
     """
     limited = [figure for figure in figures(decision) if figure.limit is not None]
     binding = [figure for figure in limited if figure.tightest or figure.metric == decision.binding]
@@ -62,7 +62,7 @@ def tightest_figure(decision: Decision) -> Figure | None:
 
 def figure_row(figure: Figure, gpus: int | None) -> tuple[str, str, str, str, str]:
     """Name, value, bound (a CI where nothing is limited), limit and margin of a figure. A limit is
-    of the whole deployment, and so are value and bound beside it.
+    of the whole deployment; so are the value and the bound beside it.
     """
     name, limit = figure.metric, figure.limit
     label = metric(name).label.partition(" (")[0]

@@ -1,6 +1,5 @@
-"""Points as a table for programs: a row each, in SI units, and its CSV.
-
-What is not known is an empty cell.
+"""Points as a table for programs: a row each, in SI units, and its CSV. An unknown value is an
+empty cell.
 """
 
 import math
@@ -30,9 +29,9 @@ def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFra
     """One row per point: its setting (mean lengths), then NAME, NAME_low and NAME_high (95 %) of
     each metric.
 
-    Where a power is known, its watts and whether it was measured or stated come before them. An
-    infinite end of an interval is empty: there is no such bound. An infinite value stays infinite.
-    `attrs["units"]` has the unit of each metric's columns.
+    Where a power is known, its watts and its source, measured or stated, come before the metrics.
+    An infinite end of an interval is empty: there is no such bound. An infinite value stays
+    infinite. `attrs["units"]` has the unit of each metric's columns.
     """
     import pandas as pd
 
@@ -92,23 +91,22 @@ def _is_whole(value: float | None) -> bool:
 
 
 def _order(name: str) -> tuple[bool, str, float, bool, str]:
-    """Rates and shares first, then each latency from its mean up, with its inverse and its classes
-    beside it.
+    """The order of the metrics: rates and shares, then each latency from its mean up, with its
+    inverse and its classes.
     """
     of = metric(name)
     return of.quantity is not None, of.quantity or name, of.p or 0.0, of.inverted, name
 
 
 def load_columns(load: int) -> dict[str, Any]:
-    """A load as columns of a table, in which a concurrency has no column `rate`."""
+    """A load as columns of a table; a concurrency has no column `rate`."""
     return load_facts(load) if isinstance(load, Rate) else {"concurrency": load}
 
 
 def guarded(text: str) -> str:
-    """Text that no spreadsheet takes for a formula: an apostrophe before what would begin one
-    (OWASP's rule).
-
-    Control characters, which can end a cell or a line, become spaces.
+    """Text that no spreadsheet takes for a formula: an apostrophe guards a first character that
+    would begin one (OWASP's rule). Control characters, which can end a cell or a line, become
+    spaces.
     """
     line = _CONTROL.sub(" ", text)
     return f"'{line}" if line.lstrip().startswith(_FORMULA) else line

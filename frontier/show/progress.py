@@ -1,8 +1,14 @@
-"""How a sweep stands while it runs, in words; and plain timestamped lines of it for logs (see
-`live` for a terminal).
+"""The progress of a sweep in words, and as plain timestamped lines for logs (see `live` for a
+terminal).
 
-There is a line for a search, one for each setting whose proof is decided, the operating point as
-soon as it is known, one for what completes the frontier, and one for each trial of a stated grid.
+There is a line for:
+
+- a search;
+- each setting whose proof is decided;
+- the operating point, as soon as it is known;
+- the completion of the frontier;
+- each trial of a stated grid.
+
 Everything that came from a server is cleaned and never read as markup.
 """
 
@@ -30,7 +36,7 @@ if TYPE_CHECKING:
 BOLD, DIM, YELLOW = "1", "2", "33"
 """SGR codes of the styles of a line."""
 SILENT = 300.0
-"""Seconds after which a log has a line of a phase that is not over."""
+"""Seconds after which a log gets a line of a phase that is still going on."""
 
 
 def setting_name(trial: Trial) -> str:
@@ -39,8 +45,8 @@ def setting_name(trial: Trial) -> str:
 
 
 def figures_text(figures: Mapping[str, float | None], limited: Collection[str] = ()) -> str:
-    """'2,914 tok/s   p99 TTFT 2.33 s', and the share of errors where there were any; of latencies
-    those that are limited, or all.
+    """'2,914 tok/s  p99 TTFT 2.33 s', and the share of errors where there were any. The latencies
+    are the limited ones, or all where none is limited.
     """
     parts = []
     for name, value in figures.items():
@@ -53,18 +59,17 @@ def figures_text(figures: Mapping[str, float | None], limited: Collection[str] =
 
 
 class SweepProgress(Progress, ABC):
-    """A sweep in lines: what is measured, what was, and the time left. A display says how it shows
-    one, in `_line`.
+    """A sweep in lines: what is measured now, what was measured, and the time left. A display shows
+    a line by `_line`.
     """
 
     is_log = False
-    """Whether there are no live lines: then a trial says the time left, and the last line is there
-    without a trial.
-    """
+    """Whether there are no live lines. A trial's line then has the time left, and the last line
+    comes without a trial."""
     limited: Collection[str] = ()
     """The metrics that the SLA limits."""
     announces = True
-    """Whether it says what is proven."""
+    """Whether proven operating points are announced."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
@@ -84,19 +89,19 @@ class SweepProgress(Progress, ABC):
         """Show a line; `style` is an SGR code."""
 
     def plan(self, total: int, done: int) -> None:
-        """The first line, where trials were finished before."""
+        """Write the first line, where trials were finished before."""
         if done:
             self._line(f"{count(total, 'trial')}, {done:,} of them finished before", DIM)
 
     def expect(self, left: TimeLeft) -> None:
-        """What the line of a phase and the bar say is left."""
+        """Take the time left, for the line of a phase and the bar."""
         self._time_left, self._told = left, self._clock()
 
     def stage(self, stage: Stage) -> None:
         self._stage = stage
 
     def tick(self, tick: "TrialProgress") -> None:
-        """A line for each minute in which requests have been silent."""
+        """Write a line for each minute in which requests have been silent."""
         number, seconds = tick.silent or (0, 0.0)
         minutes = int(seconds // 60)
         if minutes > self._silent_minutes:
@@ -110,8 +115,8 @@ class SweepProgress(Progress, ABC):
         return "search" if self._stage.word == "scan" else self._stage.word
 
     def trial_started(self, trial: Trial) -> None:
-        """The line of a phase that is over, where this trial begins another, or the proof of
-        another setting.
+        """Write the line of a phase that is over, where this trial begins another phase, or the
+        proof of another setting.
         """
         key = (self._word, trial.series, trial.concurrency if self._word == "prove" else None)
         if key != self._key:
@@ -120,7 +125,7 @@ class SweepProgress(Progress, ABC):
             self._phase_head = self._head(trial)
 
     def _end_phase(self) -> None:
-        """The line of a phase, where one is to be shown."""
+        """Write the line of a phase, where there is one to show."""
         phase, self._phase = self._phase, ""
         self._over.clear()
         self._completed.clear()
@@ -128,8 +133,8 @@ class SweepProgress(Progress, ABC):
             self._line(f"{self._phase_head}  {phase}")
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
-        """The line of a trial of a grid; of a completion the phase's, as it stands. And what is
-        wrong with it.
+        """Write the line of a trial of a grid, or update the phase's line in a completion; then
+        what is wrong with the trial.
         """
         self._ran += 1
         if self._word == "complete":
@@ -147,7 +152,7 @@ class SweepProgress(Progress, ABC):
             self._line(f"{name}  excluded: {'; '.join(map(flag_words, fatal))}", YELLOW)
 
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
-        """The line of a search, for all of its settings, or of a proof, as it stands; shown when
+        """Update the line of a search, over all of its settings, or of a proof. It is shown when
         the phase is over.
         """
         if self._word == "search":
@@ -159,12 +164,12 @@ class SweepProgress(Progress, ABC):
             self._stands(f"{setting(trial.concurrency)}  {evidence_text(estimate, limit)}{how}")
 
     def _stands(self, text: str) -> None:
-        """The line of a phase as it stands."""
+        """Update the line of a phase."""
         self._phase = f"{text}   {format_elapsed(self._clock() - self._stage_begun)}"
 
     def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
-        """The operating point as soon as it is proven, and what a higher setting may bring and
-        take.
+        """Write the operating point as soon as it is proven, with what a higher setting may gain
+        and the time that it takes.
         """
         self._end_phase()
         if not self.announces:
@@ -180,11 +185,11 @@ class SweepProgress(Progress, ABC):
         self._line(line, BOLD)
 
     def note(self, text: str) -> None:
-        """A line of its own."""
+        """Write a line of its own."""
         self._line(clean(text, 400), YELLOW)
 
     def close(self) -> None:
-        """The last lines."""
+        """Write the last lines."""
         self._end_phase()
         if self._ran or self.is_log:
             self._line(f"{count(self._ran, 'trial')} run in {self._elapsed}", DIM)
@@ -200,7 +205,7 @@ class SweepProgress(Progress, ABC):
         return f"{format_range(*self._time_left.after(self._clock() - self._told).range)} left"
 
     def _head(self, trial: Trial) -> str:
-        """'[2/3] fp8  1024/256  prove', the series only where there are several."""
+        """'[2/3] fp8 1024/256  prove'; the series only where there are several."""
         stage = self._stage
         several = f"[{stage.place}/{stage.series_count}] {setting_name(trial)}  " if stage.series_count > 1 else ""
         return f"{several}{self._word:<8}"
@@ -214,7 +219,9 @@ class SweepProgress(Progress, ABC):
 
 
 class PlainProgress(SweepProgress):
-    """One line per event with the time, the first of a day with its date: for logs, nohup, CI."""
+    """One line per event with the time, for logs, nohup and CI. The first line of a day has its
+    date.
+    """
 
     is_log = True
 
@@ -235,13 +242,13 @@ class PlainProgress(SweepProgress):
         self._stream.flush()
 
     def expect(self, left: TimeLeft) -> None:
-        """A line as soon as the time left is known, where anything is left."""
+        """Write a line as soon as the time left is known, where anything is left."""
         if self._time_left is None and left.range[1] > 0:
             self._line(f"{format_range(*left.range)} left")
         super().expect(left)
 
     def _stands(self, text: str) -> None:
-        """Shown where a phase takes long, before it is over."""
+        """The state of a phase, shown before its end where it takes long."""
         super()._stands(text)
         if self._clock() - self._last >= SILENT:
             self._line(f"{self._phase_head}  {'   '.join(filter(None, (self._phase, self._left())))}")
@@ -257,7 +264,7 @@ def _completed_text(trials: Sequence[Trial]) -> str:
 
 
 def trial_done(trial: Trial, stage: Stage) -> str:
-    """'5 of 8 settings · c=48', with the repeat where it is not the first."""
+    """'5 of 8 settings · c=48', with the repeat after the first one."""
     repeat = f" r{trial.repeat}" if trial.repeat > 1 else ""
     measured = stage.measured + (trial.repeat == 1)
     return (

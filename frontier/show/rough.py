@@ -1,4 +1,4 @@
-"""Estimated times and counts, no more exact than they are, and moments."""
+"""Estimated times and counts, rounded to what is known of them, and moments."""
 
 import math
 from datetime import UTC, datetime

@@ -1,5 +1,5 @@
-"""A decision in sentences: headline, next step, claim, and what it means in production. Its reasons
-are in `explain`. Layout belongs to the medium.
+"""A decision in sentences: headline, next step, claim, and its meaning in production. The reasons
+are in `explain`; callers lay the sentences out.
 """
 
 import math
@@ -28,11 +28,11 @@ from frontier.show.wording import (
 )
 
 HALF_UNDECIDED = 1.0
-"""The gain from which half of the throughput or more is not decided yet."""
+"""The possible gain from which half of the throughput or more is still undecided."""
 
 
 def half_undecided(decision: Decision) -> bool:
-    """Whether a setting that is not proven may give as much again as the operating point, or
+    """Whether a setting that is not proven may give twice the operating point's throughput, or
     more.
     """
     step = decision.next_step
@@ -54,8 +54,8 @@ def decision_sentence(decision: Decision, *, throughput: str = "output_throughpu
 
 
 def answer_parts(decision: Decision, throughput: str = "output_throughput", gpus: int | None = None) -> tuple[str, ...]:
-    """An answer in columns, beside others: where to run, what that gives, the metric that binds,
-    its bound and its limit. Without an operating point why there is none.
+    """An answer in columns, to stand beside others: where to run, the throughput there, the metric
+    that binds, its bound and its limit. Without an operating point, the reason.
     """
     if decision.concurrency is None:
         return (no_answer_words(decision),)
@@ -65,7 +65,7 @@ def answer_parts(decision: Decision, throughput: str = "output_throughput", gpus
 
 
 def binding_parts(decision: Decision, gpus: int | None = None) -> tuple[str, ...]:
-    """The metric that binds, its bound and its limit; nothing where none is known."""
+    """The metric that binds, its bound and its limit; empty where none is known."""
     figure = tightest_figure(decision)
     if figure is None or figure.limit is None:
         return ()
@@ -74,9 +74,7 @@ def binding_parts(decision: Decision, gpus: int | None = None) -> tuple[str, ...
 
 
 def no_answer_words(decision: Decision) -> str:
-    """Why there is no operating point, in few words, where several decisions stand beside each
-    other.
-    """
+    """Why there is no operating point, in a few words, for several decisions beside each other."""
     if decision.verdict is Verdict.INVALID:
         return "nothing valid"
     word = "no setting meets the SLA" if decision.verdict is Verdict.VIOLATES else "not proven"
@@ -99,7 +97,7 @@ _NOT_PROVEN = {
 
 
 def reason_words(reason: Reason, broken: Sequence[Limit] = ()) -> str:
-    """The verdict of a judged setting in few words; `broken` are the limits that its values
+    """The verdict of a judged setting in a few words; `broken` are the limits that its values
     break.
     """
     label = metric(reason.metric).label if reason.metric else ""
@@ -121,8 +119,10 @@ def reason_words(reason: Reason, broken: Sequence[Limit] = ()) -> str:
 
 def headline(decision: Decision, gpus: int | None = None) -> str:
     """The decision with its throughput, above the limited metrics: 'Run at concurrency 64: 2,888
-    tok/s (95% CI 2,877 to 2,899)'. Where a setting that is not proven may give clearly more, that
-    is said with it; first, where it is half of the throughput or more.
+    tok/s (95% CI 2,877 to 2,899)'.
+
+    A setting that is not proven and may give clearly more is named too; it comes first where half
+    of the throughput or more is at stake.
     """
     if decision.concurrency is not None:
         speed = decision.metrics.get("output_throughput")
@@ -154,7 +154,7 @@ def _with_better(decision: Decision, numbers: str) -> str:
 
 
 def _corrected(decision: Decision, text: str) -> str:
-    """The text, as a correction where a later visit contradicted what was proven."""
+    """The text, worded as a correction where a later visit contradicted the proof."""
     if decision.claim is None or not decision.claim.corrected:
         return text
     return f"Corrected: {text[0].lower()}{text[1:]}"
@@ -172,8 +172,8 @@ def may_give(step: NextStep) -> str:
 
 
 def next_step_words(decision: Decision) -> str:
-    """What would decide the setting that may be a better answer, before the command: 'about 3 min
-    (1,300 requests) would decide'. '' where there is no such setting.
+    """What would decide the setting that may be a better answer, to stand before the command:
+    'about 3 min (1,300 requests) would decide'. '' without such a setting.
     """
     step = decision.next_step
     if step is None:
@@ -195,8 +195,8 @@ def next_step_words(decision: Decision) -> str:
 
 
 def next_step_lines(decision: Decision) -> tuple[str, str]:
-    """The next step below a headline: what would decide, as a sentence, and the command; '' for
-    what there is not.
+    """The next step below a headline: what would decide, as a sentence, and the command; '' for a
+    missing one.
     """
     step, words = decision.next_step, next_step_words(decision)
     if step is None:
@@ -207,7 +207,7 @@ def next_step_lines(decision: Decision) -> tuple[str, str]:
 
 
 def no_sla_sentence(points: Sequence[Point], frontier: Frontier, gpus: int | None = None) -> str:
-    """Without an SLA nothing is to be proven: the frontier is the answer."""
+    """The sentence without an SLA: nothing is to be proven, and the frontier is the answer."""
     members = sorted(frontier.members)
     if not members:
         return "No SLA, so nothing is to be proven; no setting is on the frontier."
@@ -240,10 +240,10 @@ _FIRST_DATE = 1e9
 
 
 def claim_sentence(decision: Decision) -> str:
-    """How long the operating point was measured, and how rare a stall of the whole server that
-    would not have shown. '' without a claim.
+    """How long the operating point was measured, and how rare a stall of the whole server must be
+    to go unseen. '' without a claim.
 
-    A stall hits all requests in flight, so what counts is how often the time of one request passed.
+    A stall hits all requests in flight, so the measured time is counted in times of one request.
     """
     claim = decision.claim
     if claim is None:
@@ -271,8 +271,8 @@ def claim_sentence(decision: Decision) -> str:
 
 
 def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[str]:
-    """What an operating point means in production: where to set it, and how many requests of
-    independent users.
+    """The lines of an operating point in production: where to set it, and how many requests of
+    independent users it takes.
     """
     if decision.concurrency is None:
         return []
@@ -292,8 +292,8 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
 
 
 def _rate_in_production(decision: Decision, rate: Rate, arrivals: ArrivalRate | None) -> list[str]:
-    """As `production_lines`, of a rate: it was measured without a limit on requests in flight but
-    the engine's own, so a limit must leave room for as many as there were.
+    """As `production_lines`, for a rate. Only the engine limited the requests in flight when it was
+    measured, so a limit must leave room for as many as there were.
     """
     most = f"{bare(rate)} {rate.arrivals}"
     if decision.shape.has_sessions:
@@ -310,9 +310,7 @@ def _rate_in_production(decision: Decision, rate: Rate, arrivals: ArrivalRate | 
 
 
 def _sessions_in_production(decision: Decision, sessions: int) -> list[str]:
-    """As `production_lines`, of sessions: their number is limited by a gateway, not by an
-    engine.
-    """
+    """As `production_lines`, for sessions: a gateway limits their number, not an engine."""
     rate, e2e = decision.metrics.get("request_throughput"), decision.metrics.get("mean_e2e")
     busy = ""
     if rate is not None and e2e is not None and math.isfinite(e2e.value):  # Little's law

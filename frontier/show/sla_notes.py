@@ -1,4 +1,4 @@
-"""What the result of one SLA says of several shapes or deployments together, in sentences."""
+"""Notes on one SLA over several shapes or deployments, in sentences."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from frontier.planning.sla_result import Best, SlaResult
 from frontier.show.wording import named_value
 
 NAMED = 0.01
-"""The share of throughput given up that is named."""
+"""The share of lost throughput from which a note names it."""
 
 
 def sla_notes(result: SlaResult) -> tuple[str, ...]:
@@ -30,7 +30,7 @@ def _common_notes(result: SlaResult) -> list[str]:
 
 
 def _price(result: SlaResult, deployment: str, c: int | None) -> list[str]:
-    """What each shape gives up at the common concurrency, or how to prove one."""
+    """What each shape loses at the common concurrency, or how to prove one."""
     command = result.commands.get(deployment)
     if c is None:
         return [] if command is None else [f"To prove one in all of them: {command}"]
@@ -51,8 +51,8 @@ def _cheapest_notes(result: SlaResult) -> list[str]:
 
 
 def best_note(best: Best, rate: str = "output_throughput") -> str:
-    """The deployment of most throughput, or of another rate, as a sentence, and what may turn it
-    round as another.
+    """The deployment with the most throughput, or most of another rate, as a sentence; and which
+    others may still give more.
     """
     undecided = [f"{name} may give more at {setting(c)}, which is not proven" for name, c in best.may_give]
     return " ".join([_winner(best, rate), *([f"{joined_names(undecided)}."] if undecided else [])])

@@ -1,4 +1,4 @@
-"""Table of an answer: columns and notes as data, drawn on a terminal, filled into the page's
+"""Table of an answer: columns and notes as data. It is drawn on a terminal, filled into the page's
 template, and given as JSON.
 
 A table gives up its least important columns where there is no room. Colour only repeats what a sign
@@ -35,11 +35,13 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: the higher its `rank`, the earlier it is left out when there is no room; never at
-    0. `long` heads it on a page; one that `wraps` may be broken.
+    """One column.
 
-    With `interval_rank` the intervals of its cells get a column of their own, never shown without
-    the values.
+    - `rank`: the higher, the earlier the column is left out when there is no room; 0: never.
+    - `long`: its head on a page.
+    - `wraps`: its texts may be broken.
+    - `interval_rank`: gives the intervals of its cells a column of their own, never shown without
+      the values.
     """
 
     head: str
@@ -70,8 +72,8 @@ class Table:
         right: Sequence[int] = (),
         gap: int = 2,
     ) -> "Table":
-        """A table of rows, whose first cell names the row; without heads none are drawn. `right`
-        names the columns that are set to the right; they and the first are not broken.
+        """A table of rows whose first cell names the row; without heads none are drawn. `right` are
+        the columns set to the right. These columns and the first are not broken.
         """
         cells = [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
         columns = zip(heads, *cells, strict=True) if heads else itertools.zip_longest(*cells, fillvalue=Cell(""))
@@ -101,7 +103,7 @@ class Table:
         return [dict(zip(self.heads, row, strict=True)) for row in self.texts]
 
     def drawn(self, width: int) -> RichTable:
-        """The table for a terminal, in so many columns."""
+        """The table for a terminal, at most this many columns wide."""
         table = RichTable(
             box=None,
             pad_edge=False,
@@ -124,8 +126,8 @@ class Table:
         return [self.columns[i].head for i, interval in sorted(hidden) if interval]
 
     def rest(self, width: int) -> "Table | None":
-        """What `drawn` leaves out at that width, beside the first column; None where that is
-        nothing.
+        """The columns that `drawn` leaves out at that width, beside the first column; None where it
+        leaves out none.
         """
         hidden = sorted(self._parts().keys() - set(self._fitting(width)))
         if not hidden:
@@ -135,8 +137,8 @@ class Table:
         return replace(self, columns=(self.columns[0], *columns))
 
     def _parts(self) -> dict[tuple[int, bool], tuple[str, list[Text], Column, bool]]:
-        """What may be drawn by column, and whether it is its intervals: head, texts, column, and
-        whether it is set to the left.
+        """The parts that may be drawn: head, texts, column, whether they are its intervals, and
+        whether they are set to the left.
         """
         parts = {}
         for i, column in enumerate(self.columns):
@@ -163,7 +165,7 @@ class Table:
 
 
 def to_text(*renderables: RenderableType, width: int = 80, colour: bool = False) -> str:
-    """Rich renderables below each other as text of at most so many columns, whatever the
+    """Rich renderables below each other, as text of at most `width` columns, whatever the
     environment says.
     """
     out = io.StringIO()

@@ -1,4 +1,4 @@
-"""Tables of points, with what is known of them below, and of what a sweep would do."""
+"""Tables of points with notes below them, and the table of a sweep's plan."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -40,15 +40,15 @@ if TYPE_CHECKING:
     from frontier.planning.plan import Plan
 
 DeploymentGpus = Mapping[str, int | None] | None
-"""By how many GPUs the rates of each deployment are divided; none where it is not said."""
+"""The number of GPUs that each deployment's rates are divided by; None where it is not stated."""
 
 
 # --- points
 
 
 def _style(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
-    """The style of a point's row: bold is the operating point, dim what is excluded or not on the
-    axes.
+    """The style of a point's row: bold for the operating point, dim for a point that is excluded or
+    not on the axes.
     """
     if not point.valid or point.overloaded:
         return "dim"
@@ -58,12 +58,12 @@ def _style(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
 
 
 _WARNING_FIGURES = 2
-"""How many figures of a flag that only warns a table lists: with the settings of all of them it
-would be a page."""
+"""Most figures that a table lists of a flag that only warns; with all settings it would fill a
+page."""
 _RANKS = {"p50_ttft": 5, "p50_tpot": 6, "cost": 6, "energy": 6}
-"""Which columns of metrics without a limit or an axis are left out first."""
+"""The order in which columns of metrics without a limit or an axis are left out."""
 _OF_CLASSES = ("p99_ttft", "p99_e2e")
-"""What a table shows of each class of requests."""
+"""The metrics that a table shows of each class of requests."""
 _USUAL = ("output_throughput", "p50_ttft", "p99_ttft", "p50_tpot", "p99_tpot", "p99_e2e")
 
 
@@ -77,9 +77,11 @@ def table_of(
     whole: bool = True,
     verdicts: bool = True,
 ) -> Table:
-    """The points of a series as a table, a verdict in each row. Not `whole` it has the throughput
-    and the limited metrics (without limits those of the frontier) alone; the columns of the others
-    are left out first where there is no room.
+    """The points of a series as a table, a verdict in each row.
+
+    Without `whole` it has only the throughput and the limited metrics, or those of the frontier
+    where there are no limits. The columns of the other metrics are left out first where there is no
+    room.
     """
     asked, names = _metrics_of(points, frontier, limits, whole=whole)
     chosen = decision.concurrency if decision else None
@@ -118,7 +120,7 @@ def _metrics_of(
 
 def verdict_words(point: Point, frontier: Frontier | None, limits: Sequence[Limit], decision: Decision | None) -> str:
     """How a setting stands to the SLA: 'meets', 'not proven (short trial)', 'violates p95 TPOT',
-    'excluded: this machine was busy'; without an SLA its place on the frontier.
+    'excluded: this machine was busy'. Without an SLA: its place on the frontier.
     """
     if not point.valid:
         return f"excluded: {', '.join(dict.fromkeys(map(flag_kind, point.fatal)))}"
@@ -146,8 +148,8 @@ def _metric_column(
     first: bool,
     whole: bool,
 ) -> Column:
-    """The values of a metric, where the `whole` is asked for with their intervals; an error rate
-    has none. `first`: it is left out last.
+    """The values of a metric, with their intervals where `whole`; an error rate has none. `first`:
+    the column is left out last.
     """
     limit = next((limit for limit in limits if limit.metric == name), None)
     cells = tuple(_metric_cell(name, point.metrics.get(name), limit, gpus, marked=whole) for point in points)
@@ -170,7 +172,7 @@ def _load_column(points: Sequence[Point], styles: Sequence[str]) -> Column:
 
 
 def _in_flight_column(points: Sequence[Point]) -> list[Column]:
-    """Requests in flight, where the load does not say how many."""
+    """Requests in flight, where the load does not state them."""
     if not any(point.in_flight for point in points):
         return []
     cells = tuple(Cell(format_number(point.in_flight), key=point.in_flight) for point in points)
@@ -180,7 +182,7 @@ def _in_flight_column(points: Sequence[Point]) -> list[Column]:
 def _metric_cell(
     name: str, estimate: Estimate | None, limit: Limit | None, gpus: int | None, *, marked: bool = True
 ) -> Cell:
-    """A value with its interval, `marked` where it has no bound; rates have their unit in the head,
+    """A value with its interval, `marked` where it has no bound. Rates have their unit in the head;
     a value beyond its limit is red.
     """
     if estimate is None:
@@ -210,7 +212,7 @@ def _head(name: str, gpus: int | None) -> str:
 
 
 def _roofline_columns(points: Sequence[Point]) -> list[Column]:
-    """How far from the roofline, where the hardware is described."""
+    """The distance from the roofline, where the hardware is described."""
     distances = [point.roofline_distance for point in points]
     if not any(distances):
         return []
@@ -244,9 +246,10 @@ def points_table(  # noqa: PLR0913
     width: int = 80,
     colour: bool = False,
 ) -> str:
-    """One table per series; where the `whole` is asked for all metrics, the flags, where the time
-    goes, and what is known of the whole series; without verdicts and frontier where it stands
-    `below` a table that has them.
+    """One table per series.
+
+    With `whole` it shows all metrics, the flags, the time breakdown and the notes on the whole
+    series. It has no verdicts and no frontier where it stands `below` a table that has them.
     """
     known = {summary.frontier.series: summary.notes for summary in summaries}
     of_series = {frontier.series: frontier for frontier in frontiers}
@@ -271,7 +274,7 @@ def points_table(  # noqa: PLR0913
 
 
 def _bound_lines(table: Table, decision: Decision | None) -> list[RenderableType]:
-    """What the sign of a percentile without a bound means, where it stands in a table."""
+    """The legend of the sign for a percentile without a bound, where a table has one."""
     if not any(NO_BOUND in text for row in table.texts for text in row):
         return []
     decides = decision is not None and decision.concurrency is not None and decision.next_step is None
@@ -279,7 +282,7 @@ def _bound_lines(table: Table, decision: Decision | None) -> list[RenderableType
 
 
 def _energy_lines(points: Sequence[Point], limits: Sequence[Limit], *, whole: bool) -> list[RenderableType]:
-    """Where the power of an energy comes from, where the table has that."""
+    """The source of the power behind an energy, where the table has an energy."""
     shown = whole or any(limit.of.needs == "power" for limit in limits)
     power = power_text(p.power for p in points if p.power) if shown else ""
     return [Text(f"energy: {power}", style="dim")] if power else []
@@ -288,7 +291,7 @@ def _energy_lines(points: Sequence[Point], limits: Sequence[Limit], *, whole: bo
 def _details(
     points: list[Point], frontier: Frontier | None, decision: Decision | None, *, below: bool
 ) -> list[RenderableType]:
-    """What is to be known of the points of a series beside their table."""
+    """The notes on the points of a series beside their table."""
     lines: list[RenderableType] = []
     if frontier is not None:
         lines += [] if below else [Text(frontier_sentence(frontier), style="dim")]
@@ -306,7 +309,9 @@ def frontier_sentence(frontier: Frontier) -> str:
 
 
 def _flag_lines(points: Sequence[Point]) -> list[RenderableType]:
-    """Every kind of flag with its settings and advice; of one that only warns the first figures."""
+    """Every kind of flag with its settings and advice; only the first figures of a flag that just
+    warns.
+    """
     lines: list[RenderableType] = []
     kinds = flag_kinds(points)
     for kind in kinds:
@@ -319,7 +324,7 @@ def _flag_lines(points: Sequence[Point]) -> list[RenderableType]:
 
 
 def _noted_blocks(notes: Mapping[str, Noted], series: Series) -> list[RenderableType]:
-    """What extras say of a series, setting by setting."""
+    """The notes of extras on a series, by setting."""
     blocks: list[RenderableType] = []
     for noted in notes.values():
         lines = [Text.assemble((f"{head}: ", "bold"), clean(text, 800)) for head, text in noted.lines.get(series, ())]
@@ -328,8 +333,8 @@ def _noted_blocks(notes: Mapping[str, Noted], series: Series) -> list[Renderable
 
 
 def time_line(points: Sequence[Point], chosen: int | None) -> str:
-    """Where the time goes at the operating point (else at the highest setting that is known); '' if
-    unknown.
+    """The time breakdown at the operating point, or else at the highest setting that has one; ''
+    without one.
     """
     known = [(p.concurrency, p.time) for p in points if p.valid and p.time is not None]
     if not known:
@@ -341,7 +346,7 @@ def time_line(points: Sequence[Point], chosen: int | None) -> str:
 
 
 def plan_table(config: "Config", plan: "Plan", *, sent: bool = False, width: int = 80, colour: bool = False) -> str:
-    """What a sweep would run; nothing of it has been sent."""
+    """The trials that a sweep would run; nothing has been sent."""
     groups = by_series(plan.trials)
     begins = "from " if config.auto or config.rate == () else ""  # the others follow from what is found
     several = len({series.deployment for series in groups}) > 1

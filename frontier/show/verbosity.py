@@ -8,7 +8,7 @@ T = TypeVar("T")
 
 
 class Detail(IntEnum):
-    """How much a command prints: the answer alone (-q), with what it stands on, or all there is
+    """How much a command prints: only the answer (-q), the answer with its evidence, or everything
     (-v). Each holds the lines of the one before it.
     """
 

@@ -21,13 +21,13 @@ from frontier.show.axis_units import display_one
 
 CLOSED_LOOP = "closed loop, zero think time"
 SHORT = 24
-"""Characters of a name that need no shortening among others."""
+"""Length up to which a name is not shortened beside others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where the numbers come from, as far as it is known; every text may come from a server and is
-    cleaned on use.
+    """The provenance of the numbers, as far as it is known. Every text may come from a server and
+    is cleaned on use.
     """
 
     run: str | None = None
@@ -42,7 +42,9 @@ class Provenance:
 
 
 def apart(names: Sequence[str]) -> list[str]:
-    """Long names without what all of them begin and end with: what is left tells them apart ."""
+    """Names shortened to what tells them apart: without the beginning and the end that all of them
+    share. Short names, and names that are all equal, stay as they are.
+    """
     if len(set(names)) < 2 or max(map(len, names)) <= SHORT:
         return list(names)
     head = _alike(names)
@@ -54,7 +56,7 @@ def apart(names: Sequence[str]) -> list[str]:
 
 
 def _alike(names: Sequence[str]) -> str:
-    """What all of them begin with."""
+    """The beginning that all of them share."""
     same = itertools.takewhile(lambda chars: len(set(chars)) == 1, zip(*names, strict=False))
     return "".join(chars[0] for chars in same)
 
@@ -77,8 +79,8 @@ def value_text(name: str, value: float | None, gpus: int | None = None) -> str:
 
 
 def named_value(name: str, value: float, gpus: int | None = None) -> str:
-    """'2,850 tok/s': the unit says what it is; where it does not, the name is added: 'p99 TTFT 396
-    ms'.
+    """'2,850 tok/s', or with the metric's name where the unit does not tell it: 'p99 TTFT
+    396 ms'.
     """
     text = value_text(name, value, gpus)
     return f"{metric(name).label} {text}" if metric(name).unit in (Unit.SECONDS, Unit.SHARE, Unit.SCORE) else text
@@ -112,15 +114,13 @@ def has_no_bound(name: str, estimate: Estimate) -> bool:
 
 
 def _is_stated(name: str, estimate: Estimate) -> bool:
-    """Whether a quality is what the config says: it has no interval to show, and is taken as
-    exact.
-    """
+    """Whether a quality is the stated one: it is taken as exact and has no interval to show."""
     return metric(name).unit is Unit.SCORE and estimate.low == estimate.high
 
 
 def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
-    """'[373, 438]' in the unit `value_text` gives the value, '≥ 373 *' without an upper end, '' for
-    no interval.
+    """'[373, 438]' in the unit of `value_text`, '≥ 373 *' without an upper end, '' without an
+    interval.
     """
     if _is_stated(name, estimate) or (math.isinf(estimate.low) and math.isinf(estimate.high)):
         return ""
@@ -142,8 +142,8 @@ def ci_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
 
 
 def bound_text(estimate: Estimate, limit: Limit) -> str:
-    """The one-sided bound that decides: 'at most 438 ms (95%)', 'at least ...', or why there is
-    none.
+    """The one-sided bound that decides: 'at most 438 ms (95%)', 'at least ...', or why it is
+    missing.
     """
     if math.isinf(estimate.value):
         return "too many requests failed"
@@ -157,7 +157,7 @@ def bound_text(estimate: Estimate, limit: Limit) -> str:
 
 
 def bound_words(estimate: Estimate, limit: Limit) -> str:
-    """The same where no legend explains a sign."""
+    """The bound in words, for places without a legend of the sign."""
     return bound_text(estimate, limit).replace(f"no bound {NO_BOUND}", "too few requests to bound it")
 
 
@@ -225,14 +225,12 @@ _FLAG_WORDS = {
 WIDENS = frozenset(
     {"non_stationary", "lockstep", "under_concurrency", "over_concurrency", "littles_law", "client_bound"}
 )
-"""Flags that widen the bounds of a point where they do not exclude it
-(`core.estimates.widening`).
-"""
+"""Flags that widen the bounds of a point that they do not exclude (`core.estimates.widening`)."""
 
 
 def flag_words(flag: Flag) -> str:
-    """'this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms': a flag for one who
-    does not know its name.
+    """'this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms': a flag in words, for a
+    reader who does not know its name.
     """
     text = f"{flag_kind(flag)}: {clean(flag.measured, 160)}"
     text = f"{text}, limit {clean(flag.limit, 60)}" if flag.limit else text
@@ -246,12 +244,12 @@ def flag_kind(flag: Flag) -> str:
 
 
 MANY = 4
-"""More settings than this, with few figures between them, are listed under each figure."""
+"""The number of settings above which those that share a figure are listed under it."""
 
 
 @dataclass(frozen=True, slots=True)
 class FlagKind:
-    """One kind of flag over the settings that have it: (concurrency, what was measured there)."""
+    """One kind of flag and the settings that have it, as (concurrency, what was measured there)."""
 
     name: str
     limit: str
@@ -260,8 +258,8 @@ class FlagKind:
     where: tuple[tuple[int, str], ...]
 
     def text(self, most: int = 100) -> str:
-        """'errors (limit 1%): c=96 4.2%, c=128 9% and 2 more': at most so many settings; a figure
-        that all share is said once.
+        """'errors (limit 1%): c=96 4.2%, c=128 9% and 2 more': at most `most` settings; a figure
+        that all of them share comes once.
         """
         limit = f" (limit {self.limit})" if self.limit else ""
         figures = {measured for _, measured in self.where}
@@ -288,7 +286,9 @@ def flag_kinds(points: Iterable[Point]) -> list[FlagKind]:
 
 
 def _kind(name: str, flags: Sequence[tuple[int, Flag]], *, fatal: bool) -> FlagKind:
-    """A limit that depends on the setting stands beside each figure, else it is said once."""
+    """The kind of a flag. A limit that depends on the setting stands beside each figure; otherwise
+    it comes once.
+    """
     limits = {flag.limit for _, flag in flags}
     one = clean(limits.pop()) if len(limits) == 1 else ""
     where = tuple(
@@ -334,14 +334,15 @@ def time_sentence(concurrency: int, breakdown: TimeBreakdown) -> str:
 
 
 def unexplained_text(breakdown: TimeBreakdown) -> str:
-    """The share of the mean E2E latency that no part explains; below zero where the parts are more
-    than it.
+    """The share of the mean E2E latency that no part explains; negative where the parts
+    exceed it.
     """
     return f"{breakdown.rest / breakdown.e2e:.1%}".replace("-0.0%", "0.0%")
 
 
 CLEARLY = 0.1
-"""Share of a limit that a value leaves from which what keeps it unproven is its bound."""
+"""Headroom, as a share of the limit, from which a setting is unproven for its bound and not for its
+value."""
 
 
 def is_clear(reason: Reason) -> bool:
@@ -351,8 +352,8 @@ def is_clear(reason: Reason) -> bool:
 
 
 def how_close(reason: Reason, wide: str, close: str, failed: str) -> str:
-    """Which of the words says why no reasonable number of requests decides: the bound is too wide,
-    the value too close to its limit, or infinite.
+    """The word for why no reasonable number of requests decides: the bound is too wide, or the
+    value is too close to its limit, or infinite.
     """
     if reason.estimate is not None and math.isinf(reason.estimate.value):
         return failed
@@ -360,9 +361,7 @@ def how_close(reason: Reason, wide: str, close: str, failed: str) -> str:
 
 
 def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:
-    """The one-sided 95 % bound that decides: the one toward the limit from the value. None where
-    there is none.
-    """
+    """The one-sided 95 % bound that decides, on the limit's side of the value. None without one."""
     toward_upper = limit.holds(estimate.value) == (limit.better == "lower")
     bound = estimate.upper if toward_upper else estimate.lower
     return bound if math.isfinite(bound) else None

@@ -1,12 +1,16 @@
-"""The simulated engine: continuous batching, iteration by iteration, with KV memory, prefix cache
-and disturbances.
+"""The simulated engine: continuous batching with KV memory, prefix cache and disturbances.
 
-After vLLM's V1 scheduler: first come first served; running requests decode one token per step; what
-is left of the step's token budget reads prompts in chunks; a prompt's last chunk yields the first
-token; KV is given out in blocks, and when they run out the latest arrival is preempted, loses its
-KV and recomputes it later. Two simplifications: a prompt's blocks are reserved whole at admission
-(vLLM: chunk by chunk, or whole with its reserve option), and blocks enter the prefix cache when the
-prompt is done.
+It follows vLLM's V1 scheduler, iteration by iteration:
+
+- First come, first served.
+- Running requests decode one token per step.
+- The rest of the step's token budget reads prompts in chunks; the last chunk of a prompt yields the
+  first token.
+- KV is given out in blocks. When they run out, the latest arrival is preempted, loses its KV and
+  recomputes it later.
+
+Two simplifications: the blocks of a prompt are reserved whole at admission (vLLM: chunk by chunk,
+or whole with its reserve option), and they enter the prefix cache when the prompt is done.
 
 The caller passes the time, so the same scheduler runs in virtual time and behind the HTTP server.
 Between two events nothing is counted per request, so a step in which all requests only decode costs
@@ -72,8 +76,8 @@ class Step(NamedTuple):
     """What one step did. `tokens` got one token each at the step's end, `first` of them by
     finishing their prompt.
 
-    `first` includes requests that were preempted before and now continue; `cached` says for each of
-    them how many prompt tokens came from the prefix cache when it was first admitted. `prefilled`
+    `first` includes requests that were preempted before and now continue. `cached` has for each of
+    these how many prompt tokens came from the prefix cache when it was first admitted. `prefilled`
     counts prompt tokens read, `running` and `waiting` requests while the step ran, `kv_used` the
     share of KV blocks in use.
     """
@@ -99,9 +103,9 @@ class Step(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Request:
-    """A request inside. `made` tokens were generated before its current stay, which began to decode
-    at step `joined` with `kv` tokens in the cache; `read` tokens of the prompt (plus what was
-    generated before) are done.
+    """A request in the engine. `made` tokens were generated before its current stay, which began to
+    decode at step `joined` with `kv` tokens in the cache. `read` tokens of the prompt, and of the
+    tokens generated before, are done.
     """
 
     id: RequestId
@@ -162,8 +166,8 @@ class Scheduler:
 
     @property
     def counters(self) -> dict[str, float]:
-        """What vLLM's counters of the same names have counted; those of speculative decoding, where
-        it is done, by what is accepted on average.
+        """Counters as vLLM's of the same names. Those of speculative decoding, where it is done,
+        count the mean of accepted tokens.
         """
         counts = {
             "num_preemptions_total": self.preemptions,

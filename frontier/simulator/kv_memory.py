@@ -43,8 +43,8 @@ class KvMemory:
         return hashes[:found]
 
     def fits(self, total: int, hits: Sequence[Hashable], reserve: int) -> bool:
-        """Whether a prompt of `total` blocks, of which `hits` are cached, leaves `reserve` blocks
-        free.
+        """Whether a prompt of `total` blocks leaves `reserve` blocks free; its `hits` are
+        cached.
         """
         waking = sum(not self._users[name] for name in hits)
         return self.free - waking - (total - len(hits)) >= reserve

@@ -1,10 +1,11 @@
-"""What vLLM's histograms observe of requests: TTFT, E2E, queue, prefill, decode, time per token,
-lengths, tokens a step. All have sums and counts, and those that users look at vLLM's buckets.
+"""Request times as in vLLM's histograms: TTFT, E2E, queue, prefill, decode, time per token,
+lengths, tokens a step. All have sums and counts; the histograms that users look at have vLLM's
+buckets.
 
-As vLLM does it: TTFT when the first token leaves, all else when the last one does, and only of
-requests that end well. Queue is from reaching the engine to the first admission, prefill from there
-to the first token; a preemption falls into whichever it interrupts. TTFT and E2E count from when
-the server received the request.
+They are observed as in vLLM: TTFT when the first token leaves, all others when the last token does,
+and only for requests that end well. Queue is from reaching the engine to the first admission,
+prefill from there to the first token; a preemption falls into whichever it interrupts. TTFT and E2E
+count from when the server received the request.
 """
 
 import bisect
@@ -83,7 +84,7 @@ class RequestTimes:
         self._steps = self.observed["iteration_tokens_total"]
 
     def step(self, tokens: int) -> None:
-        """A step that read or made so many tokens."""
+        """A step that read or made `tokens` tokens."""
         self._steps.add(tokens)
 
     def first_token(self, clocks: Clocks, now: float) -> None:
@@ -95,7 +96,7 @@ class RequestTimes:
             self.observed["time_to_first_token_seconds"].add(now - clocks.received)
 
     def finished(self, clocks: Clocks, now: float, prompt: int, output: int) -> None:
-        """The last token of a request leaves, of so many after a prompt of so many."""
+        """The last of `output` tokens leaves, after a prompt of `prompt` tokens."""
         assert clocks.admitted is not None
         assert clocks.first is not None
         # A step may begin less than a rounding error before the arrival that it admits; a sum never

@@ -80,10 +80,10 @@ class Faults:
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """Speculative decoding: `tokens` drafts per request and step, each of which is accepted with
-    probability `acceptance` when those before it were. One draft token costs the share `draft` of a
-    step that decodes one token per request; 0 for drafts looked up in the prompt. The simulator has
-    its mean effect: tokens come one by one, in the mean time per token (`SpeculativePrice`).
+    """Speculative decoding: `tokens` drafts per request and step. Each is accepted with probability
+    `acceptance` when the drafts before it were. One draft token costs the share `draft` of a step
+    that decodes one token per request; 0 for drafts looked up in the prompt. The simulator has its
+    mean effect: tokens come one by one, in the mean time per token (`SpeculativePrice`).
     """
 
     __pydantic_config__ = _STRICT
@@ -105,16 +105,23 @@ class EngineSpec:
     """One simulated deployment. Durations in seconds.
 
     With `model` and `hardware` given, a step costs `overhead + roofline / efficiency`, on `tp` GPUs
-    in each of `pp` stages with the experts spread over `ep` of them; otherwise
-    `step_base + per_decode * decodes + per_prefill_token * prompt tokens + per_context_token * KV
-    tokens the decodes read + per_prefill_pair * (prompt token, earlier token) pairs`. `noise` is
-    the coefficient of variation of a step's time, `drift` the share by which steps grow per minute,
-    `time_scale` multiplies every duration. `kv_tokens` None means: what the roofline leaves beside
-    the weights (explicit prices: 400,000). `ingest` is the time from a request's sending until the
-    scheduler can see it. `natural_output` is the mean length at which the model stops by itself
-    when not told to ignore the end of text; 0 = it never does. In answers that are not streamed the
-    share `token_flips` of the tokens is another one than without, for a prompt always the same;
-    `token_noise` by chance.
+    in each of `pp` stages with the experts spread over `ep` of them. Otherwise a step costs the sum
+    of
+
+        step_base
+        per_decode * decodes
+        per_prefill_token * prompt tokens
+        per_context_token * KV tokens the decodes read
+        per_prefill_pair * (prompt token, earlier token) pairs
+
+    `noise` is the coefficient of variation of a step's time, `drift` the share by which steps grow
+    per minute; `time_scale` multiplies every duration. `kv_tokens` None means what the roofline
+    leaves beside the weights (explicit prices: 400,000). `ingest` is the time from a request's
+    sending until the scheduler can see it. `natural_output` is the mean length at which the model
+    stops by itself, unless told to ignore the end of text; 0: it never does.
+
+    In answers that are not streamed, some tokens differ from the usual ones: the share
+    `token_flips` of them, always the same for a prompt, and the share `token_noise` by chance.
     """
 
     __pydantic_config__ = _STRICT
@@ -238,15 +245,15 @@ class ExplicitPrice:
         self._per_context_token = spec.per_context_token * scale
 
     def decode(self, decodes: int, context: int) -> float:
-        """Seconds of a step in which so many requests decode, which look back on `context` tokens
+        """Seconds of a step in which `decodes` requests decode; they look back on `context` tokens
         in all.
         """
         return self._base + self._per_decode * decodes + self._per_context_token * context
 
     def mixed(self, decodes: int, context: int, queries: int, prefill: int, pairs: float, sampled: int) -> float:
-        """As `decode`, where the decodes bring `queries` tokens in all, with the drafts of
-        speculative decoding, and `prefill` prompt tokens are read, with `pairs` (prompt token,
-        earlier token) pairs; `sampled` of the prompts end here and give their first token.
+        """As `decode`, for a step that also reads `prefill` prompt tokens, with `pairs` (prompt
+        token, earlier token) pairs. The decodes bring `queries` tokens in all, drafts of
+        speculative decoding included. `sampled` of the prompts end here and give their first token.
         """
         del sampled  # which this sum has no price of its own for
         step = self.decode(decodes, context) + self._per_prefill_token * prefill + self._per_prefill_pair * pairs

@@ -1,10 +1,11 @@
-"""The simulated engine in virtual time: a closed loop of N streams, or arrivals at a rate, in a
-fraction of the time.
+"""Virtual time: a closed loop, or arrivals at a rate, against the simulated engine in a fraction of
+the time.
 
-The result is the same records that the HTTP client writes (streams that start and stay out of step,
-warm-up that hands over without draining, latency of the requests sent in the window, the load held
-until the last of them has ended), or the window's figures as arrays. Nothing is measured, so the
-true value of a metric can be computed to any precision; the statistics are calibrated against it.
+The result is the same records that the HTTP client writes, or the window's figures as arrays. So
+streams start and stay out of step, warm-up hands over without draining, latency is that of the
+requests sent in the window, and the load is held until the last of them has ended. Nothing is
+measured, so the true value of a metric can be computed to any precision; the statistics are
+calibrated against it.
 """
 
 import bisect
@@ -31,8 +32,8 @@ class Took:
     """Everything that happened: requests in the order of sending, the end of every step, the
     window, and gauges.
 
-    `delay` is the mean of what streams waited on purpose before they sent again, in the window.
-    In open loop a request is sent when it arrives.
+    `delay` is the mean time in the window that streams waited on purpose before they sent again. In
+    open loop a request is sent when it arrives.
     """
 
     requests: list[Sent]
@@ -70,7 +71,7 @@ class Arrays:
 def closed_loop_arrays(
     spec: EngineSpec, shape: Shape, concurrency: int, *, requests: int, stagger: bool = True, seed: int = 0
 ) -> Arrays:
-    """The figures of the requests sent in the window of a closed loop, at least so many.
+    """The figures of the requests sent in the window of a closed loop, at least `requests`.
     `stagger=False` lets the streams begin and go on in step, as most tools do.
     """
     return arrays_of(simulate(spec, shape, concurrency, requests, stagger=stagger, seed=seed))
@@ -96,7 +97,7 @@ def virtual_trial(trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measure
 
 
 class _Gauges:
-    """What a scrape of the server's metrics over the window would have said."""
+    """The server's metrics over the window, as a scrape would give them."""
 
     def __init__(self, scheduler: Scheduler, now: float) -> None:
         self.scheduler, self.begun = scheduler, now
@@ -145,7 +146,7 @@ class WindowTimes:
 
 
 class _Window:
-    """The window of a run: when it opens and closes, and what a scrape of the server says of it."""
+    """The window of a run: when it opens and closes, and the server's metrics over it."""
 
     def __init__(self, loop: VirtualClients, requests: int, warmup_requests: int | None, times: WindowTimes) -> None:
         self.loop, self.requests, self.times = loop, requests, times
@@ -212,7 +213,7 @@ def simulate(
     seed: int = 0,
 ) -> Took:
     """Run until every request sent in the window has ended: a closed loop, or arrivals at a `Rate`,
-    of which none gives up. The window opens when every stream has ended its first request,
+    which never give up. The window opens when every stream has ended its first request,
     `warmup_requests` (default: two per stream) have ended in all and the seconds of warm-up have
     passed. Its edges lie within a step, where none ends; a stream that waits may send after the
     window although it was free in it.
@@ -273,7 +274,7 @@ def arrays_of(run: Took) -> Arrays:
 
 
 def records_of(run: Took) -> list[Record]:
-    """The run as the client would have written it; what was in flight at the end is cancelled."""
+    """The run as records of the client; requests in flight at the end are cancelled."""
     return [_record(request, run) for request in run.requests]
 
 

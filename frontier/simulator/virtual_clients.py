@@ -1,5 +1,7 @@
-"""Clients in virtual time: who sends what and when, in a closed loop or as it arrives, and what
-each step gave them."""
+"""Clients in virtual time: what each sends and when, and what each step gave them.
+
+They send in a closed loop, or as requests arrive.
+"""
 
 import bisect
 import heapq
@@ -38,8 +40,8 @@ class Sent:
 
 @dataclass(slots=True)
 class _Session:
-    """A stream's session: its shape, the turn that comes next, the tokens said before, and those an
-    answer left out.
+    """A stream's session: its shape, the turn that comes next, the tokens of its history, and those
+    that an answer left out.
     """
 
     number: int

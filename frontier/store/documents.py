@@ -56,8 +56,8 @@ class Document:
 
     @classmethod
     def listed(cls, file: str, kind: str, what: str, rows: Iterable[tuple[int, Any]]) -> "Document":
-        """Of numbered rows, each of which is `what` in messages; one that is no object is read as
-        an empty one.
+        """The document of numbered rows; messages call each row `what`. A row that is not an object
+        is read as an empty one.
         """
         nodes = [Node(file, f"{what} {number}", row if isinstance(row, Mapping) else {}) for number, row in rows]
         return cls(file, kind, nodes or [Node(file, "", {})])
@@ -94,8 +94,8 @@ class Node:
         return [Node(self.file, f"{place}[{i}]", item) for i, item in enumerate(listed) if isinstance(item, Mapping)]
 
     def number(self, key: str) -> float | None:
-        """A number of 0 or more; None where there is none. Text that spells a number counts
-        (tables, metadata).
+        """A number of 0 or more; None without one. Text that spells a number counts (tables,
+        metadata).
         """
         value = self.tree.get(key)
         if isinstance(value, str):
@@ -124,7 +124,7 @@ class Node:
         return foreign_text(str(value)[: 10 * longest], longest) or None
 
     def numbers(self, key: str) -> list[float]:
-        """A list of finite numbers; empty where there is none or where an item is no number."""
+        """A list of finite numbers; empty without a list, or where an item is not a number."""
         value = self.tree.get(key)
         if not isinstance(value, list) or not all(is_number(x) and abs(x) <= LARGEST for x in value):
             return []

@@ -1,9 +1,8 @@
-"""Safe files: those of a run directory that may come from a stranger, and inputs and outputs that
-the user names.
+"""Safe files: run directories that may come from a stranger, and files that the user names.
 
-In a run directory a link in the place of a file is not followed: it would lead a reader to the
-user's files, and a writer would empty them. A FIFO would keep either waiting for ever, and a device
-has no end. So only regular files are used, of a bounded size. It is checked before a file is opened
+In a run directory a link in the place of a file is not followed. It would lead a reader to the
+user's files, and a writer would empty them. A FIFO would make either wait for ever, and a device
+has no end. So only regular files of a bounded size are used. A file is checked before it is opened
 (a device may act on being opened), and nothing waits while it is.
 
 Outside a run, outputs are written whole or not at all, and inputs are regular files.
@@ -34,8 +33,8 @@ _KINDS = (
 
 
 class NotPlainError(StoreError):
-    """Something that is neither a regular file nor a directory where only those may be, or too
-    large to be one.
+    """Something is neither a regular file nor a directory where only these may be; or a file is too
+    large.
     """
 
 
@@ -78,7 +77,7 @@ class Folder:
         self.require()
 
     def require(self) -> None:
-        """NotPlainError where something that is no directory has its name."""
+        """NotPlainError where something other than a directory has its name."""
         if not self.path.is_dir() and os.path.lexists(self.path):
             raise _not_plain(self.path, self.path.lstat().st_mode, "a directory")
 

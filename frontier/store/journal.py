@@ -1,5 +1,7 @@
-"""The journal of a run: one JSON object a line, on the disk before the next step is taken, and
-never a partial line."""
+"""The journal of a run: one JSON object a line, never a partial line.
+
+A line is on the disk before the next step is taken.
+"""
 
 import operator
 import os
@@ -18,7 +20,7 @@ from frontier.store.files import Folder, too_large, writing
 from frontier.store.records import LATEST, build, require_usable, stored, stored_tree
 
 MOST_BYTES, LINE_BYTES = 512 * 2**20, 8 * 2**20
-"""Of a journal and of a line of it. A longer line is none of ours."""
+"""The most bytes of a journal, and of one line. The program writes no longer line."""
 
 _NEEDED = {
     **dict.fromkeys(("trial_begun", "trial_done", "skipped"), ("trial",)),
@@ -51,7 +53,7 @@ class Amount:
         return Amount(*(factor * part for part in astuple(self)))
 
     def tree(self) -> dict[str, float]:
-        """For JSON."""
+        """The amount for JSON."""
         return {name: round(value, 3) for name, value in asdict(self).items()}
 
 
@@ -107,8 +109,8 @@ class Journal:
                 raise
 
     def lines(self) -> list[dict[str, Any]]:
-        """All lines but what was damaged, cut by a kill, or is none of ours. StoreError when it
-        cannot be read.
+        """All lines, less those that were damaged, cut by a kill, or are not of this program.
+        StoreError when it cannot be read.
         """
         try:
             file = self._folder.reader(self._name, MOST_BYTES)

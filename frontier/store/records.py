@@ -1,8 +1,8 @@
 """The JSON of a run's files: records as lines, measurements and imported points as trees, checked
 when read.
 
-A run directory may be damaged, or come from a stranger: what is read has the types of its dataclass
-and numbers that can be computed with, or is refused.
+A run directory may be damaged, or come from a stranger. A file is refused unless it has the types
+of its dataclass, and numbers that can be computed with.
 """
 
 import dataclasses
@@ -123,7 +123,7 @@ LATEST = 1e11
 
 
 def encode_measurement(measurement: Measurement) -> dict[str, Any]:
-    """A tree for JSON; what the server told is cleaned."""
+    """The measurement as a tree for JSON; texts of the server are cleaned."""
     trial = measurement.trial
     if trial.shape.arrivals is not None:  # the times of a trace are in a file of the run
         shape = dataclasses.replace(trial.shape, arrivals=trial.shape.arrivals.without_times)
@@ -155,7 +155,7 @@ def shape_tree(shape: Shape) -> dict[str, Any]:
 
 
 def _leave_tables_out(shape: dict[str, Any]) -> None:
-    """Of sessions of a file, and of pairs of lengths, their figures are kept with a trial."""
+    """Leave out the tables of session files and length pairs: a trial keeps only their figures."""
     if pairs := shape.get("pairs"):
         del pairs["table"]
     if session := shape.get("session"):
@@ -169,7 +169,7 @@ def _leave_tables_out(shape: dict[str, Any]) -> None:
 
 def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
     """The measurement of a tree written by `encode_measurement`. KeyError, TypeError or ValueError
-    when it is none.
+    for another tree.
     """
     fields = {f.name: tree[f.name] for f in dataclasses.fields(Measurement) if f.name not in _LATER}
     fields |= {name: tree.get(name, empty) for name, empty in _LATER.items()}

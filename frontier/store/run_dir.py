@@ -1,18 +1,18 @@
 """The run directory: its file names, how it is created, resumed and listed, and its lock.
 
-    runs/NAME/  manifest.json  config.yaml  journal.jsonl  trials/KEY.jsonl  evidence/KEY.json
-    logs/  derived/  lock
-                verify/  (the open-loop checks of the operating point, laid out as the run is;
-                answers/ of its quality) arrivals.txt  (only where a trace is played: its times, as
-                a column of seconds) imported.jsonl  (only in a run made by `frontier import`: one
-                aggregated Point a line)
+    runs/NAME/
+        manifest.json  config.yaml  journal.jsonl  lock
+        trials/KEY.jsonl  evidence/KEY.json  logs/  derived/
+        verify/         the open-loop checks of the operating point, laid out as the run is
+        answers/        the answers of its deployments to common prompts, for their quality
+        arrivals.txt    only where a trace is played: its times, as a column of seconds
+        imported.jsonl  only in a run made by `frontier import`: one aggregated Point a line
 
-A trial exists when `trials/KEY.jsonl` does: its records are written to `KEY.jsonl.part` while it
+A trial exists when `trials/KEY.jsonl` does. Its records are written to `KEY.jsonl.part` while it
 runs, its evidence is put in place, and only then is the part renamed. A kill before the rename
-loses that one trial; nothing is ever half there. No claim about a
-setting needs the journal. It is for people and for `status`, and it tells a resumed command what
-no trial says: how often a setting was repeated, how far a race of `tune` is, and the windows of
-`verify --for`.
+loses that one trial; nothing is ever half there. No claim about a setting needs the journal. It is
+for people and for `status`, and it tells a resumed command what no trial says: how often a setting
+was repeated, how far a race of `tune` is, and the windows of `verify --for`.
 """
 
 import math
@@ -51,8 +51,8 @@ _LEFTOVERS = {
     ("derived",): re.compile(rf"[a-z-]+(?:-\d+)?\.(?:png|svg|pdf){_TEMPORARY}"),
     ("derived", "samples"): re.compile(rf"{_KEY}\.sample{_TEMPORARY}"),
 }
-"""By directory, the names that a killed process of ours may leave. All other names belong to the
-user."""
+"""The names that a killed process of this program may leave, by directory. All other names belong
+to the user."""
 
 
 class RunDirectory(TrialFiles):
@@ -88,14 +88,13 @@ class RunDirectory(TrialFiles):
         """Create the run, or resume it when it is the same sweep. Holds the lock until `close`.
 
         With `extend` a run whose sweep is the same but for fewer concurrencies goes on as this one.
-        The config kept is the last one given: what it may differ in decides nothing that was
-        measured. `defaults` is what the keys mean that a config may leave out: it is kept with the
-        run, so that a later version resumes it with the same. This one takes the place of another
-        sweep that ended before its first trial. `arrivals` are the times of a trace, which the run
-        keeps.
+        The last given config is kept: the keys in which it may differ decide nothing that was
+        measured. `defaults` are the values of keys that a config may leave out; they are kept with
+        the run, so that a later version resumes it with the same values. A sweep that ended before
+        its first trial is replaced. `arrivals` are the times of a trace, which the run keeps.
 
         AnotherSweepError when the directory holds another sweep; UsageError when the file of its
-        prompts changed; StoreError when it is in use by another process, is no run directory, or
+        prompts changed; StoreError when it is in use by another process, is not a run directory, or
         cannot be written.
         """
         folder = Folder(path)
@@ -192,8 +191,8 @@ class RunDirectory(TrialFiles):
         self.close()
 
     def _goes_on(self, identity: str) -> bool:
-        """Whether a sweep goes on in this run, or is refused for what it holds; a run of another
-        sweep without a result is replaced.
+        """Whether the run on disk stays: as it is of the same sweep, or as it holds results of
+        another. A run of another sweep without a result is replaced.
         """
         if not self.manifest:
             return False
@@ -204,7 +203,7 @@ class RunDirectory(TrialFiles):
         self, identity: str, canonical: Mapping[str, Any], facts: Mapping[str, Any], *, extend: bool
     ) -> None:
         """AnotherSweepError when the run's sweep is not the one of `identity`, nor with `extend` a
-        narrower one; UsageError when the file of its prompts has changed: the trials of one setting
+        narrower one. UsageError when the file of its prompts has changed: the trials of one setting
         would not have the same load.
         """
         grown = extend and is_narrower(self.manifest, canonical)
@@ -254,7 +253,7 @@ class RunDirectory(TrialFiles):
         return lock.held(self.path / "lock")
 
     def held_elsewhere(self) -> str | None:
-        """The process under another host name that its lock names; None where there is none."""
+        """The process under another host name that the lock names; None without one."""
         holder = lock.holder(self.path / "lock")
         return str(holder) if holder is not None and holder.elsewhere else None
 
@@ -341,7 +340,7 @@ def is_narrower(manifest: Mapping[str, Any], canonical: Mapping[str, Any]) -> bo
 
 
 def read_manifest(path: Path) -> dict[str, Any]:
-    """The manifest of a run. StoreError when there is none or it is of a newer schema."""
+    """The manifest of a run. StoreError when there is no manifest, or it is of a newer schema."""
     file = path / "manifest.json"
     try:
         manifest = orjson.loads(Folder(path).read("manifest.json", MANIFEST_BYTES))
@@ -377,8 +376,9 @@ _OWN_DIRECTORIES = {"trials", "evidence", "derived"}
 
 
 def _begun_or_empty(path: Path) -> bool:
-    """Whether it is empty, or holds only what a start leaves that is killed before its manifest is
-    written: empty directories, and files only beside the lock that it took before it wrote any.
+    """Whether the directory is empty, or holds only what a start leaves when it is killed before
+    its manifest is written. That is empty directories; and files, if the lock is there that a start
+    takes before it writes any.
     """
     try:
         with Folder(path).reader("lock") as file:

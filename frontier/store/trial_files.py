@@ -34,7 +34,8 @@ from frontier.store.records import (
 
 EVIDENCE_BYTES = 64 * 2**20
 RECORD_BYTES, RECORDS_BYTES = 64 * 2**20, 2**40
-"""Of one record, which may have a gap for each of four million tokens, and of a trial's records."""
+"""The most bytes of one record, which may have a gap for each of four million tokens, and of a
+trial's records."""
 IMPORTED_BYTES = 512 * 2**20
 _CHUNK = 1 << 20
 _TICK = 20_000_000
@@ -52,10 +53,10 @@ class AlteredError(StoreError):
 
 @dataclass(frozen=True, slots=True)
 class TrialEvidence:
-    """What `evidence/KEY.json` holds. `sha256` and `size` are of the records; None in a run of an
-    early version.
+    """The content of `evidence/KEY.json`. `sha256` and `size` are of the records; None in a run of
+    an early version.
 
-    `altered` says why it cannot be relied on; `digest` is that of its bytes.
+    `altered` is the reason why it cannot be relied on. `digest` is the digest of its bytes.
     """
 
     measurement: Measurement
@@ -92,9 +93,7 @@ def _sha256(file: BinaryIO) -> str:
 
 
 class TrialFiles:
-    """The trials and imported points in a run's folder; `hashed` says that all of them have
-    hashes.
-    """
+    """The trials and imported points in a run's folder. `hashed`: all of them have hashes."""
 
     def __init__(self, folder: Folder, *, hashed: bool) -> None:
         self.trials, self.evidence_folder = folder.at("trials"), folder.at("evidence")
@@ -158,9 +157,9 @@ class TrialFiles:
     # ----------------------------------------------------------------------------------------------
 
     def records(self, key: str, evidence: TrialEvidence | None = None) -> Iterator[Record]:
-        """The records of a finished trial, in the order they ended. AlteredError, at the latest
-        after the last of them, when they are not those that were written; StoreError when one
-        cannot be read.
+        """The records of a finished trial, in the order they ended. AlteredError when they are not
+        as they were written, at the latest after the last record; StoreError when a record cannot
+        be read.
         """
         evidence = evidence or self.evidence(key)
         self._require_size(key, evidence)
@@ -177,7 +176,7 @@ class TrialFiles:
         self._require_same(key, evidence, digest.hexdigest())
 
     def require_unaltered(self, key: str, evidence: TrialEvidence | None = None) -> None:
-        """AlteredError when the trial's files are not those that were written; all of them is
+        """AlteredError when the trial's files are not as they were written. All their bytes are
         read.
         """
         evidence = evidence or self.evidence(key)
@@ -201,8 +200,9 @@ class TrialFiles:
             raise AlteredError(key, f"the records {path} do not match the hash in their evidence", path)
 
     def record_hashes(self) -> frozenset[str]:
-        """SHA-256 of the records of each finished trial that has one, and of imported points: two
-        runs with one in common hold one measurement twice, as no two have the same times.
+        """SHA-256 of the records of each finished trial that has one, and of imported points. Two
+        runs with one in common hold one measurement twice, as no two measurements have the same
+        times.
         """
         hashes = {e.sha256 for e in self.evidences().values() if e.sha256 is not None and e.size != 0}
         if self._folder.exists("imported.jsonl"):

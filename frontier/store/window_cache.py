@@ -38,7 +38,7 @@ def load_window_data(run: RunDirectory, measurement: Measurement, evidence: Tria
     """The sample of a finished trial: from the cache, or from its records, which then makes the
     cache.
 
-    AlteredError when they are not those that were written down. A cache stands for the records only
+    AlteredError when the records are not as they were written. A cache stands for the records only
     while their file is as it was when they were read and hashed; a run that was copied is read once
     more.
     """

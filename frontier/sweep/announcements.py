@@ -1,7 +1,7 @@
 """Announcements: what a running sweep reports of its decisions, to the progress and to the journal.
 
-That is the operating point as soon as it is proven, how each setting stands after a trial, and the
-time that is left.
+They are the operating point as soon as it is proven, how each setting stands after a trial, and the
+time left.
 """
 
 import math
@@ -59,8 +59,8 @@ class Announcer:
         self.sweep.progress.stage(Stage(word, number, len(every), measured, in_all))
 
     def judged(self, trial: Trial) -> None:
-        """Report how a setting stands by what may be claimed of it, or by this trial where nothing
-        may.
+        """Report how a setting stands: by the trials that support a claim, or by this trial where
+        nothing may be claimed.
         """
         limits = self.sweep.config.limits
         history = self.sweep.history(trial.series)
@@ -111,7 +111,9 @@ class Announcer:
         self.sweep.progress.announced(decision, seconds, self.proposals.better(series, decision))
 
     def _proven_before(self, series: Series, c: int) -> float | None:
-        """After how long an earlier session proved a setting; None where this one has measured."""
+        """Seconds after which an earlier session proved a setting; None once this session has
+        finished a trial.
+        """
         lines = self.sweep.run.journal_lines()
         if any(line["event"] == "trial_done" for line in last_session(lines)):
             return None

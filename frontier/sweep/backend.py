@@ -1,4 +1,4 @@
-"""Backends: what runs a trial, on servers over HTTP."""
+"""Backends run trials: on servers over HTTP, or on the simulator."""
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
@@ -36,8 +36,8 @@ PUT_BACK = "put the old server back, or begin a run of its own with  -o DIR"
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What was learned of a deployment before its first trial; `identity` changes when the server
-    is another one.
+    """What was learned of a deployment before its first trial. `identity` changes when another
+    server answers.
     """
 
     deployment: str
@@ -51,17 +51,17 @@ class Backend(Protocol):
     """Prepare a deployment, then run trials on it one at a time."""
 
     async def prepare(self, deployment: DeploymentConfig) -> Facts:
-        """Check that it can be measured. MeasurementError when not. Called again after the server
-        was lost.
+        """Check that the deployment can be measured; called again after its server was lost.
+        MeasurementError when it cannot.
         """
 
     async def run(
         self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event
     ) -> Measurement:
-        """Run one trial; `on_record` gets each request's record. AnotherServerError when another
-        server answers.
+        """Run one trial; `on_record` gets each request's record.
 
-        WorkerLostError when one of several client processes failed: run again, it takes one fewer.
+        AnotherServerError when another server answers. WorkerLostError when one of several client
+        processes failed; the next run takes one process fewer.
         """
 
     def workers(self, trial: Trial, expected_e2e: float | None) -> int:  # noqa: ARG002 - the others do
@@ -69,12 +69,12 @@ class Backend(Protocol):
         return 1
 
     def secrets(self) -> Secrets:
-        """What no file and no message may hold."""
+        """The secrets that no file and no message may hold."""
         return NO_SECRETS
 
     async def release(self) -> None:
-        """Stop the servers that it started itself: the next time each is prepared it is a new
-        one.
+        """Stop the servers that the backend started. A deployment that is prepared again gets a new
+        server.
         """
 
     async def close(self) -> None:
@@ -84,9 +84,9 @@ class Backend(Protocol):
 class HttpBackend(Backend):
     """Servers over HTTP, and the simulator behind HTTP in a process of its own.
 
-    Keys are taken from `environ` by the names the config gives, and live in memory only. `salt`
-    keeps the prompts of this session apart from those of any other: the same sweep twice on a warm
-    server must not meet its own cache.
+    Keys are taken from `environ` by the names that the config gives, and live in memory only.
+    `salt` makes the prompts of this session differ from those of any other: the same sweep on a
+    warm server must not hit its own prefix cache.
     """
 
     def __init__(self, config: Config, environ: Mapping[str, str], salt: int = 0) -> None:
@@ -134,14 +134,12 @@ class HttpBackend(Backend):
         return Facts(deployment.name, deployment.endpoint, model, ready.identity, (*notes, *self._repeats(ready)))
 
     async def _calibrate(self, ready: Preflight) -> Calibration:
-        """How prompts reach the lengths of the config."""
+        """The calibration by which prompts reach the lengths of the config."""
         sessions = any(shape.has_sessions for shape in self._config.shapes)
         return await calibrate(ready, self._lengths(), words=sessions, natural=self._config.prompts == "natural")
 
     def _repeats(self, ready: Preflight) -> tuple[str, ...]:
-        """A note where prompts of a file come again within a trial, and nothing keeps them from a
-        prefix cache.
-        """
+        """A note where prompts of a file come again within a trial and may hit a prefix cache."""
         file = self._config.prompts_file
         if file is None or (ready.target.salted and ready.target.engine.salted):
             return ()
@@ -190,7 +188,7 @@ class HttpBackend(Backend):
         return min(workers_needed(rate, trial.concurrency), most)
 
     def _connections(self, trial: Trial) -> int:
-        """Over how many connections the window of a trial is to be spread. A check of an operating
+        """The number of connections over which a trial's window is spread. A check of an operating
         point has one window.
         """
         checked = trial.rate is not None and not isinstance(trial.concurrency, Rate)

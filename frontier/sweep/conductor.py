@@ -1,9 +1,19 @@
-"""The conductor: finds and proves the operating point of every series first, then completes the
-frontiers.
+"""The conductor runs a sweep: it picks the next trial, has it measured, and goes on until nothing
+is left.
 
-Its state is the run directory. Interrupted at any moment and started again, it goes on where it
-was: finished trials count by their fingerprint, and the search and the completion propose from
-history alone.
+In: a `SweepState` (config, plan, budget, progress) and a run directory, empty or of an earlier
+session. Out: finished trials and journal lines in the run directory, and a `SweepEnd`.
+
+The order: each deployment or group of deployments has a turn. In a turn the operating point of
+every series is found and proven first, then the frontiers are completed.
+
+What is subtle:
+
+- The conductor has no state file. After a restart it replays the run directory: finished trials
+  count by their fingerprint, and `Proposals` propose from that history alone.
+- So a trial that adds nothing to the history would be proposed again without end. Every loop over
+  proposals must stop when a proposal comes back unchanged.
+- A trial whose numbers mean nothing stays in the run; its repeat gets a number of its own.
 """
 
 import contextlib
@@ -36,24 +46,28 @@ SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
 MOST_REPEATS = 2
 """How often a trial whose numbers mean nothing is measured again."""
 PATIENCE = 4
-"""After so many of these in a row that mean nothing again, no other is tried: the reason will not
-go away."""
+"""After this many repeats in a row whose numbers again mean nothing, no other trial is repeated:
+the reason will not go away."""
 
 
 class Course(Protocol):
-    """What measures in an order of its own, by `start_anew` and `run_ask` of the conductor."""
+    """A sweep with an order of its own: it measures by the conductor's `start_anew` and
+    `run_ask`.
+    """
 
     async def __call__(self, conductor: "Conductor", /) -> None:
         """Measure all there is."""
 
 
 class _Interrupted(Exception):  # noqa: N818
-    """The user stops the sweep."""
+    """Raised when the user stops the sweep."""
 
 
 @dataclass
 class Conductor(SweepState):
-    """One sweep of one config into one run directory. `course` measures in an order of its own."""
+    """One sweep of one config into one run directory. With a `course`, the course decides the
+    order.
+    """
 
     course: "Course | None" = None
     _servers: Servers = field(init=False)
@@ -125,7 +139,7 @@ class Conductor(SweepState):
                 self._count_repeat(line["trial"], line.get("under", line["trial"]))
 
     def _report_unproven(self) -> None:
-        """Say in which series the run whose settings are to be proven proved none."""
+        """Report the series in which the run given to --prove proved no setting."""
         for series in self._proposals.every_series() if self.prove else ():
             if not self.prove.of(series):
                 self.progress.note(f"{series.label(keep_shape=True)}: {self.prove.named} proved nothing")
@@ -145,10 +159,10 @@ class Conductor(SweepState):
             await self._turn(group, [t for t in todo if t.deployment in {d.name for d in group}])
 
     async def _turn(self, group: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> None:
-        """Measure deployments that are up at one time: those of the user together, each that the
-        sweep starts alone.
+        """Measure the deployments that are up at the same time: the user's own servers together,
+        and each server that the sweep starts by itself.
 
-        Where nothing is left to measure the passes report why, and the server may be down.
+        Where nothing is left to measure, the passes report why, and the server may be down.
         """
         needed = self._needed(group, todo)
         for deployment in needed:
@@ -164,16 +178,16 @@ class Conductor(SweepState):
             await self._servers.down(deployment.name)
 
     def _needed(self, group: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> list[DeploymentConfig]:
-        """Those on which something is left to measure; none when the budget has no room for any of
-        it.
+        """The deployments on which something is left to measure; empty when the budget has no room
+        for any of it.
         """
         left = {d.name: self._left(d, todo) for d in group}
         room = any(self.ledger.refuses(trial) is None for trials in left.values() for trial in trials)
         return [d for d in group if room and left[d.name]]
 
     def _left(self, deployment: DeploymentConfig, todo: Sequence[Trial]) -> list[Trial]:
-        """What would be measured on it next: of the plan, by the search, to complete a frontier, or
-        once more.
+        """The trials that a deployment needs next: the plan's, those that the search or the
+        completion asks for, and repeats.
         """
         mine = [t for t in todo if t.deployment == deployment.name and self._by_plan(t)]
         left = [t for t in mine if self._proposals.reason_to_skip(t) is None]
@@ -184,13 +198,15 @@ class Conductor(SweepState):
         return left
 
     def _by_plan(self, trial: Trial) -> bool:
-        """Whether a trial of the grid is run because the config says so; otherwise the completion
-        asks for it.
+        """Whether a trial of the grid is run because the config says so; otherwise only the
+        completion may ask for it.
         """
         return runs_grid(self.config) and not self.prove and trial.key not in self.done
 
     async def start_anew(self, deployment: str) -> bool:
-        """Stop what runs, and start this one from scratch. False when it is given up."""
+        """Stop the running servers and start this deployment from scratch. False when it is given
+        up.
+        """
         up = await self._servers.anew(self.config.deployment(deployment))
         if self.stop.is_set():
             raise _Interrupted
@@ -200,9 +216,10 @@ class Conductor(SweepState):
     # ----------------------------------------------------------------------------------------------
 
     async def _passes(self, deployments: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> None:
-        """The answers first: where the config states the size of the grid's trials each setting
-        once, then the search of every series. Then the rest of the plan, and what completes the
-        frontiers.
+        """Measure one turn, the answers first.
+
+        1. Each setting of the grid once, where the config states the size of its trials. 2. The
+        search of every series. 3. The rest of the plan, and what completes the frontiers.
         """
         planned = [trial for trial in todo if self._by_plan(trial)]
         first = [trial for trial in planned if self._proposals.in_first_pass(trial)]
@@ -227,7 +244,7 @@ class Conductor(SweepState):
             self._skip(trial, self.failures.reason_to_skip(trial))
 
     async def _pass(self, trials: Sequence[Trial]) -> list[Trial]:
-        """Run these trials; those that are put off because of what was lost under them."""
+        """Run these trials. Returns those that are put off because a server was lost under them."""
         put_off = []
         for trial in trials:
             if trial.key in self.done:
@@ -240,8 +257,8 @@ class Conductor(SweepState):
         return put_off
 
     async def _answer_all(self, series: Sequence[Series]) -> None:
-        """Find and prove the operating point of each, one after another: each may take an equal
-        part of the time; what one leaves of it goes to those that had too little.
+        """Find and prove the operating point of each series, one after another. Each may take an
+        equal part of the time; what one leaves goes to those that had too little.
         """
         for again in (False, True):
             left = [one for one in series if isinstance(self._proposals.to_search(one), Ask) or not again]
@@ -251,7 +268,9 @@ class Conductor(SweepState):
         self.ledger.begin_share()
 
     async def _answer(self, series: Series) -> None:
-        """Scan and prove, until the search has no more to ask or there is no room for it."""
+        """Scan and prove one series, until the search asks for no more or the budget has no
+        room.
+        """
         while isinstance(ask := self._proposals.to_search(series), Ask):
             step = await self.run_ask(series, ask)
             if step == "dropped" or series.deployment in self.failures.given_up:
@@ -273,7 +292,7 @@ class Conductor(SweepState):
 
     async def _share(self, series: Sequence[Series]) -> bool:
         """Prove one concurrency in all shapes and under all SLAs of each deployment, as far as
-        there is room; whether anything was measured.
+        there is room. True when anything was measured.
         """
         measured = False
         for deployment in dict.fromkeys(one.deployment for one in series):
@@ -284,8 +303,8 @@ class Conductor(SweepState):
         return measured
 
     async def _complete(self, series: Sequence[Series]) -> None:
-        """What completes the frontiers, the most valuable next; of equal ones the one that had the
-        least time.
+        """Complete the frontiers, the most valuable trial next. Of equal trials, the series that
+        had the least time comes first.
         """
         left = list(series)
         while left:
@@ -330,8 +349,9 @@ class Conductor(SweepState):
         return step
 
     async def _measure(self, trial: Trial, *, in_place: bool = False) -> TrialEnd:
-        """Measure a trial, with what it is run for and how its setting stands after it. Where a
-        gateway said all the time that its server is away, once more when that answers.
+        """Measure a trial; report what it is for and how its setting stands after it. Where a
+        gateway answered all the time that its server is away, the trial is repeated once the server
+        is back.
         """
         self._announcer.stage(trial)
         step = await self._runner.measure(trial)
@@ -358,8 +378,8 @@ class Conductor(SweepState):
     # ----------------------------------------------------------------------------------------------
 
     def _to_repeat(self, series: Series) -> Trial | None:
-        """A trial that is to have another in its place: its numbers mean nothing, by what can pass,
-        and no other trial of its setting has any.
+        """A trial to repeat: its numbers mean nothing, the cause may pass, and its setting has no
+        valid trial. None where there is no such trial.
         """
         if self._in_vain >= PATIENCE or series.deployment in self.failures.given_up:
             return None
@@ -376,15 +396,15 @@ class Conductor(SweepState):
         return min(open_, key=lambda t: (t.phase not in (*PROOFS, Phase.VISIT), t.concurrency, t.repeat), default=None)
 
     def _stays_open(self, key: str) -> bool:
-        """Whether a trial is no repeat of another, and its repeats so far mean nothing either."""
+        """Whether a trial may be repeated: it is not a repeat itself, fewer than MOST_REPEATS were
+        made, and the last of them means nothing either.
+        """
         repeats = self._repeats.get(key, [])
         in_place = any(key in others and key != first for first, others in self._repeats.items())
         return not in_place and len(repeats) < MOST_REPEATS and (not repeats or repeats[-1] in self.excluded)
 
     async def _repeat(self, trial: Trial) -> TrialEnd:
-        """Measure another trial in its place, under a number of its own: nothing measured is thrown
-        away.
-        """
+        """Repeat a trial under a number of its own: nothing measured is thrown away."""
         reason, again = self.excluded[trial.key].why, self._proposals.once_more(trial)
         self.progress.note(f"{setting(trial.concurrency)} is measured again: {reason}")
         step = await self._measure(again, in_place=True)
@@ -402,7 +422,9 @@ class Conductor(SweepState):
     # ----------------------------------------------------------------------------------------------
 
     def _report_skipped(self, series: Series) -> None:
-        """The settings that the completion left out, as they would have shown nothing new."""
+        """Report the settings that the completion left out because they would have shown nothing
+        new.
+        """
         known = {trial.concurrency for trial, _ in self.history(series)}
         for c in (c for c in self.config.concurrency if c not in known):
             size, deployment = grid_size(self.config, c), self.config.deployment(series.deployment)

@@ -1,6 +1,6 @@
-"""Files that a config names and a sweep reads: the key of a server, and prompts.
+"""Files that a config names and a sweep reads: a server's key, and prompts.
 
-A key is read from a file only if its permissions keep other users from reading and writing it.
+A key file is read only if its permissions keep other users from reading and writing it.
 """
 
 import functools
@@ -19,8 +19,8 @@ from frontier.store.files import read_given
 
 
 def read_key_file(path: Path) -> str:
-    """The key a file holds: one line. UsageError when it is not there, others may read it, or it is
-    no key.
+    """The key in a file, one line. UsageError when the file is missing, others may read it, or it
+    holds no key.
     """
     try:
         data, mode = read_given(path, LONGEST_KEY + 1), stat.S_IMODE(path.stat().st_mode)
@@ -61,7 +61,7 @@ def read_prompts(path: Path) -> Sequence[FilePrompt]:
 
 @functools.lru_cache(maxsize=2)
 def _read(path: Path, _modified: int) -> Sequence[FilePrompt]:
-    """As read_prompts. Kept, as a ShareGPT file takes seconds and is wanted for every trial."""
+    """As read_prompts, cached: a ShareGPT file takes seconds to read, and every trial needs it."""
     text = read_given(path, _MOST_BYTES).decode("utf-8-sig")
     if text.lstrip().startswith("["):
         rows = _json(text, str(path))

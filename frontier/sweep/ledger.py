@@ -1,9 +1,9 @@
-"""The budget tracker of a sweep: what its sessions have spent, what trials take, whether there is
-room for the next.
+"""The budget tracker of a sweep: what its sessions have spent, what trials take, and what still
+fits.
 
 Totals go with the lines of the journal and are read back from the last of them, so a killed sweep
 forgets at most what its trial in flight had spent. Free memory is checked before a sweep, because C
-libraries crash where they get none.
+libraries crash when an allocation fails.
 """
 
 import datetime as dt
@@ -24,8 +24,8 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def require_free(needed: float) -> None:
-    """MemoryShortError when this machine, or the container this process runs in, has fewer bytes
-    free than `needed`.
+    """Check that at least `needed` bytes are free on this machine and in the container of this
+    process. MemoryShortError otherwise.
     """
     free = available()
     if free is not None and free < needed:
@@ -51,8 +51,8 @@ def _of_the_machine() -> int | None:
 
 
 def _of_the_container() -> int | None:
-    """Of the control group (version 2) at the root of this process's file system; the kernel can
-    free file caches.
+    """Free bytes by the control group (version 2) at the root of this process's file system.
+    Inactive file caches count as free, as the kernel can drop them.
     """
     with suppress(OSError, ValueError, KeyError):
         limit = int((_CGROUP / "memory.max").read_text())  # "max" where there is none
@@ -87,16 +87,16 @@ class Ledger:
         self.times = TrialTimes.of(kept, trials)
 
     def begin_turn(self, deployments: Sequence[DeploymentConfig], parts: float = 1.0) -> None:
-        """From now on these deployments are up, are paid for, and may take one of `parts` parts of
-        what is left.
+        """Begin a turn: these deployments are up and cost money, and may spend one of `parts` equal
+        parts of what is left.
         """
         self._total, self._since = self.spent(), self._clock()
         self._price = price_of(deployments)
         self._of_turn = self.caps = self.whole.share(self._total, self._wall(), parts)
 
     def begin_share(self, parts: float = 1.0) -> None:
-        """From now on one of `parts` parts of what the turn has left may be spent; all of it by
-        default.
+        """Let the next trials spend one of `parts` equal parts of what the turn has left; by
+        default all of it.
         """
         self.caps = self._of_turn if parts == 1.0 else self._of_turn.share(self.spent(), self._wall(), parts)
 
@@ -109,11 +109,11 @@ class Ledger:
     # ----------------------------------------------------------------------------------------------
 
     def begin_attempt(self) -> None:
-        """A trial is begun."""
+        """Begin a trial."""
         self._attempt, self._attempt_since = Amount(), self._clock()
 
     def count(self, record: Record) -> None:
-        """One of its requests has ended."""
+        """Count one of its requests that has ended."""
         sent = Amount(requests=1.0, tokens=float(record.completion_tokens or 0))
         self._attempt, self._total = self._attempt + sent, self._total + sent
 
@@ -124,7 +124,7 @@ class Ledger:
         return {"took": round(took, 3), "sent": self._attempt.requests, "tokens": self._attempt.tokens, "spent": spent}
 
     def finish_attempt(self, trial: Trial) -> None:
-        """The trial is finished: the next ones are expected to take as long."""
+        """Take in a finished trial: the next ones are expected to take as long."""
         amount = replace(self._attempt, seconds=self._clock() - self._attempt_since)
         self.times = TrialTimes((*self.times.taken, (trial, amount)))
 
@@ -132,11 +132,11 @@ class Ledger:
     # ----------------------------------------------------------------------------------------------
 
     def refuses(self, trial: Trial) -> str | None:
-        """The limit that has no room for the trial, in words; None to begin it.
+        """The limit that has no room for the trial, in words; None: begin it.
 
-        While it is not known how long it takes it is begun as long as any time is left: the end
-        cuts it off. A scan is begun when there is room for the least that it may take, as nothing
-        else can come before it.
+        While the time of a trial is not known, it begins as long as any time is left, and the end
+        of the time cuts it off. A scan begins when there is room for the shortest that it may be,
+        as nothing else can come before it.
         """
         need = self.times.need(trial, self._price)
         seconds = self.times.seconds(trial, growing=trial.phase in SCANS)
@@ -151,14 +151,13 @@ class Ledger:
         return self.caps.seconds_left(self.spent(), self._wall())
 
     def need(self, trials: Iterable[Trial]) -> Amount:
-        """What these trials take together."""
+        """The amount that these trials take together."""
         return sum((self.times.need(trial, self._price) for trial in trials), Amount())
 
 
 def deadline(until: str, now: float) -> float:
-    """Unix time of '07:00', the next time this machine's clock shows it, or of '2026-11-22 07:00'.
-
-    A dated one may lie in the past. That it is one of the two the config has checked.
+    """Unix time of '07:00', the next time this machine's clock shows it, or of '2026-11-22 07:00',
+    which may lie in the past. The config has checked the form.
     """
     day, _, clock = until.replace("T", " ").rpartition(" ")
     at = dt.time.fromisoformat(clock.zfill(5))

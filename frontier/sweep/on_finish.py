@@ -1,6 +1,6 @@
 """Notification that a sweep has ended: the command or the webhook of the config's `on_finish`.
 
-It is the last thing a sweep does: bounded in time, and nothing that goes wrong with it changes how
+It is the last thing that a sweep does. Its time is bounded, and a failure of it does not change how
 the sweep ended.
 """
 
@@ -34,7 +34,9 @@ def tell(
     reason: str,
     environ: Mapping[str, str],
 ) -> str | None:
-    """Tell how the sweep of a config with `on_finish` ended. What went wrong with it, or None."""
+    """Send the notification of a config with `on_finish`. Returns what went wrong with it,
+    or None.
+    """
     assert config.on_finish is not None
     secrets = {name for d in config.deployments for name in d.secret_variables()} | config.on_finish.variables()
     facts = _finish_facts(path, end, code, decisions, reason)
@@ -74,11 +76,11 @@ def notify(
     secrets: Collection[str] = (),
     hidden: Secrets = NO_SECRETS,
 ) -> str | None:
-    """Run the command or call the webhook. What went wrong, without any secret, or None.
+    """Run the command or call the webhook. Returns what went wrong, without any secret, or None.
 
     The command gets the facts as JSON on standard input and the most important ones as FRONTIER_*
-    variables; the variables in `secrets` are not handed on to it, and neither these nor `hidden`
-    are repeated from its output. The webhook gets the JSON, as a POST that follows no redirect.
+    variables. It does not get the variables in `secrets`. Neither these nor `hidden` are repeated
+    from its output. The webhook gets the JSON, as a POST that follows no redirect.
     """
     try:
         if finish.command is not None:

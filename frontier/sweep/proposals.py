@@ -1,5 +1,6 @@
-"""Proposals: which trial finds, proves or completes next, and how long the rest takes, by what was
-measured so far."""
+"""Proposals: the next trial that finds, proves or completes something. They follow from the
+measured history, and so does the time left.
+"""
 
 import itertools
 import math
@@ -28,7 +29,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Proposals:
-    """What a sweep measures next in each series."""
+    """Proposes what a sweep measures next in each series."""
 
     sweep: SweepState
     _known: dict[tuple[str, Series], tuple[object, Any]] = field(default_factory=dict)
@@ -43,7 +44,7 @@ class Proposals:
         return [series for series in self.every_series() if series.deployment in names]
 
     def to_search(self, series: Series) -> Ask | Done:
-        """What finds and proves the operating point next."""
+        """The next trial that finds and proves the operating point; `Done` without one."""
         if not (self.sweep.config.searches or self.sweep.prove) or series.deployment in self.sweep.failures.given_up:
             return Done("there is nothing to search for")
 
@@ -55,7 +56,7 @@ class Proposals:
         return self._remembered("search", series, ask)
 
     def to_complete(self, series: Series) -> Ask | Done:
-        """What completes the frontier of a series next."""
+        """The next trial that completes the frontier of a series; `Done` without one."""
         if series.deployment in self.sweep.failures.given_up:
             return Done("the plan is measured")
         if self.sweep.prove or self.sweep.config.refine == 0:
@@ -70,8 +71,8 @@ class Proposals:
         return self._remembered("completion", series, ask)
 
     def _last(self, series: Series, policy: SearchPolicy, history: History) -> Ask | Done:
-        """What a series ends with that has no frontier to complete: proofs anew where the server
-        changed, and a window of what is chosen.
+        """The last trials of a series that has no frontier to complete: new proofs where the server
+        changed, and a window of the chosen setting.
         """
         gone = {*self.sweep.done, *self.sweep.dropped, *self.sweep.skipped}
         left = not self.sweep.prove and any(t.series == series and t.key not in gone for t in self.sweep.plan.trials)
@@ -84,8 +85,8 @@ class Proposals:
         return last or Done("the plan is measured")
 
     def to_share(self, deployment: str, series: Sequence[Series]) -> tuple[Series, Ask] | None:
-        """What proves one concurrency in all shapes and under all SLAs of a deployment next; None
-        where that is done, or nothing of it is asked for.
+        """The next trial that proves one concurrency in all shapes and under all SLAs of a
+        deployment. None where that is done, or not asked for.
         """
         mine = [one for one in series if one.deployment == deployment and one.shape.arrivals is None]
         asked = self.sweep.config.searches and self.sweep.config.refine != 0 and not self.sweep.prove
@@ -96,13 +97,11 @@ class Proposals:
         return None if found is None or found[1].concurrency >= self._policy(found[0]).lost else found
 
     def asks(self, series: Series) -> list[Ask]:
-        """What either of the two asks for."""
+        """The trials that the search and the completion ask for."""
         return [ask for ask in (self.to_search(series), self.to_complete(series)) if isinstance(ask, Ask)]
 
     def in_first_pass(self, trial: Trial) -> bool:
-        """Whether it is one of the grid's first trials of each setting, which come before the
-        search.
-        """
+        """Whether a trial is the grid's first of its setting; those come before the search."""
         return trial.phase is Phase.GRID and self.sweep.plan.sized and trial.repeat == 1
 
     def trial(self, series: Series, ask: Ask) -> Trial:
@@ -118,7 +117,7 @@ class Proposals:
         return make_trial(self.sweep.config, deployment, series.shape, *setting, *size, warmup=ask.warmup)
 
     def once_more(self, trial: Trial) -> Trial:
-        """The same trial under a free number, that of no planned one."""
+        """The same trial under a free number, which no planned trial has."""
         alike = [*self.sweep.plan.trials, *(t for t, _ in self.sweep.history(trial.series))]
         place = trial.series, trial.concurrency, trial.phase
         taken = [t.repeat for t in alike if (t.series, t.concurrency, t.phase) == place]
@@ -132,7 +131,7 @@ class Proposals:
         return complete.skip_reason(trial.concurrency, self.sweep.config.tiers, self.sweep.history(trial.series))
 
     def better(self, series: Series, decision: Decision) -> HigherSetting | None:
-        """The higher setting that is proven next, if one is: what it may give more, and the time
+        """The higher setting that is proven next, if there is one: what it may gain, and the time
         that would decide.
         """
         ask = next((ask for ask in self.asks(series) if ask.phase is Phase.PROVE), None)
@@ -155,7 +154,7 @@ class Proposals:
         return None if total is None else total.within(self.sweep.ledger.seconds_left())
 
     def _time_left(self, series: Series, policy: SearchPolicy, history: History) -> TimeLeft | None:
-        """What is left of a series."""
+        """The time left in a series."""
         gone = {*self.sweep.done, *self.sweep.dropped, *self.sweep.skipped}
         todo = [trial for trial in self.sweep.plan.trials if trial.key not in gone]
         ask = self.to_search(series) if history or self.sweep.prove else None
@@ -163,8 +162,8 @@ class Proposals:
         return to_come(self.sweep.config, series, todo, history, policy, ask, later).seconds(self.sweep.ledger.times)
 
     def _policy(self, series: Series) -> SearchPolicy:
-        """What the search may ask for: below a setting under which the server was lost, where there
-        is one.
+        """The policy of the search. Where the server was lost under a setting, only lower settings
+        are allowed.
         """
         prove = self.sweep.prove.of(series)
         policy = search_policy(self.sweep.config, most_connections(MOST), prove, series.deployment)
@@ -173,8 +172,8 @@ class Proposals:
         return replace(policy, grid=below[0], prove=below[1], lost=lost)
 
     def _remembered(self, what: str, series: Series, work: Callable[[SearchPolicy, History], T]) -> T:
-        """What follows from a history, worked out again when there is another trial: that takes a
-        while.
+        """A result that follows from a history, computed again only after another trial, because
+        that takes a while.
         """
         policy, history = self._policy(series), self.sweep.history(series)
         gone = len(self.sweep.dropped), len(self.sweep.skipped)

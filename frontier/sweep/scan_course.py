@@ -1,5 +1,5 @@
-"""A short scan alone, for the time that a sweep will take: the looks that its search would begin
-with, and no proof.
+"""A short scan alone, to estimate the time of a sweep: the first trials of its search, and no
+proof.
 """
 
 from dataclasses import dataclass
@@ -20,8 +20,8 @@ from frontier.sweep.conductor import Conductor
 
 @dataclass(frozen=True, slots=True)
 class ScanCourse:
-    """Measures for about so many seconds, each series for an equal part of them and once at least;
-    the starts of servers are not counted.
+    """Measures for about `seconds`: each series for an equal part of them, and at least one trial.
+    The starts of servers are not counted.
     """
 
     seconds: float
@@ -42,7 +42,9 @@ class ScanCourse:
 
 
 def next_look(config: Config, series: Series, history: History) -> Ask | None:
-    """The next look of the search; where it looks at nothing the lowest and the highest setting."""
+    """The next trial of the search. Where the search asks for none, the lowest and the highest
+    setting.
+    """
     policy = search_policy(config, most_connections(MOST), (), series.deployment)
     ask = scan.next_ask(policy, series.shape, config.tiers, history)
     if isinstance(ask, Ask) and (history or ask.phase in SCANS):

@@ -1,4 +1,6 @@
-"""The secrets that a config names: keys, headers, what stands in addresses, the environment."""
+"""The secrets that a config names: keys, headers, parts of addresses, variables of the
+environment.
+"""
 
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,7 +14,9 @@ from frontier.sweep.given_files import read_key_file
 
 
 def secrets_of(config: Config, environ: Mapping[str, str]) -> Secrets:
-    """Every secret that a config names, and those that the environment names as such."""
+    """Every secret that the config names, and every variable of the environment whose name says
+    that it is a secret.
+    """
     named = config.on_finish.hidden(environ) if config.on_finish else ()
     secrets = Secrets.of([*named, *environment_secrets(environ)])
     for deployment in config.deployments:

@@ -1,8 +1,8 @@
-"""The servers of a sweep: started where the config says how, checked before the first trial, waited
-for when lost.
+"""The servers of a sweep: started as the config says, checked before the first trial, waited for
+when lost.
 
-How one is started is in `start/`: it runs under a supervisor, which ends it whenever this process
-lets go of it or is gone.
+`start/` starts a server under a supervisor, which ends it when this process lets go of it or is
+gone.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,8 +22,8 @@ from frontier.sweep.sweep_state import FailureCause, GivenUp, SweepState
 ATTEMPTS = 2
 """How often one trial is tried when the server is lost under it."""
 HUNG = 60.0
-"""Seconds after which a server that the sweep started, and that lives but does not answer, is
-started anew."""
+"""Seconds after which a server is restarted that the sweep started and that lives without
+answering."""
 
 
 def require_same_server(lines: Iterable[Mapping[str, Any]], facts: Facts, hint: str = PUT_BACK) -> None:
@@ -39,8 +39,8 @@ def require_same_server(lines: Iterable[Mapping[str, Any]], facts: Facts, hint: 
 
 @dataclass(slots=True)
 class Servers:
-    """Brings the servers of a sweep up and down. `started` has those that the sweep started, by the
-    names of their deployments.
+    """Brings the servers of a sweep up and down. `started`: the servers that the sweep started, by
+    deployment name.
     """
 
     sweep: SweepState
@@ -48,18 +48,20 @@ class Servers:
     started: dict[str, StartedServer] = field(default_factory=dict)
 
     def tell_left(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Name what lives of servers that earlier sweeps of the run started, by its journal."""
+        """Report the processes that are left of servers that earlier sweeps of the run started, by
+        its journal.
+        """
         for left in left_alive(lines):
             if not left.is_being_ended:
                 self.sweep.progress.note(f"warning: {left.text}")
 
     async def up(self, deployment: DeploymentConfig) -> bool:
-        """Have it ready to be measured, started by the sweep where the config says how. False when
-        it is given up.
+        """Bring a deployment up for measuring; the sweep starts it where the config says how. False
+        when it is given up.
 
-        A server of the user's that cannot be measured raises MeasurementError at once: the user is
-        still there. One that the sweep starts may fail long after they left, and then the others
-        are measured.
+        MeasurementError at once where a server of the user's cannot be measured: the user is still
+        at the terminal. A server that the sweep starts may fail hours later; then the other
+        deployments are measured.
         """
         if deployment.start is None:
             await self.prepare(deployment)
@@ -72,8 +74,8 @@ class Servers:
         return not self.sweep.stop.is_set()
 
     async def anew(self, deployment: DeploymentConfig) -> bool:
-        """Have it started from scratch, and nothing else running. False when it is given up: here
-        the others are measured, whoever starts its server.
+        """Start a deployment from scratch, with nothing else running. False when it is given up:
+        the other deployments are then measured, also where the user starts the server.
         """
         await self.close()
         await self.sweep.backend.release()
@@ -103,13 +105,13 @@ class Servers:
             raise
 
     async def down(self, name: str) -> None:
-        """Stop a server that we started; nothing is done to any other."""
+        """Stop a server that the sweep started; other servers are left alone."""
         server = self.started.pop(name, None)
         if server is not None and await server.end():  # what lives on is named before the next start
             self.sweep.run.journal("stopped", deployment=name)
 
     async def close(self) -> None:
-        """Stop every server that we started."""
+        """Stop every server that the sweep started."""
         for name in tuple(self.started):
             await self.down(name)
 
@@ -118,8 +120,8 @@ class Servers:
         await unless_stopped(self._prepare(deployment), self.sweep.stop)
 
     async def _prepare(self, deployment: DeploymentConfig) -> None:
-        """Check that it can be measured. AnotherServerError when it is not the one the run was
-        begun with.
+        """Check that a deployment can be measured. AnotherServerError when its server is not the
+        one that the run was begun with.
         """
         facts = await self.sweep.backend.prepare(deployment)
         if self.sweep.done:  # another server's trials must not be mixed with them
@@ -130,8 +132,8 @@ class Servers:
             self.sweep.progress.note(note)
 
     async def back(self, deployment: DeploymentConfig) -> bool:
-        """Wait, bounded, for a lost server to answer again. When it does not, its deployment is
-        given up.
+        """Wait for a lost server to answer again, for a bounded time. The deployment is given up
+        when it does not.
         """
         began, pause = self.sweep.clock(), 1.0
         deadline = began + self.sweep.ready_wait

@@ -1,5 +1,6 @@
-"""Shell line of a user's, run to its end: input from memory, output to memory, a time limit, no
-process left over."""
+"""A user's shell line, run to its end. Input and output are in memory, it has a time limit, and no
+process is left over.
+"""
 
 import os
 import signal
@@ -10,16 +11,17 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 _LOOK = 0.1
-"""Seconds between two looks at whether it is to be stopped."""
+"""Seconds between two checks whether to stop it."""
 
 
 def run_line(
     line: str, given: bytes, environ: Mapping[str, str], within: float, *, most: int, stopped: Callable[[], bool] = bool
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run a line with /bin/sh in a process group of its own, `given` on its standard input, for at
-    most `within` seconds or until `stopped` says so; then all of the group is killed, and the
-    `returncode` is None. The last `most` bytes of each output are read. OSError where it cannot be
-    run.
+    """Run a line with /bin/sh in a process group of its own, with `given` on its standard input.
+
+    It may run for `within` seconds, or until `stopped` returns True. Then the whole group is
+    killed, and `returncode` is None. The last `most` bytes of each output are read. OSError where
+    the line cannot be run.
     """
     with tempfile.TemporaryFile() as given_file, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         given_file.write(given)

@@ -1,5 +1,5 @@
-"""State of a sweep under way: what it is made of, what of it is finished and left out, and which
-servers were lost.
+"""State of a sweep under way: its parts, the trials that are finished or left out, and the lost
+servers.
 """
 
 import asyncio
@@ -40,9 +40,11 @@ class GivenUp:
 
 @dataclass(slots=True)
 class ServerFailures:
-    """`failed_at`: per series the lowest concurrency that was given up, as the server or client
-    processes were lost under it again and again, and why. `given_up`: deployments on which nothing
-    more is run.
+    """The failures of servers and client processes.
+
+    - `failed_at`: per series, the lowest concurrency that was given up because servers or client
+      processes were lost under it again and again, and why.
+    - `given_up`: the deployments on which nothing more is run.
     """
 
     failed_at: dict[Series, tuple[int, str]] = field(default_factory=dict)
@@ -82,17 +84,20 @@ class Exclusion:
 
 @dataclass(slots=True)
 class SweepState:
-    """What the parts of one sweep share. `histories` has its finished trials.
+    """What the parts of one sweep share.
 
-    `prove` are settings that the user asked to be proven, and then nothing else is measured.
-    `ready_wait` bounds the wait for a lost server, in seconds: long enough for a large model to be
-    loaded again. `clock` counts seconds, `wall` is unix time: a budget's deadline is kept by it.
-
-    `done` are the keys of the trials that count, `dropped` those without room in the budget and the
-    limit, `skipped` those not worth it or not possible. `excluded` are the finished ones whose
-    numbers mean nothing. `identities` are who answered first for each deployment.
-    `forecast` has the seconds that are left of the sweep; they go into the journal when a trial
-    begins.
+    - `prove`: settings that the user asked to be proven; then nothing else is measured.
+    - `ready_wait`: the longest wait for a lost server, in seconds; a large model must have time to
+      load again.
+    - `clock` counts seconds; `wall` is unix time, by which the budget's deadline is kept.
+    - `histories`: the finished trials, by series.
+    - `done`: the keys of the trials that count.
+    - `dropped`: the trials without room in the budget, each with the limit.
+    - `skipped`: the trials that are not worth measuring, or cannot be measured.
+    - `excluded`: the finished trials whose numbers mean nothing.
+    - `identities`: the server that answered first, by deployment.
+    - `forecast`: the seconds that are left of the sweep, which go into the journal when a trial
+      begins.
     """
 
     config: Config

@@ -1,5 +1,6 @@
-"""The trial runner: measures one trial and stores it, and gives it up where it cannot be
-measured."""
+"""The trial runner: measures one trial and stores it, or gives it up where it cannot be
+measured.
+"""
 
 import asyncio
 import contextlib
@@ -28,17 +29,23 @@ from frontier.sweep.stopping import sleep_or_stop
 from frontier.sweep.sweep_state import Exclusion, SweepState
 
 TrialEnd = Literal["done", "skipped", "dropped", "lost", "interrupted"]
-"""How one trial ended: measured; not worth measuring; no room in the budget; the server lost under
-it; stopped."""
+"""How one trial ended:
+
+- done: it was measured
+- skipped: it was not worth measuring
+- dropped: the budget had no room
+- lost: the server was lost under it
+- interrupted: the user stopped it"""
 
 KEPT = ("requests", "time", "failing", "budget")
-"""How trials end that stay: what a lost server or the user cut off is measured again whole."""
+"""The ends of trials that are kept. A trial that a lost server or the user cut off is measured
+again as a whole."""
 CUT_OFF = "time: it was cut off"
 WORKERS_LOST = 2
-"""How often a trial is run again because a client process failed, each time with one process fewer.
-"""
+"""How often a trial is run again after a client process failed, each time with one process
+fewer."""
 _FIGURES = ("p50_ttft", "p99_ttft", "p99_tpot")
-"""What is reported of every trial beside what the SLA limits: dashboards show them, and so does the
+"""Metrics that are reported of every trial beside the limited ones: for dashboards, and for the
 line of a trial where nothing is limited."""
 
 
@@ -54,9 +61,11 @@ async def recorded(  # noqa: PLR0913
     expected_e2e: float | None = None,
     by_budget: Callable[[], bool] = lambda: False,
 ) -> Measurement:
-    """A trial run by the backend, of the sweep or of a check. Each record goes from the client to
-    the file as it ends; the trial is kept with the facts that are given for its measurement, and
-    not at all for None. `by_budget` says of one that was cut off whether the budget did that.
+    """Run one trial of a sweep or of a check, and store it. Returns its measurement.
+
+    Each record goes from the client to the file as its request ends. `kept_with` gives the facts
+    that are stored with the measurement; None: the trial is not kept. `by_budget` says of a trial
+    that was cut off whether the budget did that.
     """
     with store.writer(trial) as writer:
 
@@ -83,9 +92,11 @@ class TrialRunner:
     """How the requests of the last attempt failed."""
 
     async def measure(self, trial: Trial) -> TrialEnd:
-        """Measure and store a trial. A lost server is waited for, and the whole trial tried again,
-        never a request; "lost" when it was lost again, or did not come back, or client processes
-        failed as often as they may.
+        """Measure and store a trial.
+
+        After a lost server the runner waits for it and repeats the whole trial, never a single
+        request. "lost" when the server was lost too often or did not come back, or when client
+        processes failed too often.
         """
         attempts = workers_lost = 0
         while True:
@@ -120,9 +131,7 @@ class TrialRunner:
         return self._drop(trial, CUT_OFF) if measurement.ended == "budget" else step
 
     async def _wait_for_server(self, trial: Trial, attempts: int) -> TrialEnd | None:
-        """Wait for the server that was lost under a trial. None when the trial is to be tried
-        again.
-        """
+        """Wait for the server that was lost under a trial. None: run the trial again."""
         why = "no request failed"
         if self._failed:
             error, times = self._failed.most_common(1)[0]
@@ -138,8 +147,8 @@ class TrialRunner:
         return "lost"
 
     def _gives_up(self, trial: Trial, times: int, error: WorkerLostError) -> bool:
-        """Report that a client process failed; whether the trial is given up, as that happened too
-        often.
+        """Report that a client process failed. True when that happened too often and the trial is
+        given up.
         """
         self.sweep.run.journal("worker_lost", trial=trial.key, reason=error.what, **self.sweep.ledger.facts())
         where = f"{trial.shape.label} {setting(trial.concurrency)}"
@@ -185,7 +194,7 @@ class TrialRunner:
 
     @contextlib.asynccontextmanager
     async def _halting(self) -> AsyncIterator[asyncio.Event]:
-        """What ends the trial in flight: the user's stop, or the end of the budget's time."""
+        """The event that ends the trial in flight: the user stops, or the budget's time is over."""
         halt, left = asyncio.Event(), self.sweep.ledger.seconds_left()
 
         async def watch() -> None:
@@ -199,8 +208,8 @@ class TrialRunner:
             watching.cancel()
 
     def recall(self, trial: Trial, sample: WindowData) -> tuple[Flag, ...]:
-        """Take a finished trial into its history, in the place of an earlier one of its name; its
-        flags.
+        """Take a finished trial into its history, in place of an earlier one with the same key.
+        Returns its flags.
         """
         first = self.sweep.identities.get(trial.deployment, Identity())
         known, sample = first.with_window(sample)
@@ -238,15 +247,15 @@ class TrialRunner:
         return "done"
 
     def _drop(self, trial: Trial, limit: str) -> TrialEnd:
-        """The budget has no room for the trial. Others after it may be smaller, and fit."""
+        """Note that the budget has no room for the trial. Later trials may be smaller and fit."""
         if not self.sweep.dropped:
             self.sweep.progress.note(f"the budget is near its end ({limit}): what no longer fits is dropped")
         self.sweep.dropped[trial.key] = trial, limit
         return "dropped"
 
     def _expected_e2e(self, trial: Trial) -> float | None:
-        """The mean E2E where this shape was measured nearest: how long to stagger the start
-        over.
+        """The mean E2E latency in seconds at the nearest measured concurrency of this shape: the
+        time over which the streams' starts are staggered. None without a measurement.
         """
         nearest = [
             (abs(t.concurrency - trial.concurrency), float(s.e2e[s.ok].mean()))

@@ -2,7 +2,7 @@
 saw.
 
 A liar answers request i by a plan: what it sends when, and the truth of it. It registers under its
-name with `tests.client.hostile`, so `http://host/NAME/v1/...` speaks to it.
+name with `tests.kit.hostile`, so `http://host/NAME/v1/...` speaks to it.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.client.hostile import BEHAVIOURS, Call, chunk, sse
+from tests.kit.hostile import BEHAVIOURS, Call, chunk, sse
 
 TTFT, TPOT, TOKENS, WORDS = 0.030, 0.004, 8, 40
 """Of an honest answer: seconds to the first text, seconds a token, tokens out; and tokens in."""

@@ -6,7 +6,6 @@ import gc
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -23,8 +22,9 @@ from frontier.core.model.trials import Phase, Record, Trial
 from frontier.core.window.from_records import window_data
 from frontier.search.window_size import connections_wanted
 from tests.adversaries.liars import TOKENS, TPOT, WORDS, Liar, honest, liars, named, thinking
-from tests.client.hostile import Hostile
-from tests.golden import assert_golden_row
+from tests.kit.golden import assert_golden_row
+from tests.kit.hostile import Hostile
+from tests.kit.places import ROOT
 
 LIARS = {liar.name: liar for liar in liars()}
 EVERY_TIME = {
@@ -116,7 +116,7 @@ def test_a_liar_is_not_believed(points: dict[str, Point], name: str) -> None:
 
 
 def test_the_page_states_how_many_there_are() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "validation" / "reliability.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "validation" / "reliability.md").read_text(encoding="utf-8")
     table = page.partition("## Servers that report better numbers than they deliver")[2].partition("\n## ")[0]
     assert f"has {len(LIARS)} servers" in table
     assert len(LIARS) == sum(map(int, re.findall(r"\| (\d+) \|", table)))

@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.cases.http_server import serving
 from tests.cases.situation import Served, Situation
-from tests.commands import Said, frontier, start, until_trial
+from tests.kit.commands import Said, frontier, start, until_trial
 
 DEFAULTS = {
     "shapes": "[64/32]",

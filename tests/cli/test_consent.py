@@ -18,10 +18,10 @@ from frontier.config.finish_keys import FinishConfig
 from frontier.config.uses import PLAIN, Use, marks
 from frontier.core.model.errors import UsageError
 from frontier.extras.cluster.ray_keys import RayConfig
-from tests import servers
-from tests.commands import frontier
-from tests.golden import assert_golden_row
-from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
+from tests.kit import servers
+from tests.kit.commands import frontier
+from tests.kit.golden import assert_golden_row
+from tests.kit.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
 HARMLESS = {int, float, bool, type(None)}
 """A value of these types names no file, command, variable or address."""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import frontier, start
+from tests.kit.commands import frontier, start
 
 
 @pytest.mark.smoke

@@ -8,10 +8,10 @@ import pytest
 
 from frontier.cli.status import line, page, read_state, trial_words
 from frontier.config import load_config
-from tests.commands import frontier, http_sweep, start, until_trial
-from tests.golden import assert_golden_row
-from tests.neutral import without_numbers
-from tests.sweeps import ENGINES, config_text, open_run, sweep_in_virtual_time
+from tests.kit.commands import frontier, http_sweep, start, until_trial
+from tests.kit.golden import assert_golden_row
+from tests.kit.neutral import without_numbers
+from tests.kit.sweeps import ENGINES, config_text, open_run, sweep_in_virtual_time
 
 
 @pytest.mark.process

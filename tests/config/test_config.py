@@ -20,11 +20,12 @@ from frontier.core.model.errors import UsageError
 from frontier.core.model.shapes import Lengths, Shape
 from frontier.hardware.models import CARDS
 from frontier.hardware.roofline import GivenRoofline, ModelRoofline, Roofline
-from tests.complaints import Place, assert_complaints
-from tests.golden import assert_golden_row
+from tests.kit.complaints import Place, assert_complaints
+from tests.kit.golden import assert_golden_row
+from tests.kit.places import ROOT
 
 BASE = "endpoint: http://h:8000\nshapes: [1024/256]\n"
-CONFIGS = Path(__file__).parents[2] / "configs"
+CONFIGS = ROOT / "configs"
 
 
 def load(more: str = "", base: str = BASE) -> Config:

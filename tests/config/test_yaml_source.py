@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from frontier.config.complaints import Complaint, ConfigError
 from frontier.config.yaml_source import MAX_BYTES, YamlDocument, compose, fill, plain_value
-from tests.complaints import Place, assert_complaints
+from tests.kit.complaints import Place, assert_complaints
 
 
 def parse_yaml(text: str, file: str) -> YamlDocument:

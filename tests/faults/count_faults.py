@@ -17,13 +17,13 @@ from typing import Any
 
 MODULES = (
     "tests.faults.test_server_faults",
-    "tests.sweep.test_nights",
+    "tests.sweep.test_servers",
     "tests.faults.test_security",
     "tests.faults.test_leaks",
-    "tests.sweep.test_deployments",
-    "tests.sweep.test_left_alive",
+    "tests.sweep.test_conductor_deployments",
+    "tests.sweep.start.test_process_session",
     "tests.faults.test_kills",
-    "tests.sweep.test_interrupt",
+    "tests.sweep.test_conductor_interrupt",
     "tests.store.test_lock",
     "tests.faults.test_client_faults",
     "tests.faults.test_fuzz",
@@ -32,13 +32,13 @@ MODULES = (
     "tests.faults.test_environment",
     "tests.faults.test_numbers",
     "tests.faults.test_special_files",
-    "tests.store.test_altered",
-    "tests.store.test_store",
-    "tests.sweep.test_standing",
+    "tests.store.test_trial_files",
+    "tests.store.test_run_dir",
+    "tests.planning.test_standing",
     "tests.faults.test_worker_faults",
-    "tests.sweep.test_sweep_workers",
+    "tests.sweep.test_backend_workers",
     "tests.faults.test_ray_faults",
-    "tests.client.test_client",
+    "tests.client.http.test_http_client",
 )
 
 

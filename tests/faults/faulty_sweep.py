@@ -12,7 +12,7 @@ from frontier.planning.plan import make_plan
 from frontier.simulator.spec import EngineSpec
 from frontier.sweep.backend import HttpBackend
 from frontier.sweep.conductor import Conductor, SweepEnd
-from tests.sweeps import Told, open_run
+from tests.kit.sweeps import Told, open_run
 
 SPEC = EngineSpec(step_base=0.01, per_decode=1e-4, per_prefill_token=1e-5)
 

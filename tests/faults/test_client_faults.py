@@ -32,12 +32,12 @@ from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Recor
 from frontier.core.window.from_records import window_data
 from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.store.run_dir import RunDirectory
-from tests.commands import frontier as run_frontier
-from tests.commands import http_sweep, start, until_trial
-from tests.golden import assert_golden_row
-from tests.neutral import line_of, neutral, without_numbers
-from tests.store.test_store import open_run, record, trial
-from tests.sweeps import ENGINES, config_text, own_exit_code, sweep_in_virtual_time
+from tests.kit.commands import frontier as run_frontier
+from tests.kit.commands import http_sweep, start, until_trial
+from tests.kit.golden import assert_golden_row
+from tests.kit.neutral import line_of, neutral, without_numbers
+from tests.kit.sweeps import ENGINES, config_text, own_exit_code, sweep_in_virtual_time
+from tests.store.test_run_dir import open_run, record, trial
 
 SWEEP = http_sweep("[1, 4]", requests=60, more="max_time: 20s\n")
 BIG = SWEEP.replace("requests: 60", "requests: 600")
@@ -74,7 +74,7 @@ def test_a_file_size_limit_ends_the_sweep_with_the_command_to_resume_and_keeps_f
     assert RunDirectory.read(tmp_path / "run").journal_lines()[-1]["event"] == "failed"
     said = run_frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path)
     assert said.code == own_exit_code(tmp_path / "run"), said.err
-    assert finished(tmp_path / "run") == [1, 4]
+    assert {*finished(tmp_path / "run")} == {1, 4}  # each again where the machine was busy
 
 
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount", "--net"]

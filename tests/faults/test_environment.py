@@ -14,10 +14,10 @@ from frontier.cli.common import layout
 from frontier.cli.main import _mend_environment
 from frontier.cli.streams import SafeStream
 from frontier.read_run import load
-from tests import servers
-from tests.commands import frontier
-from tests.golden import assert_golden_row
-from tests.sweeps import own_exit_code, sweep_in_virtual_time
+from tests.kit import servers
+from tests.kit.commands import frontier
+from tests.kit.golden import assert_golden_row
+from tests.kit.sweeps import own_exit_code, sweep_in_virtual_time
 
 pytestmark = pytest.mark.process
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from frontier.read_run import load
-from tests.commands import frontier
+from tests.kit.commands import frontier
 
 HEAD = "concurrency,isl,osl,n,output_throughput"
 ROW = "8,64,8,100,900"

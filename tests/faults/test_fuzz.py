@@ -39,7 +39,7 @@ from frontier.store.records import decode_measurement, decode_record, encode_rec
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import sealed
 from frontier.store.window_cache import unpack
-from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
+from tests.kit.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
 SHORT = settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
 AT_NIGHT = [pytest.mark.nightly, pytest.mark.slow, pytest.mark.timeout(1200)]

@@ -13,11 +13,10 @@ import psutil
 import pytest
 
 from frontier.store.run_dir import RunDirectory
-from tests.commands import frontier, http_sweep, start, until_trial
-from tests.golden import assert_golden_row
-from tests.sweeps import own_exit_code
-
-ROOT = Path(__file__).parents[2]
+from tests.kit.commands import frontier, http_sweep, start, until_trial
+from tests.kit.golden import assert_golden_row
+from tests.kit.places import ROOT
+from tests.kit.sweeps import own_exit_code
 
 
 def study(*arguments: str) -> str:

@@ -18,10 +18,10 @@ from frontier.config.complaints import ConfigError
 from frontier.config.config_file import config_of
 from frontier.config.kept_text import kept_text
 from frontier.store.run_dir import RunDirectory
-from tests import servers
-from tests.commands import Said, frontier
 from tests.faults.encodings import ENCODINGS, leaked
 from tests.faults.test_security import CONFIG, Mimic, everything, look_from_all_sides
+from tests.kit import servers
+from tests.kit.commands import Said, frontier
 
 KEY = "Nq7/planted-Key+5f1e0c77"
 SECRETS = Secrets.of([KEY])

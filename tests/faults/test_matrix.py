@@ -1,13 +1,13 @@
 """The fault matrix of docs/validation/reliability.md: its counts are those of the tests."""
 
 import re
-from pathlib import Path
 
 import pytest
 
 from tests.faults.count_faults import count_faults, faults_made
+from tests.kit.places import ROOT
 
-PAGE = Path(__file__).parents[2] / "docs" / "validation" / "reliability.md"
+PAGE = ROOT / "docs" / "validation" / "reliability.md"
 
 
 def test_every_row_of_the_matrix_names_its_count_and_its_test_files() -> None:

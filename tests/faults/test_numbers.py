@@ -20,10 +20,10 @@ from frontier.extras.exchange.formats import read_files
 from frontier.read_run import load
 from frontier.store.records import decode_imported, encode_imported
 from frontier.store.run_dir import RunDirectory
-from tests import servers
-from tests.commands import Said, frontier
 from tests.faults.test_fuzz import AT_NIGHT, edges, fuzz, small_run
-from tests.sweeps import own_exit_code
+from tests.kit import servers
+from tests.kit.commands import Said, frontier
+from tests.kit.sweeps import own_exit_code
 
 
 def numbers(tree: Any, *path: str | int) -> list[tuple[str | int, ...]]:

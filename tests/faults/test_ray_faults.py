@@ -22,9 +22,9 @@ import pytest
 
 from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
-from tests.commands import start
 from tests.faults.test_worker_faults import KEY, SWEEP, events, finished
-from tests.sweeps import own_exit_code
+from tests.kit.commands import start
+from tests.kit.sweeps import own_exit_code
 
 pytestmark = [
     pytest.mark.process,

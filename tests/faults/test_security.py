@@ -27,11 +27,11 @@ from frontier.config.complaints import ConfigError
 from frontier.core.model.errors import UsageError
 from frontier.sweep.given_files import read_key_file
 from frontier.sweep.secrets_of_config import secrets_of
-from tests import servers
-from tests.commands import Said, frontier, start
 from tests.faults.encodings import ENCODINGS, LONG_KEY, SHORT_KEY, leaked
-from tests.golden import assert_golden_row
-from tests.neutral import neutral
+from tests.kit import servers
+from tests.kit.commands import Said, frontier, start
+from tests.kit.golden import assert_golden_row
+from tests.kit.neutral import neutral
 
 pytestmark = pytest.mark.process
 

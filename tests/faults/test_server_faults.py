@@ -18,11 +18,11 @@ from frontier.extras.present.report import report_of
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep import conductor
-from tests.commands import frontier
 from tests.faults.faulty_sweep import CONFIG, SPEC, FaultInjector, at_concurrency, run_sweep
-from tests.golden import assert_golden_row
-from tests.neutral import line_of, neutral, without_numbers
-from tests.sweeps import own_exit_code
+from tests.kit.commands import frontier
+from tests.kit.golden import assert_golden_row
+from tests.kit.neutral import line_of, neutral, without_numbers
+from tests.kit.sweeps import own_exit_code
 
 
 @pytest.fixture(autouse=True)

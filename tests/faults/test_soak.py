@@ -4,15 +4,13 @@ accounted for."""
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
 from benchmarks import soak
 from benchmarks.soak import Account, tell
-from tests.golden import assert_golden_row
-
-ROOT = Path(__file__).parents[2]
+from tests.kit.golden import assert_golden_row
+from tests.kit.places import ROOT
 
 
 @pytest.mark.nightly

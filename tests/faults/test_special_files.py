@@ -23,10 +23,10 @@ from frontier.store.run_dir import RunDirectory, read_manifest
 from frontier.sweep.given_files import read_key_file, read_prompts
 from frontier.sweep.start.started_server import last_lines
 from frontier.sweep.start.supervisor import Log
-from tests.commands import frontier
-from tests.golden import assert_golden_row
-from tests.neutral import neutral
-from tests.sweeps import ENGINES, config_text, sweep_in_virtual_time
+from tests.kit.commands import frontier
+from tests.kit.golden import assert_golden_row
+from tests.kit.neutral import neutral
+from tests.kit.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
 TEXT = (
     config_text(ENGINES["smooth"], requests=20).replace("repeats: 3", "repeats: 1").replace("2, 4, 8, 16, 32, 64", "2")

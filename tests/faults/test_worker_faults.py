@@ -26,9 +26,9 @@ from frontier.core.model.trials import Measurement, Phase, Record, Trial
 from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
-from tests.commands import frontier, start
-from tests.golden import assert_golden_row
-from tests.sweeps import own_exit_code
+from tests.kit.commands import frontier, start
+from tests.kit.golden import assert_golden_row
+from tests.kit.sweeps import own_exit_code
 
 KEY = "sk-workers-0123456789abcdef"
 SWEEP = """\

@@ -13,7 +13,7 @@ from frontier.hardware.models import card
 from frontier.hardware.roofline import GivenRoofline, ModelRoofline, common_of
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
-from tests.golden import assert_golden_row
+from tests.kit.golden import assert_golden_row
 
 STATED = {"bandwidth": 3.35e12, "weights": 15.01e9, "kv_per_token": 131_072}
 H100 = ModelRoofline.of(card("llama-3.1-8b"), hardware("h100"))

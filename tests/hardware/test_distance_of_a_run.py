@@ -7,9 +7,9 @@ import pytest
 
 from frontier import load
 from frontier.show.picture.selection import views_of
-from tests.commands import frontier
-from tests.golden import assert_golden_row
-from tests.sweeps import sweep_in_virtual_time
+from tests.kit.commands import frontier
+from tests.kit.golden import assert_golden_row
+from tests.kit.sweeps import sweep_in_virtual_time
 
 TEXT = """\
 endpoint: simulator

@@ -1,6 +1,5 @@
 import csv
 import dataclasses
-from pathlib import Path
 
 import pytest
 
@@ -8,8 +7,9 @@ from frontier.core.model.shapes import Lengths, Shape
 from frontier.hardware.gpus import HARDWARE, hardware
 from frontier.hardware.models import CARDS, card
 from frontier.hardware.roofline import ModelRoofline
+from tests.kit.places import DATA
 
-SILICON = Path(__file__).parents[1] / "data" / "silicon" / "sample.csv"
+SILICON = DATA / "silicon" / "sample.csv"
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from frontier.core.model.trials import Outcome, Phase, Trial
 from frontier.core.stats.stationarity import dispersion
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays, virtual_trial
-from tests.virtual_truth import closed_loop, truth
+from tests.kit.virtual_truth import closed_loop, truth
 
 QUIET = EngineSpec(
     step_base=5e-3, per_decode=1e-4, per_prefill_token=2e-5, per_context_token=1e-8, ingest=0.0, kv_tokens=10_000_000

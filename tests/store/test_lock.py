@@ -16,7 +16,7 @@ import pytest
 from frontier.core.model.errors import StoreError
 from frontier.store import lock
 from frontier.store.lock import Holder
-from tests.golden import assert_golden_row
+from tests.kit.golden import assert_golden_row
 
 
 def hold(path: Path, ready: Any) -> None:

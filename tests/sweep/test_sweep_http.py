@@ -15,9 +15,9 @@ from frontier.run import Run
 from frontier.show.explain import with_notes
 from frontier.sweep.backend import HttpBackend
 from frontier.sweep.conductor import Conductor, SweepEnd
-from tests.golden import assert_golden_row
-from tests.sweeps import Told, open_run, true_operating_point
-from tests.virtual_truth import truth
+from tests.kit.golden import assert_golden_row
+from tests.kit.sweeps import Told, open_run, true_operating_point
+from tests.kit.virtual_truth import truth
 
 GRID = (2, 8, 16, 32)
 

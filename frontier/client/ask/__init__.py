@@ -1,1 +1,1 @@
-"""What is asked of a server beside the load: whether it can be measured, and evidence."""
+"""Questions to a server beside the load: whether it can be measured, and evidence."""

@@ -1,5 +1,6 @@
-"""Names of devices' metrics (NVIDIA's and AMD's exporters, nvidia-smi, NVML), and the facts that
-are made of them: power and clocks.
+"""Names of device metrics in NVIDIA's and AMD's exporters, nvidia-smi and NVML.
+
+Facts are made of them: power and clocks.
 """
 
 import math
@@ -77,17 +78,18 @@ NVIDIA_SMI: FactTable = {
 }
 NVML: FactTable = {"clocks_reasons": _CLOCKS}
 RAPL: FactTable = {"energy_uj": {"cpu_power": 1e-6}}
-"""Of CPU packages, in runs of versions that read these counters."""
+"""Energy of CPU packages, in runs of versions that read these counters."""
 EXPORTED: FactTable = {**DCGM, **AMD}
-"""What is looked for in a Prometheus text."""
+"""The names that are looked for in a Prometheus text."""
 READ: FactTable = {**NVIDIA_SMI, **NVML, **RAPL}
 
 
 def clock_facts(_: Sequence[float], moments: Sequence[Samples], made: Iterable[Made]) -> dict[str, float]:
-    """The share of time in which the clocks were held down, and by heat, as the mean over devices
-    that count samples: those in which the limit that held longest did, over all samples between the
-    first and the last reading. A device whose counters stand still (a partition without its own) or
-    fell (another driver life) is left out.
+    """The share of time in which the clocks were held down, and the share in which heat did so.
+
+    Both are means over the devices that count samples. Of each device the limit that held longest
+    counts, over all samples between the first and the last reading. A device is left out where its
+    counters stand still (a partition without its own) or fell (another driver life).
     """
     if len(moments) < 2:
         return {}
@@ -105,8 +107,8 @@ def clock_facts(_: Sequence[float], moments: Sequence[Samples], made: Iterable[M
 
 
 def _held_shares(samples: Mapping[str, float]) -> tuple[float, float] | None:
-    """The share of a device's samples in which its clocks were held down, and that by heat; None
-    where they were not counted.
+    """The shares of a device's samples in which its clocks were held down, by any limit and by
+    heat; None where they were not counted.
     """
     limits = [count for fact, count in samples.items() if fact != "gpu_samples"]
     all_samples = samples.get("gpu_samples", 0.0)
@@ -116,4 +118,4 @@ def _held_shares(samples: Mapping[str, float]) -> tuple[float, float] | None:
 
 
 MADE: Mapping[str, Callable[..., dict[str, float]]] = {"samples": clock_facts}
-"""How facts are made whose values are not joined over time as those of a server: by `Fact.time`."""
+"""How facts are made whose values are not joined over time as a server's are; by `Fact.time`."""

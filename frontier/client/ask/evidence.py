@@ -1,11 +1,11 @@
-"""Evidence beside a trial: the engine's metrics and device exporters (Prometheus text), and what
+"""Evidence beside a trial: the engine's metrics, device exporters (Prometheus text), and what
 extras read.
 
-Each source is read off the hot path, when the window opens, when it closes, and about once a second
-between, metrics more seldom where reading them takes long, and kept as it came; the module `facts`
-makes facts of it. It answers where the time went, whether the load arrived and whether requests
-were preempted; it is never a source of percentiles. Of the server's settings what it tells is kept
-too: what was running.
+Each source is read off the hot path: when the window opens, when it closes, and about once a second
+between. Metrics are read more seldom where a reading takes long. Readings are kept as they came;
+the module `facts` makes facts of them. Evidence answers where the time went, whether the load
+arrived and whether requests were preempted. It is never a source of percentiles. The server's own
+settings are kept too, as far as it tells them: they say what was running.
 """
 
 import asyncio
@@ -59,10 +59,10 @@ def parse_metrics(*texts: bytes, wanted: re.Pattern[bytes] = _WANTED, most: int 
     """The known series in Prometheus texts, one per replica or exporter, as they came: what
     `series_of` their names finds.
 
-    ValueError when one is no such text, or has more than `most`, so that reading them would disturb
-    what is measured. NaN and infinite values, which some exporters give before their first request,
-    say nothing and are left out, as is what no server can mean: a value below zero or beyond
-    `units.MOST`. Of series that are there twice each is kept, with a label that tells them apart.
+    ValueError when a text is not a Prometheus text, or has more than `most` series: to read these
+    would disturb the trial. NaN and infinite values, which some exporters give before their first
+    request, are left out. So are impossible values, below zero or beyond `units.MOST`. Two series
+    of one name and labels are both kept, with a label that tells them apart.
     """
     # Only the known lines reach the parser: an engine exports thousands of histogram lines, and
     # time is short here.
@@ -132,8 +132,8 @@ text."""
 
 
 async def ask_settings(client: Client) -> dict[str, str]:
-    """The settings of the client's target, on the route of its engine; nothing where there is
-    none.
+    """The settings of the client's target, from a route of its engine; empty where no route tells
+    them.
     """
     for route in client.target.engine.tells:
         if answer := object_of(await client.ask(route, 2.0)):
@@ -181,8 +181,8 @@ class Source(Protocol):
 
 class Evidence:
     """The metrics of a target and of its machine, read when the window opens, when it closes, and
-    between; and whether the server calls itself the same after the trial as before. `named` is what
-    its answers named, set by the trial.
+    between. It also notes whether the server calls itself the same after the trial as before.
+    `named` is what its answers named, set by the trial.
 
     A context manager, which reads in a task of its own.
     """
@@ -216,8 +216,8 @@ class Evidence:
             await asyncio.wait([self._reading], timeout=_SETTLED)
 
     async def differences(self) -> str | None:
-        """What the server says otherwise now, after the last request, than it did before the first,
-        in words; None: nothing, or it does not say.
+        """What the server says of itself after the last request and did not say before the first,
+        in words. None: nothing, or it does not say.
         """
         if self._served is None or self._served == Served(None, None):
             return None
@@ -226,8 +226,8 @@ class Evidence:
         return changed and self.target.cleaned(changed)
 
     async def _run(self) -> None:
-        """From the opening of the window to its close; ends quietly where there is nothing to
-        read.
+        """Read all sources from the opening of the window to its close; end quietly where there is
+        nothing to read.
         """
         beside = (source.watch(self.opened, self.closed) for source in self._beside)
         await asyncio.gather(self._scrape(), *beside)
@@ -258,11 +258,11 @@ class Evidence:
                 self._metrics = metrics
 
     def settings(self, readings: Iterable[SourceReadings]) -> dict[str, str]:
-        """What the server told of its settings, on a route or in its metrics."""
+        """The server's settings, from a route or its metrics."""
         return self._settings | told_settings(readings)
 
     def readings(self) -> tuple[SourceReadings, ...]:
-        """What was read in the window, on the clock of the trial, which began at `zero`."""
+        """The readings in the window, on the clock of the trial, which began at `zero`."""
         sources = (self._metrics, *(source.readings for source in self._beside))
         read = tuple(kept for source in sources for kept in source.stored(self.zero, self.target.secrets))
         known = tuple(MetricSeries(name, {}, repr(value)) for name, value in self.target.learned.items())

@@ -33,7 +33,8 @@ FACTS: Mapping[str, Fact] = {
     **device_names.FACTS,
 }
 _MADE = device_names.MADE
-"""How facts of a kind of their own are made: (times, moments, series with what is made of them)."""
+"""How special kinds of facts are made, from times, moments, and series with the facts made of
+each."""
 START = "process_start_time_seconds"
 
 EXPORTED: FactTable = {
@@ -41,7 +42,7 @@ EXPORTED: FactTable = {
     for table in (*(engine.facts for engine in ENGINES.values()), device_names.EXPORTED)
     for name, facts in table.items()
 }
-"""What is looked for in a Prometheus text."""
+"""The names that are looked for in a Prometheus text, with their facts."""
 
 
 def _by_name(table: FactTable) -> dict[str, list[tuple[tuple[str, str] | None, Mapping[str, float]]]]:
@@ -59,7 +60,7 @@ _ENTRIES = _by_name({**EXPORTED, **_LEARNED, **device_names.READ})
 INFO = tuple(name for engine in ENGINES.values() for name in engine.info)
 """Metrics whose labels are the server's settings."""
 NAMES = (*_by_name(EXPORTED), *INFO)
-"""What is kept of a Prometheus text, without labels."""
+"""The names of the series that are kept from a Prometheus text, without labels."""
 
 
 # --- readings to facts
@@ -88,8 +89,9 @@ def window_facts(readings: Iterable[SourceReadings]) -> dict[str, float]:
     are the first and the last reading of the server's metrics: increases are over the time between
     these.
 
-    A count that fell, or another start of the server's process, gives `restarts`. What fell is left
-    out. A sum of times tells no restart: one time taken by two clocks, or rounded, may be negative.
+    A count that fell, or another start of the server's process, gives `restarts`. Counts that fell
+    are left out. A sum of times cannot show a restart: one time taken by two clocks, or rounded,
+    may be negative.
     """
     facts: dict[str, float] = {}
     for source in readings:
@@ -129,7 +131,8 @@ def _source_facts(times: Sequence[float], moments: Sequence[Samples]) -> tuple[d
 
 
 _ONE_NUMBER = {"num_requests_running", "num_requests_waiting", *FINISHED}
-"""The facts of which it matters whether their series are several numbers, or one several times."""
+"""Facts where it matters whether several series are several numbers, or one number several
+times."""
 
 
 def _added_up(moments: Sequence[Samples]) -> dict[str, float]:
@@ -191,7 +194,7 @@ _NONE = "-"
 def stored_readings(
     source: str, times: Sequence[float], moments: Sequence[Samples], clean: Callable[[str], str]
 ) -> SourceReadings:
-    """What a source said at some times, as it is kept: its labels cleaned."""
+    """The readings of a source at some times, as they are kept: with cleaned labels."""
     series = [
         MetricSeries(
             name,
@@ -208,7 +211,7 @@ def _text(value: float | None) -> str:
 
 
 def moments_of(source: SourceReadings) -> tuple[list[float], list[dict[Key, float]]]:
-    """The times of a source's readings, and what it said at each. ValueError where they are
+    """The times of a source's readings, and the samples at each. ValueError where they are
     damaged.
     """
     times = [_number(word) for word in source.times.split()]
@@ -234,8 +237,8 @@ LONGEST_LABEL = 200
 
 
 class Readings:
-    """What one source said, moment by moment, bounded in size: a long window keeps fewer moments of
-    it.
+    """The samples of one source, moment by moment, bounded in size: a long window keeps fewer
+    moments.
     """
 
     def __init__(self, source: str) -> None:
@@ -248,7 +251,7 @@ class Readings:
         return bool(self._moments)
 
     def add(self, samples: Samples, at: float, *, last: bool = False) -> None:
-        """Keep what it said `at` a moment (perf_counter seconds)."""
+        """Keep the samples of the moment `at` (perf_counter seconds)."""
         self._seen += 1
         if not last and (self._seen - 1) % self._stride:
             return

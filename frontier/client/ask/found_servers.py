@@ -1,4 +1,4 @@
-"""Servers found on this machine, and what one says of itself when it is asked."""
+"""Servers found on this machine, and what a server says of itself."""
 
 import asyncio
 from collections.abc import Sequence
@@ -6,25 +6,26 @@ from dataclasses import dataclass, replace
 
 from frontier.client.ask.identify import context_of, detect, loaded_models, models_of, object_of, room_of
 from frontier.client.ask.target import Target, Timeouts
+from frontier.client.engines import ENGINES
 from frontier.client.http.http_client import Client
 
-USUAL_PORTS = (8000, 30000, 3000, 8080, 9931, 11434, 4000)
-"""vLLM, TensorRT-LLM and `transformers serve`; SGLang; TGI; llama.cpp (old and new); Ollama;
-LiteLLM."""
+_LITELLM = 4000
+USUAL_PORTS = tuple(dict.fromkeys((*(port for engine in ENGINES.values() for port in engine.ports), _LITELLM)))
+"""Of the engines (`transformers serve` has vLLM's), and of a gateway before them."""
 
 _PATIENCE = Timeouts(connect=1.0)
 ASK_WITHIN = 4.0
-"""Seconds that a server has to say what it is."""
+"""Seconds that a server has to answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerFacts:
-    """What a server says of itself when it is asked: its engine, its models with those it has
-    loaded first, and the longest prompt and answer it takes. `refused`: it wants a key, or another
-    one, and says no more.
+    """What a server says of itself when it is asked.
 
-    `kv_tokens` are the tokens that its KV cache has room for, `slots` the requests that it serves
-    at once; None: it does not say.
+    `models` begin with those in its memory. `max_model_len` is the longest prompt and answer
+    together. `refused`: it wants a key, or another one, and says no more. `kv_tokens` are the
+    tokens that its KV cache has room for, `slots` the requests that it serves at once; None: it
+    does not say.
     """
 
     engine: str
@@ -36,8 +37,8 @@ class ServerFacts:
 
 
 async def ask_server(url: str, api_key: str | None = None, model: str | None = None) -> ServerFacts | None:
-    """What the server at `url` says within ASK_WITHIN seconds, of the context that of `model`; None
-    when nothing there talks like one.
+    """What the server at `url` says within ASK_WITHIN seconds; the context is that of `model`. None
+    when nothing there answers like a server.
     """
     try:
         async with asyncio.timeout(ASK_WITHIN), Client(Target(url, api_key=api_key, timeouts=_PATIENCE)) as client:
@@ -68,8 +69,8 @@ async def find_servers(ports: Sequence[int] = USUAL_PORTS) -> dict[str, str]:
 
 
 async def told_context(target: Target) -> int | None:
-    """The context that a target tells of its model within ASK_WITHIN seconds; None where it does
-    not, or a request sets another one.
+    """The context of a target's model, asked for within ASK_WITHIN seconds. None where the server
+    does not tell it, or a request sets another one.
     """
     options = target.extra_body.get("options")
     if isinstance(options, dict) and "num_ctx" in options:

@@ -12,14 +12,14 @@ from frontier.client.http.http_client import Client
 
 LONGEST_VERSION = 120
 LONGEST_MODEL = 400
-"""Characters of a model's name: as many as a config may give it. What is longer is no name, and is
-not asked for."""
+"""The most characters of a model's name, as in a config. A longer text is not a name, and is not
+asked for."""
 _MODELS = Listing("/v1/models", "data", "id")
 _CONTEXT = ("max_model_len", "context_length", "max_context_length", "loaded_context_length", "context_window", "n_ctx")
 """The context of a model in a list: of vLLM and SGLang, then of gateways, LM Studio and others."""
 _MOST_ROOM = 10**9
 _MODELS_SAID = 5
-"""Models of a list that changed which are named."""
+"""The most models of a changed list that are named."""
 
 
 def body_of(exchange: Exchange) -> bytes:
@@ -34,11 +34,11 @@ def object_of(exchange: Exchange) -> dict[str, Any]:
 
 
 async def detect(client: Client, listed: Mapping[str, Any]) -> tuple[str, str]:
-    """The dialect of the engine behind the client's target, and who it says that it is: two trials
-    on different identities are not one server. `listed` is the answer of /v1/models.
+    """The dialect of the engine behind the client's target, and its identity in its own words:
+    trials on different identities are not of one server. `listed` is the answer of /v1/models.
 
-    By the owner of the models it lists, then by the routes that only one engine has; else it is
-    taken as plain OpenAI, which is asked nothing beyond the public API.
+    The owner of the listed models decides, then the routes that only one engine has. Any other
+    server counts as plain OpenAI, and is asked nothing beyond the public API.
     """
     answer = await client.ask("/version")
     version = object_of(answer).get("version")
@@ -90,8 +90,8 @@ def models_of(listed: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def listed_context(listed: Mapping[str, Any], model: str | None = None) -> int | None:
-    """The tokens that a prompt and its answer may have together, as the answer of /v1/models says
-    of the model; of several the fewest.
+    """The tokens that a prompt and its answer may have together, from the answer of /v1/models on
+    the model; the fewest of several numbers. None where it does not say.
     """
     rows = _rows(listed, _MODELS)
     mine = [row for row in rows if row["id"] == model] or rows
@@ -100,12 +100,14 @@ def listed_context(listed: Mapping[str, Any], model: str | None = None) -> int |
 
 
 async def context_of(client: Client, dialect: str, listed: Mapping[str, Any], model: str | None = None) -> int | None:
-    """The same, or what the engine says elsewhere where its list does not; None: neither does."""
+    """The context of a model, from the list or elsewhere from the engine; None where neither
+    says.
+    """
     return listed_context(listed, model) or (await room_of(client, dialect)).context
 
 
 async def room_of(client: Client, dialect: str) -> Room:
-    """What the engine says that it has room for."""
+    """The room of the engine, in its own figures."""
     place = ENGINES[dialect].room
     if place is None or (client.target.metrics_urls is None and place[0] == ENGINES[dialect].metrics):
         return Room()
@@ -115,8 +117,8 @@ async def room_of(client: Client, dialect: str) -> Room:
 
 
 async def loaded_models(client: Client, dialect: str, models: Sequence[str]) -> tuple[str, ...]:
-    """Of the models a server lists, those it has in memory: some list all they could load, vLLM its
-    adapters too.
+    """The listed models that the server has in memory. Some servers list all models that they could
+    load; vLLM lists its adapters too.
     """
     listed = set(models)  # there may be hundreds of thousands
     own = ENGINES[dialect].loaded
@@ -134,16 +136,16 @@ async def version_of(client: Client, limit: float = 5.0) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """What a server says of itself at one moment: the models it lists and its version; None where
-    it does not say.
-    """
+    """The models that a server lists at one moment, and its version; None where it does not say."""
 
     models: frozenset[str] | None
     version: str | None
 
     @classmethod
     async def ask(cls, client: Client, limit: float = 2.0) -> "Served":
-        """What the client's target says now; nothing more where it does not get its list across."""
+        """What the client's target says now. Where its list does not come across, it is asked
+        nothing more.
+        """
         exchange = await client.ask(_MODELS.route, limit)
         if exchange.failure is not None:
             return cls(None, None)
@@ -152,7 +154,7 @@ class Served:
         return cls(frozenset(models_of(listed)) if known else None, await version_of(client, limit))
 
     def differences(self, later: "Served") -> str | None:
-        """What is another at a later moment, in words; None: nothing."""
+        """The differences at a later moment, in words; None without any."""
         found = []
         if self.models is not None and later.models is not None and self.models != later.models:
             kinds = (("now lists", later.models - self.models), ("no longer lists", self.models - later.models))

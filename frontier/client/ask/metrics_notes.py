@@ -25,7 +25,9 @@ def notes(windows: Sequence[WindowFacts]) -> tuple[str, ...]:
 
 
 def _why(windows: Sequence[WindowFacts]) -> str:
-    """Why it says more: others use it if it finished more than ours, else series are one number."""
+    """Why the server says more: others use it if it finished more requests than ours; otherwise
+    several series are one number.
+    """
     series = max(facts.get(SERIES, 1.0) for facts in windows)
     one = "they count one number several times" if series > 1 else "others use it"
     done = finished(totals(windows))
@@ -37,7 +39,7 @@ def _why(windows: Sequence[WindowFacts]) -> str:
 
 
 def _standstill(windows: Sequence[WindowFacts]) -> tuple[str, ...]:
-    """By how much streams stood still, where they did."""
+    """The note on how long streams stood still; empty where they did not."""
     seen = [facts for facts in windows if DURING in facts]
     if not seen:
         return ()

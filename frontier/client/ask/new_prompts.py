@@ -1,7 +1,7 @@
 """New prompts: what a server calls cached of prompts that it never saw.
 
-The decode server of a prefill/decode fleet says that it found all of a prompt but its last token,
-and a server of chats that it found its template. Neither is a prompt that was known before.
+The decode server of a prefill/decode fleet says that it found a whole prompt but its last token. A
+chat server says that it found its template. In neither case was the prompt known before.
 """
 
 import secrets
@@ -33,13 +33,16 @@ class NewPrompts:
 
     @property
     def cached(self) -> tuple[float, float] | None:
-        """The tokens that it called cached of each; None where it says so of none."""
+        """The tokens that the server called cached in the short and the long prompt; None where
+        there were none in either.
+        """
         counts = float(self.short.cached_tokens or 0), float(self.long.cached_tokens or 0)
         return counts if any(counts) else None
 
     def facts(self, template: float = 0.0) -> dict[str, float]:
-        """What of it is no cache of prompts, as facts of a window; `template`: the tokens that a
-        prompt has beside its text, for a server that tells none of an answer.
+        """The part of the count that is not a cache of prompts, as facts of a window. `template` is
+        the tokens of a prompt beside its text, for a server that does not tell cached tokens with
+        an answer.
         """
         known = None not in (self.short.cached_tokens, self.long.cached_tokens)
         if self.cached is None:
@@ -52,7 +55,7 @@ class NewPrompts:
         return {SHARE_ANEW: min(1.0, many / max(1, prompts[1]))}
 
     def words(self) -> str:
-        """Both readings, and what they mean: '47 of 48 tokens of a new prompt ...'."""
+        """Both readings with their meaning: '47 of 48 tokens of a new prompt ...'."""
         told = ", ".join(f"{record.cached_tokens or 0} of {record.prompt_tokens}" for record in (self.short, self.long))
         said = f"of new prompts it calls {told} tokens cached"
         if (share := self.facts().get(SHARE_ANEW)) is None:
@@ -84,8 +87,9 @@ async def send_new_prompts(
 async def settle_cached(
     found: Preflight, longest: int, calibration: Calibration | None
 ) -> tuple[Preflight, str | None]:
-    """The same with what its counts of prompts mean in its target: what it calls cached of new
-    ones, and whether it counts them at all; and a warning where the cached count cannot be used.
+    """The preflight with the meaning of the server's prompt counts in its target: what it calls
+    cached in new prompts, and whether its count grows with prompts. Also a warning where the cached
+    count cannot be used.
     """
     async with Client(found.target) as client:
         new = await send_new_prompts(client, found, longest, calibration)

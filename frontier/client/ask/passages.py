@@ -19,11 +19,11 @@ from typing import Any
 from frontier.client.ask.prompt_text import PIECE, WORDS, PromptText
 
 LEAD = 6
-"""Random words that a natural prompt begins with: fewer than a cache block has tokens, and as good
-as never the same twice."""
+"""Random words that a natural prompt begins with: fewer than a cache block has tokens, and hardly
+ever the same twice."""
 _PASSAGE, _PASSAGES = 512, 32
-"""Words and marks of a passage, and passages, by which the natural text is calibrated: the mean of
-so many is known within 1 %."""
+"""Words and marks of a passage, and number of passages, that calibrate the natural text: their mean
+is known within 1 %."""
 
 
 @functools.cache
@@ -57,16 +57,16 @@ class Passages(PromptText):
         return (text[starts[begin] :] + text * (rounds - 1) + text[: starts[rest]]).rstrip()
 
     def fresh(self, rng: random.Random, count: int) -> list[Any]:
-        """Random words, and a passage from anywhere: so many words and marks together."""
+        """Random words, then a passage from anywhere: `count` words and marks together."""
         lead = min(LEAD, count)
         pieces: list[Any] = [" ".join(rng.choices(WORDS, k=lead))]
         return pieces if count == lead else [*pieces, self.slice(rng.randrange(len(self._places)), count - lead)]
 
 
 def counted(longest: int) -> tuple[list[str], list[str], int]:
-    """What a server counts to learn what the text makes, in prompts of `longest` tokens at most:
-    passages evenly spaced, as authors differ; the first once more in two halves; and how many words
-    and marks the passages have.
+    """The texts that a server counts to calibrate the natural text, in prompts of `longest` tokens
+    at most. They are evenly spaced passages, as authors differ; the first passage once more in two
+    halves; and the number of words and marks in the passages.
     """
     size = min(_PASSAGE, max(PIECE, longest // 2))
     corpus, places = Passages("calibrate"), len(_corpus()[1])

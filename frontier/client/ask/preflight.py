@@ -1,10 +1,10 @@
-"""Preflight: is the endpoint there, does it let us in, does it serve the model, does it stream and
-count tokens?
+"""Preflight: the questions that an endpoint is asked before it is measured.
 
-`preflight` detects the engine, settles what the target left open (dialect, api, model) and returns
-what it learned, or raises a MeasurementError with a hint. Also: prompt lengths fitted to the
-server's count, and the prefix cache's salt. What more `frontier probe` asks is in
-its extra.
+Is it there, does it let us in, does it serve the model, does it stream and count tokens?
+`preflight` detects the engine and settles what the target left open (dialect, api, model). It
+returns what it learned, or raises a MeasurementError with a hint. The module also fits prompt
+lengths to the server's count, and finds the prefix cache's salt. What more `frontier probe` asks is
+in its extra.
 """
 
 import asyncio
@@ -31,14 +31,15 @@ from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Outcome, Record
 
 TOKENS_PER_CHUNK = 1.25
-"""More than this, in sixteen tokens, is no accident of a character cut in two."""
+"""Tokens per chunk from which chunks count as several tokens: in sixteen tokens, a character cut in
+two does not explain more."""
 _TRIES, _TRY_EVERY = 3, 3.0
 _COUNTS = 3
 """Times that a prompt is sent to be counted: some servers leave the usage out now and then."""
 _NO_USAGE = "switch on usage in streams at the server (stream_options.include_usage), or use its native dialect"
 _PASSING = (Outcome.CONNECT, Outcome.TLS, Outcome.TIMEOUT, Outcome.STREAM_ERROR, Outcome.TRUNCATED)
 _BUSY = (408, 425, 429, 502, 503, 504)
-"""What a server answers, or a gateway before it, that is not able to just now."""
+"""Statuses of a server, or of a gateway before it, that is temporarily unable to answer."""
 PROBE_ISL, _PROBE_OSL = 48, 16
 _REASONING = "openai_reasoning"
 _LUMP = 2
@@ -62,12 +63,13 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Preflight:
-    """What is known of an endpoint before it is measured. `target` is settled: dialect, api, model
-    and identity are known.
+    """What is known of an endpoint before it is measured.
 
-    `ids` are the token ids a prompt may be made of (None: prompts are words); `probe` is the
-    streamed request that was tried, `models` what the server lists (empty: it does not say),
-    `version` what it answers on /version (None: nothing).
+    - `target` is settled: dialect, api, model and identity are known.
+    - `models`: the models that the server lists; empty: it does not say
+    - `probe`: the streamed request that was tried
+    - `ids`: the token ids a prompt may be made of; None: prompts are words
+    - `version`: the answer on /version; None: there was none
     """
 
     target: Target
@@ -80,20 +82,22 @@ class Preflight:
 
     @property
     def identity(self) -> str:
-        """What the server says that it is."""
+        """The identity of the server, in its own words."""
         return self.target.identity or ""
 
 
 async def preflight(
     target: Target, *, concurrency: int = 1, wait: float = 0.0, pick: bool = False, checks: list[Check] | None = None
 ) -> Preflight:
-    """Ask the endpoint a few questions and settle the target. `wait`: seconds to wait for a server
-    still loading.
+    """Ask the endpoint a few questions and settle the target.
 
-    Of several models one must be named, unless `pick` lets the loaded one be taken. `checks`
-    collects the answers as they come, also when they end in an error: MeasurementError, with a
-    hint, when nothing could be measured, as the server cannot be reached or refuses, serves another
-    model, does not stream or count tokens, or not enough files may be opened for the concurrency.
+    `wait`: seconds to wait for a server that is still loading. Where the server has several models,
+    one must be named, unless `pick` lets the loaded one be taken. `checks` collects the answers as
+    they come, also when they end in an error.
+
+    MeasurementError, with a hint, when nothing can be measured: the server cannot be reached,
+    refuses, serves another model, or does not stream or count tokens; or not enough files may be
+    opened for the concurrency.
     """
     return await _Questions(target, [] if checks is None else checks, pick).run(concurrency, wait)
 
@@ -110,8 +114,8 @@ async def ask_once(
 
 
 async def ask_patiently(client: Client, target: Target, content: Content, osl: int) -> tuple[Record, Exchange]:
-    """As ask_once, asked again for a moment where the server, or a gateway before it, is not able
-    to just now.
+    """As `ask_once`, with retries for a moment where the server, or a gateway before it, is
+    temporarily unable to answer.
     """
     for left in reversed(range(_TRIES)):
         record, exchange = await ask_once(client, target, content, osl)
@@ -212,9 +216,8 @@ class _Questions:
     async def _first_stream(self, client: Client) -> Record:
         """Try the apis in order of preference; the first that streams settles `target.api`.
 
-        The next is tried only where a route is not there or cannot stream. A failure that passes
-        says nothing of the route, and to go on would measure another api than the same server has
-        measured at any other time.
+        The next is tried only where a route is not there or cannot stream. A temporary failure says
+        nothing of the route. To go on then would measure another api than at any other time.
         """
         wanted = self.target.api
         apis: tuple[Api, ...] = ("completions", "chat") if wanted == "auto" else (wanted,)
@@ -234,8 +237,9 @@ class _Questions:
         raise unmeasurable.unanswered(self.target, failures)
 
     async def _with_fields_taken(self, client: Client, text: Content) -> tuple[Record, Exchange]:
-        """A streamed request, asked again without the fields that the server names as refused: each
-        once. Those of `extra_body` are the user's, and the temperature decides what is answered.
+        """A streamed request, asked again without the fields that the server refuses by name, once
+        each. Fields of `extra_body` stay, as they are the user's; so does the temperature, which
+        decides the answer.
         """
         while True:
             record, exchange = await ask_patiently(client, self.target, text, _PROBE_OSL)
@@ -311,8 +315,8 @@ def _time_per_token(record: Record) -> float:
 
 
 async def changed(found: Preflight) -> str | None:
-    """What is different about the server since `found`, in words. None: nothing, or it does not
-    answer now.
+    """The difference of the server since `found`, in words. None: nothing, or it does not answer
+    now.
     """
     async with Client(found.target) as client:
         now = await Served.ask(client, 5.0)

@@ -1,4 +1,4 @@
-"""Text of which prompts are made: common English words or token ids, drawn at random."""
+"""Text for prompts: common English words or token ids, drawn at random."""
 
 import itertools
 import random
@@ -41,8 +41,8 @@ class PromptText:
         return self._drawn[self._starts[start] : self._starts[start + count] - 1]
 
     def fresh(self, rng: random.Random, count: int) -> list[Any]:
-        """So many words (or ids) in pieces, the first of which is in no other prompt; the other is
-        of this text.
+        """`count` words (or ids) in pieces. The first piece is in no other prompt; the other is
+        from this text.
         """
         head = min(HEAD, count)
         pieces = [PromptText(rng, head, self._ids).slice(0, head)]

@@ -2,8 +2,8 @@
 prompts from files.
 
 Random prompts are common English words (nearly always one token each) or, where the server takes
-them, token ids. No two prompts of a sweep share their first block, so a prefix cache finds nothing:
-the first words are drawn anew per request, the rest is a slice of a text that is made once per
+them, token ids. No two prompts of a sweep share their first block, so a prefix cache finds nothing.
+The first words are drawn anew per request; the rest is a slice of a text that is made once per
 trial. How many words make how many tokens is learned from the server's own count by
 `calibrate_words`.
 """
@@ -25,9 +25,10 @@ from frontier.core.model.shapes import Shape
 _SHORT = 16
 """Words of a prompt that every context takes."""
 _LEAST = 0.25
-"""Tokens that a word makes at the least: a count that grows by fewer is none of the prompt."""
+"""The fewest tokens of a word: a count that grows by less does not count the prompt."""
 USUAL = 0.8
-"""Tokens of a common word that no tokenizer goes below: punctuation and single letters are none."""
+"""The fewest tokens of a common word with any tokenizer; punctuation and single letters are not
+words here."""
 
 
 PromptSource = Callable[[int], Prompt]
@@ -42,7 +43,8 @@ class Calibration:
 
     With `ids` set (lowest and highest token id that may be sent) prompts are token ids and lengths
     are exact. With `natural` the words are those of the corpus, its punctuation marks counted too.
-    `told` are counts that do not grow with the prompt; `cut`: they do as long as it is short.
+    `told` are counts that do not grow with the prompt. `cut`: they grow only while the prompt is
+    short.
     """
 
     offset: float = 0.0
@@ -78,15 +80,15 @@ class Calibration:
         )
 
     def text(self, seed: str, count: int) -> "PromptText":
-        """A text of so many words (or ids) of which prompts are made."""
+        """A text of `count` words (or ids) for prompts."""
         if self.natural:
             return Passages(seed)
         return PromptText(random.Random(seed), count, self.ids)
 
 
 def prompt_seed(salt: int, seed: int, attempt: int) -> int:
-    """The seed of a trial's random prompts, in the session of this salt that has sent so many
-    trials with this one.
+    """The seed of a trial's random prompts, in the session of this salt. `attempt` is the number of
+    trials that the session has sent, this one included.
     """
     return int.from_bytes(hashlib.sha256(f"{salt} {seed} {attempt}".encode()).digest()[:8])
 
@@ -99,10 +101,10 @@ def random_prompts(
     class_index: int | None = None,
     trial_seed: int = 0,
 ) -> PromptSource:
-    """Prompts of the shape's lengths, all different. The shared prefix is the same for all. As a
-    class of a mix each is a session of one turn, and the prefix is that of the class. `trial_seed`
-    says which of listed lengths a request has, in a trace that names blocks of prompts also which
-    it begins with.
+    """Prompts of the shape's lengths, all different. The shared prefix is the same for all. For a
+    class of a mix, each prompt is a session of one turn, and the prefix is that of the class.
+    `trial_seed` decides which of the listed lengths a request has. In a trace that names blocks of
+    prompts, it also decides the blocks that a request begins with.
     """
     calibration = calibration or Calibration()
     ids = calibration.ids
@@ -147,11 +149,11 @@ def _prefix(class_index: int | None, count: int, calibration: Calibration) -> "P
 def session_prompts(
     shape: Shape, seed: int, calibration: Calibration, streams: int, *, class_index: int | None = None
 ) -> PromptSource:
-    """Sessions of fresh text: each turn sends all that was said before, with the model's own
-    answers, and new words.
+    """Sessions of fresh text: each turn sends its whole history, with the model's own answers, and
+    new words.
 
-    The first sessions of the `streams` begin part of the way in; what was said before is then made
-    up. Texts, not token ids: an answer comes back as a text.
+    The first sessions of the `streams` begin part of the way in, with a made-up history. Texts, not
+    token ids: an answer comes back as a text.
     """
     assert shape.session is not None, "a shape without turns has no sessions"
     calibration = dataclasses.replace(calibration, ids=None)
@@ -161,7 +163,7 @@ def session_prompts(
     prefix = [_prefix(class_index, prefix_words, calibration).slice(0, prefix_words)] if prefix_words else []
 
     def user(plan: SessionPlan, turn: int, rng: random.Random, more: int = 0) -> str:
-        """What the user says in a turn."""
+        """The user's text in a turn."""
         new, begins = words(plan.turns[turn].new + more), prefix if not turn else []
         return " ".join([*begins, *text.fresh(rng, max(1, new - prefix_words) if begins else new)])
 
@@ -218,9 +220,9 @@ def file_prompts(prompts: Sequence[FilePrompt], shape: Shape, seed: int, salt: s
     """The prompts of a file, in an order shuffled by the seed; the output length is the shape's,
     where they ask for none.
 
-    Lengths are what they are: the asked input length is 0 (unknown). What the prompts have in
-    common is theirs and may be cached; each pass through the file has a cache salt of its own, made
-    of `salt`, so that no prompt meets itself.
+    Input lengths are those of the file: the asked input length is 0 (unknown). Text that the
+    prompts have in common may be cached. Each pass through the file has a cache salt of its own,
+    made from `salt`, so that no prompt meets itself.
     """
     order = random.Random(seed).sample(range(len(prompts)), len(prompts))
 
@@ -235,10 +237,10 @@ def file_prompts(prompts: Sequence[FilePrompt], shape: Shape, seed: int, salt: s
 
 @dataclass(frozen=True, slots=True)
 class PromptPlan:
-    """How the prompts of a trial are made: the same wherever it is carried out. `given` reads those
-    of a file; None: random or natural ones, as the calibration says. The first sessions of so many
-    `streams` begin part of the way in. `seed` is that of the texts; that of the trial says which
-    lengths of a list come when.
+    """How the prompts of a trial are made: the same wherever it is carried out. `given` reads the
+    prompts of a file; None: random or natural prompts, as the calibration says. The first `streams`
+    sessions begin part of the way in. `seed` is that of the texts; the seed of the trial gives the
+    order of listed lengths.
     """
 
     shape: Shape
@@ -265,13 +267,13 @@ Count = Callable[[Content], Awaitable[int]]
 
 
 async def calibrate_words(count: Count, longest: int, *, natural: bool = False) -> Calibration:
-    """Learn from the server's count what all the words make, so that prompts drawn from them are as
-    long as asked on average; a prompt or two would tell what those happen to make. Of the natural
-    text as much is counted, in passages evenly spaced: authors differ.
+    """Learn from the server's count how many tokens all the words make, so that prompts drawn from
+    them have the asked length on average. A prompt or two would only show the tokens of their own
+    words. Of the natural text as much is counted, in evenly spaced passages: authors differ.
 
-    The words are counted in pieces that any server takes whose prompts may have `longest` tokens,
-    and the first piece once more in two halves, which shows what every prompt has beside its words.
-    Where the count does not grow with the words, each is taken for a token.
+    The words are counted in pieces that fit a server whose prompts may have `longest` tokens. The
+    first piece is counted once more in two halves, which shows the tokens of a prompt beside its
+    words. Where the count does not grow with the words, each word is taken for a token.
     """
     if natural:
         pieces, halves, words = counted(longest)

@@ -15,9 +15,9 @@ NEEDED = frozenset({"model", "prompt", "messages", "stream", "inputs", "paramete
 """Without these nothing is measured."""
 LIMIT, REASONING_LIMIT = "max_tokens", "max_completion_tokens"
 OWN = frozenset({"n_predict", "cache_prompt"})
-"""llama.cpp's: a server that refuses these is none, whatever its dialect was said to be."""
+"""Fields of llama.cpp: a server that refuses them is another, whatever dialect was given."""
 KEPT = frozenset({LIMIT, REASONING_LIMIT, "temperature"})
-"""Left out, these would change what is measured."""
+"""Fields that are always sent: without them something else would be measured."""
 _PARTS = {"include_usage": "stream_options"}
 _SAYS = ("message", "msg", "detail", "details", "error", "errors", "loc", "param")
 """Keys of an error that say what is wrong; beside them a server may repeat the request."""
@@ -25,9 +25,7 @@ _DEEP = 8
 
 
 def refused_fields(exchange: Exchange) -> frozenset[str]:
-    """The fields that were sent and that the error names; a field that a request needs is none of
-    them.
-    """
+    """The sent fields that the error names, less the fields that a request needs."""
     if exchange.status not in REFUSING:
         return frozenset()
     words = set(re.findall(r"\w+", " ".join(_said(error_body(exchange)))))
@@ -36,7 +34,9 @@ def refused_fields(exchange: Exchange) -> frozenset[str]:
 
 
 def wants_other_limit(exchange: Exchange, refused: frozenset[str]) -> bool:
-    """It takes no max_tokens and names what it takes instead, or only that it takes none."""
+    """Whether the server refuses max_tokens: it names another field, or only says that it does not
+    take this one.
+    """
     if exchange.status not in REFUSING:
         return False
     text = " ".join(_said(error_body(exchange)))

@@ -7,12 +7,14 @@ from frontier.client.ask.target import Target
 from frontier.client.http.http_client import Client
 
 _LOOKS = 5
-"""Of two replicas that answer at random the same one answers all of them once in 16 times."""
+"""Number of readings. Where two replicas answer at random, one of them answers all readings once in
+16 times."""
 
 
 async def several_processes(target: Target) -> str | None:
-    """That several processes answer by turns at the address of the metrics, and what to do: they
-    were started at different times, or counts fall from one reading to the next. None: one does.
+    """The warning that several processes answer by turns at the address of the metrics, and what to
+    do. They show by different starting times, or by counts that fall from one reading to the next.
+    None: one process answers.
 
     Each reading has a connection of its own, as a balancer may choose a replica for each of them.
     """

@@ -1,8 +1,9 @@
-"""Identity of the server of a deployment: the model, version and process that answered in its first
-windows, with which those of every later window are compared.
+"""Identity of a deployment's server: the model, version and process that answered in its first
+windows.
 
-A trial is compared with itself while it runs. A gateway that falls back to another model for a
-whole window, or for all windows of a setting, shows only against the windows before it.
+Those of every later window are compared with them. A trial is compared with itself while it runs. A
+gateway that falls back to another model for a whole window, or for all windows of a setting, shows
+only against the windows before it.
 """
 
 from collections.abc import Iterable, Mapping
@@ -20,8 +21,10 @@ CLOCK = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Who answered first: the names that each answer gave its model, the version, the start of the
-    process, and when the window began in which that was read (unix times); None: not told yet.
+    """The server that answered first; None in a field: not told yet.
+
+    `names` are the names that each answer gave its model. `process` is the start of the process,
+    and `since` the beginning of the window in which it was read (unix times).
     """
 
     names: frozenset[str] | None = None
@@ -30,12 +33,12 @@ class Identity:
     since: float = 0.0
 
     def with_window(self, sample: WindowData) -> tuple["Identity", WindowData]:
-        """The identity with what one more window tells first, and the window, which then says in
-        `changed` what is another in it.
+        """The identity with what one more window tells first, and the window. Its `changed` then
+        says what differs in it.
 
-        A process that began since the first window is a restart, which is no other server; one
-        that was running then, beside that of the first window, is. A window in which the server
-        changed has its flag, and is no measure for others.
+        A process that began since the first window is a restart, and not another server. A process
+        that was running then, beside that of the first window, is another server. A window in which
+        the server changed has its flag, and other windows are not compared with it.
         """
         names, (told,) = sample.names("model"), sample.server_identities
         known = frozenset(next(iter(names)).split(TOGETHER)) if len(names) == 1 else None

@@ -28,9 +28,9 @@ _HOST = re.compile(r"[A-Za-z0-9_.-]+|[0-9a-f:.]+(%[A-Za-z0-9._~-]+)?")
 
 
 def read_address(text: str, *, schemes: tuple[str, ...] = ("http", "https"), credentials: bool = False) -> SplitResult:
-    """The parts of an absolute address. ValueError, saying what is wrong and repeating nothing,
-    where a request could not be sent there; also where it holds `credentials`, unless these are
-    allowed.
+    """The parts of an absolute address. ValueError where a request could not be sent there, or
+    where it holds `credentials`, unless these are allowed. The message says what is wrong, and
+    repeats nothing of the address.
     """
     if len(text) > LONGEST:
         raise ValueError(f"is {len(text):,} characters long; an address has at most {LONGEST}")
@@ -120,8 +120,8 @@ Api = Literal["auto", "completions", "chat"]
 class Timeouts:
     """Seconds until a request is given up; the failure names which one it was.
 
-    `connect` covers name lookup, TCP and TLS; `first_byte` runs from the send to the first byte of
-    the body; `idle` is the longest silence after it (a keep-alive comment ends the silence);
+    `connect` covers name lookup, TCP and TLS. `first_byte` runs from the send to the first byte of
+    the body. `idle` is the longest silence after it (a keep-alive comment ends the silence).
     `total` runs from the send to the end.
     """
 
@@ -147,16 +147,16 @@ def require_address(url: str) -> None:
 @dataclass(frozen=True, slots=True)
 class Target:
     """One endpoint. `dialect` None (taken as plain OpenAI) and `api` 'auto' are settled by
-    preflight, which also finds the `identity`: what the server says that it is.
+    preflight, which also finds the `identity` of the server in its own words.
 
     `extra_body` is merged into every request body, last. Key and headers are kept out of the repr.
     `metrics_urls` are where the server's metrics are, one per replica; beside the endpoint when
     empty; None: they are not read. `salted` lets prompts that bring a cache salt send it, where the
-    dialect knows one. `hidden` are secrets beside the key and the headers that tell by their name,
-    as those of other headers. `connections`: the requests of a window are spread over at least so
-    many, which are renewed for it; 0: each is kept as long as it lives. `omitted` are fields of a
-    request that the server refuses, and that are left out. `learned` are facts that were
-    learned before the trials: what its counts mean.
+    dialect knows one. `hidden` are further secrets, beside the key and the headers that are secret
+    by their name. `connections` is the fewest connections over which the requests of a window are
+    spread, and which are renewed for that; 0: each connection is kept as long as it lives.
+    `omitted` are fields that the server refuses and that requests leave out. `learned` are facts
+    from before the trials: what the server's counts mean.
     """
 
     base_url: str
@@ -197,7 +197,7 @@ class Target:
 
     @property
     def engine(self) -> Engine:
-        """What is known of its engine."""
+        """The record of its engine."""
         return ENGINES[self.dialect or "openai"]
 
     @property

@@ -1,5 +1,4 @@
-"""Why an endpoint cannot be measured, and what to do about it: the errors of the preflight, each
-with its hint."""
+"""Errors of the preflight: why an endpoint cannot be measured, with a hint what to do."""
 
 import re
 from collections.abc import Sequence
@@ -74,7 +73,7 @@ def refused(target: Target, reason: str) -> MeasurementError:
 
 
 def unnamed_model(target: Target, models: tuple[str, ...], listing: Exchange) -> MeasurementError:
-    """No model was named, and none can be picked from those that the server lists."""
+    """The error that no model was named, and that none can be picked from the server's list."""
     hint = "name one with  model: NAME  in the config, or with  --model NAME  for probe and quick"
     why = f"serves {model_names(target, models)}" if models else "does not list its models"
     if not models and listing.status != 200:

@@ -1,8 +1,8 @@
-"""Engines: what is known of one, all in one record: its requests, its events, its routes, the names
-of its metrics and of its settings.
+"""Engines: one record of what is known of an engine.
 
+It has the engine's requests, events and routes, and the names of its metrics and settings.
 Extension fields (ignore_eos and the like) are sent only where the engine lists them: some servers
-reject what they do not know. Formats are from the engines' own sources and API references.
+reject fields that they do not know. Formats are from the engines' own sources and API references.
 """
 
 from collections.abc import Callable, Mapping, Set
@@ -20,15 +20,14 @@ from frontier.client.engines.stream import StreamState
 Key = tuple[str, tuple[tuple[str, str], ...]]
 """A series: its name and its labels, in order."""
 Samples = Mapping[Key, float]
-"""What a source said at one moment."""
+"""The series of a source at one moment."""
 
 
 class Fact(NamedTuple):
-    """A fact: its unit, how the series of one moment become one value, and how the values of a
-    window become one.
+    """A fact: its unit, and two rules. One joins the series of one moment to a value, the other the
+    values of a window.
 
-    'level' is the mean over time, and the highest beside it as NAME_max; 'samples' are of
-    devices.
+    'level' is the mean over time, and the highest beside it as NAME_max; 'samples' are of devices.
     """
 
     unit: str
@@ -37,7 +36,7 @@ class Fact(NamedTuple):
 
 
 class Mask(int):
-    """In place of a factor: 1 where one of these bits is set, else 0."""
+    """Takes the place of a factor: 1 where one of these bits is set, else 0."""
 
 
 HISTOGRAMS = {
@@ -49,7 +48,8 @@ HISTOGRAMS = {
     "request_inference_time_seconds": "s",
     "iteration_tokens_total": "tokens",
 }
-"""Of these the sum (in the unit given) and the count are facts, as NAME_sum and NAME_count."""
+"""Histograms: the sum (in the unit given) and the count of each are facts, as NAME_sum and
+NAME_count."""
 COUNTERS = {
     "num_preemptions_total": "requests",
     "prefix_cache_queries_total": "tokens",
@@ -93,8 +93,10 @@ class EngineSetting(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettingNames:
-    """Under which names a server tells a setting, or its start command gives it, in the order of
-    precedence. `prefix_cache` maps a name to what it says of the prefix cache where it is true.
+    """The names under which a server tells a setting, or its start command gives it, in the order
+    of precedence.
+
+    `prefix_cache` maps a name to whether the prefix cache is on where that name is true.
     """
 
     weights: tuple[str, ...] = ()
@@ -108,7 +110,8 @@ class SettingNames:
 # --- the engine
 
 EventReader = Callable[[StreamState, bytes, bytes], int]
-"""Takes one event (its type, its data) into the state; the channel on which it brought a token."""
+"""Takes one event (its type, its data) into the state. Returns the channel on which it brought a
+token."""
 Payload = Callable[[str, str, Prompt], dict[str, Any]]
 """The body of a request to an api, for a model and of a prompt, without extension fields."""
 Sign = Callable[[bytes], bool]
@@ -116,8 +119,10 @@ Sign = Callable[[bytes], bool]
 
 
 class Room(NamedTuple):
-    """The tokens that a KV cache has room for, the requests that a server takes at once, and the
-    tokens that one of them may have; None: not told.
+    """The room of a server; None: not told.
+
+    `kv_tokens` are the tokens that its KV cache has room for, `slots` the requests that it takes at
+    once, and `context` the tokens that one request may have.
     """
 
     kv_tokens: int | None = None
@@ -135,24 +140,32 @@ class Listing(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Engine:
-    """One engine. `paths` maps an api to its route; `length_fields` are sent to force the output
-    length, {} meaning that it cannot be forced; `token_ids` says that a completions prompt may be a
-    list of token ids. `token_per_event` allows counting events where the server reports no usage.
+    """One engine.
+
+    `paths` maps an api to its route. `length_fields` are sent to force the output length; {} means
+    that it cannot be forced. `token_ids`: a completions prompt may be a list of token ids.
+    `token_per_event` allows counting events where the server reports no usage.
 
     `salted`: requests take a cache_salt; those with different salts share no prefix cache.
     `uncached` is sent with requests that share nothing. `metrics` is the route of its Prometheus
     text.
 
-    It is known by the `owner` of the models that it lists, by the `prefix` of its metrics, or by
-    `signs`, the answers of routes that together no other engine gives. `version` is the route and
-    the key of its version, beside /version. `loaded` lists the models in its memory, the one used
-    last first; without it those of /v1/models are.
+    The engine is known by the `owner` of the models that it lists, by the `prefix` of its metrics,
+    or by `signs`: answers of routes that no other engine gives together. `version` is the route and
+    the key of its version, beside /version. `loaded` lists the models in its memory, the last used
+    first; without it /v1/models lists them.
 
-    `facts` are the names of its metrics, `info` those whose labels are its settings, which it may
-    also tell on one of the routes `tells`; `setting_names` are theirs. `room` reads what it has
-    room for from a route. `title` is its name in a sentence, `limit` its flag for `{c}` requests in
-    flight (none: it is not known), of each data-parallel rank with `limit_per_rank`, and `over`
-    what happens to requests beyond; `flags` are further ones.
+    `facts` are the names of its metrics. `info` are metrics whose labels are its settings; it may
+    also tell settings on one of the routes `tells`. `setting_names` are the names of settings.
+    `room` reads the server's room from a route. `title` is its name in a sentence. `limit` is its
+    flag for `{c}` requests in flight (empty: not known), of each data-parallel rank with
+    `limit_per_rank`; `over` says what happens to requests beyond it. `flags` are further ones.
+
+    `ports` are its usual ones. `histograms` are of its requests, by what they are of: input and
+    output lengths, ttft, tpot, itl, e2e; `counters` count tokens: input, output, queries and hits
+    of the prefix cache. The first name that has counted anything is taken. `metrics_flag` turns
+    metrics on. `gauges` are those of requests that run and that wait: with them it is a target of
+    `frontier users --emit`. `queue_limit` says how to limit those that wait.
     """
 
     name: str
@@ -181,6 +194,12 @@ class Engine:
     limit_per_rank: bool = False
     over: str = ""
     flags: Mapping[EngineSetting, str] = field(default_factory=dict)
+    ports: tuple[int, ...] = ()
+    histograms: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    counters: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    metrics_flag: str = ""
+    gauges: tuple[str, ...] = ()
+    queue_limit: str = ""
 
     def body(
         self,
@@ -204,7 +223,7 @@ class Engine:
 
 
 def json_object(body: bytes) -> dict[str, Any]:
-    """The JSON object of a body; {} where it is none."""
+    """The JSON object of a body; {} where it is not one."""
     try:
         tree = orjson.loads(body)
     except orjson.JSONDecodeError:

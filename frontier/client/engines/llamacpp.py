@@ -42,11 +42,12 @@ ENGINE = Engine(
     room=("/props", _room),
     title="llama.cpp",
     limit="--parallel {c}",
-    over="requests over it wait in the server",
+    over="wait in the server",
     flags={
         EngineSetting.LIGHTER_WEIGHTS: "a smaller quantisation (Q4_K_M)",
         EngineSetting.SMALLER_KV: "--cache-type-k q8_0 --cache-type-v q8_0",
         EngineSetting.DRAFTS: "--model-draft",
         EngineSetting.STEP_BUDGET: "--ubatch-size",
     },
+    ports=(8080, 9931),  # 9931 of newer ones
 )

@@ -62,5 +62,6 @@ ENGINE = Engine(
     room=("/api/ps", _room),
     title="Ollama",
     limit="OLLAMA_NUM_PARALLEL={c}",
-    over="requests over it wait, OLLAMA_MAX_QUEUE at most; then 503",
+    over="wait, OLLAMA_MAX_QUEUE at most; then 503",
+    ports=(11434,),
 )

@@ -88,7 +88,7 @@ def read_chat(state: StreamState, kind: bytes, data: bytes) -> int:
 
 
 def messages(prompt: Prompt) -> list[dict[str, Any]]:
-    """The messages of a chat: what was said before, and the prompt."""
+    """The messages of a chat: the history, and the prompt."""
     said = [*prompt.history, prompt.content]
     return [{"role": "assistant" if i % 2 else "user", "content": text} for i, text in enumerate(said)]
 

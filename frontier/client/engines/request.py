@@ -8,8 +8,10 @@ Content = str | list[int]
 
 @dataclass(frozen=True, slots=True)
 class TurnReply:
-    """What a turn of a session was answered, with the server's counts, less the tokens of reasoning
-    and of tool calls, which are not in the text; `asked_osl` is 0 where no length was forced.
+    """The answer to a turn of a session, with the server's counts.
+
+    Tokens of reasoning and of tool calls, which are not in the text, are not counted. `asked_osl`
+    is 0 where no length was forced.
     """
 
     text: str
@@ -21,8 +23,8 @@ class TurnReply:
 @dataclass(frozen=True, slots=True)
 class Turn:
     """The place of a request in its session: its number from 0, the prompt tokens known to the
-    server from before, and the seconds to wait before it is sent. `then` makes the next turn of the
-    answer; None: it is the last. Of a mix, `class_index` is the place of its class.
+    server from before, and the seconds to wait before it is sent. `then` makes the next turn from
+    the answer; None: this is the last turn. For a mix, `class_index` is the place of its class.
     """
 
     number: int
@@ -38,8 +40,8 @@ class Prompt:
     not known).
 
     Prompts with different `salt` share no prefix cache, on the servers that have such a thing.
-    `shares`: it may have text in common with others that is meant to be cached. Of a session,
-    `history` is what was said before: by the user and by the model, in turn.
+    `shares`: it may have text in common with others that is meant to be cached. For a session,
+    `history` is the earlier text, of the user and the model in turn.
     """
 
     content: Content
@@ -52,8 +54,8 @@ class Prompt:
 
     @property
     def text(self) -> Content:
-        """All of it, where there are no messages: each answer is followed by a space and what the
-        user said next.
+        """The whole prompt as one text, where there are no messages: each answer is followed by a
+        space and the user's next text.
         """
         if not self.history:
             return self.content
@@ -64,8 +66,10 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True)
 class PreparedRequest:
-    """A request ready to be sent: its number in the trial, its bytes, the output tokens they ask
-    for (0: no length is forced), the number of its session, and the prompt they were made of.
+    """A request ready to be sent.
+
+    It has its number in the trial, its bytes, the output tokens that they ask for (0: no length is
+    forced), the number of its session, and the prompt that the bytes were made of.
     """
 
     index: int
@@ -81,7 +85,9 @@ class PreparedRequest:
 
     @property
     def goes_on(self) -> bool:
-        """Another turn of its session is made of the answer, whose text is wanted."""
+        """Whether another turn of its session is made from the answer, so that the text of the
+        answer is kept.
+        """
         return self.prompt.turn is not None and self.prompt.turn.then is not None
 
 

@@ -41,7 +41,7 @@ ENGINE = Engine(
     ),
     title="SGLang",
     limit="--max-running-requests {c}",
-    over="requests over it wait in the engine's queue, which has no limit",
+    over="wait in the engine's queue, which has no limit",
     flags={
         EngineSetting.GPUS: "--tp-size",
         EngineSetting.LIGHTER_WEIGHTS: "--quantization fp8",
@@ -50,4 +50,21 @@ ENGINE = Engine(
         EngineSetting.STEP_BUDGET: "--chunked-prefill-size",
         EngineSetting.FRONT_END: "--tokenizer-worker-num",
     },
+    ports=(30000,),
+    histograms={
+        "input": ("sglang:prompt_tokens_histogram",),
+        "output": ("sglang:generation_tokens_histogram",),
+        "ttft": ("sglang:time_to_first_token_seconds",),
+        "tpot": ("sglang:request_time_per_output_token_seconds",),
+        "itl": ("sglang:inter_token_latency_seconds", "sglang:time_per_output_token_seconds"),
+        "e2e": ("sglang:e2e_request_latency_seconds",),
+    },
+    counters={
+        "input": ("sglang:prompt_tokens_total",),
+        "output": ("sglang:generation_tokens_total",),
+        "hits": ("sglang:cached_tokens_total",),
+    },
+    metrics_flag="--enable-metrics",
+    gauges=("sglang:num_running_reqs", "sglang:num_queue_reqs"),
+    queue_limit="--max-queued-requests sets one; then 503",
 )

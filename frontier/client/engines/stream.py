@@ -48,7 +48,7 @@ class StreamState:
 
     @property
     def terminal(self) -> bool:
-        """The server said it was finished."""
+        """Whether the server said that it was finished."""
         return self.done or self.finish_reason is not None
 
 
@@ -67,7 +67,7 @@ def message_of(error: object, depth: int = 0) -> str:
 
 
 def _parts_of(error: object) -> list[object]:
-    """What of an error object or of a list of errors holds its text."""
+    """The parts of an error object, or of a list of errors, that hold its text."""
     if isinstance(error, dict):
         text = next((error[key] for key in ("message", "detail", "error") if error.get(key)), None)
         return [] if text is None else [_placed(error.get("param"), text)]
@@ -87,7 +87,7 @@ def _placed(where: object, text: object) -> object:
 
 
 def json_event(state: StreamState, data: bytes) -> dict[str, Any] | None:
-    """The JSON object of an event; None where it is none."""
+    """The JSON object of an event; None where it is not one."""
     try:
         event = orjson.loads(data)
     except orjson.JSONDecodeError:
@@ -119,7 +119,9 @@ def shows(text: str) -> bool:
 
 
 def take_text(state: StreamState, text: str, *, said: bool = True) -> None:
-    """Take a piece of the answer into account; not `said`: it is no part of its text."""
+    """Take a piece of the answer into account; without `said` it is not a part of the answer's
+    text.
+    """
     state.showed = state.showed or shows(text)
     if said and state.texts is not None:
         state.texts.append(text)
@@ -158,8 +160,9 @@ def native_event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any]
 
 
 def take_hidden(state: StreamState, delta: Mapping[str, Any]) -> int:
-    """The channel of what is no text of the answer: reasoning (named three ways: by the older and
-    the newer vLLM, and by gateways) and tool-call fragments. NO_TOKEN where there is none.
+    """The channel of tokens that are not text of the answer; NO_TOKEN without any. They are
+    reasoning (named in three ways: by the older and the newer vLLM, and by gateways) and tool-call
+    fragments.
     """
     for name in ("reasoning_content", "reasoning", "thinking"):
         text = delta.get(name)

@@ -77,7 +77,7 @@ ENGINE = Engine(
     room=("/info", _room),
     title="TGI",
     limit="--max-concurrent-requests {c}",
-    over="requests over it are refused (429)",
+    over="are refused (429)",
     flags={
         EngineSetting.GPUS: "--num-shard",
         EngineSetting.LIGHTER_WEIGHTS: "--quantize fp8",
@@ -87,5 +87,12 @@ ENGINE = Engine(
         EngineSetting.STEP_BUDGET: "--max-batch-prefill-tokens",
         EngineSetting.FRONT_END: "--validation-workers",
         EngineSetting.RATE_LIMIT: "--max-concurrent-requests",
+    },
+    ports=(3000,),
+    histograms={
+        "input": ("tgi_request_input_length",),
+        "output": ("tgi_request_generated_tokens",),
+        "tpot": ("tgi_request_mean_time_per_token_duration",),
+        "e2e": ("tgi_request_duration",),
     },
 )

@@ -42,12 +42,23 @@ ENGINE = Engine(
     ),
     title="TensorRT-LLM",
     limit="max_batch_size {c}",
-    over="requests over it wait in the engine's queue",
+    over="wait in the engine's queue",
     flags={
         EngineSetting.GPUS: "--tp_size",
         EngineSetting.LIGHTER_WEIGHTS: "an FP8 checkpoint",
         EngineSetting.SMALLER_KV: "kv_cache_config.dtype: fp8",
         EngineSetting.DRAFTS: "speculative_config",
         EngineSetting.STEP_BUDGET: "max_num_tokens",
+    },
+    ports=(8000,),
+    histograms={
+        "ttft": ("trtllm_time_to_first_token_seconds",),
+        "tpot": ("trtllm_time_per_output_token_seconds",),
+        "e2e": ("trtllm_e2e_request_latency_seconds",),
+    },
+    counters={
+        "input": ("trtllm_prompt_tokens_total",),
+        "output": ("trtllm_generation_tokens_total",),
+        "hits": ("trtllm_prompt_cached_tokens_total",),
     },
 )

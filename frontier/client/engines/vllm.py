@@ -54,7 +54,7 @@ ENGINE = Engine(
     title="vLLM",
     limit="--max-num-seqs {c}",
     limit_per_rank=True,
-    over="requests over it wait in the engine's queue, which has no limit",
+    over="wait in the engine's queue, which has no limit",
     flags={
         EngineSetting.GPUS: "--tensor-parallel-size",
         EngineSetting.LIGHTER_WEIGHTS: "--quantization fp8",
@@ -63,4 +63,20 @@ ENGINE = Engine(
         EngineSetting.STEP_BUDGET: "--max-num-batched-tokens",
         EngineSetting.FRONT_END: "--api-server-count",
     },
+    ports=(8000,),
+    histograms={
+        "input": ("vllm:request_prompt_tokens",),
+        "output": ("vllm:request_generation_tokens",),
+        "ttft": ("vllm:time_to_first_token_seconds",),
+        "tpot": ("vllm:request_time_per_output_token_seconds",),
+        "itl": ("vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds"),
+        "e2e": ("vllm:e2e_request_latency_seconds",),
+    },
+    counters={
+        "input": ("vllm:prompt_tokens_total",),
+        "output": ("vllm:generation_tokens_total",),
+        "queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
+        "hits": ("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
+    },
+    gauges=("vllm:num_requests_running", "vllm:num_requests_waiting"),
 )

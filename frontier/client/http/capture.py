@@ -128,7 +128,7 @@ class Unchunker:
     cut it.
 
     `ended` when the last chunk and its trailers have come; what follows them is in `surplus`.
-    `broken` says why the coding cannot be followed any further.
+    `broken` is the reason why the coding cannot be followed any further.
     """
 
     __slots__ = ("_left", "_rest", "_state", "broken", "ended", "surplus")

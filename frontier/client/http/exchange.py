@@ -1,5 +1,4 @@
-"""One request and what came back of it: raw bytes with the times at which they came, or a named
-failure.
+"""One request and its answer: raw bytes with their times of arrival, or a named failure.
 
 Nothing is interpreted here; `parse.py` reads the bytes later.
 """

@@ -47,8 +47,8 @@ class Client:
     limits are enforced.
 
     Requests under load are POSTs through the pool (`pool.py`), whose bodies are captured at the
-    socket. Small questions go through an aiohttp session. `proxies` are those of the environment
-    where none are given, `numbers` those that connections get.
+    socket. Small questions go through an aiohttp session. `proxies` default to those of the
+    environment; `numbers` are given to connections.
     """
 
     def __init__(
@@ -127,9 +127,9 @@ class Client:
         held: bool = False,
         asked: int | None = None,
     ) -> Exchange:
-        """One request to its end, on the connection of this number if it is free; of an answer to
-        one that `asked` for so many tokens, to twice as many. Never raises for what the network or
-        the server does; see `Exchange.failure`.
+        """One request to its end, on the connection of this number if it is free. The answer to one
+        that `asked` for a number of tokens is cut at twice as many. Never raises for what the
+        network or the server does; see `Exchange.failure`.
         """
         exchange = Exchange(self.clock(), connection=connection, held=held, asked=asked)
         url = url if isinstance(url, URL) else URL(url, encoded=True)
@@ -177,9 +177,9 @@ class Client:
 
     async def _post(self, exchange: Exchange, url: URL, body: bytes) -> None:
         """A request under load. Latency starts as the bytes go out on a kept connection: what this
-        client did before is none of the server's time. Where a connection had to be opened, it
-        starts before that, as any user would wait for it too; and a request that is sent once more
-        keeps its first start.
+        client did before is not the server's time. Where a connection had to be opened, it starts
+        before that, as any user would wait for it too; and a request that is sent once more keeps
+        its first start.
         """
         pool = self._pools.get(url)
         if pool is None:
@@ -245,8 +245,8 @@ class Client:
         return True
 
     def _enforce_timeouts(self) -> None:
-        """Give up the exchanges that are over a limit, now and again and again: one timer for all
-        of them is far cheaper than one per exchange, which would have to be moved at every read.
+        """Give up the exchanges that are over a limit, now and repeatedly. One timer for all is far
+        cheaper than one per exchange, which every read would have to move.
         """
         now, limits = self.clock(), self.target.timeouts
         for exchange in tuple(self.in_flight):

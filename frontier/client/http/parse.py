@@ -1,9 +1,8 @@
-"""Parsing of an answer into a Record: events out of time-stamped bytes, and the predicate of
-success, in one place.
+"""Parsing of an answer into a Record: the events in time-stamped bytes, and the rule of success.
 
 A request is OK when the status is 2xx, the body is the dialect's stream, at least one event brought
-a token, nothing in the stream was an error, and the server said it was finished. Pure: no
-clock, no network.
+a token, no event was an error, and the server said that it was finished. Pure: no clock, no
+network.
 """
 
 import html
@@ -26,8 +25,8 @@ from frontier.core.model.units import usable_count
 _TITLE = re.compile("<title>(.{0,300}?)</title>", re.IGNORECASE | re.DOTALL)
 _MAX_REASON = 60
 _MOST_TEMPLATES, _PATIENCE = 16, 8
-"""At most so many templates are made per answer, a new one after so many events that the last one
-did not fit."""
+"""The most templates that are made per answer, and the events that do not fit the last one before a
+new one is made."""
 _NO_TEMPLATE: EventTemplate = (b"", b"")
 _STREAM_TYPES = {"sse": ("text/event-stream",), "ndjson": ("application/x-ndjson", "application/json")}
 
@@ -131,8 +130,8 @@ class AnswerParser:
             self._parse_read(b"\n", stamps[-1])  # the last line needs no newline
 
     def _parse_read(self, read: bytes, stamp: float) -> None:
-        """Parse one read in full. From a read that was one token event a template is made, now and
-        then.
+        """Parse one read in full. Now and then a template is made from a read that was one token
+        event.
         """
         state = self.state
         events = self._parser.feed(read)
@@ -203,7 +202,7 @@ def _no_stream(exchange: Exchange, kind: str) -> str:
 
 
 def error_body(exchange: Exchange) -> Any:
-    """The body of an answer that is no stream: its JSON, or its text."""
+    """The body of an answer that is not a stream: its JSON, or its text."""
     body = b"".join(exchange.reads)[:65536]
     try:
         return orjson.loads(body)
@@ -212,7 +211,7 @@ def error_body(exchange: Exchange) -> Any:
 
 
 def error_message(exchange: Exchange) -> str:
-    """What a non-2xx answer says, with its status; bounded and printable."""
+    """The message of a non-2xx answer with its status, bounded and printable."""
     content = error_body(exchange)
     if isinstance(content, str) and content.lstrip().startswith("<"):
         title = _TITLE.search(content)  # of a proxy's page: it says all
@@ -317,8 +316,8 @@ def output_tokens(usage: Mapping[str, Any], chunks: int, *, reasoned: bool) -> t
 
 
 def _first_tokens(parser: AnswerParser, usage: Mapping[str, Any], completion: int | None) -> int | None:
-    """The tokens that had come with the first chunk, by the token ids in it or by a running usage;
-    None where the server does not count them, or otherwise than `completion` does.
+    """The tokens that had come with the first chunk, by the token ids in it or by a running usage.
+    None where the server does not count them, or counts otherwise than `completion` does.
     """
     if parser.first_ids:
         return parser.first_ids
@@ -336,8 +335,8 @@ def _first_text(parser: AnswerParser, zero: float) -> float | None:
 
 
 def _count_of(usage: Any, name: str) -> int | None:
-    """A count of tokens; None where there is none, or none that can be one. Some servers write 16.0
-    for 16.
+    """A count of tokens; None where there is none, or where it cannot be one. Some servers write
+    16.0 for 16.
     """
     value = usage.get(name) if isinstance(usage, dict) else None
     if isinstance(value, float) and value.is_integer():

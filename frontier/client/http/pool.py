@@ -3,7 +3,7 @@
 Behind a balancer a connection is a replica, so that a window on few connections may have met few
 replicas. A window's requests are therefore spread over as many connections as its claim needs. The
 next connection is opened while the last request of the one before is under way, so that no request
-waits for a handshake; where it is not open in time, the old connection goes on.
+waits for a handshake. Where it is not open in time, the old connection goes on.
 """
 
 import asyncio
@@ -28,13 +28,15 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 
 
 class Renewal:
-    """The connections of a trial's requests. `numbers` gives each its number, `requests_each` is
-    how many requests each carries (None: it is kept as long as it lives). Of a closed loop each of
-    the `streams` has one of its own, which its session holds while its user thinks.
+    """The connections of a trial's requests, and when they are renewed.
 
-    `ahead` counts the connections that were opened ahead, `renewed` those that were replaced by
-    one, and `failed` the new ones that could not be opened, or that the other side closed before
-    they were used.
+    `numbers` gives each connection its number. `requests_each` is how many requests each carries;
+    None: it is kept as long as it lives. In a closed loop each of the `streams` has a connection of
+    its own, which its session holds while its user thinks.
+
+    `ahead` counts the connections that were opened ahead, `renewed` those that one of these
+    replaced. `failed` counts new connections that could not be opened, or that the other side
+    closed before they were used.
     """
 
     def __init__(self, numbers: Iterator[int] | None = None) -> None:
@@ -66,8 +68,9 @@ class Renewal:
 
 
 def requests_each(connections: int, streams: int, requests: float, *, open_loop: bool) -> float | None:
-    """How many requests each connection of a window carries, so that `requests` are spread over so
-    many connections; None where the streams of a closed loop, each on one of its own, are as many.
+    """How many requests each connection of a window carries, so that `requests` are spread over
+    `connections`. None where that needs no renewal, as in a closed loop with as many streams, each
+    on a connection of its own.
     """
     if not connections or (connections <= streams and not open_loop):
         return None
@@ -79,10 +82,11 @@ def requests_each(connections: int, streams: int, requests: float, *, open_loop:
 
 @dataclass(slots=True, eq=False)
 class PooledConnection:
-    """A connection and the protocol on it; `used` once it carried a request, or was opened ahead of
-    one. `number` is its number in the trial, `left` how many requests it may still carry (None: any
-    number), `held` whether the next turn of a session is to go out on it. `before` is the one that
-    it replaces, kept open until it has brought an answer; `restored` had its replacement die.
+    """A connection and the protocol on it. `used` once it carried a request, or was opened ahead of
+    one. `number` is its number in the trial, and `left` how many requests it may still carry (None:
+    any number). `held`: the next turn of a session is to go out on it. `before` is the connection
+    that it replaces, kept open until this one has brought an answer. `restored`: its replacement
+    died, and it is used again.
     """
 
     connection: Connection

@@ -158,12 +158,12 @@ def event_template(read: bytes, prefix: bytes, suffix: bytes, parse_event: Event
     """A template from a read that is `prefix`, one event, `suffix`; None when the event does not
     lend itself to one.
 
-    A server's token events are the same bytes around another text. The template is what stands
-    before and after the text of one event that was parsed properly. It is used only if it proved
-    itself: with another text put into the same place, its reader must find exactly that text and
-    nothing else. An event that begins and ends as the template, and holds a plain JSON string
-    between (no quote, backslash or control character), then says the same as the parser would say,
-    at a tenth of the cost. Anything else goes to the parser.
+    A server's token events are the same bytes around another text. The template is the bytes before
+    and after the text of one event that was parsed properly. It is used only after a check: with
+    another text in the same place, the reader must find exactly that text and nothing else. Then an
+    event that begins and ends as the template, with a plain JSON string between (no quote,
+    backslash or control character), gives the same as the parser, at a tenth of the cost. Anything
+    else goes to the parser.
     """
     if not (read.startswith(prefix) and read.endswith(suffix)):
         return None

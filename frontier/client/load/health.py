@@ -139,8 +139,8 @@ OTHER_FILES = 64
 
 
 def most_connections(wanted: int) -> int:
-    """So many connections, or as many as this process may be allowed to open files for. Nothing is
-    changed yet (`raise_fd_limit`).
+    """The `wanted` number of connections, or as many as this process may be allowed to open files
+    for. Nothing is changed yet (`raise_fd_limit`).
     """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     return wanted if hard == resource.RLIM_INFINITY else max(1, min(wanted, hard - OTHER_FILES))

@@ -1,14 +1,15 @@
 """The closed loop of one trial: N streams, each of which holds one session after another.
 
-A session is one request, or several turns, each sent some seconds of thinking after the answer to
-the one before; a failed turn ends its session. A stream begins its next session as soon as one is
-over.
+In: the trial, the client that sends, the pipeline that prepares requests and parses answers, and
+`decide`, the rules of the window (see `rules`). Out: when `run` returns, the pipeline has every
+exchange on record. A session is one request, or several turns with seconds of thinking between
+them; a failed turn ends it. The next session follows at once.
 
-The streams start out of step (see `rules`): each one's first request asks for a random share of the
-output length; where the length cannot be forced, the first sends are spread over one estimated
-end-to-end latency. Warm-up hands its slots over without draining. Latency counts the requests sent
-in the window; the load is held until the last of them has ended; what is still in flight then is
-cancelled. (A closed system in the sense of Schroeder, Wierman and Harchol-Balter, NSDI 2006.)
+The subtle part is an even load. The streams start out of step: the first request of each asks for a
+random share of the output length; where the length cannot be forced, the first sends spread over
+one estimated end-to-end latency. Warm-up hands its slots over without draining. Latency counts the
+requests sent in the window. The load is held until the last of them has ended; what is still in
+flight then is cancelled. (A closed system: Schroeder, Wierman and Harchol-Balter, NSDI 2006.)
 """
 
 import asyncio
@@ -39,13 +40,13 @@ _GLANCE = 8
 _LOST_AFTER = 3.0
 _DOWN_AFTER = 10.0
 _FEW, _MANY = 8, 32
-"""Failures in a row that end a trial: so many after _DOWN_AFTER, or so many after _LOST_AFTER."""
+"""Failures in a row that end a trial: the first number after _DOWN_AFTER seconds, the second after
+_LOST_AFTER."""
 _SILENT, _SILENCES = 10.0, 5.0
-"""Seconds without a byte, and times the longest wait of an answer, whichever is longer, after which
-a request is given up once the window has closed."""
+"""A request is given up, once the window has closed, after this many seconds without a byte, or
+this many times the longest wait of an answer, whichever is longer."""
 _CUT_OFF = 5.0
-"""Seconds that requests which were cut off may take to be on record; a busy machine's need,
-normally nothing."""
+"""Seconds until requests that were cut off must be on record: a busy machine may need them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ class TrialProgress:
 
     `rate` (output tokens per second), `p50_ttft` and `p99_ttft` (seconds) are of the window so far,
     for display; None before there is anything. `silent` is how many requests have been silent for
-    at least so many seconds, where that is long.
+    long, and for how many seconds at least.
     """
 
     stage: TrialStage
@@ -86,7 +87,7 @@ class TrialProgress:
 
 
 Decide = Callable[[WindowState, StreamStatus], WindowState]
-"""What is decided of the window, given what was decided before and how the streams stand."""
+"""The next state of the window, given the state before and how the streams stand."""
 
 
 class ClosedLoop:
@@ -139,7 +140,12 @@ class ClosedLoop:
     # --- the streams
 
     async def stream(self, number: int) -> None:
-        """One of the N callers."""
+        """One of the N streams: `wait_turn` holds back the first send, then requests follow each
+        other. The pipeline gives the next request, `send` posts it to its end, and `after` counts
+        failures and gives the pause. The pipeline then gives the next turn of the session, if any.
+        A turn with thinking time waits for that; otherwise `hold_back` waits for the pause, or to
+        stay out of step.
+        """
         if not self.pipeline.short and not self.trial.shape.has_sessions:
             await self.wait_turn(number)
         free, pause = self.clock(), 0.0
@@ -168,8 +174,8 @@ class ClosedLoop:
             free = await self.hold_back(free, pause, exchange.end)
 
     async def hold_back(self, free: float, pause: float, ended: float) -> float:
-        """Wait for the pause after a failure, or for the moment that keeps streams out of step;
-        when the stream, `free` before, is free then. Its last request `ended` at a time.
+        """Wait after a failure, or for the moment that keeps streams out of step. Returns when the
+        stream may send again. Before, that was `free`; its last request ended at `ended`.
         """
         delay = 0.0 if pause else self.pacing.delay(free, self.pipeline.times.tpot, self.pipeline.times.e2e)
         if not (pause or delay) or self.closing:
@@ -198,9 +204,9 @@ class ClosedLoop:
         return exchange
 
     async def wait_turn(self, number: int) -> None:
-        """Hold the first send back so that the N first sends spread over one end-to-end latency; of
-        a server too slow for that over what there is before the window must open, so that all N are
-        in flight then.
+        """Hold the first send back, so that the N first sends spread over one end-to-end latency. A
+        slow server gets less: the time until the window must open, so that all N are in flight
+        then.
         """
         if number == self.numbers[0]:
             return
@@ -237,15 +243,15 @@ class ClosedLoop:
         return max(requested, min(_BACK_OFF[1], max(_BACK_OFF[0], pause * 2)))
 
     def complete(self, exchange: Exchange) -> bool:
-        """An answer whose body was cut off, or reset, after all that it had to say."""
+        """Whether an answer was complete before its body was cut off or reset."""
         if exchange.failure is None or exchange.failure[0] not in (Outcome.TRUNCATED, Outcome.STREAM_ERROR):
             return False
         parser = exchange.parser = parse_all(exchange, self.target.engine, self.target.api)
         return parser.verdict()[0] is Outcome.OK
 
     def failed_at_once(self, exchange: Exchange) -> bool:
-        """A quick 2xx answer that is a failure, as an error in a 200 stream: a stream must not spin
-        on it.
+        """Whether a quick 2xx answer is a failure, as an error in a 200 stream: a stream must not
+        spin on it.
 
         Answers are parsed later, by the pipeline; only these few bytes are parsed here, and not
         again there. A quick good one (a prompt with one token out) is no reason to pause.
@@ -259,14 +265,14 @@ class ClosedLoop:
 
     @property
     def stuck(self) -> float | None:
-        """When the earliest request was sent, on the trial's clock, that is still open, or that a
-        stream pauses after; None where there is none.
+        """When the earliest request was sent, on the trial's clock, that is still open or after
+        which a stream pauses; None without one.
         """
         return min([*self.pending.values(), *self.refused.values()], default=None)
 
     def cut_silent(self) -> None:
-        """Give up what has been silent for much longer than any answer of the trial took to begin
-        or to go on: it would keep the trial open for ever. Nothing before there was an answer.
+        """Give up requests that have been silent for much longer than any answer of the trial was:
+        they would keep the trial open for ever. Before the first answer none is given up.
         """
         if (longest := self.pipeline.longest_wait) is None:
             return
@@ -281,16 +287,17 @@ class ClosedLoop:
         return self.clock() - (exchange.sent if last is None else last)
 
     def silent(self) -> tuple[int, float] | None:
-        """How many requests have been silent for at least so long, in seconds; None while none has
-        for long.
+        """How many requests have been silent for long, and for how many seconds at least; None
+        while there are none.
         """
         silences = [since for exchange in self.client.in_flight if (since := self.silence(exchange)) > _SILENT]
         return (len(silences), min(silences)) if silences else None
 
     @property
     def server_lost(self) -> bool:
-        """The circuit breaker. Nothing but refused connections for a while: the server is gone. No
-        answer with a status, and not a byte in any stream, for longer: so it is.
+        """The circuit breaker: whether the server is gone. It is after a while of nothing but
+        refused connections, or a longer time without an answer with a status and without a byte in
+        any stream.
         """
         now, since, enough = self.clock(), self.failing_since, min(32, max(5, len(self.numbers)))
         if since is None:
@@ -302,9 +309,9 @@ class ClosedLoop:
 
     @property
     def failing(self) -> float | None:
-        """Since when, on the trial's clock, every request has been answered with a failure: a
-        server that answers is not lost, and to go on would only hammer it. None while that has not
-        lasted, and while an earlier request still receives.
+        """Since when, on the trial's clock, every request has been answered with a failure. Such a
+        server is not lost, but to go on would only hammer it. None until that has lasted, and while
+        an earlier request still receives.
         """
         since, row = self.failing_since, self.pipeline.failed_in_a_row
         if since is None or self.answered < since:
@@ -343,7 +350,7 @@ class ClosedLoop:
         )
 
     def follow(self, state: WindowState) -> None:
-        """Take over what is decided of the window."""
+        """Take over the new state of the window."""
         self.state, now = state, self.now()
         # What was announced further ahead than the margin for a send comes at its time.
         if self.stage in ("ramp", "warmup"):
@@ -363,9 +370,9 @@ class ClosedLoop:
                 self.evidence.closed.set()
 
     def requests_each(self, now: float) -> float | None:
-        """How many requests of the window, which opens now, each connection is to carry. As many
-        are expected as are asked for, or as fit at the rate of the warm-up where time ends the
-        window before.
+        """How many requests each connection is to carry in the window, which opens now. The window
+        is expected to have the requests asked for, or as many as fit into its time at the rate of
+        the warm-up.
         """
         trial, mine = self.trial, len(self.numbers) / self.trial.streams
         seconds = trial.max_time - now if trial.seconds is None else min(trial.seconds, trial.max_time - now)
@@ -375,7 +382,7 @@ class ClosedLoop:
         return requests_each(wanted, trial.streams, expected / mine, open_loop=trial.rate is not None)
 
     def window_pending(self, start: float, end: float) -> bool:
-        """A request of the window has not ended yet."""
+        """Whether a request of the window has not ended yet."""
         return any(start - SEND <= counts_at < end for counts_at in self.pending.values())
 
     async def pulse(self, stop: asyncio.Event | None, on_progress: Callable[[TrialProgress], None] | None) -> None:

@@ -2,9 +2,9 @@
 answered.
 
 Latency counts from the scheduled arrival, kept as `Record.scheduled`, so a late send cannot hide a
-queue (coordinated omission; as wrk2 does). What arrives while `trial.streams` are in flight waits
-here, and its wait counts. Of sessions the first turns arrive; a later turn is due when its thinking
-is over, whether or not it can be sent then, and its latency counts from there.
+queue (coordinated omission; as wrk2 does). A request that arrives while `trial.streams` are in
+flight waits here, and its wait counts. The first turns of sessions arrive. A later turn is due when
+its thinking is over, whether or not it can be sent then, and its latency counts from there.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from frontier.core.model.trials import Outcome, Trial
 
 
 class OpenLoop(ClosedLoop):
-    """`trial.streams` callers share one sequence of what is due: arrivals, and later turns of what
-    arrived. One caller waits for the next and sends it, others follow. While a session thinks it
-    takes no caller.
+    """`trial.streams` callers share one sequence of due requests: arrivals, and later turns of
+    sessions that arrived. One caller waits for the next request and sends it; others follow. A
+    session that thinks takes no caller.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class OpenLoop(ClosedLoop):
         return min(self.next_arrival, self.later[0][0]) if self.later else self.next_arrival
 
     def take(self) -> tuple[float, PreparedRequest]:
-        """What is due next, and when."""
+        """The request that is due next, and when."""
         if self.later and self.later[0][0] <= self.next_arrival:
             due, _, request = heapq.heappop(self.later)
             return due, request
@@ -97,13 +97,15 @@ class OpenLoop(ClosedLoop):
                 self.sooner.set()
 
     def window_pending(self, start: float, end: float) -> bool:
-        """What was due in the window has not been answered, or not even been taken by a caller."""
+        """Whether a request that was due in the window has not been answered, or not even been
+        taken by a caller.
+        """
         if self.now() - end > self.client.target.timeouts.total:
             return False
         return self.next_due < end or super().window_pending(start, end)
 
     async def wind_up(self, tasks: Sequence[asyncio.Task[Any]]) -> None:
-        """As for every trial; what was due in the window and no caller was ever free for is a
+        """As for every trial. A request that was due in the window while no caller was free is a
         failure.
         """
         await super().wind_up(tasks)

@@ -90,14 +90,14 @@ class Named:
             known[text if text in known or len(known) < MOST_NAMED else "others"] += 1
 
     def counts(self) -> dict[str, dict[str, int]]:
-        """By field, the values and how many answers gave them; nothing where no answer named
-        anything.
+        """The values of each field, with the number of answers that gave them; empty where no
+        answer named anything.
         """
         return {name: dict(known) for name, known in self._counts.items()} if len(self._counts) > 1 else {}
 
 
 def named_together(parts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    """What the answers to several client processes named."""
+    """The sum of what answers named, over several client processes."""
     sums: dict[str, Counter[str]] = {}
     for part in parts:
         for name, counts in part.items():
@@ -231,7 +231,7 @@ class RequestPipeline:
             await asyncio.sleep(_COURTESY)
 
     def finish(self) -> None:
-        """Parse what is left, at once: nothing is measured any more."""
+        """Parse the remaining answers at once: nothing is measured any more."""
         while self._unread:
             parser = self._parser(self._unread.popleft())
             parser.parse(len(parser.exchange.reads))

@@ -23,8 +23,8 @@ from frontier.client.http.http_client import run
 from frontier.client.load.shard import ShardHost, WorkerLostError
 
 EVENTS_PER_WORKER = 40_000
-"""Streamed events per second that one client process is given: at most 55 % of a core where an
-event takes up to 14 microseconds, as on a slow one; what is left is room for bursts."""
+"""Streamed events per second that one client process gets: at most 55 % of a core where an event
+takes up to 14 microseconds, as on a slow core. The rest is room for bursts."""
 _STOP_LIMIT = 3.0
 _LENGTH = struct.Struct(">Q")
 
@@ -71,8 +71,8 @@ def most_workers() -> int:
 
 
 def workers_needed(rate: float | None, concurrency: int) -> int:
-    """Client processes for a trial of so many streams and, as far as is known, `rate` events per
-    second.
+    """Client processes for a trial of `concurrency` streams and `rate` events per second, None
+    where the rate is not known.
     """
     return min(max(1, math.ceil((rate or 0.0) / EVENTS_PER_WORKER)), most_workers(), concurrency)
 
@@ -148,7 +148,7 @@ class LocalWorkers:
         self._started = 0
 
     def get(self, count: int) -> list[ProcessWorker]:
-        """So many of them, started as needed."""
+        """`count` workers, started as needed."""
         self._workers = [worker for worker in self._workers if worker.alive]
         while len(self._workers) < count:
             self._started += 1

@@ -1,15 +1,17 @@
-"""The rules of a trial's load: how its streams are kept out of step, when its window opens and
-closes, and when it is over or given up.
+"""The rules of a trial's load: pacing of the streams, and when the window opens and closes.
 
-Pacing, over HTTP and in virtual time: requests of equal length that end in one step of the engine
-are sent again together and stay together for good. So the streams begin at random points of a
-request's life, as if the load had been on for long: the first request of each, which is never
-counted, asks for a random share of the output length (docs/decisions/0010-lockstep.md). What joins
-requests later, a long step or a pause of the machine, is undone slowly: a send that follows another
-closely waits for a moment, never longer than one decode step.
+They also say when a trial is over or given up.
+
+Pacing is the same over HTTP and in virtual time. Requests of equal length that end in one step of
+the engine are sent again together, and stay together for good. So the streams begin at random
+points of a request's life, as if the load had been on for long. The first request of each stream,
+which is never counted, asks for a random share of the output length
+(docs/decisions/0010-lockstep.md). A long step or a pause of the machine joins requests later; that
+is undone slowly. A send that follows another closely waits for a moment, never longer than one
+decode step.
 
 The rules of the window are pure functions of the trial, of how its streams stand, and of what was
-decided before. The streams may be in one process or divided among several: the rules see their sum,
+decided before. The streams may be in one process or divided among several. The rules see the sum,
 so they are the same for any number of processes.
 """
 
@@ -25,11 +27,11 @@ from frontier.core.model.trials import Phase, Trial
 # --- pacing
 
 _GAP = 0.5
-"""Of the mean gap between sends: less than all of it, so that sends keep the irregular distances
-they came with."""
+"""The least distance of sends, as a share of their mean gap: less than 1, so that sends keep their
+irregular distances."""
 _MOST = 0.015
-"""Of a request's E2E: with short answers a decode step is a large share of it, and N must be in
-flight within 2 %."""
+"""The longest delay, as a share of a request's E2E: with short answers a decode step is a large
+share of it, and N must be in flight within 2 %."""
 
 
 def first_length(osl: int, seed: int, stream: int) -> int:
@@ -59,8 +61,8 @@ class Pacing:
 
 
 class MeanTimes:
-    """Mean times of the requests of full length that have ended well so far: `count` of them took
-    `e2e_sum` seconds, and the first EARLY, or all while they are fewer, `early_e2e` on average.
+    """Mean times of the requests of full length that have ended well so far. `count` requests took
+    `e2e_sum` seconds; `early_e2e` is the mean of the first EARLY, or of all while they are fewer.
     """
 
     def __init__(self) -> None:
@@ -156,10 +158,12 @@ def together(statuses: Sequence[StreamStatus]) -> StreamStatus:
 
 @dataclass(frozen=True, slots=True)
 class WindowState:
-    """What is decided of a trial's window: it opens at `start` and closes at `end`, in seconds on
-    the trial's clock, because of `ended`. `over`: the trial ends, and what is in flight is cut off.
-    `stuck`: of a window in which no request was sent, when it began, and how many more requests had
-    succeeded than failed by its end.
+    """The state of a trial's window: it opens at `start` and closes at `end`, in seconds on the
+    trial's clock, because of `ended`.
+
+    `over`: the trial ends, and the requests in flight are cut off. `stuck` is for a window in which
+    no request was sent: when it began, and how many more requests had succeeded than failed by its
+    end.
     """
 
     start: float | None = None

@@ -1,12 +1,12 @@
-"""Session plans: the turns of each session of a trial, drawn by its seed; the same over HTTP and in
-virtual time.
+"""Session plans: the turns of each session of a trial, drawn by its seed.
 
-In a mix the seed also draws of which class a session is. A shape without turns has, in a mix,
-sessions of one request. The sessions of a file come in an order drawn by the seed.
+They are the same over HTTP and in virtual time. In a mix the seed also draws the class of each
+session, and a shape without turns has sessions of one request. The sessions of a file come in an
+order drawn by the seed.
 
-The first session of each stream begins part of the way in, as if the load had been on for long:
-with a random turn of its own, whose history is made up, after a pause that is uniform in 0..think.
-So the turns mix from the start.
+The first session of each stream begins part of the way in, as if the load had been on for long. It
+begins with a random turn, whose history is made up, after a pause that is uniform in 0..think. So
+the turns mix from the start.
 """
 
 import random
@@ -16,13 +16,13 @@ from frontier.core.model.session_table import SessionTurn
 from frontier.core.model.shapes import Shape
 
 EARLY = 20
-"""Requests whose mean time says how long sessions last that arrive at a rate: later ones may wait
-in a backlog."""
+"""The first requests of a trial at a rate, whose mean time says how long sessions last: later
+requests may wait in a backlog."""
 
 
 @dataclass(frozen=True, slots=True)
 class SessionPlan:
-    """The turns of one session, of which the first that is sent is number `start`."""
+    """The turns of one session; the first that is sent is number `start`."""
 
     turns: tuple[SessionTurn, ...]
     start: int = 0
@@ -33,14 +33,14 @@ class SessionPlan:
 
 
 def class_of(shape: Shape, seed: int, number: int) -> int:
-    """The place in the mix of the class of the session of this number."""
+    """The class of the session of this number, as its place in the mix."""
     rng = random.Random(f"{seed}/class/{number}")
     return rng.choices(range(len(shape.mix)), [each.share for each in shape.mix])[0]
 
 
 def plan_session(shape: Shape, seed: int, number: int, streams: int) -> SessionPlan:
-    """The session of this number, of a shape that is no mix, in the trial of this seed; those below
-    `streams` begin part of the way in.
+    """The session of this number in the trial of this seed, for a shape without classes. Sessions
+    with a number below `streams` begin part of the way in.
     """
     session = shape.session
     rng = random.Random(f"{seed}/session/{number}")
@@ -67,7 +67,7 @@ def plan_session(shape: Shape, seed: int, number: int, streams: int) -> SessionP
 
 
 def left_out(planned: SessionTurn, asked_osl: int) -> int:
-    """The output tokens that a shortened answer left out: the next prompt brings them, and so is as
+    """The output tokens that a shortened answer left out. The next prompt has them, and so is as
     long as planned.
 
     `asked_osl` is 0 where the length is not forced: then answers are as long as the server makes

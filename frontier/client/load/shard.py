@@ -1,17 +1,16 @@
-"""A trial shared among client processes: the shard that each sends, and the sweep's side, which
-holds them together.
+"""A trial shared among client processes: the shard that each sends, and the sweep's side of it.
 
 A shard is the share of one trial's streams that one client process has. It runs its own closed loop
-and decides nothing about the window. Ten times a second the sweep asks how its streams stand, gets
-the records of the requests that have ended since, and says when the window opens, when it closes
-and when the trial is over. No token leaves a shard. A record's times count from the trial's start
-as the shard's own clock has it, so a latency never mixes two clocks.
+and decides nothing about the window. Ten times a second the sweep asks how its streams stand, and
+gets the records of the requests that have ended since. It says when the window opens, when it
+closes and when the trial is over. No token leaves a shard. A record's times count from the trial's
+start as the shard's own clock has it, so a latency never mixes two clocks.
 
 The sweep's process sends no load here. It places the clocks of the workers before and after the
-trial, gives each its shard, and decides of their sum by the same rules as for one process:
-synchronised start, one window for all, exact accounting, one measurement. A worker that is lost,
-silent, late, of another version, or whose clock cannot be placed makes the whole trial worthless:
-nothing of a part of a trial is kept.
+trial, gives each its shard, and decides by their sum with the same rules as for one process:
+synchronised start, one window for all, exact accounting, one measurement. A worker makes the whole
+trial worthless if it is lost, silent, late, of another version, or if its clock cannot be placed. A
+part of a trial is never kept.
 """
 
 import asyncio
@@ -69,7 +68,7 @@ class ShardJob:
 
 @dataclass(frozen=True, slots=True)
 class WorkerInfo:
-    """What a client process says of itself. Processes of another version are not mixed with this
+    """A client process: its version and host. Processes of another version are not mixed with this
     one.
     """
 
@@ -139,7 +138,7 @@ class ShardHost:
         self._running = asyncio.ensure_future(self._run(self._job, zero))
 
     def exchange(self, state: WindowState) -> ShardReport:
-        """Hear what is decided of the window; how the shard stands, or its result once it has
+        """Take the new state of the window. Returns how the shard stands, or its result once it has
         ended.
         """
         assert self._running is not None, "start first"
@@ -347,8 +346,8 @@ class _ShardedTrial:
             asyncio.get_running_loop().call_later(max(0.0, self.state.end - self.now()), self.evidence.closed.set)
 
     async def worker_facts(self) -> tuple[WorkerFacts, ...]:
-        """What is kept of each worker. WorkerLostError when one began late or its clock is not
-        known well enough.
+        """The facts that are kept of each worker. WorkerLostError when one began late or its clock
+        is not known well enough.
         """
         after = [await self._within(worker, fit_clock(worker, self.clock)) for worker in self.workers]
         facts = []

@@ -31,11 +31,11 @@ async def run_trial(
     """Run one trial against a settled target (see preflight); each Record goes to `on_record` as it
     is parsed.
 
-    Closed loop; of a trial with a `rate` open loop, where a request belongs to the window if it was
+    The loop is closed; with a `rate` it is open, and a request belongs to the window if it was
     scheduled in it.
 
-    The trial takes at most `trial.max_time` seconds, of which warm-up at most half, and then as
-    long as the window's last request needs. `expected_e2e` (seconds) spreads the first sends of a
+    The trial takes at most `trial.max_time` seconds, and warm-up at most half of them; then as long
+    as the last request of the window needs. `expected_e2e` (seconds) spreads the first sends of a
     closed loop where the output length cannot be forced; without it stream 0's first request shows
     it. Setting `stop` ends the trial at once. Failures of the server are records, never exceptions.
     MeasurementError when the target is not settled.

@@ -1,6 +1,7 @@
-"""The explanation of a decision as data: what binds and by how much, why each other setting was not
-chosen, what was excluded, and what would decide. `show/explain.py` has the sentences; tables,
-pages and pictures only lay them out.
+"""The explanation of a decision as data: what binds, and why each other setting was not chosen.
+
+It also says by how much the limit binds, what was excluded, and what would decide.
+`show/explain.py` has the sentences; tables, pages and pictures only lay them out.
 """
 
 import dataclasses
@@ -54,15 +55,18 @@ PASSING = frozenset(
         "cut_off",
     }
 )
-"""Flags that need not come again when a setting is measured again, and that leave its values some
-meaning."""
+"""Flags that may be gone when a setting is measured again, and that leave its values some meaning.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """What happened to the server meanwhile: settings that a later visit contradicted
-    (`corrected`), the `changes` that made earlier trials stale, latencies that grow past their
-    limit (`growing`), and settings that were not measured since the last change (`stale`).
+    """What happened to the server meanwhile.
+
+    - `corrected`: the settings that a later visit contradicted
+    - `changes`: the changes that made earlier trials stale
+    - `growing`: latencies that grow past their limit, by setting
+    - `stale`: the settings that were not measured since the last change
     """
 
     corrected: tuple[int, ...] = ()
@@ -82,10 +86,12 @@ def with_causes(
     unworthy: Collection[int] = (),
     point_estimates: bool = False,
 ) -> Decision:
-    """The decision with its explanation and its next step. `points` are those decided on and those
-    that were only scanned, by concurrency; `rate` names the throughput. `cuts` say what cut a proof
-    short, `server` what happened to it; `given_up` are settings whose proof was ended as too dear,
-    `unworthy` those whose gain would not be worth their tail.
+    """The decision with its explanation and its next step.
+
+    `points` are the settings decided on and those that were only scanned, by concurrency; `rate`
+    names the throughput. `cuts` say what cut a proof short, `server` what happened to the server.
+    `given_up` are settings whose proof was ended as too expensive, `unworthy` those whose gain
+    would not be worth their tail.
     """
     judged = {j.concurrency: j for j in decision.judgements}
     every = sorted(judged.keys() | points.keys())
@@ -117,7 +123,7 @@ def _answered(decision: Decision, points: Mapping[int, Point], settings: Mapping
 
 
 def _happened(server: Server) -> list[Reason]:
-    """What is said first: what the server did to the answer."""
+    """The reasons that come first: what happened to the server that changed the answer."""
     reasons = [Reason(Cause.CORRECTED, server.corrected)] if server.corrected else []
     if server.changes:
         change = server.changes[-1]
@@ -129,7 +135,7 @@ def _happened(server: Server) -> list[Reason]:
 
 
 def _of_server(reason: Reason, server: Server) -> Reason:
-    """The reason, or what the server did to its setting where that decides."""
+    """The reason of a setting; where the server's growth or change decides, that instead."""
     (c,) = reason.settings
     if c in server.growing:
         growth = server.growing[c]
@@ -182,19 +188,19 @@ def _setting(
 
 
 def _failures(point: Point, estimate: Estimate | None) -> tuple[Flag, ...]:
-    """What its requests failed of, where that makes a value infinite."""
+    """The flag that says why requests failed, where failures make the value infinite."""
     infinite = estimate is not None and math.isinf(estimate.value)
     return tuple(flag for flag in point.flags if infinite and flag.name == "errors" and not flag.fatal)
 
 
 def _of_connections(reason: Reason, point: Point | None) -> Reason:
-    """The reason with its flag, where what is missing for a bound is connections."""
+    """The reason, with the flag of too few connections where these are missing for a bound."""
     few = () if point is None else tuple(flag for flag in point.flags if flag.name == "too_few_connections")
     return dataclasses.replace(reason, flags=few) if few and reason.cause is Cause.TOO_FEW else reason
 
 
 def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, limit: Limit | None) -> Cause:
-    """What one judged setting is to the decision, by the estimate of the metric that binds it."""
+    """The cause of one judged setting in the decision, by the estimate of its binding metric."""
     c, step = judged.concurrency, decision.rejected
     if c == decision.concurrency:
         return Cause.CHOSEN
@@ -235,13 +241,14 @@ def _gain(decision: Decision, points: Mapping[int, Point], concurrency: int, rat
 
 
 def may_pass(fatal: Iterable[Flag]) -> bool:
-    """Whether nothing excludes that would come again, or that leaves the values no meaning."""
+    """Whether all fatal flags may be gone next time and leave the values some meaning."""
     return all(flag.name in PASSING for flag in fatal)
 
 
 def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
-    """How many requests would decide a setting: `Judgement.need`. One that was excluded is judged
-    as if it were not; as many as it had where it would then meet.
+    """How many requests would decide a setting: `Judgement.need`. An excluded setting is judged as
+    if it had no flags. If that decides it, it needs as many requests as it had; None where it had
+    none.
     """
     judged = judge(dataclasses.replace(point, flags=()), limits)
     return judged.need if judged.verdict in _OPEN else point.n or None
@@ -250,10 +257,12 @@ def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
 def _next_step(
     decision: Decision, points: Mapping[int, Point], settings: Iterable[Reason], given_up: Collection[int]
 ) -> NextStep | None:
-    """The setting below every violation that is not proven, whose values keep every limit, and that
-    would give clearly more throughput than the operating point: the most of those that can be
-    decided, else the most. Without an operating point the candidate, else the most throughput. What
-    was `given_up` cannot be decided.
+    """The unproven setting that is worth deciding next; None without one.
+
+    It lies below every violation, its values keep every limit, and it would give clearly more
+    throughput than the operating point. Settings that can be decided come first, then those with
+    the most throughput. Without an operating point the candidate comes first, then the most
+    throughput. A `given_up` setting cannot be decided.
     """
     below = decision.first_fail if decision.first_fail is not None else math.inf
     steps = []
@@ -320,8 +329,8 @@ def _higher(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> 
 
 
 def _range(decision: Decision) -> list[Reason]:
-    """Where the operating point lies between the comfort mark and the promise of each limit that
-    has both.
+    """The place of the operating point between the comfort mark and the promise, for each limit
+    that has both.
     """
     reasons = []
     for limit in decision.limits:
@@ -375,8 +384,8 @@ def _other_optima(decision: Decision, points: Mapping[int, Point], rate: str | N
 
 
 def _non_monotone(decision: Decision) -> list[Reason]:
-    """Settings that violate although a higher one meets: they are first in `settings`, the one that
-    meets is last.
+    """Settings that violate although a higher one meets. They come first in `settings`; the higher
+    one is last.
     """
     if decision.concurrency is None:
         return []
@@ -386,8 +395,8 @@ def _non_monotone(decision: Decision) -> list[Reason]:
 
 
 def _excluded(points: Iterable[Point]) -> list[Reason]:
-    """The excluded settings, those with the same flags together; the flags are those of the
-    lowest.
+    """The excluded settings, grouped by their flags; each reason has the flags of its lowest
+    setting.
     """
     groups: dict[tuple[str, ...], list[Point]] = {}
     for point in points:

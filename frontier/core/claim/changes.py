@@ -2,15 +2,16 @@
 
 A claim is about the server as it was when its series ended, so windows from before a change must
 not prove anything. Only windows of one load are compared, as latency need not grow with load. The
-level of a window is the mean logarithm of its latencies. A window whose level lies beyond CHANGE
-and beyond the noise from that of the earlier ones of its load makes the load *suspect*: it is
-measured again. Where that window says the same, the server has changed, and what was measured of
-the load before is stale. So is every window of another load from before the change, unless that
-load was measured after it as well and is as it was: work on the server's machine for the length of
-one trial is no reason to prove everything anew.
+*level* of a window is the mean logarithm of its latencies.
 
-The noise is that of the windows themselves: what the scatter of whole windows shows, with NOISE as
-PRIOR windows' worth of what is known before, and what the requests within each leave open.
+A load becomes *suspect* when the level of a window lies beyond CHANGE, and beyond the noise, from
+the level of its earlier windows. It is then measured again. Where that window says the same, the
+server has changed, and the earlier windows of the load are stale. The windows of other loads from
+before the change are stale too. A load counts again once it was measured after the change and is as
+it was: other work on the server's machine during one trial is no reason to prove everything anew.
+
+The noise has two parts: the scatter of whole windows, to which NOISE adds as much prior knowledge
+as PRIOR windows would, and the uncertainty that the requests within each window leave.
 """
 
 import functools
@@ -33,31 +34,33 @@ History = Sequence[tuple[Trial, WindowData]]
 evidence, as clocks can be set."""
 PROOFS = (Phase.PROVE, Phase.CONFIRM)
 CLAIMED = (Phase.GRID, *PROOFS, Phase.VISIT)
-"""The trials whose windows count for a claim. Scans chose where to look, and neither they nor
-frontier trials were sized for a claim."""
+"""Phases whose windows count for a claim. Scans chose where to look; neither scans nor frontier
+trials were sized for a claim."""
 CHANGE = math.log(1.10)
-"""A change of the level (in ln) up to this is none."""
+"""A change of the level (in ln) up to this does not count as one."""
 NOISE, PRIOR = 0.05, 4
-"""Standard deviation (in ln) by which the levels of windows of an unchanged server are expected to
-differ, and how many windows' worth of knowledge that is."""
+"""Expected standard deviation (in ln) of the levels of windows of an unchanged server, and how many
+windows this knowledge weighs as much as."""
 SUSPECT, SURE = 0.02, 0.0005
 """Error, in a pair of levels, at which a load is measured again, and at which it has changed."""
 BATCHES = 10
 """Parts of a window whose means show how sure its level is."""
 MOST_AUTOCORRELATION = 0.9
-"""Correlation of neighboring parts of a window at most: more cannot be told from ten of them."""
+"""The most correlation of neighbouring parts of a window: ten parts cannot show more."""
 FEWEST, GROWS = 4, 0.005
-"""Fewest windows of a load of which a growth is told, and the error of that."""
+"""Fewest windows of a load from which growth is concluded, and the error of that conclusion."""
 _AWAY = re.compile(r"HTTP 50[234]\b")
 MOST_SUSPECT = 3
-"""So many windows that differ from those before, and not in one way, are noise."""
+"""This many windows that differ from the earlier ones, but not in the same way, are noise."""
 MOST_CHANGES = 3
 """A server that changed so often is not searched any further."""
 
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The mean logarithm of a window's latencies, those of its parts around it, and when it was."""
+    """The mean logarithm of a window's latencies, the means of its parts relative to it, and when
+    the window ended.
+    """
 
     mean: float
     parts: Floats
@@ -66,8 +69,9 @@ class Level:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The level of a load in a limited metric changed by so much (in ln), after the trial number
-    `last` of the history and before the trial number `first`.
+    """The level of a load in a limited metric changed `by` an amount in ln.
+
+    That was after the trial number `last` of the history and before the trial number `first`.
     """
 
     concurrency: int
@@ -91,11 +95,11 @@ class Growth:
 
 
 class Unchanged(tuple[tuple[Trial, WindowData], ...]):
-    """What of a history was measured of the server as it was at the end.
+    """The part of a history that was measured of the server as it was at the end.
 
-    `changes` made the rest stale, the last of them before the trial number `since`. The loads in
-    `suspect` differ in their last window from what they were. `growing` is by how much the latency
-    at a load grows, where it does.
+    `changes` made the rest stale; the last of them came before the trial number `since`. The last
+    window of a load in `suspect` differs from its earlier ones. `growing` holds the loads at which
+    a latency grows, and by how much.
     """
 
     changes: tuple[Change, ...] = ()
@@ -106,9 +110,10 @@ class Unchanged(tuple[tuple[Trial, WindowData], ...]):
 
 @functools.lru_cache(maxsize=4096)
 def spoilt(sample: WindowData) -> bool:
-    """Whether a window says nothing of the server under this load: the client itself spoilt it, the
-    budget cut it off, a gateway answered in the place of a server that was away, or another was
-    deployed meanwhile.
+    """Whether a window says nothing of the server under this load.
+
+    The client itself spoilt it, the budget cut it off, a gateway answered for a server that was
+    away, or another server was deployed meanwhile.
     """
     if "budget" in sample.ended or any(sample.changed) or away(sample):
         return True
@@ -116,15 +121,15 @@ def spoilt(sample: WindowData) -> bool:
 
 
 def away(sample: WindowData) -> bool:
-    """Whether nothing but a gateway's word that the server is away (502, 503, 504) came, until the
-    trial was ended.
+    """Whether a gateway answered every request with the error that the server is away (502, 503,
+    504), until the trial was ended.
     """
     return sample.ended == ("failing",) and bool(sample.failures) and all(map(_AWAY.match, sample.failures))
 
 
 def latencies(sample: WindowData, limit: Limit) -> Floats:
-    """The per-request values of the latency that is limited (else, and for gaps: of e2e), those
-    that are known.
+    """The known per-request values of the limited latency; of E2E for a limit on ITL or on no
+    latency.
     """
     mine = window.narrowed(sample, limit.of.group)
     values: Floats = getattr(mine, limit.of.quantity or "e2e", mine.e2e)
@@ -143,8 +148,8 @@ def level(sample: WindowData, limit: Limit) -> Level | None:
 
 
 def _within(levels: Sequence[Level]) -> float:
-    """The variance that the requests of a window leave to its level. Neighboring parts that are
-    alike show a speed that wanders slowly, and then a whole window is little more than one part.
+    """The variance of a window's level that comes from its requests. Neighbouring parts that are
+    alike show a speed that wanders slowly; a whole window then says little more than one part.
     """
     parts = np.array([x.parts for x in levels])
     own = float((parts**2).sum()) / (len(levels) * (BATCHES - 1))
@@ -192,8 +197,8 @@ def _unchanged(history: tuple[tuple[Trial, WindowData], ...], limits: tuple[Limi
 
 @dataclass(slots=True)
 class _Load:
-    """The windows of one load: the levels since its last change, those that differ from them, and
-    all that there were. `start` is the number of the first that counts.
+    """The windows of one load. `known` are the levels since its last change, `suspects` those that
+    differ from them, `every` all levels. `start` is the number of the first trial that counts.
     """
 
     start: int = 0
@@ -205,8 +210,8 @@ class _Load:
 
 @dataclass(slots=True)
 class _Followed:
-    """The loads of a series, followed from window to window: what is found at one does not depend
-    on later ones. `since` is the number of the first trial after the last change.
+    """The loads of a series, followed from window to window; the findings at one window do not
+    depend on later windows. `since` is the number of the first trial after the last change.
     """
 
     limits: tuple[Limit, ...]
@@ -240,10 +245,10 @@ class _Followed:
             load.known, load.suspects = [*load.known, *load.suspects], []
 
     def _seen_again(self, load: _Load, number: int, levels: tuple[Level | None, ...]) -> None:
-        """The first window of a load since the server changed: what was measured of it before
-        counts again where it is as it was, without an allowance for noise. The change then came
-        before the first of these; where that was before all that shows a change, none is left but
-        that of one load.
+        """The first window of a load since the server changed. If the load is as it was, its
+        earlier windows count again; noise is not allowed for. The change then came before the first
+        of these windows. Where the windows that show the change are later than that, only their
+        load has changed, and the others count again.
         """
         pairs = [([x for each in load.known if (x := each[i])], now) for i, now in enumerate(levels)]
         alike = all(now is not None and old and abs(now.mean - _mean(old)) <= CHANGE for old, now in pairs)
@@ -255,7 +260,7 @@ class _Followed:
             load.known, load.start = [levels], number
 
     def _came_before(self, number: int) -> None:
-        """The last change came before this trial, of a load that is as it was then."""
+        """Note that the last change came before this trial, as its load is still as it was then."""
         if number > self.changes[-1].last:
             self.since = min(self.since, number)
             return
@@ -268,8 +273,8 @@ class _Followed:
     def _differ(
         self, before: Sequence[tuple[Level | None, ...]], after: Sequence[tuple[Level | None, ...]], error: float
     ) -> tuple[float, str]:
-        """By how much (in ln) the level differs, and of what, where it does by more than CHANGE and
-        the noise at this error; 0 where it does not.
+        """The largest difference of the levels (in ln) and its metric, where it exceeds CHANGE and
+        the noise at this error; else 0 and no metric.
         """
         largest, metric = 0.0, ""
         for which in range(len(self.limits)):
@@ -282,7 +287,9 @@ class _Followed:
         return largest, metric
 
     def _noise(self, which: int, old: Sequence[Level], new: Sequence[Level], error: float) -> float:
-        """By how much two means of levels of an unchanged server differ, but for this error."""
+        """The most by which two means of levels of an unchanged server differ, except with
+        probability `error`.
+        """
         total, freedom = self._scatter(which)
         between = (PRIOR * NOISE**2 + total) / (PRIOR + freedom)
         variance = (between + _within([*old, *new])) * (1 / len(old) + 1 / len(new))
@@ -306,8 +313,8 @@ def _mean(levels: Sequence[Level]) -> float:
 
 
 def _growth(load: _Load, limits: tuple[Limit, ...]) -> Growth | None:
-    """The limited latency that grows at a load, the fastest of several. A step is no growth: the
-    largest rise from one window to the next is taken out.
+    """The limited latency that grows at a load, the fastest of several; None without one. A single
+    step does not count as growth: the largest rise from one window to the next is taken out.
     """
     found = []
     for which, limit in enumerate(limits):
@@ -318,7 +325,7 @@ def _growth(load: _Load, limits: tuple[Limit, ...]) -> Growth | None:
 
 
 def _slope(levels: Sequence[Level]) -> float:
-    """The rise per second that the levels surely have; 0 where they have none."""
+    """The rise of the levels per second (in ln), where it is certain; else 0."""
     means, times = np.array([x.mean for x in levels]), np.array([x.at for x in levels])
     rises, apart = np.diff(means), np.diff(times)
     if (apart <= 0).any():  # clocks can be set

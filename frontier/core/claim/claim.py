@@ -1,19 +1,21 @@
-"""What the proof of an operating point covers: its claim, in turns, and whether a later visit
+"""The claim of an operating point: what its proof covers, in turns, and whether a later visit
 contradicts it.
 
-A stall of the server hits all requests in flight at once, so that requests are not independent of
-each other: a proof of 1,280 requests at 64 in flight has seen 20 *turns*, each the time of one
-request, and no more than 20 chances to see such a stall. A claim is `early` until there were enough
-turns for the percentile that is limited and the share of late requests per turn is small enough
-too; then it is `final`.
+A stall of the server hits all requests in flight at once, so requests are not independent of each
+other. A *turn* is the time of one request. A proof of 1,280 requests at 64 in flight has seen 20
+turns, and so had no more than 20 chances to see such a stall. A claim is `early` until there were
+enough turns for the percentile that is limited, and until the share of late requests per turn is
+small enough; then it is `final`.
 
 The judgement over turns is a betting e-process (Waudby-Smith and Ramdas, "Estimating means of
 bounded random variables by betting", JRSS-B 2024). Let Y be the share of a turn's requests that
-exceed a limit on the percentile p. Somebody who bets against "the mean of Y is m = 1 - p or more"
-has a capital of the product of 1 + stake * (m - Y), at whichever stake between 0 and 1 / (1 - m).
-If the mean is m or more the capital does not grow on average, so that it is 20 or more in one of
-twenty cases at most (Ville's inequality), however often it is looked at and whenever the sweep
-ends.
+exceed a limit on the percentile p, and m = 1 - p. A bet against "the mean of Y is m or more", with
+a stake between 0 and 1 / (1 - m), comes to the capital
+
+    product over turns of 1 + stake * (m - Y)
+
+If the mean is m or more, the capital does not grow on average. It then reaches 20 in at most one of
+twenty cases (Ville's inequality), however often it is looked at and whenever the sweep ends.
 """
 
 import math
@@ -34,9 +36,9 @@ from frontier.core.window.window import Bools, Floats, WindowData, narrowed
 PROVEN = 20.0
 """The capital from which a percentile counts as proven over turns: an error of 5 %."""
 STAKES = ((1.0, 0.6), (0.6, 0.4))
-"""Shares of the largest stake and what is put on each at first. The largest gains most where no
-request was late (333 turns prove a p99), and loses all in a turn in which every request was; the
-smaller one outlasts such a turn."""
+"""Shares of the largest stake, and the part of the capital put on each at first. The largest stake
+gains most where no request was late (333 turns prove a p99), and loses all in a turn in which every
+request was. The smaller one outlasts such a turn."""
 
 
 def proof_windows(history: History, concurrency: int, limits: Sequence[Limit] = ()) -> list[WindowData]:
@@ -47,9 +49,8 @@ def proof_windows(history: History, concurrency: int, limits: Sequence[Limit] = 
 def claim_of(windows: Sequence[WindowData], limits: Iterable[Limit], *, corrected: bool = False) -> Claim | None:
     """The claim that these windows of one setting support; None without any.
 
-    Only limits on percentiles of requests hold back the stage. Means, rates and shares are judged
-    as they always were; of ITL, which is per gap between chunks, the turns are counted and nothing
-    else.
+    Only limits on percentiles of requests hold back the stage; means, rates and shares do not. ITL
+    is per gap between chunks, so for it only the turns are counted.
     """
     if not windows:
         return None
@@ -80,8 +81,8 @@ def proven_over_turns(windows: Sequence[WindowData], limit: Limit) -> bool:
 
 
 def late_shares(sample: WindowData, limit: Limit) -> Floats:
-    """Turn by turn the share of the requests, of the class that is limited, that are over the
-    limit.
+    """The share of requests over the limit in each turn, among requests of the class that is
+    limited.
     """
     mine = narrowed(sample, limit.of.group)
     return turn_shares(mine, ~attains(mine, (limit,)))
@@ -91,8 +92,8 @@ def turn_shares(sample: WindowData, late: Bools) -> Floats:
     """The share of late requests among those sent in each turn, in the order of time; turns without
     one are left out.
 
-    A window is cut into as many turns of equal length as fit, the last piece being shared out among
-    them, so that each is a little longer than the mean E2E and every request is in one.
+    A window is cut into as many turns of the mean E2E as fit. The piece left over is shared out
+    among them, so each is a little longer and every request is in one.
     """
     turns = np.maximum(1, np.floor(turns_per_window(sample) + 1e-9)).astype(np.int64)
     length = (sample.ends - sample.starts)[sample.window]
@@ -105,8 +106,8 @@ def turn_shares(sample: WindowData, late: Bools) -> Floats:
 
 
 def capital(shares: Floats, m: float) -> float:
-    """What betting 1 against "the mean of these shares is `m` or more" has come to, mixed over
-    STAKES.
+    """The capital that a bet of 1 against "the mean of these shares is `m` or more" has come to,
+    mixed over STAKES.
     """
     with np.errstate(divide="ignore"):
         return math.fsum(
@@ -116,8 +117,8 @@ def capital(shares: Floats, m: float) -> float:
 
 
 def corrected_settings(history: History, limits: Sequence[Limit], verdicts: dict[int, Verdict]) -> tuple[int, ...]:
-    """The settings that were proven before they were visited again and are not by all of their
-    data, whose verdicts are `verdicts`. A limit of which the earlier points say nothing, as one on
+    """The settings that were proven before their visits, and are not proven by all of their data.
+    `verdicts` are the verdicts by all data. A limit on a metric that the earlier points lack, as
     cost, is judged by all data alone.
     """
     visited = {trial.concurrency for trial, _ in history if trial.phase is Phase.VISIT}

@@ -1,5 +1,5 @@
-"""What may be claimed of each setting: the trials that a claim stands on, and its point with the
-bounds of its last judgement.
+"""Claims by setting: the trials that support a claim, and the point with the bounds of its last
+judgement.
 """
 
 import dataclasses
@@ -28,14 +28,16 @@ from frontier.core.model.trials import Phase, Trial
 from frontier.core.window.window import WindowData
 
 NEWEST = 0.99
-"""Confidence with which the newest window of a setting is over a limit for it to break the SLA."""
+"""Confidence at which the newest window of a setting must be over a limit to count as a violation.
+"""
 
 
 def claimed(history: History, limits: Sequence[Limit] = ()) -> dict[int, list[tuple[Trial, WindowData]]]:
-    """Per concurrency the trials that a claim of it stands on, in the history's order: those of the
-    grid, of its proof and its visits together, as far as the server did not change in what the
-    limits are on, less those that the client itself spoilt (they say nothing of the server, and
-    another is measured in their place) where there are others.
+    """Trials that support a claim, by concurrency, in the history's order.
+
+    They are those of the grid, the proof and the visits since the last change of the server in a
+    limited metric. Trials that the client spoilt count only where there are no others: they say
+    nothing of the server, and another trial is measured in their place.
     """
     groups: dict[int, list[tuple[Trial, WindowData]]] = {}
     for trial, sample in unchanged(history, limits):
@@ -45,7 +47,7 @@ def claimed(history: History, limits: Sequence[Limit] = ()) -> dict[int, list[tu
 
 
 def claim_windows(history: History, limits: Sequence[Limit] = ()) -> dict[int, WindowData]:
-    """Per concurrency the data that a claim about the limits stands on, joined."""
+    """The windows of those trials joined, by concurrency."""
     return {c: _joined(mine) for c, mine in claimed(history, limits).items()}
 
 
@@ -60,12 +62,12 @@ def claim_points(
     names: Sequence[str] = DEFAULT_METRICS,
     price: float | None = None,
 ) -> tuple[Point, ...]:
-    """The points that `operating_point.solve` may decide on, by concurrency.
+    """The points that `solver.solve` may decide on, by concurrency.
 
-    A setting is judged several times, as one of several, so the one-sided bounds of its limited
-    metrics are those of its last judgement; the two-sided intervals shown stay at 95 %. Between two
-    judgements nothing new is claimed of a candidate. Points of grid settings that were not measured
-    again are the usual ones.
+    A setting is judged several times, as one of several settings. So the one-sided bounds of its
+    limited metrics are those of its last judgement. The two-sided intervals shown stay at 95 %.
+    Between two judgements nothing new is claimed of a candidate. A grid setting that was not
+    measured again has its usual point.
     """
     limits = tuple(limits)
     every = _claims(unchanged(history, limits), limits, tuple(names), price)
@@ -73,8 +75,8 @@ def claim_points(
 
 
 def over_at_last(history: History, limits: tuple[Limit, ...]) -> tuple[int, ...]:
-    """The settings that all of their data prove, and whose newest window alone is surely over a
-    limit where the one before it was not.
+    """The settings that all of their data prove, although their newest window alone is surely over
+    a limit. The window before it must not be surely over one.
     """
     return tuple(
         point.concurrency
@@ -89,7 +91,7 @@ def over_at_last(history: History, limits: tuple[Limit, ...]) -> tuple[int, ...]
 def _claims(
     history: History, limits: tuple[Limit, ...], names: tuple[str, ...], price: float | None
 ) -> Iterator[tuple[Point, list[WindowData]]]:
-    """Of each setting the point of all of its data, and the windows that it stands on."""
+    """For each setting the point of all of its data, and the windows behind it."""
     known = {candidate.concurrency: candidate for candidate in candidates(history, limits)}
     for c, mine in claimed(history, limits).items():
         candidate = known.get(c)
@@ -110,8 +112,8 @@ def _over(newest: WindowData, limits: tuple[Limit, ...]) -> dict[Limit, Estimate
 
 
 def _as_it_was_last(point: Point, newest: WindowData, limits: tuple[Limit, ...]) -> Point:
-    """The point; where all data meet and the newest window alone is surely over a limit, with the
-    value of this window.
+    """The point. If all data meet the SLA but the newest window surely violates a limit, it shows
+    that window's value.
     """
     if not limits or point.n <= newest.n or judge(point, limits).verdict is not Verdict.MEETS:
         return point
@@ -124,8 +126,8 @@ def _as_it_was_last(point: Point, newest: WindowData, limits: tuple[Limit, ...])
 
 
 def _alpha(phases: Collection[Phase]) -> float | None:
-    """The error at which the data of a setting are judged that is no candidate, by the phases of
-    its trials; None for the usual one, of a grid that was measured as the config says.
+    """Alpha for a setting that is not a candidate, from its trials' phases; None: the default, for
+    a grid that was measured as the config says.
     """
     if Phase.CONFIRM in phases:
         return EARLIER_ALPHA
@@ -133,8 +135,8 @@ def _alpha(phases: Collection[Phase]) -> float | None:
 
 
 def _by_grid(trials: History, limits: tuple[Limit, ...]) -> Candidate | None:
-    """The standing of a setting that the grid's own data prove, with what was measured of it since;
-    None where they prove nothing, or it was not measured since.
+    """A candidate for a setting that the grid's own data prove, judged with its later windows too.
+    None where the grid proves nothing, or the setting was not measured since.
     """
     grid = [(trial, sample) for trial, sample in trials if trial.phase is Phase.GRID]
     if len(grid) in (0, len(trials)) or not limits:
@@ -147,8 +149,8 @@ def _by_grid(trials: History, limits: tuple[Limit, ...]) -> Candidate | None:
 
 
 def _of_visits(trials: History, limits: tuple[Limit, ...]) -> Candidate | None:
-    """The standing of a setting of which nothing but visits is left, as the server changed: these
-    say what it is like now, and are no proof.
+    """An unproven candidate for a setting with visits only, since the server changed; None for
+    others. Visits say what the setting is like now, and prove nothing.
     """
     if any(trial.phase is not Phase.VISIT for trial, _ in trials):
         return None
@@ -159,12 +161,16 @@ def _of_visits(trials: History, limits: tuple[Limit, ...]) -> Candidate | None:
 def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -> Point:
     """The point of a candidate with the bounds that may be claimed of it.
 
-    Of a proven one those of its proof where they are tighter than those of all its data: the bounds
-    of all judgements hold together (the error is shared among them), so the tightest holds. Where
-    the value of all data lies beyond that bound, the server became slower since: if the bound of
-    all data keeps the limit it counts, else the point shows the proof with its own value, and a
-    note says so. Of one whose proof goes on those of its last judgement; before the first there are
-    none.
+    A proven candidate gets the bounds of its proof where they are tighter than the bounds of all
+    its data. The error is shared among the judgements, so the bounds of all of them hold together,
+    and the tightest holds.
+
+    Where the value of all data lies beyond the proof's bound, the server became slower since. If
+    the bound of all data keeps the limit, it counts. Otherwise the point shows the proof with its
+    own value, and a note says so.
+
+    A candidate whose proof goes on gets the bounds of its last judgement; before the first there
+    are none.
     """
     if candidate.verdict is Verdict.VIOLATES:
         return point
@@ -190,7 +196,7 @@ def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -
 
 
 def _at_first_look(n: int, candidate: Candidate) -> int:
-    """Of how many requests the n of a candidate will be when it is judged first."""
+    """The n that a candidate will have at its first judgement."""
     return int(n * growth(candidate.point.n, candidate.fresh, candidate.windows, WINDOWS) + 1e-9)
 
 

@@ -1,9 +1,8 @@
-"""The Pareto frontier: the exact set of non-dominated settings, why others have no place on it, and
-the knee of a throughput curve.
+"""The Pareto frontier: the exact set of non-dominated settings, and the knee of a throughput curve.
 
-Exact means float against float, without an epsilon: noise is a separate, named layer
-(`uncertainty`). Copies of a non-dominated point are all kept. Points without finite coordinates
-never enter; they are excluded by name and reason.
+It also says why other settings are not on it. Exact means float against float, without an epsilon:
+noise is a separate, named layer (`uncertainty`). Copies of a non-dominated point are all kept.
+Points without finite coordinates never enter; they are excluded by name and reason.
 """
 
 import math

@@ -1,10 +1,15 @@
 """Proof of a setting on fresh data: its candidates, and when one is proven or given up.
 
-A search may try several candidates and judge each several times, and each time is a chance to be
-fooled by luck. The error of all judgements together is ALPHA at most: each spends a part, fixed
-before its data came, of what is left (a union bound over the judgements made; as alpha spending,
-Lan and DeMets 1983, and alpha investing, Foster and Stine 2008). The size of a window is fixed
-before the first: one that followed the results would be a way to stop at a lucky moment.
+In: the trials of one series and the limits. Out: the candidates in the order in which they were
+begun, each with its verdict, its windows and its error (`candidates`).
+
+The subtle part is the error. A search may try several candidates and judge each several times; each
+time is a chance to be fooled by luck. All judgements together err with ALPHA at most: each spends a
+part, fixed before its data came, of the error that is left. The size of a window is fixed before
+the first: a size that followed the results would be a way to stop at a lucky moment.
+
+This is a union bound over the judgements made. See alpha spending (Lan and DeMets 1983) and alpha
+investing (Foster and Stine 2008).
 """
 
 import dataclasses
@@ -36,31 +41,31 @@ MAX_WINDOWS = max(JUDGED_AFTER)
 STEADY = 12
 """Windows before which a candidate whose speed wanders is not given up by a forecast."""
 FORECAST_SLACK = 2.0
-"""A candidate is given up early when deciding it looks this many times dearer than all its windows:
-forecasts err."""
+"""A candidate is given up early when deciding it would take this many times the requests of all its
+windows; the margin is there as forecasts err."""
 MOST_SPOILT = 4
-"""A candidate of which the client spoilt so many windows is given up."""
+"""A candidate is given up when the client spoilt this many of its windows."""
 EARLY_OVER = 0.05
 """A candidate whose value is this far (in ln) over its limit before its first judgement gets none.
 """
 LATER_ALPHA = SPEND * ALPHA
-"""The error at which a setting that is no candidate is judged again, with what was measured of it
+"""The error of a setting that is not a candidate, when it is judged again with windows measured
 after the grid."""
 EARLIER_ALPHA = ALPHA / 15
 """The error of each judgement of a candidate in versions before 0.2: 3 ascents, 5 judgements, equal
 shares."""
 SCANS = (Phase.SCAN, Phase.LOCATE)
 FRESH = (Phase.PROVE, Phase.VISIT)
-"""The trials after whose windows a candidate is judged: a version whose rules were less strict took
-visits of what it had proven."""
+"""Phases after whose windows a candidate is judged. Visits are among them: an earlier version with
+less strict rules visited settings that these rules do not prove."""
 
 
 # --- the data of a setting
 
 
 def by_concurrency(history: History) -> dict[int, list[WindowData]]:
-    """The samples of each concurrency, in the history's order, less those that say nothing of the
-    server where there are others.
+    """The samples of each concurrency, in the history's order. Those that say nothing of the server
+    count only where there are no others.
     """
     groups: dict[int, list[WindowData]] = {}
     for trial, sample in history:
@@ -84,15 +89,15 @@ def join(parts: tuple[WindowData, ...]) -> WindowData:
 
 @functools.lru_cache(maxsize=512)
 def pilot_point(sample: WindowData, limits: tuple[Limit, ...]) -> Point:
-    """What scanning and completing the frontier need of a sample, and no more."""
+    """The point of a sample with the few metrics that scanning and completing the frontier need."""
     names = [limit.metric for limit in limits]
     wanted = dict.fromkeys(("output_throughput", "request_throughput", "mean_e2e", *names))
     return estimate.point(sample, names=tuple(wanted), limits=limits)
 
 
 def violation(point: Point, limits: Iterable[Limit]) -> float | None:
-    """ln of value over limit for the worst metric, below 0 inside the SLA; None when invalid or not
-    measured. Infinite where the backlog grew.
+    """ln of value over limit for the worst metric: below 0 inside the SLA, infinite where the
+    backlog grew. None when invalid or not measured.
     """
     if not point.valid:
         return None
@@ -132,8 +137,8 @@ class Candidate:
     fresh: int = 0
 
     def reach(self, limit: Limit) -> float | None:
-        """How far (in ln) the bound lay beyond the value at the last judgement; None where it was
-        not measured.
+        """The distance (in ln) of the bound beyond the value at the last judgement; None where it
+        was not measured.
         """
         e = self.point.metrics.get(limit.metric)
         if e is None or not math.isfinite(e.value):
@@ -142,8 +147,8 @@ class Candidate:
         return bound - value if math.isfinite(value) else None
 
     def shortage(self, limit: Limit) -> float | None:
-        """How many times the requests a bound by ranks would take, where there were too few; None
-        where there were enough, or where the rough bound keeps the limit.
+        """The factor by which its requests were too few for a bound by ranks; None where there were
+        enough, or where the rough bound keeps the limit.
         """
         e = self.point.metrics.get(limit.metric)
         return None if e is None or e.need is None or limit.holds(limit.bound(e)) else e.need / e.n
@@ -154,8 +159,8 @@ class Candidate:
 
 @functools.lru_cache(maxsize=512)
 def point_of(sample: WindowData, names: tuple[str, ...], limits: tuple[Limit, ...], price: float | None) -> Point:
-    """The point of a sample. Remembered, as most settings are as they were when the next trial of
-    another one has ended.
+    """The point of a sample. Remembered: a trial of one setting leaves the data of the others as
+    they were.
     """
     return estimate.point(sample, names=names, limits=limits, price=price)
 
@@ -198,8 +203,8 @@ def judged_point(parts: tuple[WindowData, ...], limits: tuple[Limit, ...], alpha
 def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
     """The candidates in the order in which they were begun, judged as the search judged them.
 
-    Which ascent a candidate belongs to follows from how those before it ended: each one given up
-    ends an ascent. Without limits, as of a run that is seen beside one without an SLA, none.
+    The ascent of a candidate follows from the ends of the earlier ones: each candidate given up
+    ends an ascent. Without limits, as for a run without an SLA, there are no candidates.
     """
     if not limits:
         return []
@@ -213,9 +218,9 @@ def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
 def error_left(judged: Sequence[Candidate]) -> float:
     """The error that is left after these candidates.
 
-    A judgement spends it only when it is made: a candidate given up before could not have been
-    proven. What was spent on a candidate that was proven comes back, as in fixed-sequence testing:
-    if it breaks the SLA the error has been made, and if it does not there was none to make.
+    A judgement spends its part only when it is made: a candidate given up before could not have
+    been proven. The error spent on a proven candidate comes back, as in fixed-sequence testing. If
+    that candidate breaks the SLA, the error has been made; if it does not, no error was possible.
     """
     left = ALPHA
     for candidate in judged:
@@ -256,8 +261,8 @@ def _judged(trials: History, limits: tuple[Limit, ...], error: float) -> Candida
 
 
 def growth(requests: int, fresh: int, windows: int, until: int) -> float:
-    """How many times as many requests there are after `until` windows of a proof: `windows` of them
-    sent `fresh` of these requests.
+    """The factor by which the `requests` of a setting grow until its proof has `until` windows. So
+    far `windows` of them sent `fresh` of the requests.
     """
     return 1 + (until - windows) * fresh / max(1, windows) / max(1, requests)
 

@@ -1,8 +1,13 @@
-"""Operating point (the SLA solver): which concurrency to run, or the statement that no measured
-setting will do.
+"""Operating point (the SLA solver): which concurrency to run, or that no measured setting will do.
 
-Nothing is interpolated and no monotonicity is assumed: every setting was measured and is judged by
-itself (`verdict`).
+In: the points of one series, the limits of one SLA, and the trials behind the points. Out: a
+`Decision` with its verdict, what the claim covers, and the reason why each other setting was not
+chosen. `solve_all` does this for each series.
+
+Nothing is interpolated and no monotonicity is assumed: each setting was measured and is judged by
+itself (`verdict`). The subtle part is which violations forbid the settings above them
+(`_violating`, `_unconfirmed`), and which step to a higher setting is worth its longer tail
+(`_choose`).
 """
 
 import math
@@ -27,7 +32,8 @@ from frontier.core.model.series import Series, by_series
 from frontier.core.window.window import join
 
 RATES = ("output_throughput", "total_throughput", "request_throughput")
-"""What "throughput" means to the solver: the first of these that every feasible setting has."""
+"""Metrics that the solver may use as throughput: it takes the first that every feasible setting
+has."""
 LEAST_WINDOW = 10.0
 """Seconds that a window of a proof takes at least, with its warm-up."""
 NOISE = 0.02
@@ -47,23 +53,25 @@ def solve(
     history: History = (),
     end: str = "",
 ) -> Decision:
-    """The operating point of one (deployment, shape): the setting to run, and in `explanation`
-    why not the next one.
+    """The operating point of one (deployment, shape): the setting to run, and in `explanation` why
+    not the next one.
 
-    Only settings below the lowest violation are chosen, whatever lies above it; settings at the low
-    end that only lack throughput (verdict.RISING) are no such violation, and one of a single trial
-    below a proven setting is not yet one (`Decision.unconfirmed`). Among those that meet the steps
-    that are worth their tail are taken (`_choose`); with `marginal_gain=False` it is simply the
-    most throughput. `marginal_ok` also accepts settings whose values are inside while a bound is
-    not; the verdict then says MARGINAL although a concurrency is named.
+    Only settings below the lowest violation are chosen, whatever lies above it. Two kinds of
+    violation do not count: settings at the low end that only lack throughput (`verdict.RISING`),
+    and a setting of a single trial below a proven one (`Decision.unconfirmed`). Among the settings
+    that meet, those steps are taken that are worth their tail (`_choose`); with
+    `marginal_gain=False` the setting with the most throughput is taken. `marginal_ok` also accepts
+    settings whose values are inside while a bound is not; the verdict then says MARGINAL although a
+    concurrency is named.
 
-    `scanned` are settings of which nothing can be claimed: they are named where they may be a
+    `scanned` are settings of which nothing can be claimed; they are named where they may be a
     better answer. `history` says what the claim covers and what cut a proof short; `end` is how the
     sweep ended.
 
-    When nothing is feasible: VIOLATES with the nearest miss as candidate (UNPROVEN where settings
-    below it were only scanned); UNPROVEN or MARGINAL with the best undecided setting; INVALID when
-    no valid point could have answered. UsageError without limits; ValueError as `by_concurrency`.
+    When nothing is feasible, the verdict is VIOLATES with the nearest miss as candidate (UNPROVEN
+    where settings below it were only scanned). It is UNPROVEN or MARGINAL with the best undecided
+    setting, and INVALID when no valid point could have answered. UsageError without limits;
+    ValueError as `by_concurrency`.
     """
     by_c = by_concurrency(points) if points or not scanned else {}
     kept = unchanged(history, limits)
@@ -99,9 +107,9 @@ def solve(
 
 
 def _or_scanned(decision: Decision, scanned: Sequence[Point]) -> Decision:
-    """The decision that settings violate, or that nothing is judged, where settings below them were
-    `scanned`: these may keep the limits, and the best that was inside is the nearest to an answer.
-    Any other decision as it is.
+    """The decision, made UNPROVEN where `scanned` settings may still keep the limits. This concerns
+    decisions that settings violate, or that nothing is judged; any other stays as it is. The
+    candidate is then the best scanned setting inside the SLA.
     """
     if decision.judgements and decision.verdict is not Verdict.VIOLATES:
         return decision
@@ -120,7 +128,7 @@ def _or_scanned(decision: Decision, scanned: Sequence[Point]) -> Decision:
 def _judged(
     points: Mapping[int, Point], limits: Sequence[Limit], growing: Mapping[int, Growth], point_estimates: bool
 ) -> dict[int, Judgement]:
-    """The judgement of each setting; of one where a latency grows past its limit unproven."""
+    """The judgement of each setting; unproven where a latency grows past its limit."""
     judged = {c: judge(p, limits, point_estimates=point_estimates) for c, p in points.items()}
     return judged | {c: _unproven(judged[c], growth) for c, growth in growing.items()}
 
@@ -128,8 +136,8 @@ def _judged(
 def _with_claim(
     decision: Decision, history: History, kept: Unchanged, point_estimates: bool
 ) -> tuple[Decision, tuple[int, ...]]:
-    """The decision with what its claim covers, and the settings that a later visit contradicted;
-    without an operating point the claim is that of the highest of these.
+    """The decision with what its claim covers, and the settings that a later visit contradicted.
+    Without an operating point the claim is that of the highest contradicted setting.
     """
     limits = decision.limits
     corrected = corrected_settings(history, limits, {j.concurrency: j.verdict for j in decision.judgements})
@@ -178,7 +186,7 @@ def _unproven(judgement: Judgement, growth: Growth) -> Judgement:
 
 
 def _stale(history: History, kept: Unchanged) -> frozenset[int]:
-    """The settings of which nothing is known since the server changed."""
+    """The settings that were not measured since the server changed."""
     return frozenset({trial.concurrency for trial, _ in history} - {trial.concurrency for trial, _ in kept})
 
 
@@ -190,9 +198,7 @@ def _decision(
     limits: Sequence[Limit],
     series: Series,
 ) -> Decision:
-    """The decision to run `chosen`, or that nothing is feasible, with what it stands on: values and
-    judgements.
-    """
+    """The decision to run `chosen`, or that nothing is feasible, with its values and judgements."""
     if chosen:
         verdict, candidate = judged[chosen.concurrency].verdict, None
     else:
@@ -233,12 +239,12 @@ def _violating(judged: Mapping[int, Judgement]) -> list[int]:
 
 
 def _unconfirmed(judged: Mapping[int, Judgement], points: Mapping[int, Point]) -> tuple[int, ...]:
-    """Those of the violating settings that were measured in one trial only, below a setting that
-    meets in as many windows as a proof has at least.
+    """The violating settings that were measured in one trial only, below a proven setting.
 
-    Other work on the server's machine for the length of one trial would else cost the whole answer:
-    on a real engine c=5, disturbed for 20 s, took back a proof of c=47. Such a setting is measured
-    again (`search.complete`); what it shows in two trials counts.
+    That higher setting meets in at least WINDOWS windows, as many as the least proof has. Without
+    this rule, other work on the server's machine during one trial would cost the whole answer: on a
+    real engine c=5, disturbed for 20 s, took back a proof of c=47. Such a setting is measured again
+    (`search.complete`); its violation counts when two trials show it.
     """
     proven = max(
         (c for c, j in judged.items() if j.verdict is Verdict.MEETS and points[c].repeats >= WINDOWS), default=0
@@ -285,8 +291,8 @@ def _rate_name(points: Sequence[Point]) -> str | None:
 
 
 def _best_at(points: Sequence[Point], name: str | None, *, proven: bool = False) -> int | None:
-    """The concurrency with the best value of a metric that all have, the lowest on ties; None
-    otherwise.
+    """The concurrency with the best value of a metric, the lowest on ties; None unless all points
+    have it.
 
     `proven` compares lower bounds where there are any.
     """
@@ -304,10 +310,12 @@ def _best_at(points: Sequence[Point], name: str | None, *, proven: bool = False)
 def _choose(
     feasible: Sequence[Point], limits: Sequence[Limit], rate: str | None, marginal_gain: bool, point_estimates: bool
 ) -> Point | None:
-    """The feasible setting to run. Going from the lowest up, a step is taken when its throughput
-    grows by more than 2 % and by ten percent per doubling of the worst tail. Both settings keep the
-    promise, so this is a preference and no claim: values decide, and a step that falls short by
-    less than its interval is called a tie.
+    """The feasible setting to run; None without any.
+
+    From the lowest setting up, a step is taken when throughput grows by more than 2 % and by at
+    least ten percent per doubling of the worst tail. Both settings keep the promise, so this is a
+    preference and no claim: values decide. A step that falls short by less than its interval is
+    called a tie.
     """
     if not feasible:
         return None
@@ -327,10 +335,10 @@ def _choose(
 def _unworthy_step(
     current: Point, further: Point, limits: Sequence[Limit], rate: str, point_estimates: bool
 ) -> RejectedStep | None:
-    """The step from one setting to a higher one where its throughput is not worth its tail; None
-    where it is.
+    """The step from one setting to a higher one, if its throughput is not worth its tail; None if
+    it is.
 
-    A tie is not worth it by the values, though within the interval of the gain it may be.
+    A tie is not worth it by the values, but may be within the interval of the gain.
     """
     a, b = current.metrics[rate], further.metrics[rate]
     if a.value <= 0 or b.value <= 0:
@@ -369,8 +377,8 @@ def _worst_tail(current: Point, further: Point, limits: Sequence[Limit]) -> tupl
 def _unworthy(
     chosen: Point | None, points: Iterable[Point], limits: Sequence[Limit], rate: str | None
 ) -> tuple[int, ...]:
-    """The settings to which the step from the operating point would not be worth its tail, were
-    they proven.
+    """The settings that would not be worth their tail even if they were proven, seen from the
+    operating point.
     """
     if chosen is None or rate is None:
         return ()
@@ -397,8 +405,8 @@ def solve_all(
     end: str = "",
     **options: bool,
 ) -> tuple[Decision, ...]:
-    """`solve` for each (deployment, shape), in the order they first appear, also where all of it
-    was only `scanned`; `options` are its own.
+    """`solve` for each (deployment, shape), in the order they first appear; also for a series that
+    was only `scanned`. `options` are passed on to `solve`.
     """
     groups, looks, known = by_series(points), by_series(scanned), histories or {}
     return tuple(

@@ -1,11 +1,11 @@
 """Verdict of one setting against an SLA: per metric and jointly, what binds, and how many requests
 would decide.
 
-A setting meets an SLA when the confidence bound of every limited metric is inside its limit; it
-violates when a bound on the other side is outside.
+A setting meets an SLA when the confidence bound of every limited metric is inside its limit. It
+violates the SLA when a bound on the other side is outside.
 
-Joint claims: "meets" needs every metric at the full error each (intersection-union test, Berger
-1982: no correction); "violates" needs any of m metrics, so each is held to alpha / m (Bonferroni).
+"meets" needs every metric at the full error each (intersection-union test, Berger 1982: no
+correction). "violates" needs any of m metrics, so each is held to alpha / m (Bonferroni).
 """
 
 import math
@@ -39,9 +39,9 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
     percentile with fewer requests than `metrics.claim_floor` never meets. A metric that was not
     measured is unproven. A rate at which the backlog grew violates every limit. `point_estimates`
     compares the values alone and never says marginal. `headroom` is the share of the binding
-    metric's limit that its value leaves (negative: over it). `need` is the one number of requests
-    that would decide, everywhere: those that count in all, of the most demanding limit, None where
-    one of them is too close or has no interval. UsageError without limits.
+    metric's limit that its value leaves (negative: over it). `need` is the number of requests in
+    all that would decide every limit, the most demanding one included. It is None where one limit
+    is too close or has no interval. UsageError without limits.
     """
     if not limits:
         raise UsageError("an SLA needs at least one limit", "write one as p99_ttft<=500ms")
@@ -80,15 +80,16 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
 
 
 def inside(point: Point, limits: Sequence[Limit]) -> bool:
-    """Whether every limited metric was measured, and its value keeps its limit. One that was not
-    measured keeps none: nothing says that such a setting is nearer to an answer than another.
+    """Whether every limited metric was measured and its value keeps its limit. A metric that was
+    not measured keeps no limit: such a setting must not look nearer to an answer than another.
     """
     return all(limit.holds(point.value(limit.metric)) for limit in limits)
 
 
 def _needed_in_all(point: Point, limit: Limit, sides: "_Sides") -> int | None:
-    """Requests in all that would decide; of a class so many as bring those of the class, of a rate
-    or a cost, whose n counts blocks of time, so many as fill these.
+    """Requests of all classes that would decide; None as `requests_needed`. For a limit on a class,
+    they bring enough requests of the class. For a rate or a cost, whose n counts blocks of time,
+    they fill enough blocks.
     """
     need = sides.requests_needed()
     n = sides.estimate.n
@@ -98,8 +99,11 @@ def _needed_in_all(point: Point, limit: Limit, sides: "_Sides") -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """An estimate turned so that low is good: `good` is the bound a claim needs, `bad` the one a
-    violation needs.
+    """An estimate turned so that low is good.
+
+    `good` is the claim bound: inside the limit, it shows that the setting meets. `bad` is the
+    violation bound at the point's own error, and `bad_side` the one at INTERVAL_SIDE: outside the
+    limit, they show that it violates. `floor` is the fewest requests of a claim.
     """
 
     limit: float
@@ -120,7 +124,7 @@ class _Sides:
 
     @property
     def enough(self) -> bool:
-        """Whether there are requests enough to have a bound, and to claim anything."""
+        """Whether there are enough requests for a bound, and for a claim."""
         return self.estimate.need is None and self.estimate.n >= self.floor
 
     def verdict(self, alpha: float, violation_alpha: float, point_estimates: bool) -> Verdict:
@@ -137,10 +141,11 @@ class _Sides:
     def bad_at(self, alpha: float, wanted: float) -> float:
         """The violation bound at the error `wanted`.
 
-        Only two bounds are known, at `alpha` and at INTERVAL_SIDE. The one of the next smaller
-        error is used: it may miss a violation and invents none. Below both, the stricter one is
-        stretched as a normal's quantiles are. Of a share the bound at INTERVAL_SIDE is mid-P
-        (`intervals.mid_p`): right on average, not for every share.
+        Two violation bounds are known: `bad`, at the error `alpha`, and `bad_side`, at
+        INTERVAL_SIDE. The bound with the next smaller error is used: it may miss a violation and
+        never invents one. Below both errors, the stricter bound is stretched as the quantiles of a
+        normal law are. For a share, the bound at INTERVAL_SIDE is mid-P (`intervals.mid_p`): right
+        on average, not for every share.
         """
         if wanted >= alpha:
             return self.bad
@@ -153,8 +158,9 @@ class _Sides:
         return self.value - stretch * (self.value - edge) if math.isfinite(self.value) else -math.inf
 
     def requests_needed(self) -> int | None:
-        """Requests in all that would decide: to have a bound, or for an interval as wide as the gap
-        to the limit.
+        """Requests in all that would decide: enough for a bound, or for an interval as wide as the
+        gap to the limit. None where that is not known, or more than TOO_CLOSE times those there
+        are.
 
         An interval narrows with the root of the requests, so halving it takes four times as many.
         """

@@ -20,17 +20,17 @@ from frontier.core.stats.wander import Wander, detrended
 from frontier.core.window.window import BLOCKS, Bools, Floats, Ints, WindowData
 
 TWO_SIDED = 0.95
-"""Of the interval that is shown, low..high."""
+"""Confidence of the interval that is shown, low..high."""
 SIDE = (1 + TWO_SIDED) / 2
-"""The confidence of each of its ends."""
+"""Confidence of each end of that interval."""
 MEAN_FLOOR = claim_floor(0.5)
 """Fewest requests before a claim about a mean, a rate or a share."""
 MOST_NEEDED = 10_000_000
 """More requests than this are not proposed."""
 FEWEST_WINDOWS = 3
-"""Windows from which the largest latencies give a bound: as many as a proof has at least."""
+"""Fewest windows whose largest latencies give a bound: as many as the least proof has."""
 _SAYS_NOTHING = math.log(100)
-"""A rough bound this far (in ln) above the median is none."""
+"""A rough bound this far (in ln) above the median says nothing."""
 _LARGEST = 100.0
 """Logarithm of the largest bound: beyond it all bounds are alike, and floats end."""
 
@@ -39,8 +39,8 @@ def requests_needed(p: float, confidence: float = 0.95, failed: float = 0.0, per
     """How many requests would give the percentile p a finite upper bound, a share `failed` of them
     being +inf.
 
-    `per_effective` requests are worth one independent one. None: the percentile itself is +inf, or
-    so near to it that more than MOST_NEEDED would be needed.
+    `per_effective` requests are worth one independent request. None: the percentile itself is +inf,
+    or so near to it that more than MOST_NEEDED requests would be needed.
     """
 
     if failed > 1 - p - 1e-9:
@@ -57,8 +57,8 @@ def requests_needed(p: float, confidence: float = 0.95, failed: float = 0.0, per
 def percentile(
     sample: WindowData, values: Floats, has: Bools, p: float, confidence: float, wander: Wander | None
 ) -> Estimate:
-    """The percentile p of `values`, of the requests that `has` marks, with the bounds that a
-    wandering speed leaves.
+    """The percentile p of `values` over the requests that `has` marks, with bounds that allow for a
+    wandering speed.
     """
     x, windows = values[has], sample.window[has]
     units = _units(sample, has, x)
@@ -83,8 +83,8 @@ def percentile(
 
 
 def _session_order(sample: WindowData) -> Ints | None:
-    """The requests session by session, in the order in which these began; None where there are no
-    sessions of turns.
+    """The requests sorted by session, in the order in which sessions began; None where there are no
+    turns of sessions.
     """
     if not len(sample.session):
         return None
@@ -95,20 +95,20 @@ def _session_order(sample: WindowData) -> Ints | None:
 
 
 def _worth_of_sessions(sample: WindowData, worth: Callable[[Ints], float]) -> float:
-    """How many independent requests the sample is worth at most, the turns of a session being
-    alike.
+    """The most independent requests that the sample is worth, as the turns of a session are alike.
 
-    Put in this order, the turns of a session are in one block, so that what they share is seen as
-    what blocks share.
+    In this order the turns of a session are in one block, so the block estimate sees what they
+    share.
     """
     order = _session_order(sample)
     return math.inf if order is None else worth(order)
 
 
 def _beyond(x: Floats, p: float) -> Bools:
-    """Which of x are beyond its percentile p, or where that is the largest of them beyond the
-    nearest lower percentile that is not: of requests that repeat a cycle many are equal. Infinite
-    ones are beyond an infinite one.
+    """Which values of x are beyond its percentile p.
+
+    Where that is the largest value, the values equal to it count: requests that repeat a cycle have
+    many equal values. Where it is infinite, the infinite values count.
     """
     value = intervals.quantile(x, p)
     if math.isinf(value):
@@ -118,13 +118,13 @@ def _beyond(x: Floats, p: float) -> Bools:
 
 
 def _worth_of_streams(sample: WindowData, has: Bools, hits: Bools, steadier: Bools) -> float:
-    """How many independent requests those of `has` are worth at most, the requests of one stream
-    being alike: of equal lengths a stream keeps its place among the others for a whole window, and
-    with it its latency. Time blocks cannot see that, as each holds all places.
+    """The most independent requests that those of `has` are worth, as the requests of one stream
+    are alike.
 
-    `hits` marks the requests beyond the percentile, `steadier` those beyond a lower one. Infinite
-    where streams differ in them no more than by chance, and for fewer windows than show what places
-    in another window would be.
+    With equal lengths a stream keeps its place among the others for a whole window, and with it its
+    latency. Time blocks cannot see that, as each holds all places. `hits` marks the requests beyond
+    the percentile, `steadier` those beyond a lower one. Infinite where streams differ in them by
+    chance only, and where there are too few windows to show the places in another window.
     """
     if len(sample.stream) != sample.n or not len(hits):
         return math.inf
@@ -220,13 +220,13 @@ def _ranked(
 
 
 def _units(sample: WindowData, has: Bools, x: Floats) -> Ints:
-    """The number of the unit that each of x, the values of the requests in `has`, belongs to: that
-    of its stream in its window, where windows differ no more than their streams do; else that of
-    its window. Requests of one unit may be as much alike as they like.
+    """The number of the unit of each value of x, over the requests in `has`.
 
-    Windows begin anew, each with its streams in places of their own, so they are independent
-    however much alike the requests of one are: in lockstep a window is one cycle over and over.
-    Where requests vary, those of each stream do so by themselves.
+    The requests of one unit may be alike to any degree. A unit is a stream in its window, where
+    windows differ no more than their streams do; else it is a window. Windows begin anew, each with
+    its streams in places of their own. So they are independent however much alike the requests of
+    one window are: in lockstep a window is one cycle over and over. Where requests vary, those of
+    each stream do so by themselves.
     """
     windows = sample.window[has]
     if len(sample.stream) != sample.n or not len(x) or not (np.isfinite(x) & (x > 0)).all():
@@ -246,17 +246,18 @@ def _largest(x: Floats, units: Ints) -> Floats:
 
 
 def above_largest(largest: Floats, middle: float, p: float, confidence: float) -> float:
-    """An upper bound of the percentile p where requests are too much alike for ranks to give one:
-    each unit (see `_units`) counts as a single value, the `largest` latency in it. Infinite where
-    one is infinite or 0, and where it would be a hundred times the median.
+    """An upper bound of the percentile p where requests are too much alike for a bound by ranks.
 
-    A request is beyond a bound no more often than the largest of its unit is, so what bounds the
-    percentile p of the largest bounds that of the requests. Their logarithms are taken to have an
-    exponential tail, so that the latencies have one of Pareto.
+    Each unit (see `_units`) counts as a single value, its `largest` latency. The bound is infinite
+    where one of these is infinite or 0, and where it would be a hundred times the median.
 
-    As units may be alike by chance, the bound is also at least as far above the largest latency of
-    all as that is above `middle`, the median: the tail may be twice as long as was seen. So it is
-    never below what ranks would give, and only helps where no request came near the limit.
+    A request is beyond a bound no more often than the largest request of its unit. So a bound for
+    the percentile p of the largest is one for the requests. The logarithms are taken to have an
+    exponential tail, so the latencies have a Pareto tail.
+
+    Units may be alike by chance. So the bound lies at least as far above the largest latency of all
+    as that lies above `middle`, the median: the tail may be twice as long as was seen. So it is
+    never below a bound by ranks, and only helps where no request came near the limit.
     """
     if len(largest) < 2 or not middle > 0 or not (np.isfinite(largest) & (largest > 0)).all():
         return math.inf
@@ -333,12 +334,16 @@ def _mean_of(x: Floats, windows: Ints, confidence: float) -> Estimate:
 
 
 def with_failures(mean: Estimate) -> Estimate:
-    """A mean over the successes, turned into what it says of all requests when some failed."""
+    """A mean over the successes, made one over all requests, some of which failed: infinite, with
+    its lower bounds.
+    """
     return replace(mean, value=math.inf, high=math.inf, upper=math.inf, need=None)
 
 
 def from_blocks(totals: Floats, weights: Floats, windows: int, n: int, requests: int, confidence: float) -> Estimate:
-    """A mean or rate from time blocks; both bounds need MEAN_FLOOR requests, being approximate."""
+    """A mean or rate from time blocks. Both bounds need MEAN_FLOOR requests, as they are
+    approximate.
+    """
     means = intervals.batch_means(totals, weights, max(1, windows))
     low, high = means.bounds(SIDE)
     if requests < MEAN_FLOOR:

@@ -17,14 +17,14 @@ def sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
     """The least and the most that each request's latency may have been: the same array twice where
     it is known exactly.
 
-    A TTFT is at most the time to the first visible character. A TPOT that is not known lies between
-    0 and the whole E2E by the tokens, without a count infinity. Where chunks brought several
-    tokens, the first chunk's share of the text gives about how many were its own (`_lumped`). Where
-    its text was not kept, the first chunk had one token or as many as an average chunk; where it
-    had no text, each later chunk had one timed token at least. Where a count differs from the
-    chunks (`differing`), or the usage can be read in two ways, the tokens were as many as one or
-    the other. The uncertainty of a load slightly off (`widening`) comes on top: of a TPOT, shared
-    by the tokens.
+    A TTFT is at most the time to the first visible character. An unknown TPOT lies between 0 and
+    the whole E2E over the tokens; without a count its upper end is infinite. Where chunks brought
+    several tokens, the first chunk's share of the text gives about how many were its own
+    (`_lumped`). Where that text was not kept, the first chunk had between one token and those of an
+    average chunk. Where it had no text, each later chunk had at least one timed token. Where a
+    count differs from the chunks (`differing`), or the usage can be read in two ways, one of the
+    two numbers is right. The uncertainty of a load slightly off (`widening`) comes on top; for a
+    TPOT the tokens share it.
     """
     best, worst = _as_measured(sample, quantity)
     slack = widening(sample)
@@ -37,7 +37,7 @@ def sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
 
 
 def tokens_after_first(sample: WindowData) -> float:
-    """Of an answer, on average; 1 where that is not known."""
+    """The mean number of tokens after the first in an answer; 1 where that is not known."""
     known = sample.completion_tokens[sample.completion_tokens > 1]
     return float(known.mean()) - 1 if len(known) else 1.0
 
@@ -79,10 +79,11 @@ def _spans(sample: WindowData, which: Bools) -> Floats:
 
 
 def _lumped(sample: WindowData, which: Bools) -> tuple[Floats, Floats]:
-    """The least and the most that the TPOT was of answers whose chunks brought several tokens.
+    """The least and the most TPOT of answers whose chunks brought several tokens.
 
-    The first chunk's tokens are known by their text, which an answer's own words make uneven: so
-    they are taken to be as few, or as many, as those of the others were too, by TEXT_OFF.
+    The first chunk's tokens are known by their text, but the text per token varies with the words.
+    So as few, or as many, tokens as in the first chunks of the other answers are allowed for too,
+    give or take TEXT_OFF.
     """
     spans, tokens, chunks = _spans(sample, which), sample.completion_tokens[which], sample.events[which]
     values, first, average = sample.tpot[which], sample.first_tokens[which], tokens / chunks

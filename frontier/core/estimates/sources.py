@@ -1,7 +1,7 @@
-"""Where each metric that is no statistic of a latency comes from: its estimate of a window, and its
-value for the draws of a bootstrap.
+"""Metric sources, for the metrics that are not statistics of a latency.
 
-A metric from outside the requests, as a cost, is one entry of SOURCES and one of `metrics._PLAIN`.
+Each gives its estimate of a window, and its value for the draws of a bootstrap. A metric from
+outside the requests, as a cost, is one entry of SOURCES and one of `metrics._PLAIN`.
 """
 
 import math
@@ -31,8 +31,10 @@ _THROUGHPUTS = {
 
 @dataclass(frozen=True, slots=True)
 class Given:
-    """What a metric may need beside the window: the limits that a request is to keep, the
-    deployment's price in dollars per hour, and the confidence of one-sided bounds.
+    """What a metric may need beside the window.
+
+    `limits` are those that a request is to keep, `price` is the deployment's, in dollars per hour,
+    and `confidence` is that of one-sided bounds.
     """
 
     limits: tuple[Limit, ...] = ()
@@ -42,8 +44,10 @@ class Given:
 
 @dataclass(frozen=True, slots=True)
 class MetricSource:
-    """How a metric is had: its estimate, None where the window lacks it, and its value for each row
-    of picks, which say how often each time block is drawn.
+    """A source of a metric.
+
+    `estimate` gives its estimate, None where the window lacks it. `draw` gives its value for each
+    row of picks, which say how often each time block is drawn.
     """
 
     estimate: Callable[[WindowData, Metric, Given], Estimate | None]
@@ -90,8 +94,8 @@ def _uncounted_share(sample: WindowData, name: str) -> float:
 
 
 def _with_uncounted(sample: WindowData, name: str, rate: Estimate) -> Estimate:
-    """A throughput in tokens whose upper bounds allow for the answers without a count, each of
-    which may have been as long as was asked, and for the higher of two readings of a count.
+    """A throughput in tokens, with upper bounds for missing counts: an answer without a count may
+    have been as long as was asked. They also allow for the higher of two readings of a count.
     """
     most = known = 0.0
     for side in _THROUGHPUTS.get(name, ()):
@@ -123,14 +127,14 @@ def _rate(sample: WindowData, totals: Floats, confidence: float) -> Estimate | N
 
 
 def _hits(sample: WindowData, m: Metric, given: Given) -> Bools | None:
-    """Which requests a metric counts: by itself, or those that attain; None where that is not
-    known.
+    """The requests that a metric counts: by its own rule, or those that attain. None where that is
+    not known.
     """
     return m.counts(sample) if m.counts is not None else _attaining(sample, given.limits)
 
 
 def _hits_per_block(sample: WindowData, m: Metric, given: Given) -> Floats:
-    """How many of them each time block has, of a metric that the window does not lack."""
+    """The number of counted requests in each time block, for a metric that the window has."""
     hits = _hits(sample, m, given)
     assert hits is not None
     return sample.per_block(hits)
@@ -142,7 +146,7 @@ def _share(sample: WindowData, m: Metric, given: Given) -> Estimate | None:
 
 
 def _goodput(sample: WindowData, m: Metric, given: Given) -> Estimate | None:
-    """Attaining requests, by when they were sent, per second."""
+    """Attaining requests per second, by the time they were sent."""
     hits = _hits(sample, m, given)
     return None if hits is None else _rate(sample, sample.per_block(hits), given.confidence)
 
@@ -156,7 +160,9 @@ _SHARE = MetricSource(
 
 
 def _share_of(sample: WindowData, hits: Bools, confidence: float, higher_is_better: bool) -> Estimate:
-    """A share of requests. Where a high one is good, a claim is about those that miss."""
+    """A share of requests. Where a high share is good, the claim is about the requests that
+    miss.
+    """
     if not higher_is_better:
         return bounds.share(sample, hits, confidence)
     miss = bounds.share(sample, ~hits, confidence)
@@ -166,8 +172,8 @@ def _share_of(sample: WindowData, hits: Bools, confidence: float, higher_is_bett
 def per_request(limits: Iterable[Limit]) -> Mapping[str, float]:
     """Seconds within which a single request attains, per quantity (ttft, tpot, e2e, ...).
 
-    Of several percentiles of one quantity the highest counts. Means, rates and ITL are no promise
-    about one request.
+    With several percentiles of one quantity the highest counts. Means, rates and ITL promise
+    nothing about one request.
     """
     chosen: dict[str, tuple[float, float]] = {}
     for limit in limits:
@@ -183,8 +189,8 @@ def per_request(limits: Iterable[Limit]) -> Mapping[str, float]:
 
 
 def attains(sample: WindowData, limits: Iterable[Limit]) -> Bools:
-    """Which requests succeeded within every limit of `per_request`, at the worst of what is known
-    of each. A TPOT that is not defined breaks no limit.
+    """Which requests succeeded within every limit of `per_request`, at the worst value that each
+    may have had. An undefined TPOT breaks no limit.
     """
     within, limits = sample.ok.copy(), tuple(limits)
     for group in dict.fromkeys(limit.of.group for limit in limits):
@@ -224,8 +230,8 @@ def _from_throughput(
 
 
 def cached_tokens(sample: WindowData) -> tuple[Floats, Floats]:
-    """The prompt tokens from the cache and all prompt tokens, per time block, of the answers that
-    tell both.
+    """The prompt tokens from the cache and all prompt tokens, per time block, over answers that
+    state both.
     """
     known = sample.ok & ~np.isnan(sample.cached_tokens) & (sample.prompt_tokens > 0)
     told = (np.minimum(sample.cached_tokens, sample.prompt_tokens), sample.prompt_tokens)
@@ -243,8 +249,8 @@ def _cached_share(sample: WindowData, _: Metric, given: Given) -> Estimate | Non
 
 
 def _extreme(quantity: str, *, inverted: bool = False) -> MetricSource:
-    """The largest of what each request has, or the inverse of it; no interval, as the worst of a
-    sample bounds nothing. Inf, or 0, where a request failed.
+    """The largest value of any request, or its inverse; infinite, or 0, where a request failed. It
+    has no interval, as the worst of a sample bounds nothing.
     """
 
     def of(worst: Floats) -> Floats:

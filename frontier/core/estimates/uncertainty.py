@@ -1,10 +1,9 @@
 """Uncertainty of a frontier by bootstrap: membership probabilities and the attainment band.
 
-A second, named layer over the exact non-dominated set. Everything here comes from one block
-bootstrap: each setting's time blocks are drawn again with replacement, which keeps the dependence
-within a block, and all that a frontier says is computed anew for each draw. Seeded, so
-reproducible. The attainment band is the empirical attainment function (Fonseca et al.); tested
-equal to moocore's.
+A second, named layer over the exact non-dominated set, made by one block bootstrap. It draws each
+setting's time blocks again with replacement, which keeps the dependence within a block, and
+computes the frontier anew for each draw. It is seeded, so reproducible. The attainment band is the
+empirical attainment function (Fonseca et al.); tested equal to moocore's.
 """
 
 import math
@@ -22,8 +21,8 @@ from frontier.core.window.histogram import LogHistogram, bin_values
 from frontier.core.window.window import BLOCKS, Floats, Ints, WindowData, narrowed
 
 INDIFFERENCE = 0.02
-"""A setting also counts as dominated by one within this of its throughput at this much less
-latency."""
+"""A setting also counts as dominated by one with at most this share less throughput and at least
+this share less latency."""
 DRAWS = 500
 """Bootstrap draws of a frontier."""
 LEVELS = (0.95, 0.05)
@@ -76,9 +75,9 @@ def replicates(
 def _picks(sample: WindowData, draws: int, rng: np.random.Generator) -> Ints:
     """How often each of the sample's time blocks is taken in each draw.
 
-    Windows are drawn first, one fewer than there are, and blocks within them: what is peculiar to a
-    run is part of the uncertainty, and one fewer makes the spread of so few that of their mean (Rao
-    and Wu, "Resampling inference with complex survey data", 1988).
+    Windows are drawn first, then blocks within them, so differences from run to run are part of the
+    uncertainty. One window fewer is drawn than there are: the spread is then that of their mean,
+    also for few windows (Rao and Wu, "Resampling inference with complex survey data", 1988).
     """
     windows = len(sample.starts)
     taken = rng.multinomial(max(1, windows - 1), [1 / windows] * windows, size=draws)
@@ -117,7 +116,7 @@ def _statistic(values: Floats, block: Ints, p: float | None, picks: Ints) -> Flo
 
 
 def _itl(sample: WindowData, m: Metric, picks: Ints) -> Floats:
-    """The same from each block's histogram of gaps."""
+    """The mean or percentile of gaps for each row of picks, from each block's histogram of gaps."""
     table = LogHistogram.dense(sample.block_itl)
     totals = np.array([histogram.total for histogram in sample.block_itl])
     if m.p is None:
@@ -127,8 +126,8 @@ def _itl(sample: WindowData, m: Metric, picks: Ints) -> Floats:
 
 
 def _weighted(values: Floats, weights_of: Callable[[slice, slice], Ints], total: Ints, p: float) -> Floats:
-    """The percentile p of ascending `values` under each draw's weights, `total` being their sum;
-    NaN where that is 0.
+    """The percentile p of ascending `values` under each draw's weights, whose sum is `total`; NaN
+    where that is 0.
 
     Counted from above, which for a tail touches few of the values; a few draws at a time, to bound
     the memory.
@@ -153,8 +152,8 @@ def _weighted(values: Floats, weights_of: Callable[[slice, slice], Ints], total:
 def membership(drawn: Replicates) -> dict[int, float]:
     """P(non-dominated) of each setting: the share of draws in which no other beats it.
 
-    A setting is beaten by one that has at least (1 - INDIFFERENCE) of its gain at (1 -
-    INDIFFERENCE) of its price or less, so points that differ by noise alone do not all stay. A draw
+    A setting is beaten by another with at least (1 - INDIFFERENCE) of its gain at (1 -
+    INDIFFERENCE) of its price or less. So points that differ by noise alone do not all stay. A draw
     that is not finite is beaten. The noise counts twice here, once measured and once drawn: true
     members average about 0.8.
     """
@@ -173,12 +172,13 @@ def membership(drawn: Replicates) -> dict[int, float]:
 
 
 def band(drawn: Replicates, x: ArrayLike | None = None) -> list[tuple[float, float, float]]:
-    """The attainment band of a frontier on the grid `x` of the second objective (default:
-    everywhere it steps): (x, low, high), the gain attained by at least 95 % and 5 % of the draws;
-    NaN where nothing is.
+    """The attainment band of a frontier: (x, low, high) at each place of the grid `x` of the second
+    objective.
 
-    A 90 % band point by point: at one price it holds the true staircase nine times in ten,
-    everywhere at once less.
+    By default the grid is everywhere the frontier steps. `low` and `high` are the gains attained by
+    at least 95 % and 5 % of the draws; NaN where nothing is attained. It is a 90 % band point by
+    point: at one price it holds the true staircase nine times in ten, at all prices together less
+    often.
     """
     gain, price = (metric(name) for name in drawn.objectives)
     sign_y, sign_x = gain.sign, -price.sign
@@ -189,8 +189,8 @@ def band(drawn: Replicates, x: ArrayLike | None = None) -> list[tuple[float, flo
 
 
 def attained(maximise: Floats, minimise: Floats, grid: Floats, levels: Sequence[float] = LEVELS) -> list[Floats]:
-    """For each level the height reached at each place of `grid` by at least that share of the rows;
-    -inf where none.
+    """For each level, the height that at least that share of the rows reaches at each place of
+    `grid`; -inf where no row does.
 
     Each row of the (draws, settings) arrays is one frontier. The level q is the ceil(q B)-th
     highest of B staircases.

@@ -1,7 +1,7 @@
-"""How much wider the intervals of a sample are for its warnings: wander, lockstep, a load or a
-client slightly off.
+"""Widening of a sample's intervals for its warnings: wander, lockstep, a load or client slightly
+off.
 
-A number that means something is kept, and what its flag leaves in doubt goes into its bounds, by an
+A number that means something is kept. The doubt that its flag leaves goes into its bounds, by an
 amount measured in the same window. See docs/flags.md for the rule of each flag.
 """
 
@@ -18,9 +18,14 @@ from frontier.core.window.window import WindowData, mean_e2e
 
 @dataclass(frozen=True, slots=True)
 class Widening:
-    """Seconds by which a request's latency may be longer or shorter at the stated load, and by how
-    much to either side for a `pause` of the client. `more` and `less`: factors of what the rates
-    may be then.
+    """What widens the intervals of a sample.
+
+    - `waves`: whether its requests run in lockstep
+    - `wander`: how its speed wanders, by latency
+    - `longer`, `shorter`: seconds by which a request's latency may be longer or shorter at the
+      stated load
+    - `pause`: seconds to either side for a pause of the client
+    - `more`, `less`: the factors by which rates may be higher or lower then
     """
 
     waves: bool = False

@@ -1,5 +1,7 @@
-"""Flags of the prefix cache: prompts that were known before, preempted requests that count as
-found, and histories that were read again."""
+"""Flags of the prefix cache: prompts that were known before, and histories that were read again.
+
+One is about preempted requests, which count as found in the cache.
+"""
 
 from collections.abc import Iterator, Mapping
 
@@ -16,8 +18,8 @@ flag."""
 CACHE_BLOCK = 16
 """Tokens of a cache block of most engines."""
 RECOMPUTED = 10.0
-"""Times that all tokens of a preempted request may be counted as found: it is looked up again at
-each step until it fits."""
+"""How many times all tokens of a preempted request may be counted as found: it is looked up again
+at each step until it fits."""
 
 
 def cache(sample: WindowData) -> Iterator[Flag]:

@@ -24,21 +24,22 @@ from frontier.core.stats import connections
 from frontier.core.window.window import Bools, Floats, WindowData
 
 SHORT_OUTPUT = 0.01
-"""Share of answers shorter than asked above which another output length was measured."""
+"""Where more than this share of answers are shorter than asked, another output length was
+measured."""
 INPUT_OFF = 0.02
 """Share by which the prompts' mean may miss the length asked, as the server counts it."""
 INPUT_SPREAD = 4.0
 """Standard deviations of the prompts' own lengths: words make uneven numbers of tokens."""
 INPUT_CHANCE = 4.0
-"""Standard errors by which the mean and the median of prompts of uneven lengths (natural text: 7 %)
-may be further off by chance: with 60 prompts by 3.5 %, with 2,000 by 0.6 %."""
+"""Standard errors by which the mean and the median of uneven prompts may be further off by chance.
+Natural text is uneven by 7 %: 60 prompts may be off by 3.5 %, 2,000 by 0.6 %."""
 WRONG_INPUT = 0.01
-"""Share of prompts of another length above which another input length was measured."""
+"""Where more than this share of prompts have another length, another input length was measured."""
 UNCOUNTED = 0.01
-"""Share of successes without the server's token count above which no throughput in tokens is given.
-"""
+"""Where more than this share of successes lack the server's token count, no throughput in tokens is
+given."""
 ODD_FINISH = 0.01
-"""Share of answers given up by the server above which they are no answers."""
+"""Where the server gave up more than this share of answers, they do not count as answers."""
 GAVE_UP = frozenset(
     {
         "abort",
@@ -192,7 +193,7 @@ def _wrong_input(sample: WindowData) -> Iterator[Flag]:
 
 
 def _wrong_count(sample: WindowData) -> str:
-    """What makes prompts another length than asked."""
+    """Why prompts have another length than asked for."""
     if any(UNCOUNTED_PROMPTS in server for server in sample.server):
         return (
             "prompt_tokens are no count of the prompt: the same for short and long ones; name the server behind the "
@@ -205,7 +206,7 @@ def _wrong_count(sample: WindowData) -> str:
 
 
 def _spreads(sample: WindowData, known: Bools, shares: Floats) -> Floats:
-    """For each prompt the spread of most of its class, which those that were cut do not widen.
+    """For each prompt the spread of most prompts of its class; cut prompts do not widen it.
 
     Long prompts spread less than short ones, so classes of a mix are not pooled. The later turns of
     a session contain its first one, made of words: where they spread less among themselves, the
@@ -256,13 +257,15 @@ def _server(sample: WindowData) -> Iterator[Flag]:
 
 
 def _several(models: Mapping[str, int]) -> list[str]:
-    """The models that answers named, with how many did, where they are several."""
+    """The models that answers named, with the number of answers, where there are several."""
     named = ", ".join(f"{name} ({count})" for name, count in sorted(models.items(), key=lambda each: -each[1]))
     return [f"answers named {named}"] if len(models) > 1 else []
 
 
 def _fingerprints(sample: WindowData) -> Iterator[Flag]:
-    """Answers of several configurations of the backend, as the server calls them."""
+    """The flag that answers came from several configurations of the backend, by the server's own
+    names.
+    """
     prints = sample.names("system_fingerprint")
     if len(prints) > 1:
         yield Flag(
@@ -275,7 +278,7 @@ def _fingerprints(sample: WindowData) -> Iterator[Flag]:
 
 
 def _clocks(sample: WindowData) -> Iterator[Flag]:
-    """Devices whose clocks were held down in the windows, as the driver says it."""
+    """The flag that clocks of devices were held down in the windows, by the driver's counts."""
     held, heat = (
         max((server.get(f"gpu_clocks_{why}", 0.0) for server in sample.server), default=0.0) for why in ("held", "heat")
     )
@@ -311,8 +314,9 @@ def _too_few(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
 
 
 def _few_connections(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
-    """A replica behind a balancer is met by a connection, so that few of these may have met few.
-    Not said where requests are too few: more of them bring more connections.
+    """The flag of too few connections: a connection meets one replica behind a balancer, so few
+    connections may have met few replicas. It is not raised where requests are too few: more
+    requests bring more connections.
     """
     hardest = max((p for limit in limits if (p := limit.of.p) is not None), default=None)
     seen = connections.count(sample)

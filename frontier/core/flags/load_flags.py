@@ -1,8 +1,9 @@
 """Flags on the load: a client that keeps up, N requests in flight, no lockstep, no drift. Collected
 by `flags`.
 
-They are fatal only where another load was measured than was asked, or the client instead of the
-server. Below that they are warnings, and `widening` says by how much they widen the intervals.
+They are fatal only where the measured load is not the one asked for, or the client was measured
+instead of the server. Otherwise they are warnings, and `widening` has how much they widen the
+intervals.
 """
 
 import functools
@@ -20,9 +21,11 @@ from frontier.core.window.window import BLOCKS, Floats, WindowData
 ERRORS = 0.01
 """Share of failed requests that is worth a warning."""
 LOOP_LAG = (0.005, 0.10)
-"""Seconds, or this share of the median TPOT if that is more."""
+"""Longest lag of the client's event loop (p99): seconds, or this share of the median TPOT if that
+is more."""
 SEND_LATE = (0.010, 0.05, 0.005)
-"""Seconds, or this share of the median E2E if that is less, but no less than the last."""
+"""Longest delay of sends (p99): seconds, or this share of the median E2E if that is less, but at
+least the last number."""
 CLIENT_CPU = 0.80
 """Share of a core above which the client may be the bottleneck."""
 GC_PAUSE = 0.020
@@ -30,7 +33,7 @@ GC_PAUSE = 0.020
 CLIENT_FAILURES = 0.005
 """Share of requests that failed in the client above which the client was measured."""
 SUSPENDED = 0.5
-"""Seconds that this machine slept or stood still within a window, from which its times mean
+"""Seconds that this machine slept or stood still; from there on the times of a window mean
 nothing."""
 PAUSES = 10.0
 """A client that pauses this many times longer than the limit is the bottleneck, whatever the
@@ -42,16 +45,16 @@ DRIFT = 0.05
 WANDER = 0.005
 """Standard deviation of a wandering speed, relative, that is worth a warning."""
 TRANSIENT = 0.25
-"""Share of a window that a transient may take at its begin."""
+"""Share of a window that a transient at its beginning may take."""
 OCCUPANCY = 0.02
-"""Share by which the mean in flight may miss what was asked."""
+"""Share by which the mean in flight may miss the concurrency."""
 UNSERVED = 3.0
-"""Standard deviations of a Poisson count by which the backlog must grow to be no chance."""
+"""Standard deviations of a Poisson count by which the backlog must grow: less may be chance."""
 GROSS = 0.10
-"""Off by this share, in flight or by the client's pauses in an E2E, another load was measured than
-was asked."""
+"""Where requests in flight, or the client's pauses in an E2E, are off by this share, the measured
+load is not the one asked for."""
 LITTLE = 3.0
-"""Requests of one E2E at the edges of each window that Little's law may be off by."""
+"""Little's law may be off by the requests of this many E2E at the edges of each window."""
 
 
 def median(values: Floats) -> float | None:
@@ -68,8 +71,8 @@ def windows(sample: WindowData) -> Iterator[tuple[int, slice]]:
 
 
 def failing(sample: WindowData) -> bool:
-    """Whether so many requests fail that the load is not what was asked: the server causes that,
-    not the client.
+    """Whether more than the share ERRORS of requests fail: the load is then not the one asked for,
+    because of the server and not the client.
     """
     return bool((~sample.ok).mean() > ERRORS)
 
@@ -85,7 +88,7 @@ def worst_health(sample: WindowData, name: str) -> float:
 
 
 def _pauses(sample: WindowData) -> list[tuple[str, float, float]]:
-    """What the client's pauses are called, how long they are, and what is allowed."""
+    """The client's pauses: the name, the length and the limit of each."""
     tpot, e2e = median(sample.tpot), median(sample.e2e)
     lag_limit = max(LOOP_LAG[0], LOOP_LAG[1] * (tpot or 0.0))
     late_limit = min(SEND_LATE[0], max(SEND_LATE[1] * e2e, SEND_LATE[2])) if e2e is not None else SEND_LATE[0]
@@ -102,7 +105,7 @@ def pause(sample: WindowData) -> float:
 
 
 def client(sample: WindowData) -> Iterator[Flag]:
-    """The load generator did not keep up, or requests failed by its own fault.
+    """The flag that the load generator did not keep up, or that requests failed by its own fault.
 
     Pauses are fatal above GROSS of an E2E, since requests that wait for the client are missing at
     the server, and above PAUSES times their limit.
@@ -132,7 +135,7 @@ def client(sample: WindowData) -> Iterator[Flag]:
 
 
 def resent(sample: WindowData) -> Iterator[Flag]:
-    """Requests were sent on a kept connection that the server had closed."""
+    """The flag that requests were sent on a kept connection that the server had closed."""
     count = sum(health.resent for health in sample.health)
     if count:
         yield Flag(
@@ -148,7 +151,7 @@ def resent(sample: WindowData) -> Iterator[Flag]:
 
 
 def lockstep(sample: WindowData) -> Iterator[Flag]:
-    """Requests run in convoys: they are sent together again and again."""
+    """The flag that requests run in convoys: they are sent together again and again."""
     if sample.open_loop:
         return
     for w, _ in windows(sample):
@@ -169,8 +172,8 @@ def lockstep(sample: WindowData) -> Iterator[Flag]:
 
 
 def stationary(sample: WindowData) -> Iterator[Flag]:
-    """A drift from half to half of a window, a transient left in it, or a wander within or between
-    windows.
+    """The flag of a drift from half to half of a window, a transient left in it, or a wander within
+    or between windows.
     """
     changes = next((found for w, blocks in windows(sample) if (found := _drifts(sample, w, blocks))), [])
     limit = f"±{format_share(DRIFT)}, {format_share(TRANSIENT)}" if changes else f"±{format_share(WANDER)}"
@@ -222,7 +225,7 @@ def worst_in_flight(sample: WindowData) -> float:
 
 
 def occupancy(sample: WindowData) -> Iterator[Flag]:
-    """More or fewer requests in flight than asked, by integral over each window."""
+    """The flag of more or fewer requests in flight than asked, by the integral over each window."""
     if not sample.holds_in_flight:
         return
     worst = worst_in_flight(sample)
@@ -241,10 +244,11 @@ def occupancy(sample: WindowData) -> Iterator[Flag]:
 
 
 def overloaded(sample: WindowData) -> Iterator[Flag]:
-    """At a rate: the backlog grows through the windows, as more arrives than is served.
+    """The flag, at a rate, that the backlog grows through the windows: more requests arrive than
+    are served.
 
-    From the first to the last quarter of a window the requests in the system must grow by more than
-    the number of arrivals between varies by chance. A queue that is stable, however long, does not.
+    From the first to the last quarter of a window, the requests in the system must grow by more
+    than chance varies the arrivals between. A stable queue, however long, does not grow so.
     """
     if not isinstance(sample.concurrency, Rate):
         return
@@ -276,8 +280,8 @@ def rate_times_e2e(sample: WindowData) -> float:
 
 
 def littles_law(sample: WindowData) -> Iterator[Flag]:
-    """Requests in flight, their rate and their time in the system contradict each other (Little's
-    law).
+    """The flag that requests in flight, their rate and their time in the system contradict each
+    other (Little's law).
     """
     if not sample.holds_in_flight or not sample.ok.all():
         return

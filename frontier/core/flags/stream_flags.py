@@ -13,30 +13,33 @@ from frontier.core.stats import intervals
 from frontier.core.window.window import Bools, Floats, WindowData, gaps
 
 HOLLOW = 0.01
-"""Share of answers whose first token shows nothing, beyond what answers usually hold back; and
-the share of a TTFT that such a silence is longer than."""
+"""Share of answers whose first token shows nothing, beyond what answers usually hold back. Such a
+silence is longer than this share of the TTFT."""
 
 
 MISCOUNTED = 0.01
-"""Share of answers whose token count cannot be true above which counts mean nothing."""
+"""Where the token count of more than this share of answers cannot be true, the counts mean nothing.
+"""
 
 
 TELLING = 10
-"""Answers of one token per chunk needed to know how much text a token has, and of merged ones to
-judge these by their text."""
+"""Fewest answers of one token per chunk that show how much text a token has, and fewest merged
+answers that are judged by their text."""
 
 
 TEXT_ERRORS = 4.0
-"""Standard errors by which the text per token of merged answers may be less than that of others: of
-one answer of 64 tokens to random prompts it ranges from 4.4 to 8.1 characters."""
+"""Standard errors by which merged answers may have less text per token than others. The text varies
+much: in answers of 64 tokens to random prompts, from 4.4 to 8.1 characters per token."""
 
 
 SHARED_READS = 0.50
-"""Share of reads that brought several tokens above which their times are not their own."""
+"""Where more than this share of chunks came together with the one before, the times of tokens mean
+nothing."""
 
 
 WAIT_SHARE = 0.90
-"""Share of an answer's time before its first event above which the stream was held back."""
+"""A stream was held back where more than this share of an answer's time passed before its first
+event."""
 
 
 STREAM_EVENTS = 3
@@ -45,15 +48,16 @@ STREAM_EVENTS = 3
 
 
 LUMPS, LONG = 2, 8
-"""Chunks of an answer that was not streamed, and tokens of one long enough to tell."""
+"""Chunks of an answer that was not streamed, and the tokens from which an answer is long enough to
+show it."""
 
 
 IMPLAUSIBLE_TPOT = 0.001
-"""Seconds per token that no server is faster than."""
+"""Seconds per token: no server is faster."""
 
 
 TOKENS_PER_CHUNK = 1.05
-"""Tokens an event from which gaps between events are no gaps between tokens."""
+"""Tokens per event above which gaps between events are not gaps between tokens."""
 
 
 def share_above(hits: int, n: int, limit: float) -> bool:
@@ -62,15 +66,18 @@ def share_above(hits: int, n: int, limit: float) -> bool:
 
 
 def stream(sample: WindowData, limits: tuple[Limit, ...] = ()) -> Iterator[Flag]:
-    """Answers that were held back: whole, as most came in one chunk or two, or in bursts."""
+    """The flag that answers were held back: in bursts, or as a whole in one or two chunks."""
     held = next(_in_bursts(sample), None) or next(_in_lumps(sample, limits), None)
     if held is not None:
         yield held
 
 
 def _in_lumps(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
-    """Fatal where a limit needs the times between tokens; the first and the last are as a user sees
-    them. One event that takes time is no chunk: then their number is not known.
+    """The flag that most answers came in one or two chunks.
+
+    It is fatal where a limit needs the times between tokens: only the first and the last token come
+    as a user sees them. A single event that takes time to arrive is not one chunk: the number of
+    its chunks is not known.
     """
     long = sample.ok & (sample.completion_tokens >= LONG)
     whole = (sample.events == LUMPS) | ((sample.events == 1) & (sample.e2e <= sample.ttft))
@@ -138,9 +145,11 @@ def chunks(sample: WindowData) -> Iterator[Flag]:
 
 
 def differing(sample: WindowData) -> Bools:
-    """Answers that may have had other tokens than the server counts: there were more chunks, or,
-    where a chunk is a token, fewer: by up to one or 5 %, as when a count includes the end of the
-    text, or by more where their text does not bear the count out.
+    """Answers whose number of tokens may differ from the server's count.
+
+    They have more chunks than counted tokens; or fewer, where a chunk is usually one token. Fewer
+    by one token or 5 % counts, as a count may include the end of the text. Fewer by more counts
+    where the text of the answers does not bear the count out.
     """
     timed = sample.ok & ~np.isnan(sample.tpot)
     beyond = sample.completion_tokens - sample.events
@@ -150,7 +159,7 @@ def differing(sample: WindowData) -> Bools:
 
 
 def _loose(sample: WindowData) -> Floats:
-    """By how many tokens a count may differ from the chunks before it counts as a contradiction."""
+    """The most tokens by which a count may differ from the chunks without contradicting them."""
     return np.maximum(1.0, (TOKENS_PER_CHUNK - 1) * sample.completion_tokens)
 
 
@@ -165,7 +174,8 @@ def _several(sample: WindowData) -> bool:
 
 def _miscounted(sample: WindowData) -> Bools:
     """Answers whose count contradicts what was asked or streamed, by more than the bounds of a TPOT
-    make up for: by their chunks, or, of merged answers, by their text (`_text_of_merged`)."""
+    allow for. Chunks show it; for merged answers, their text (`_text_of_merged`).
+    """
     counted, chunks, asked = sample.completion_tokens, sample.events, sample.asked_osl
     known = sample.ok & ~np.isnan(counted) & (chunks > 0)
     above_asked = (asked > 0) & (counted - 1 > (1 + MISCOUNTED) * np.maximum(asked - 1, 0)) & (counted > chunks)
@@ -182,9 +192,11 @@ def _merged(sample: WindowData) -> Bools:
 
 
 def _text_of_merged(sample: WindowData) -> bool | None:
-    """Whether merged answers have as much text per token counted as those of a token per chunk,
-    True, or only as much per chunk, False: then their count is wrong. None where it cannot be told:
-    of a few answers, or by less than the spread of text per token.
+    """Whether the token counts of merged answers are right, by their text.
+
+    True: they have as much text per counted token as answers of one token per chunk. False: they
+    have only as much per chunk, so their count is wrong. None where that is not known: there are
+    too few answers, or the difference is within the spread of text per token.
     """
     merged, counted = _merged(sample), sample.completion_tokens
     alone = sample.ok & (counted == sample.events) & (counted > 0)
@@ -202,8 +214,9 @@ def _text_of_merged(sample: WindowData) -> bool | None:
 
 
 def _usual_silences(sample: WindowData) -> float:
-    """How many of the silences after a first token an honest server would have: as often as
-    ordinary gaps are as long, at the upper end of what these show.
+    """How many silences after a first token an honest server would have.
+
+    Ordinary gaps show how often one is as long as that; the upper bound of this share counts.
     """
     after = sample.silence > 0
     known = ~np.isnan(sample.irregular)

@@ -53,9 +53,7 @@ class Limit:
         return value <= self.promise if self.better == "lower" else value >= self.promise
 
     def breaks(self, value: float) -> bool:
-        """Whether a value is beyond the promise. Not the opposite of `holds` for nan, which does
-        neither.
-        """
+        """Whether a value is beyond the promise. For nan neither this nor `holds` is true."""
         return self.of.improves(self.promise, value)
 
     def comfortable(self, value: float) -> bool:
@@ -175,12 +173,14 @@ class Judgement:
 class Claim:
     """What the proof of an operating point covers.
 
-    Its trials lasted `turns` turns, a turn being the time of one request. Something that happens to
-    all requests in flight at once, as a stall of the server, in one turn of a hundred, can have
-    been missed: `unseen_share` is the rarest share of turns that would have been seen with 95 %.
+    Its trials lasted `turns` turns; a turn is the time of one request. An event that hits all
+    requests in flight at once, as a stall of the server, may be missed where few turns have it.
+    `unseen_share` is the smallest share of turns with such an event that would have been seen with
+    95 %.
+
     The claim is `early` until there were enough turns for the percentile that is claimed (300 for a
-    p99), then `final`. `corrected`: a later visit contradicts an early claim. It is about the
-    server as it was `until` then, when the last of these trials ended (unix time).
+    p99), then `final`. `corrected`: a later visit contradicts an early claim. `until` is the unix
+    time at which the last of these trials ended: the claim is about the server as it was then.
     """
 
     stage: Literal["early", "final"]
@@ -192,8 +192,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class RejectedStep:
-    """A higher setting that also meets the SLA, but whose throughput gain is too small for its
-    longer tail.
+    """A higher setting that also meets the SLA, with a throughput gain too small for its longer
+    tail.
     """
 
     concurrency: int
@@ -204,7 +204,7 @@ class RejectedStep:
 
 
 class Cause(StrEnum):
-    """What a reason of an explanation is; its words are in show/explain.py."""
+    """The kind of a reason of an explanation; its words are in `show/explain.py`."""
 
     # of one setting
     CHOSEN = "chosen"
@@ -242,9 +242,10 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EndedEarly:
-    """What ended the proof of a setting before it was decided: `max_time`, which let fewer than the
-    `planned` requests be sent, or the way the sweep ended ('budget', 'interrupted', ...; 'running':
-    it goes on).
+    """What ended the proof of a setting before it was decided.
+
+    `by` is `max_time`, which let fewer than the `planned` requests be sent, or the way the sweep
+    ended ('budget', 'interrupted', ...; 'running': it goes on).
     """
 
     by: str
@@ -256,10 +257,12 @@ class Reason:
     """One statement of an explanation, about `settings` (concurrencies) and, where there is one, a
     metric's value.
 
-    `gain` is the throughput against the operating point's as a share (0.1: ten percent more),
-    `cost` the factor by which the tail of `metric` grows, `need` the number of requests in all that
-    would decide, `cut` what ended its proof before that, `flags` what excluded a setting. `growth`
-    is the share by which a latency changed, or grows in a minute.
+    - `gain`: the throughput over that of the operating point, as a share (0.1: ten percent more)
+    - `cost`: the factor by which the tail of `metric` grows
+    - `need`: the number of requests in all that would decide
+    - `cut`: what ended its proof before that
+    - `flags`: the flags that excluded a setting
+    - `growth`: the share by which a latency changed, or grows in a minute
     """
 
     cause: Cause
@@ -279,10 +282,11 @@ class Reason:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """Why a decision is what it is: `settings` says of each measured setting, ascending, why it is
-    (not) the answer; `reasons` what binds, which step was rejected, what would decide, what was
-    excluded, in the order to read them. `remarks` are the notes of the operating point, as how it
-    was measured.
+    """Why a decision is what it is.
+
+    `settings` says of each measured setting, ascending, why it is (not) the answer. `reasons` come
+    in the order to read them: what binds, which step was rejected, what would decide, what was
+    excluded. `remarks` are the notes of the operating point, as how it was measured.
     """
 
     settings: tuple[Reason, ...] = ()
@@ -292,13 +296,13 @@ class Explanation:
 
 @dataclass(frozen=True, slots=True)
 class NextStep:
-    """A setting that is not proven and may be a better answer, or the first, with what would decide
-    it.
+    """A setting that is not proven and may be a better answer, or the first one; and what would
+    decide it.
 
-    `gain` is its throughput against the operating point's as a share more, None without one;
-    `throughput` its output throughput as measured. `flags` excluded it, if any did. `requests`
-    would decide it (None: nothing reasonable, or not known), which would take `seconds` with
-    `command`; without `seconds` the command is what to run instead.
+    `gain` is its throughput over that of the operating point, as a share more; None without an
+    operating point. `throughput` is its output throughput as measured. `flags` excluded it, if any
+    did. `requests` would decide it (None: no reasonable number, or not known), which would take
+    `seconds` with `command`. Without `seconds` the command is what to run instead.
     """
 
     concurrency: int
@@ -314,15 +318,16 @@ class NextStep:
 class Decision(HasSeries):
     """The operating point of one series, or the statement that no setting is one.
 
-    `concurrency` is None unless a setting meets the SLA (or is marginal and was accepted);
+    `concurrency` is None unless a setting meets the SLA (or is marginal and was accepted).
     `candidate` is then the best unproven or marginal setting, or the nearest miss. `last_pass` and
     `first_fail` bracket the limit among the measured settings. `holes` are violating settings below
-    one that meets; `unconfirmed` violate in their only trial although a higher one is proven, which
-    does not count yet. `claim` is what the proof covers: of the operating point, or of a setting
-    that a later visit contradicted where that left none. What follows is no part of
-    deciding: `engine` is the dialect of the server that answered, where its limit on requests in
-    flight is known, `ranks` its ranks of data parallelism (show/limit_lines.py; filled in by
-    `run`), and `notes` is the explanation in
+    one that meets. `unconfirmed` settings violate in their only trial although a higher one is
+    proven; that does not count yet. `claim` is what the proof covers: of the operating point, or,
+    where a later visit contradicted a setting and that left no operating point, of this setting.
+
+    Three fields take no part in deciding. `engine` is the dialect of the server that answered,
+    where its limit on requests in flight is known. `ranks` is its number of ranks of data
+    parallelism (see `show/limit_lines.py`); `run` fills both in. `notes` is the explanation in
     sentences (`show.sentences.with_notes`).
     """
 

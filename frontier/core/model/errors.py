@@ -1,5 +1,24 @@
 """Exceptions that users may see, and exit codes: of each exception, and of verdicts.
 
+All errors of the package, each below its base, with the exit code and the module where it is not
+this one:
+
+    FrontierError               5
+        UsageError              2
+            ConfigError         2   config.complaints
+            ForeignFileError    2   store.documents
+        MeasurementError        5
+            MemoryShortError    5
+            AnotherServerError  5
+            NoAnswerError       5   client.ask.unmeasurable
+            WorkerLostError     5   client.load.shard
+        DrawingError            2
+        StoreError              2
+            WriteError          5
+            AlteredError        2   store.trial_files
+            AnotherSweepError   2   store.run_dir
+            NotPlainError       2   store.files
+
 Each message says what happened, where, and what to do; the command line prints it without a
 traceback. Any other exception that reaches the command line is an internal error and exits with 1.
 """
@@ -11,8 +30,9 @@ from enum import IntEnum
 
 
 class ExitCode(IntEnum):
-    """Exit codes of every command: 0 yes, 1 internal error, 2 usage error, 3 no, 4 not proven, 5
-    failed, 130 Ctrl-C.
+    """Exit codes of every command.
+
+    0 yes, 1 internal error, 2 usage error, 3 no, 4 not proven, 5 failed, 130 Ctrl-C.
     """
 
     YES = 0
@@ -39,11 +59,11 @@ _WORST_FIRST = (ExitCode.FAILED, ExitCode.NO, ExitCode.NOT_PROVEN, ExitCode.YES)
 
 
 def exit_code(verdicts: Iterable[str]) -> ExitCode:
-    """The exit code of several verdicts, the worst deciding: FAILED, NO, NOT_PROVEN, YES. FAILED
-    without any.
+    """The exit code of the worst of several verdicts; FAILED without any.
 
-    The verdicts are those of an SLA (`core.model.decisions.Verdict`) or of a comparison ("better",
-    "no worse", "not resolved", "worse", "invalid"). KeyError for another word.
+    The worst comes first: FAILED, NO, NOT_PROVEN, YES. The verdicts are those of an SLA
+    (`core.model.decisions.Verdict`) or of a comparison ("better", "no worse", "not resolved",
+    "worse", "invalid"). KeyError for another word.
 
     >>> [exit_code(verdicts).name for verdicts in (["meets", "unproven"], ["better", "worse"], [])]
     ['NOT_PROVEN', 'NO', 'FAILED']
@@ -52,8 +72,8 @@ def exit_code(verdicts: Iterable[str]) -> ExitCode:
 
 
 class FrontierError(Exception):
-    """Base of every error meant for the user: `what` happened, and optionally the `hint` (what to
-    do).
+    """Base of every error meant for the user: `what` happened, and optionally a `hint` of what to
+    do.
     """
 
     exit_code: ExitCode = ExitCode.FAILED
@@ -94,30 +114,22 @@ class MemoryShortError(MeasurementError):
 
 
 class AnotherServerError(MeasurementError):
-    """The server that answers is not the one the run was started with; their numbers are not
-    mixed.
-    """
+    """Another server answers than the one the run was started with; their numbers are not mixed."""
 
 
 class DrawingError(FrontierError):
-    """No picture can be drawn here: matplotlib does not load. What the picture would show stands
-    without it.
-    """
+    """No picture can be drawn here, as matplotlib does not load; the results are not affected."""
 
     exit_code = ExitCode.USAGE
 
 
 class StoreError(FrontierError):
-    """The run directory cannot be used: it belongs to another sweep, is locked, not writable, or
-    damaged.
-    """
+    """The run directory cannot be used: of another sweep, locked, not writable, or damaged."""
 
     exit_code = ExitCode.USAGE
 
 
 class WriteError(StoreError):
-    """Results can no longer be written: the disk is full or read-only, or the run directory is
-    gone.
-    """
+    """Results cannot be written: the disk is full or read-only, or the run directory is gone."""
 
     exit_code = ExitCode.FAILED

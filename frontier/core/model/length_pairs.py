@@ -1,5 +1,7 @@
-"""Pairs of lengths: the input and output tokens of requests together, as a config lists them or a
-trace recorded them."""
+"""Pairs of lengths: the input and output tokens of a request together.
+
+A config lists them, or a trace recorded them.
+"""
 
 import functools
 import hashlib
@@ -10,9 +12,11 @@ from typing import Any, Generic, NamedTuple, Self, TypeVar
 
 
 class RequestLengths(NamedTuple):
-    """The lengths of one request, and how many tokens of its prompt all requests have in common;
-    None: not stated, the shape says a share. Of a trace the names of the blocks that the prompt
-    begins with: requests with the same name have all of the prompt up to there in common.
+    """The lengths of one request.
+
+    `shared` is how many tokens of its prompt all requests have in common; None: not stated, the
+    shape says a share. `blocks` are, for a trace, the names of the blocks that the prompt begins
+    with: requests with the same name have all of the prompt up to there in common.
     """
 
     isl: int
@@ -23,7 +27,9 @@ class RequestLengths(NamedTuple):
 
 @functools.lru_cache(maxsize=8)
 def order_of(seed: int, passed: int, count: int) -> Sequence[int]:
-    """In which order so many rows are taken, drawn by the seed, after all were taken so often."""
+    """The order in which `count` rows are taken, drawn by the seed, after all of them were taken
+    `passed` times.
+    """
     return random.Random(f"{seed}/sessions/{passed}").sample(range(count), count)
 
 
@@ -42,8 +48,8 @@ class LengthTable(Generic[T]):
         return self
 
     def drawn(self, seed: int, number: int) -> T:
-        """The row of this number in the trial of this seed: each once in an order drawn by the
-        seed, then again in another one.
+        """The row of this number in the trial of this seed. Each row is taken once, in an order
+        drawn by the seed, then again in another order.
         """
         passed, place = divmod(number, len(self.rows))
         return self.rows[order_of(seed, passed, len(self.rows))[place]]
@@ -51,13 +57,14 @@ class LengthTable(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class LengthPairs:
-    """So many pairs of lengths; `sha256` are 16 hex digits of them, by which two are equal.
+    """Pairs of lengths: `count` of them. `sha256` are 16 hex digits of their digest; two with the
+    same digits are equal.
 
-    Of a trace, `path` is its file and `times` the digest of its arrivals: its rows are then taken
-    in their order, and in a trial with these very arrivals each arrival has the row that was
-    recorded with it. `block` is how many tokens a block of its prompts has, 0 where it names none.
+    For a trace, `path` is its file and `times` the digest of its arrivals. Its rows are then taken
+    in their order. In a trial with these very arrivals, each arrival has the row that was recorded
+    with it. `block` is how many tokens a block of its prompts has, 0 where it names no blocks.
 
-    `table` holds the rows; None where a run is read back, in which nothing is sent.
+    `table` holds the rows; None where a run is read back, as nothing is sent then.
     """
 
     sha256: str
@@ -69,7 +76,7 @@ class LengthPairs:
 
     @classmethod
     def of(cls, rows: Sequence[RequestLengths], **trace: Any) -> "LengthPairs":
-        """These rows, with what is known of their trace.
+        """The pairs of these rows, with the fields of their trace.
 
         >>> LengthPairs.of([RequestLengths(512, 128), RequestLengths(64, 8)]).count
         2
@@ -78,10 +85,11 @@ class LengthPairs:
         return cls(hashlib.sha256(text.encode()).hexdigest()[:16], len(rows), table=LengthTable(rows), **trace)
 
     def row(self, number: int, seed: int, first: int | None) -> RequestLengths:
-        """The row of the request of this number in the trial of this seed. Pairs that a config
-        lists come each once in an order drawn by the seed, then again in another one; those of a
-        trace in their order, from its `first` arrival in the trial, or where there is none from a
-        place that the seed draws.
+        """The row for the request of this number in the trial of this seed.
+
+        Pairs that a config lists come once each, in an order drawn by the seed, then again in
+        another order. Pairs of a trace come in their order. They begin at its `first` arrival in
+        the trial; without one, at a place that the seed draws.
         """
         assert self.table is not None, "the pairs of a run that was read back are not sent"
         if self.times is None:

@@ -2,9 +2,9 @@
 (open loop).
 
 A load is a whole number wherever settings are compared, sorted or looked up. In closed loop it is
-the number of requests in flight, a plain int. In open loop it is a `Rate`, an int too, which counts
+the number of requests in flight, a plain int. In open loop it is a `Rate`, an int too. It counts
 arrivals in thousandths of a request per second, as a price is kept in cents, and knows how it is
-written; of sessions a `SessionRate`.
+written. A rate of sessions is a `SessionRate`.
 """
 
 import bisect
@@ -31,7 +31,7 @@ class Rate(int):
 
     @classmethod
     def of(cls, per_second: float) -> Self:
-        """The rate nearest to so many arrivals per second, one thousandth at least."""
+        """The rate nearest to a number of arrivals per second, one thousandth at least."""
         return cls(max(1, round(1000 * per_second)))
 
     @property
@@ -61,13 +61,12 @@ class SessionRate(Rate):
 
 
 OPEN_CAP = 1_024
-"""Requests of a rate that are in flight at the most: as many as the largest default limit of an
-engine."""
+"""The most requests in flight at a rate: as many as the largest default limit of an engine."""
 
 
 def streams(load: int) -> int:
-    """How many requests may be in flight at the client: of a rate OPEN_CAP, as arrivals do not wait
-    for answers.
+    """How many requests may be in flight at the client: the load itself. At a rate it is OPEN_CAP,
+    as arrivals do not wait for answers.
     """
     return OPEN_CAP if isinstance(load, Rate) else load
 
@@ -90,35 +89,35 @@ def setting(load: int) -> str:
 
 
 def amount(load: int) -> float:
-    """Its number: 64, or 2.5 of 2.5 requests per second."""
+    """The number of a load: 64, or 2.5 for 2.5 requests per second."""
     return load.per_second if isinstance(load, Rate) else load
 
 
 def bare(load: int) -> str:
-    """The same as a text: '64', '2.5'."""
+    """The number of a load as a text: '64', '2.5'."""
     return f"{amount(load):.10g}" if isinstance(load, Rate) else str(load)
 
 
 def kind_of(load: int) -> str:
-    """What it is an amount of: 'concurrency' or 'rate'."""
+    """The kind of a load: 'concurrency' or 'rate'."""
     return "rate" if isinstance(load, Rate) else "concurrency"
 
 
 def listed(loads: Iterable[int], join: str = ", ") -> str:
-    """Several: 'c=1, 2, 4', '0.5, 1, 2 req/s'."""
+    """Several loads as a text: 'c=1, 2, 4', '0.5, 1, 2 req/s'."""
     every = list(loads)
     numbers = join.join(map(bare, every))
     return f"{numbers} {every[0].unit}" if every and isinstance(every[0], Rate) else f"c={numbers}"
 
 
 def in_words(load: int) -> str:
-    """How a sentence names it: 'concurrency 64', '2.5 req/s'."""
+    """How a sentence names a load: 'concurrency 64', '2.5 req/s'."""
     return str(load) if isinstance(load, Rate) else f"concurrency {load}"
 
 
 def load_facts(load: int | None) -> dict[str, Any]:
-    """A load as JSON has it: `concurrency`, or `rate` in requests per second; the other is null. Of
-    a rate of sessions `rate_of` says so.
+    """A load as JSON has it: `concurrency`, or `rate` in requests per second; the other is null. A
+    rate of sessions has `rate_of`, too.
     """
     if isinstance(load, Rate):
         of_sessions = {"rate_of": "sessions"} if isinstance(load, SessionRate) else {}
@@ -128,8 +127,8 @@ def load_facts(load: int | None) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """Times of arrival that were recorded: `count` of them in `seconds`, from `times[0]` = 0 on, to
-    be played again and again. `digest` is of the times; `name` is that of their file.
+    """Recorded times of arrival: `count` of them in `seconds`, from `times[0]` = 0 on, to be played
+    again and again. `digest` is a digest of the times; `name` is the name of their file.
 
     `dispersion[k]` is the index of dispersion of counts in windows with 2^k arrivals on average (1:
     as of a Poisson process). Stamps on a coarse `grid` (seconds) were placed at random within its
@@ -146,20 +145,21 @@ class Trace:
 
     @property
     def rate(self) -> float:
-        """Arrivals per second, as they were recorded."""
+        """Recorded arrivals per second."""
         return self.count / self.seconds
 
     @property
     def long_enough(self) -> int:
-        """Arrivals of a window whose number varies by at most PART_OF_A_TRACE from one part of the
-        trace to another, as a standard deviation; all of them where no such part is.
+        """The fewest arrivals of a window whose number varies little from one part of the trace to
+        another: by at most PART_OF_A_TRACE, as a standard deviation. All arrivals where no number
+        does.
         """
         enough = (2**k for k, index in enumerate(self.dispersion) if index <= PART_OF_A_TRACE**2 * 2**k)
         return min(self.count, next(enough, self.count))
 
     def dispersion_at(self, arrivals: float) -> float:
-        """The index of dispersion in windows with so many arrivals on average, between those that
-        are known.
+        """The index of dispersion in windows with this mean number of arrivals, interpolated
+        between known numbers.
         """
         if not self.dispersion:
             return 1.0
@@ -176,8 +176,8 @@ class Trace:
         return moment, bisect.bisect_right(self.times, moment)
 
     def played(self, rate: float, seed: int) -> Iterator[float]:
-        """The arrivals of the trial of a seed, in time that is scaled to `rate` per second; for
-        ever.
+        """The arrival times of the trial of a seed, for ever; time is scaled to `rate` arrivals per
+        second.
         """
         scale = self.rate / rate
         moment, first = self.start(seed)
@@ -196,16 +196,16 @@ takes."""
 @dataclass(frozen=True, slots=True)
 class Arrivals:
     """The gaps between arrivals in open loop: gamma distributed with this coefficient of variation.
-    1, the exponential distribution, makes a Poisson process, as of many independent users; more
-    makes bursts. Or those of a `trace`.
+    1, the exponential distribution, makes a Poisson process, as many independent users do; more
+    makes bursts. With a `trace`, its gaps are taken instead.
     """
 
     cv: float = 1.0
     trace: Trace | None = None
 
     def times(self, rate: float, seed: int) -> Iterator[float]:
-        """The times of arrival in seconds, for ever: `rate` per second, drawn by the seed. Of a
-        trace the seed draws where it begins.
+        """The times of arrival in seconds, for ever: `rate` per second, drawn by the seed. For a
+        trace the seed draws the place where it begins.
         """
         if self.trace is not None:
             yield from self.trace.played(rate, seed)
@@ -216,8 +216,8 @@ class Arrivals:
             yield now
 
     def spread(self, arrivals: float) -> float:
-        """By how many times as much as of a Poisson process so many arrivals vary in number, as
-        standard deviations.
+        """The standard deviation of the number of arrivals, over that of a Poisson process with
+        this mean number.
         """
         return self.cv if self.trace is None else math.sqrt(self.trace.dispersion_at(arrivals))
 
@@ -228,7 +228,7 @@ class Arrivals:
 
     @property
     def without_times(self) -> "Arrivals":
-        """As a trial keeps it."""
+        """The arrivals as a trial keeps them: without the times of a trace."""
         return self if self.trace is None else replace(self, trace=replace(self.trace, times=()))
 
     def __str__(self) -> str:

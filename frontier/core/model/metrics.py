@@ -4,12 +4,12 @@ metric's name.
 A latency metric is a statistic of a per-request quantity: `p99_ttft`, `p50_tpot`, `p99.9_e2e`,
 `mean_itl`. `p99_interactivity` is the speed at least 99 % of requests get: the percentile of TPOT
 is taken first, then inverted. `p99_visible` and `p99_second` are when a reader sees the first
-visible and the second token (`core.window.reading_speed`). Each may be that of a class of requests:
-`later.p99_ttft` is of the turns of sessions after the first, `chat.p99_ttft` of the class chat of a
-mix, `agent.later.p99_ttft` of the later turns of its class agent. The rest are rates
+visible and the second token (`core.window.reading_speed`). Each may be for a class of requests.
+`later.p99_ttft` is for the turns of sessions after the first, `chat.p99_ttft` for the class chat of
+a mix. `agent.later.p99_ttft` is for the later turns of its class agent. The rest are rates
 (`output_throughput`), shares (`error_rate`, `smooth`), and what follows from a throughput and a
-price (`cost`) or a power (`energy`). `quality` is a score of the deployment,
-the same at each of its settings.
+price (`cost`) or a power (`energy`). `quality` is a score of the deployment, the same at each of
+its settings.
 """
 
 import functools
@@ -71,8 +71,8 @@ _PLAIN: dict[str, tuple[Unit, Better, str]] = {
     "min_interactivity": (Unit.TOKENS_PER_SECOND_PER_USER, "higher", "min interactivity"),
 }
 EXTREMES = {"max_ttft": "p99_ttft", "max_e2e": "p99_e2e", "min_interactivity": "p99_interactivity"}
-"""Metrics that are the worst of the requests sent, which bounds no request to come; and the
-percentile that is limited in their place."""
+"""Metrics that are the worst of the requests sent, and the percentile that is limited in their
+place: the worst of some requests bounds no later request."""
 NEEDS = {
     "goodput": "limits",
     "attainment": "limits",
@@ -80,18 +80,17 @@ NEEDS = {
     "energy": "power",
     "quality": "quality",
 }
-"""What gives a value to a metric that a run may be without: limits on latency, the deployment's
-price or power, or a quality that is stated or measured."""
+"""What a metric needs, beside requests, to have a value: limits on latency, the deployment's price
+or power, or a quality that is stated or measured."""
 OfRequests = Callable[[Any], Any]
-"""Of window data (`core.window.window.WindowData`): which of its requests count, as an array of
-truth values; None where the data do not tell.
-"""
+"""A function of window data (`core.window.window.WindowData`): an array of truth values, True for
+each request that counts; None where the data do not tell."""
 _COUNTS: dict[str, OfRequests] = {
     "error_rate": lambda window: ~window.ok,
     "smooth": lambda window: window.stays_ahead(READING_SPEED),
 }
-"""What a share is of. A line here and one in `_PLAIN` make a metric: its intervals and bounds
-follow (CONTRIBUTING)."""
+"""The requests that each share counts. A line here and one in `_PLAIN` make a metric: its intervals
+and bounds follow (CONTRIBUTING)."""
 _QUANTITY = rf"(?:{'|'.join((*LATENCIES, 'interactivity'))})"
 _STATISTIC = re.compile(rf"(mean|p(?:[1-9]\d?(?:\.\d{{1,2}})?))_({_QUANTITY})")
 TURN_CLASSES = ("first", "later")
@@ -120,10 +119,9 @@ class Metric:
     """One metric. `quantity` is one of LATENCIES or None; `p` is the percentile as a share, None
     for mean or rates.
 
-    `group` is the class of requests that it is of, as the later turns of sessions; None: all
-    requests. `counts` says of a share of requests which of them count; `needs` what gives it a
-    value where requests alone do not (NEEDS). How it is estimated and drawn is in
-    `core.estimates.sources`.
+    `group` is its class of requests, as the later turns of sessions; None: all requests. `counts`
+    is, for a share, the function that marks the requests that count. `needs` is what the metric
+    needs beside requests (NEEDS). How it is estimated and drawn is in `core.estimates.sources`.
     """
 
     name: str
@@ -149,14 +147,12 @@ class Metric:
 
     @property
     def sign(self) -> float:
-        """1.0 when higher is better, else -1.0: `sign * value` is the larger, the better the
-        value.
-        """
+        """1.0 when higher is better, else -1.0. A better value has a larger `sign * value`."""
         return 1.0 if self.better == "higher" else -1.0
 
     @property
     def worst_possible(self) -> float:
-        """The value than which none is worse: inf when lower is better, else -inf."""
+        """The worst value that there can be: inf when lower is better, else -inf."""
         return -self.sign * math.inf
 
     def improves(self, a: float, b: float) -> bool:
@@ -275,8 +271,8 @@ def _percentiles(quantity: str) -> str:
 
 
 def _hint(name: str) -> str:
-    """The hint for an unknown name: the metric it is another spelling of, the closest one, or those
-    that exist.
+    """The hint for an unknown name: the metric that it spells otherwise, the closest one, or a list
+    of the metrics.
     """
     plain = name.lower()
     if plain in _WHOLE_NAMES:

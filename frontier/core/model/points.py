@@ -1,5 +1,6 @@
-"""Points: what was learned of a setting, as estimates with their intervals, and flags; the frontier
-of a series."""
+"""Points: the estimates of a setting with their intervals, and its flags; the frontier of a
+series.
+"""
 
 import math
 from collections.abc import Callable, Mapping
@@ -14,9 +15,9 @@ from frontier.core.model.shapes import Shape
 class Estimate:
     """A value with its confidence intervals. `low`..`high` is the two-sided 95 % interval.
 
-    `lower` and `upper` are the one-sided 95 % bounds that verdicts use (infinite: no such bound
-    exists); `need` is how many requests would give a percentile a bound by ranks, where these are
-    too few: then its upper bound is a rough one (`core.estimates.bounds.above_largest`), or
+    `lower` and `upper` are the one-sided 95 % bounds that verdicts use; infinite: no such bound
+    exists. `need` is how many requests would give a percentile a bound by ranks, where there are
+    too few. Its upper bound is then a rough one (`core.estimates.bounds.above_largest`), or
     infinite. `n` counts the requests behind the value.
     """
 
@@ -30,24 +31,24 @@ class Estimate:
 
     @classmethod
     def without_interval(cls, value: float, n: int) -> "Estimate":
-        """A value of which no interval is known, as that of an imported aggregate."""
+        """A value without a known interval, as an imported aggregate."""
         return cls(value, -math.inf, math.inf, n)
 
     @property
     def has_interval(self) -> bool:
-        """Whether the two-sided interval has an end. That of a percentile that is itself infinite
-        is [inf, inf].
+        """Whether the two-sided interval has an end. The interval of an infinite percentile is
+        [inf, inf].
         """
         return math.isfinite(self.low) or math.isfinite(self.high) or self.low == self.high
 
     @property
     def has_bound(self) -> bool:
-        """Whether one of the one-sided bounds exists; as `has_interval`."""
+        """Whether one of the one-sided bounds exists; decided as in `has_interval`."""
         return math.isfinite(self.lower) or math.isfinite(self.upper) or self.lower == self.upper
 
     def scaled(self, factor: float, divisor: float = 1.0) -> "Estimate":
-        """The estimate times `factor`, over `divisor`; `n` and `need` stay, and so does a bound
-        that does not exist.
+        """The estimate times `factor`, over `divisor`. `n` and `need` stay, and a bound that does
+        not exist stays so.
 
         A division is not written as a factor, since x * (1 / 3) and x / 3 differ in the last digit.
         ValueError unless the factor is 0 or more and the divisor above 0: a negative one would swap
@@ -75,11 +76,10 @@ class Estimate:
         """`numerator` over the estimate of something that is never negative: bounds swap sides, `n`
         and `need` stay.
 
-        A bound that does not exist (or is 0, below 0 or infinite) gives one that does not exist;
-        the inverse of the value 0 is infinite, that of an infinite value is 0. `lower_at_zero` is
-        the one-sided lower bound where the upper one is 0 or less: -inf claims nothing; inf says
-        that the inverse is certainly infinite, as the cost per token is where no token was
-        produced.
+        A bound that does not exist (or is 0, below 0 or infinite) gives one that does not exist.
+        The inverse of the value 0 is infinite, and of an infinite value 0. `lower_at_zero` is the
+        one-sided lower bound where the upper one is 0 or less. -inf claims nothing. inf says that
+        the inverse is certainly infinite, as the cost per token without any token.
 
         >>> Estimate(2.0, 1.0, 4.0, 9, 1.25, math.inf).inverted(10)
         Estimate(value=5.0, low=2.5, high=10.0, n=9, lower=-inf, upper=8.0, need=None)
@@ -119,9 +119,9 @@ class Distance:
     """The roofline of a setting at its own concurrency, and the share of it that was reached.
 
     `ceiling` is the output tokens per second that the hardware allows, `share` the part of it that
-    was reached, `binds` the resource that sets the ceiling. `mbu` and `mfu` are the utilisation of
-    memory bandwidth by decoding and of arithmetic by prefill and decoding; None when the hardware's
-    description does not say enough.
+    was reached, and `binds` the resource that sets it. `mbu` is the utilisation of memory bandwidth
+    by decoding, `mfu` that of arithmetic by prefill and decoding; None where the description of the
+    hardware is not enough.
     """
 
     ceiling: float
@@ -145,10 +145,11 @@ class Power:
 class TimeBreakdown:
     """Where the time of the `requests` that ended in the windows went, as means in seconds.
 
-    `parts` holds what is known of connect, network, front_end, queue, prefill and decode, in this
-    order; together with `rest`, which nothing explains, they are the mean E2E latency. All but
-    decode are within the mean TTFT. `missing` names the parts that neither the server's metrics nor
-    the client's stamps show: their time is in `rest`. `refused` says why there are no parts at all.
+    `parts` holds the known ones of connect, network, front_end, queue, prefill and decode, in this
+    order. Together with the unexplained `rest` they are the mean E2E latency. All but decode are
+    within the mean TTFT. `missing` names the parts that neither the server's metrics nor the
+    client's stamps show: their time is in `rest`. `refused` is the reason why there are no parts at
+    all.
     """
 
     requests: int
@@ -166,13 +167,13 @@ OVERLOADED = "overloaded"
 
 @dataclass(frozen=True, slots=True)
 class Point(HasSeries):
-    """The metrics and flags of one setting, from all its trials. Metrics not known are absent from
+    """The metrics and flags of one setting, from all its trials. Unknown metrics are absent from
     `metrics`.
 
-    `roofline_distance` is known when the config describes the hardware; `power` is what `energy`
-    was computed with; `time` is where the time of its requests went, known where the server's
-    metrics say so. `in_flight` is the mean number of requests in flight where that is not the
-    concurrency, which then counts sessions.
+    `roofline_distance` is known when the config describes the hardware. `energy` was computed
+    with `power`. `time` is the breakdown of its requests' time, known where the server's metrics
+    have it. `in_flight` is the mean number of requests in flight where the concurrency counts
+    sessions.
     """
 
     deployment: str
@@ -191,8 +192,8 @@ class Point(HasSeries):
 
     @property
     def overloaded(self) -> bool:
-        """Whether more arrived than was served: then it keeps no SLA, whatever the latencies of its
-        window.
+        """Whether more requests arrived than were served. Such a point keeps no SLA, whatever the
+        latencies of its window.
         """
         return any(flag.name == OVERLOADED for flag in self.flags)
 

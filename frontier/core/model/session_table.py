@@ -1,4 +1,4 @@
-"""Turns of sessions, and session files: what a file says of the sessions that it holds."""
+"""Turns of sessions, and session files with the figures of their sessions."""
 
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -7,7 +7,7 @@ from frontier.core.model.length_pairs import LengthTable
 
 
 class SessionTurn(NamedTuple):
-    """One turn: the prompt tokens it adds to what was said, its output tokens, the seconds of
+    """One turn: the prompt tokens it adds to the history, its output tokens, and the seconds of
     thinking before it.
     """
 

@@ -32,7 +32,7 @@ def file_label(name: str) -> str:
 
 
 class ShapeError(ValueError):
-    """A text that is no shape: `what` is wrong with it, and a `hint` how to write it."""
+    """A text is not a shape: `what` is wrong with it, and a `hint` how to write it."""
 
     def __init__(self, what: str, hint: str) -> None:
         super().__init__(f"{what}; {hint}")
@@ -119,7 +119,7 @@ class Lengths:
 
     @property
     def variance(self) -> float:
-        """The variance of what `draw` gives; that of a normal is of the uncut one."""
+        """The variance of `draw`; for a normal law, the variance before it is cut."""
         return ((self.high - self.low + 1) ** 2 - 1) / 12 if self.kind == "uniform" else self.sd**2
 
 
@@ -129,12 +129,14 @@ FIRST, LATER = TURN_CLASSES
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """What makes a shape a session: its number of turns, the prompt tokens of the first one, those
-    that each later one adds to the history, and the seconds of thinking before it: exponential with
-    the mean `think`, or uniform within `spread` around it. Never always the same: equal sessions
-    would then run in step.
+    """What makes a shape a session.
 
-    Of a `file` these are the figures of its sessions, which are sent as they are.
+    - `turns`: the number of its turns
+    - `first`: the prompt tokens of the first turn
+    - `added`: the prompt tokens that each later turn adds to the history
+    - `think`: the mean seconds of thinking before each later turn, exponential, or uniform within
+      `spread` around the mean; it varies, as equal sessions would run in step
+    - `file`: its sessions are sent as they are; the other fields are then figures of these sessions
     """
 
     turns: Lengths
@@ -176,22 +178,23 @@ class TrafficClass:
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A workload: input and output lengths; `prefix` is the share of the prompt that all requests
-    have in common.
+    """A workload: input and output lengths.
 
-    With a `session` it is a conversation of several requests, its turns, each with all that was
-    said before: `isl` is then what the prompts of all turns come to, and `prefix` a share of the
-    first turn's prompt.
+    `prefix` is the share of the prompt that all requests have in common.
 
-    With a `mix` each session that is started is of one of these classes, drawn by their shares; a
+    With a `session` it is a conversation of several requests, its turns; each prompt has all that
+    was said before. `isl` is then the length of the prompts over all turns, and `prefix` a share of
+    the first turn's prompt.
+
+    With a `mix` each session that is started is of one of these classes, drawn by their shares. A
     class whose shape has no turns has sessions of one request. `isl` and `osl` are then those of
     all requests together.
 
-    With `pairs` the two lengths of a request are drawn together; `isl` and `osl` are then what they
-    come to, and `prefix` is a share of each prompt, whatever its length.
+    With `pairs` the two lengths of a request are drawn together. `isl` and `osl` are then the
+    lengths over all pairs, and `prefix` is a share of each prompt, whatever its length.
 
-    With `arrivals` its requests come in open loop, and its loads are rates, of a session those at
-    which sessions begin; without them they are requests in flight.
+    With `arrivals` requests come in open loop, and the loads are rates; for sessions, the rates at
+    which sessions begin. Without `arrivals` the loads are requests in flight.
     """
 
     isl: Lengths
@@ -358,17 +361,17 @@ class Shape:
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """The classes its requests are in, that have metrics of their own: of a session its first
-        and its later turns, of a mix its classes, each followed by those of its own: chat, agent,
-        agent.first, agent.later. None of others.
+        """The classes of its requests that have metrics of their own; empty for other shapes. A
+        session has its first and its later turns. A mix has its classes, each followed by its own:
+        chat, agent, agent.first, agent.later.
         """
         if self.mix:
             return tuple(name for c in self.mix for name in (c.name, *(f"{c.name}.{of}" for of in c.shape.classes)))
         return () if self.session is None else (FIRST, LATER)
 
     def finest(self, name: str | None) -> tuple[str, ...]:
-        """The classes within a class that have no classes of their own; within None, which is all
-        requests, all such.
+        """The classes within a class that have no classes of their own. None stands for all
+        requests.
 
         >>> Shape.of(512, 256).finest(None), Shape.of(512, 256).finest("chat")
         ((), ())

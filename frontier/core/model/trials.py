@@ -1,5 +1,4 @@
-"""Trials, and what is on record of one: a Record for each request, and the Measurement beside
-them."""
+"""Trials and their records: a Record for each request, and the Measurement beside them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,11 +13,14 @@ from frontier.core.model.shapes import Shape, file_label
 class Phase(StrEnum):
     """Why a trial is run.
 
-    `scan` looks at a setting cheaply, for its values; `prove` measures a candidate for the claim;
-    `visit` measures the operating point again later, so that its claim covers more time; `grid` and
-    `frontier` complete the frontier, at the settings of the config and between them. Versions
-    before 0.2 wrote `locate` for `scan` and `confirm` for `prove`. Scans, and settings between
-    those of the config, support no claim.
+    - `scan`: a cheap look at a setting, for its values
+    - `prove`: a window of a candidate, for the claim
+    - `visit`: the operating point again, later, so that its claim covers more time
+    - `grid`: a setting of the config, to complete the frontier
+    - `frontier`: a setting between those of the config, to complete the frontier
+
+    Versions before 0.2 wrote `locate` for `scan` and `confirm` for `prove`. Scans, and settings
+    between those of the config, support no claim.
     """
 
     GRID = "grid"
@@ -40,9 +42,9 @@ class Trial(HasSeries):
 
     `seed` makes the prompts; it differs for every trial, so no two share a prompt. `fingerprint` is
     a hash of all that decides the trial's numbers; a stored trial with another fingerprint does not
-    count. `rate` is None in closed loop; in open loop requests arrive at so many per second. The
-    setting of such a trial is its `Rate`, in the place of `concurrency`; in a check of an operating
-    point (`verify`) that is the most in flight.
+    count. `rate` is None in closed loop; in open loop it is the requests that arrive per second.
+    The setting of such a trial is its `Rate`, in the place of `concurrency`; in a check of an
+    operating point (`verify`) that is the most in flight.
     """
 
     deployment: str
@@ -69,8 +71,8 @@ class Trial(HasSeries):
 
     @property
     def streams(self) -> int:
-        """How many requests may be in flight at the client: exactly so many in closed loop.
-        Arrivals beyond wait.
+        """How many requests may be in flight at the client: always this number in closed loop.
+        Arrivals beyond it wait.
         """
         return streams(self.concurrency)
 
@@ -119,22 +121,22 @@ class Record:
     start).
 
     `first` and `last` are the times of receipt of the first and last token-bearing event on any
-    channel. `visible` is that of the first character a user sees (not reasoning, not a space);
-    `first_text` that of the first character on any channel, `last` when no character came, and None
-    when it came with `first`. `gaps` are the microseconds between successive token-bearing events.
-    `prompt_tokens`, `completion_tokens` and `cached_tokens` are the server's own counts, without
-    reasoning tokens that it counted and did not stream; `most_tokens` is the higher count where its
-    usage can be read in two ways. `first_chars` are the characters of text in the first
-    token-bearing event and those in one read with it, `first_tokens` how many tokens had come then
-    by a running count of the server. `asked_isl` and `asked_osl` are 0 when no
-    length was asked for. CANCELLED (by the client, at the end) is neither success nor failure;
-    CLIENT is a failure of the client itself (no file descriptors) and is never counted against the
-    server. `connect` is how long opening a connection took, from `sent` on; 0 on a kept one.
-    `connection` is the number of its TCP connection in the trial, None where it is not known. Of a
-    request of a session, `session` is the number of the session in its trial, `turn` that of the
-    request in it, from 0, and `reusable` how many of its prompt tokens were sent or answered
-    before, by the server's counts. Of a request of a mix, `class_index` is the place of its class
-    in the mix; it then has a session too, if of one request.
+    channel. `visible` is the time of the first character a user sees (not reasoning, not a space).
+    `first_text` is the time of the first character on any channel: `last` when no character came,
+    None when it came with `first`. `gaps` are the microseconds between successive token-bearing
+    events. `prompt_tokens`, `completion_tokens` and `cached_tokens` are the server's own counts,
+    without reasoning tokens that it counted and did not stream. `most_tokens` is the higher count
+    where its usage can be read in two ways. `first_chars` are the characters of text in the first
+    token-bearing event and in events of the same read. `first_tokens` are the tokens that had come
+    by then, by a running count of the server. `asked_isl` and `asked_osl` are 0 when no length was
+    asked for. CANCELLED (by the client, at the end) is neither success nor failure; CLIENT is a
+    failure of the client itself (no file descriptors) and is never counted against the server.
+    `connect` is how long opening a connection took, from `sent` on; 0 on a kept one. `connection`
+    is the number of its TCP connection in the trial, None where it is not known. For a request of a
+    session, `session` is the number of the session in its trial and `turn` the number of the
+    request in the session, from 0. `reusable` is how many of its prompt tokens were sent or
+    answered before, by the server's counts. For a request of a mix, `class_index` is the place of
+    its class in the mix; it then has a session too, if only of one request.
     """
 
     index: int
@@ -190,11 +192,11 @@ class ClientHealth:
 
     `suspended` is how many seconds this machine slept during the trial: its clocks stopped, the
     server's did not. `stood_still` is the longest pause of this process in seconds, as by Ctrl-Z or
-    by the host of a virtual machine. `restart_delay_mean` is for how many seconds streams waited on
-    purpose before they sent again, so that requests do not run in step. `processes` is how many
-    client processes sent the load where there were several, and `clock_bound` within how many
-    seconds all their clocks were known. `connections_renewed` were replaced by one opened ahead,
-    `renewals_failed` of these could not be opened.
+    by the host of a virtual machine. `restart_delay_mean` is the mean wait in seconds before
+    streams sent again, so that requests do not run in step. `processes` is how many client
+    processes sent the load where there were several, and `clock_bound` the largest error of their
+    clocks in seconds. `connections_renewed` were replaced by one opened ahead, `renewals_failed` of
+    these could not be opened.
     """
 
     loop_lag_p99: float | None = None
@@ -231,12 +233,13 @@ class WorkerFacts:
 
 
 TOGETHER = " + "
-"""Between the names that one answer gives its model, as an alias and the name behind it."""
+"""Stands between the names that one answer gives its model, as an alias and the name behind it."""
 
 
 CACHED_ANEW, SHARE_ANEW = "cached_of_new_prompts", "cached_share_of_new_prompts"
-"""Facts: what a server calls cached of prompts that it never saw. So many tokens of each however
-long it is, its template; or a share of them, so that it means something else by the word."""
+"""Facts: what a server calls cached in prompts that it never saw. The first is a number of tokens
+that is the same for prompts of any length: its template. The second is a share of the tokens: the
+server means something else by the word."""
 UNCOUNTED_PROMPTS = "prompts_not_counted"
 """The fact that the server's count of prompts does not grow with them."""
 
@@ -246,8 +249,8 @@ class MetricSeries:
     """One series of a source as it came: its name and labels, and a value for each of the source's
     times.
 
-    The values are one text, numbers with a space between them and '-' where none came: a file of a
-    trial holds thousands of them, which are seldom looked at.
+    The values are one text: numbers with a space between them, and '-' for a missing one. A file of
+    a trial holds thousands of values, which are seldom looked at.
     """
 
     name: str
@@ -257,8 +260,8 @@ class MetricSeries:
 
 @dataclass(frozen=True, slots=True)
 class SourceReadings:
-    """What one source said beside a trial: 'metrics' (Prometheus text over HTTP), 'nvidia-smi'
-    or 'nvml'. `times` are seconds on the trial's clock, as one text.
+    """The readings of one source beside a trial: 'metrics' (Prometheus text over HTTP),
+    'nvidia-smi' or 'nvml'. `times` are seconds on the trial's clock, as one text.
     """
 
     source: str
@@ -272,12 +275,12 @@ class Measurement:
     evidence gathered.
 
     `ended` says why the window closed: 'requests', 'time', 'failing' (every request was answered
-    with a failure for so long that the trial was ended), 'budget' (cut off as its time was over),
-    'interrupted' or 'server_lost'. `server` holds the server's own metrics over the window
-    (counters as differences, gauges as means), under vLLM's names without the prefix: facts that
-    `client.ask` made of the `readings`, which are kept as they came. `server_settings` are what the
-    server told of its own flags. `health` is the worst of all client processes; `workers` are
-    these, where there were several.
+    with a failure for too long), 'budget' (cut off as its time was over), 'interrupted' or
+    'server_lost'. `server` holds the server's own metrics over the window, under vLLM's names
+    without the prefix: counters as differences, gauges as means. `client.ask` made these facts of
+    the `readings`, which are kept as they came. `server_settings` are the server's own flags, as it
+    told them. `health` is the worst of all client processes; `workers` are these, where there were
+    several.
 
     `named` holds what the answers named, by field ('model', 'system_fingerprint'), with the number
     of answers, and under 'asked' the model that was asked for. `changed` says what the server

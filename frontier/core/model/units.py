@@ -52,8 +52,8 @@ def whole_number(text: str, least: int, most: int) -> int | None:
 
 
 def whole_numbers(text: str, least: int, most: int) -> tuple[int, ...] | None:
-    """The numbers of a list as '1, 2, 4', ascending, each once; None when a part of it is none in
-    least..most.
+    """The numbers of a list such as '1, 2, 4', ascending, each once; None when a part of it is not
+    a number in least..most.
 
     >>> whole_numbers("32, 8,8", 1, 64), whole_numbers("8,x", 1, 64)
     ((8, 32), None)

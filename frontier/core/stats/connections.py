@@ -1,8 +1,8 @@
-"""Connections as clusters: the requests of a TCP connection share its luck, since behind a balancer
-a connection leads to one replica.
+"""Connections as clusters: the requests of one TCP connection share its luck.
 
-Where records name no connection (those of earlier versions, imports) nothing is known of it, and
-claims are made as if each request had one of its own.
+Behind a balancer a connection leads to one replica. Where records name no connection (those of
+earlier versions, imports), nothing is known of it, and claims are made as if each request had a
+connection of its own.
 """
 
 import functools
@@ -41,9 +41,8 @@ def _shared(sample: WindowData) -> Ints | None:
 
 @functools.lru_cache(maxsize=64)
 def count(sample: WindowData) -> int | None:
-    """How many connections the requests are spread over: as many as would share them evenly
-    (Kish's effective number), so that one request on a connection does not count as much as a
-    hundred on another. None where that is not known.
+    """How many connections the requests are spread over, as Kish's effective number: a connection
+    with one request does not count as much as one with a hundred. None where that is not known.
     """
     numbers = clusters(sample)
     if numbers is None:
@@ -53,12 +52,12 @@ def count(sample: WindowData) -> int | None:
 
 
 def needed(sample: WindowData, p: float, confidence: float = CONFIDENCE) -> int:
-    """How many connections a bound of the percentile p needs: as many as it would need requests,
-    since on so many without a slow one fewer than 1 - p of all are slow.
+    """How many connections a bound of the percentile p needs: as many as it would need requests.
 
-    Fewer where the sample could not have more. The turns of a session stay on one connection, so
-    that there are about as many as sessions. And there is none where a server or proxy lets none be
-    renewed. Then `unseen` says what may not have been seen.
+    If none of that many connections is slow, fewer than 1 - p of all connections are. Fewer are
+    needed where the sample could not have more. The turns of a session stay on one connection, so
+    there are about as many as sessions. No number is needed where a server or proxy lets no
+    connection be renewed. `unseen` then says how many may be slow.
     """
     most = intervals.needed(p, confidence)
     if len(sample.session):
@@ -77,8 +76,8 @@ def _prevented(sample: WindowData) -> bool:
 
 
 def least_requests(sample: WindowData, p: float, confidence: float = CONFIDENCE) -> int:
-    """The fewest requests with which a claim about the percentile p is made: by `claim_floor`, and
-    so many that they are on enough connections.
+    """The fewest requests of a claim about the percentile p: by `claim_floor`, and until they are
+    on enough connections.
     """
     floor, seen = claim_floor(p, sample.streams), count(sample)
     if seen is None or seen >= (least := needed(sample, p, confidence)):
@@ -87,9 +86,11 @@ def least_requests(sample: WindowData, p: float, confidence: float = CONFIDENCE)
 
 
 def worth(sample: WindowData, x: Floats, has: Bools, p: float) -> float:
-    """How many independent values x, of the requests that `has` marks, are worth at most for the
-    percentile p, by how much connections differ in their share beyond it. Also beyond higher ones:
-    where a few connections are slow, their requests lie there and not at the percentile itself.
+    """The most independent values that x is worth for the percentile p, by how much connections
+    differ in their share beyond it. `has` marks the requests of x.
+
+    Higher percentiles are looked at too: where a few connections are slow, their requests lie there
+    and not at the percentile itself.
     """
     numbers = _shared(sample)
     if numbers is None:
@@ -116,7 +117,8 @@ def _vif(numbers: Ints, hits: Bools) -> float:
 
 
 def unseen(connections: int) -> float:
-    """The share of connections that may be slow although none of so many was, at CONFIDENCE.
+    """The share of all connections that may be slow although none of `connections` was, at
+    CONFIDENCE.
 
     >>> round(unseen(59), 3)
     0.05
@@ -125,7 +127,9 @@ def unseen(connections: int) -> float:
 
 
 def notes(sample: WindowData, limits: tuple[Limit, ...]) -> tuple[str, ...]:
-    """What claims about percentiles do not say of slow replicas; nothing where they say all."""
+    """Notes on slow replicas that claims about percentiles may have missed; none where enough
+    connections were seen.
+    """
     ps = [limit.of.p for limit in limits if limit.of.p is not None]
     if not ps or not sample.n:
         return ()

@@ -1,6 +1,6 @@
 """Difference between two settings: a metric of B against that of A, with interval and verdict.
 
-Values are compared as logarithms, so that a difference is a ratio and neither side is its measure.
+Values are compared as logarithms, so a difference is a ratio that treats both sides alike.
 Measurements made in turn are compared in pairs: what both halves of a pair share drops out, and
 Student's t turns the spread of the pairs into bounds. Two estimates that were not made in turn are
 compared by their own intervals, as independent. Several differences are averaged with the degrees
@@ -21,15 +21,17 @@ from frontier.core.stats.laws import t_quantile
 
 ComparisonVerdict = Literal["better", "no worse", "not resolved", "worse", "invalid"]
 ORDER: tuple[ComparisonVerdict, ...] = ("better", "no worse", "not resolved", "worse", "invalid")
-"""The verdicts of a comparison, the worst last."""
+"""The verdicts of a comparison, from the best to the worst."""
 INDIFFERENCE = 0.02
-"""A difference within this share is less than two runs of one server can differ by."""
+"""Two runs of one server can differ by more than this share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """ln of B over A with its standard error, which has `freedom` degrees of freedom: infinite
-    where the error is known, below 1 where nothing tells it.
+    """ln of B over A with its standard error.
+
+    The error has `freedom` degrees of freedom: infinite where it is known, below 1 where nothing
+    shows it.
     """
 
     value: float
@@ -38,7 +40,7 @@ class Difference:
 
     @property
     def has_interval(self) -> bool:
-        """Whether anything tells how sure it is."""
+        """Whether its error is known or estimated."""
         return self.freedom >= 1 and math.isfinite(self.error)
 
     def bound(self, p: float) -> float:
@@ -71,8 +73,8 @@ def variance(estimate: Estimate) -> float:
 
 
 def between(a: Estimate, b: Estimate) -> Difference:
-    """B against A by their own intervals, as independent estimates; of a value that has no
-    logarithm nothing is known.
+    """B against A by their own intervals, as independent estimates; NaN with an infinite error
+    where a value has no logarithm.
     """
     if not (is_comparable(a) and is_comparable(b)):
         return Difference(math.nan, math.inf, 0)
@@ -80,8 +82,8 @@ def between(a: Estimate, b: Estimate) -> Difference:
 
 
 def in_pairs(steps: Sequence[float], floor: float = 0.0) -> Difference:
-    """The mean of ln of B over A over pairs. `floor` is the least that the variance of a pair is
-    taken for: equal seeds or rounding can make pairs alike.
+    """The mean over pairs of ln of B over A. The variance of a pair counts as at least `floor`:
+    equal seeds or rounding can make pairs alike.
     """
     seen = float(np.var(steps, ddof=1)) if len(steps) > 1 else math.inf
     return Difference(float(np.mean(steps)), math.sqrt(max(seen, floor) / len(steps)), len(steps) - 1)
@@ -100,12 +102,11 @@ def mean(differences: Sequence[Difference]) -> Difference:
 def verdict(
     gain: Difference, within: float | None = None, may_still_give: tuple[float, float] = (1.0, 1.0)
 ) -> ComparisonVerdict:
-    """What a difference shows, above 0 being better. Better or worse needs an interval on one side
-    of no difference, and a ratio further from it than INDIFFERENCE; "no worse" that B surely loses
-    at most the share `within`.
+    """The verdict of a difference; above 0 is better.
 
-    Where A and B `may_still_give` more than was compared, by these factors, the interval is wider
-    by them.
+    "better" and "worse" need an interval on one side of no difference, and a ratio further from 1
+    than INDIFFERENCE. "no worse" needs that B surely loses at most the share `within`. Where A and
+    B `may_still_give` more than was compared, by these factors, the interval is wider by them.
     """
     value, a, b = math.exp(gain.value), *may_still_give
     low, high = math.exp(gain.bound(0.025)) / a, math.exp(gain.bound(0.975)) * b

@@ -3,10 +3,10 @@ functions of arrays.
 
 A percentile is an observed value ("inverted_cdf"), so +inf stands for a failure and never becomes
 NaN. Its bounds are order statistics chosen by the binomial law (Conover, "Practical Nonparametric
-Statistics"; Hahn and Meeker, "Statistical Intervals"), at the effective sample size: the number of
-independent requests that the dependent ones are worth. Consecutive requests share stalls, queues
-and batches, and bounds that ignore it are wrong up to half the time instead of one in twenty. Rates
-and means get batch-means intervals (Glynn and Lim 2009) over the same time blocks.
+Statistics"; Hahn and Meeker, "Statistical Intervals"). They are taken at the effective sample size:
+the number of independent requests that the dependent ones are worth. Consecutive requests share
+stalls, queues and batches, and bounds that ignore it are wrong up to half the time instead of one
+in twenty. Rates and means get batch-means intervals (Glynn and Lim 2009) over the same time blocks.
 """
 
 import math
@@ -39,14 +39,14 @@ TELLING = 10.0
 """Independent values a window needs on a percentile's rarer side before windows are compared by it.
 """
 SURELY = 0.98
-"""Confidence above which windows are not compared: the bounds of the search's looks, which are held
-to 99.7 %."""
+"""Confidence above which windows are not compared, as in the bounds of the search's looks, which
+are held to 99.7 %."""
 CLUSTERED = 0.01
-"""Error at which clusters of requests are taken to differ: what is charged for less is little."""
+"""Error at which clusters of requests are taken to differ; smaller differences matter little."""
 GROUPED = 0.05
 """Error at which groups of values are taken to differ."""
 TAIL = 20
-"""Values above a threshold from which they are taken alone for the tail."""
+"""Fewest values above a threshold that show the tail alone."""
 _SLACK = 1e-9
 
 
@@ -118,8 +118,8 @@ def upper_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> 
 
 
 def lower_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> int | None:
-    """As `upper_rank`, for the lower bound; never above the percentile itself, which so few would
-    otherwise allow.
+    """As `upper_rank`, for the lower bound. It is never above the rank of the percentile itself, as
+    it could be with few values.
     """
     whole = math.floor(effective + _SLACK)
     k = binomial_quantile(1 - confidence, whole, p) if whole >= 1 else 0
@@ -128,13 +128,16 @@ def lower_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> 
 
 def exponential_upper(values: Floats, p: float, confidence: float) -> float:
     """An upper bound of the percentile p of the law of these independent values, which has an
-    exponential tail: a threshold plus a multiple of what the mean of those above it is above it.
+    exponential tail.
 
-    The threshold is the least value, or where half of the values are TAIL at least, the largest of
-    the other half: of many values the tail is seen alone. Of k exponential values above a
-    threshold, k times that mean is gamma(k) times the scale of the law (gamma(n - 1) where it is
-    one of them; Hahn and Meeker; Lawless, "Statistical Models and Methods for Lifetime Data",
-    section 4.1). Of a law with a lighter tail, as the normal, the bound is too high.
+    The bound is a threshold plus a multiple of the mean excess of the values above it. The
+    threshold is the least value; or, where half of the values are at least TAIL, the largest of the
+    lower half: of many values the tail is seen alone.
+
+    For k exponential values above a threshold, k times the mean excess is gamma(k) times the scale
+    of the law; gamma(n - 1) where the threshold is one of the values. See Hahn and Meeker; Lawless,
+    "Statistical Models and Methods for Lifetime Data", section 4.1. For a law with a lighter tail,
+    as the normal, the bound is too high.
 
     >>> round(exponential_upper(np.array([1.0, 1.1, 1.3]), 0.99, 0.95), 1)
     6.2
@@ -150,8 +153,8 @@ def exponential_upper(values: Floats, p: float, confidence: float) -> float:
 
 
 def means_alike(values: Floats, groups: NDArray[np.int64]) -> bool:
-    """Whether the means of groups of values differ no more than chance lets them, by the spread of
-    the values within groups (F test at GROUPED). Not where there is one group, or one value each.
+    """Whether the means of groups of values differ no more than by chance, given the spread within
+    groups (F test at GROUPED). False for one group, or one value in each.
     """
     _, group = np.unique(groups, return_inverse=True)
     counts = np.bincount(group).astype(np.float64)
@@ -168,8 +171,8 @@ def means_alike(values: Floats, groups: NDArray[np.int64]) -> bool:
 
 
 def vif(x: Floats, q: float) -> float:
-    """By how much dependence inflates the variance of "the share of x beyond q", x being in the
-    order of sending.
+    """The factor by which dependence inflates the variance of "the share of x beyond q", with x in
+    the order of sending.
 
     The variance between BATCHES equal blocks over what independence would give. 1 when nothing or
     everything is beyond q, or when x is too short for blocks. A q of +inf asks for the share that
@@ -200,8 +203,8 @@ def vif_of_blocks(beyond: Floats, counts: Floats) -> float:
 
 
 def vif_of_clusters(beyond: NDArray[np.bool_], clusters: NDArray[np.int64], groups: NDArray[np.int64]) -> float:
-    """By how much it inflates the variance of a share that clusters differ within their groups; 1
-    where they do so no more than chance (chi-square, at CLUSTERED).
+    """The factor by which differences of clusters within their groups inflate the variance of a
+    share; 1 where they differ by chance only (chi-square, at CLUSTERED).
 
     `beyond` marks values, `clusters` and `groups` are numbers of each value's cluster and group.
     """
@@ -218,16 +221,16 @@ def vif_of_clusters(beyond: NDArray[np.bool_], clusters: NDArray[np.int64], grou
 
 
 def inflation(at_p: float, towards: float) -> float:
-    """One inflation from that at p and that at a steadier, lower percentile: the VIF of a rare
-    event is noisy.
+    """One inflation from two: that at p, and that at a steadier, lower percentile, as the VIF of a
+    rare event is noisy.
     """
     v, w = max(1.0, at_p), max(1.0, towards)
     return TUNING * max(v, math.sqrt(v * w))
 
 
 def steadier(p: float) -> float:
-    """The percentile that helps to judge the dependence at p: five times the tail, at most half
-    (0.95 for 0.99).
+    """A percentile that helps to judge the dependence at p: its tail is five times as large, at
+    most a half (0.95 for 0.99).
     """
     return max(0.5, 1 - 5 * (1 - p))
 
@@ -238,14 +241,16 @@ def n_eff(x: Floats, p: float) -> float:
 
 
 def worth_between(worth: float, p: float, beyond: Floats, counts: Floats, confidence: float) -> float:
-    """`worth` independent values, less what whole windows take from it: what differs from run to
-    run no block sees.
+    """`worth` independent values, less what whole windows take from it: no block shows what differs
+    from run to run.
 
     `beyond` and `counts` are per window. Few windows show little of how far windows lie apart, so a
-    bound at `confidence` pays Student's price for their number. Nothing is taken where a window's
-    tail is too small to tell at all (fewer than TELLING independent values of it: at a p99 of a
-    thousand requests its own noise is the larger), nor above SURELY, where the price for two or
-    three windows is a hundredfold: such a bound's own margin has to do.
+    bound at `confidence` pays Student's price for their number. Nothing is taken in two cases:
+
+    - A window has fewer than TELLING independent values in its tail. At a p99 of a thousand
+      requests its own noise is the larger.
+    - The confidence is above SURELY, where the price for two or three windows is a hundredfold. The
+      margin of such a bound has to be enough.
     """
     windows = int((counts > 0).sum())
     if windows < 2 or worth * min(p, 1 - p) / windows < TELLING or confidence > SURELY:
@@ -282,11 +287,12 @@ def clopper_pearson(hits: float, n: float, confidence: float = 0.95) -> tuple[fl
 
 
 def mid_p(hits: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
-    """As `clopper_pearson`, where what was seen counts half: right on average, not for every share.
+    """As `clopper_pearson`, but with half the probability of the observed number: right on average,
+    not for every share.
 
-    An exact bound of a few whole numbers errs to the safe side, 98 times in a hundred instead of
-    95; that is right for a claim and wide for an interval to be shown. Lancaster, "Significance
-    tests in discrete distributions", JASA 1961.
+    An exact bound of a few whole numbers errs on the safe side: it holds 98 times in a hundred
+    instead of 95. That is right for a claim, but wide for an interval to be shown. Lancaster,
+    "Significance tests in discrete distributions", JASA 1961.
 
     >>> round(mid_p(0, 1000, 0.975)[1], 5)
     0.00299
@@ -337,8 +343,8 @@ class BatchMeans:
         """One-sided lower and upper bound, each at `confidence`; infinite when there is no error to
         go by.
 
-        By blocks or by whole windows, whichever reaches further: blocks are many but share what was
-        peculiar to their run, windows hold all that differs but are few.
+        The bound is by blocks or by whole windows, whichever reaches further. Blocks are many, but
+        do not show differences between runs; windows show all differences, but are few.
         """
         if self.freedom < 1 or not math.isfinite(self.value):
             return -math.inf, math.inf

@@ -1,9 +1,9 @@
-"""Probability laws: distribution functions and quantiles of the binomial, beta, normal, t,
-chi-square, gamma and F laws, and the rank test of Mann and Whitney.
+"""Probability laws: distribution functions, quantiles, and the rank test of Mann and Whitney.
 
-They come straight from scipy.special: `scipy.stats` has the same under friendlier names and takes a
-second to import, which every `frontier solve` would pay. scipy.special takes a fifth of a second,
-and is imported when the first law is asked for; a sweep asks before its first trial (`load`).
+The laws are the binomial, beta, normal, t, chi-square, gamma and F. They come straight from
+scipy.special. `scipy.stats` has the same under friendlier names, but takes a second to import,
+which every `frontier solve` would pay. The import of scipy.special takes a fifth of a second, when
+the first law is asked for; a sweep asks before its first trial (`load`).
 """
 
 import math
@@ -118,7 +118,7 @@ def mann_whitney(x: Floats, y: Floats) -> float:
 
 
 def _rank_sums(n: int, m: int) -> Floats:
-    """In how many of the orderings of n and m values U is 0, 1, ..., n m: the coefficients of a
+    """The number of orderings of n and m values in which U is 0, 1, ..., n m: the coefficients of a
     Gaussian binomial.
     """
     ways = np.zeros(n * m + 1)

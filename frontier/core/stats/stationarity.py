@@ -57,8 +57,7 @@ def blocks(length: float, e2e: float) -> int:
     """How many equal blocks a window is cut into to look for drift: at most BLOCKS, even, none
     shorter than an E2E.
 
-    Shorter ones share their requests with the next, and what they have in common looks like a
-    drift.
+    Shorter blocks share requests with the next one, which looks like a drift.
     """
     return min(BLOCKS, int(length / e2e) // 2 * 2) if 0 < e2e < math.inf else 0
 
@@ -72,8 +71,8 @@ class Drift:
 
 
 def rate_drift(totals: Floats, seconds: Floats, count: int) -> Drift | None:
-    """Of a rate, from BLOCKS equal time blocks regrouped into `count`: the halves against their
-    scatter (t-test, SURE).
+    """The drift of a rate: BLOCKS equal time blocks, regrouped into `count`; the halves against
+    their scatter (t-test, SURE).
 
     None for fewer than six blocks.
     """
@@ -88,8 +87,8 @@ def rate_drift(totals: Floats, seconds: Floats, count: int) -> Drift | None:
 
 
 def _differ(first: Floats, second: Floats) -> bool:
-    """Welch's t-test at SURE, with the lesser number of degrees of freedom; two constants differ
-    when not equal.
+    """Welch's t-test at SURE, with the smaller number of degrees of freedom; two constants differ
+    when they are not equal.
     """
     error = math.sqrt(first.var(ddof=1) / len(first) + second.var(ddof=1) / len(second))
     gap = abs(float(second.mean() - first.mean()))
@@ -98,8 +97,8 @@ def _differ(first: Floats, second: Floats) -> bool:
 
 
 def median_drift(x: Floats, count: int) -> Drift | None:
-    """Of a latency in the order of sending: medians of `count` equal blocks, first half against
-    second (Mann-Whitney).
+    """The drift of a latency in the order of sending: medians of `count` equal blocks, first half
+    against second (Mann-Whitney).
 
     None for fewer than fourteen blocks, too few to be sure at SURE, or fewer than two requests in
     each.
@@ -140,11 +139,11 @@ def mser5(x: Floats) -> int:
 
 
 def transient(x: Floats, count: int, change: float) -> float:
-    """Share of a window that still belongs to a transient: MSER-5's cut, when what it cuts really
-    differs; else 0.
+    """Share of a window that still belongs to a transient: the cut of MSER-5, if the part before it
+    really differs; else 0.
 
-    On steady data MSER-5 cuts at random, so the means before and after the cut must also differ by
-    `change` (in logarithms) and by more than the scatter of the window's `count` blocks explains
+    On steady data MSER-5 cuts at random. So the means before and after the cut must also differ by
+    `change` (in logarithms), and by more than the scatter of the window's `count` blocks explains
     (t-test, SURE).
     """
     cut = mser5(x)

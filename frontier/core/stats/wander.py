@@ -1,9 +1,8 @@
-"""A server whose speed wanders: by how much, how slowly, and what the measured time leaves unknown
-of it.
+"""Wandering speed of a server: how far and how slowly, and what the measured time leaves unknown.
 
-The speed is modeled as a first-order autoregression of the logarithm of a latency's level, as on a
-machine shared with others. A wander that lasts about as long as the window shows itself as few
-independent periods, so that bounds have little freedom; windows apart in time show more of them.
+The speed is modelled as a first-order autoregression of the logarithm of a latency's level, as on a
+machine shared with others. A wander that lasts about as long as the window shows few independent
+periods, so bounds have little freedom. Windows apart in time show more of them.
 """
 
 import functools
@@ -19,28 +18,27 @@ from frontier.core.window.window import Bools, Floats, Ints, WindowData, mean_e2
 FEWEST = 6
 """Blocks needed to say anything about a wander."""
 MOST_PER_WINDOW, MOST_BLOCKS = 40, 200
-"""More blocks show a wander no better."""
+"""The most blocks, in a window and in all: more do not show a wander better."""
 PERIODS = 0.25
-"""A sample counts as one period and at least this much more for each window: fewer leave no
-freedom at all, and the price of these is high enough."""
+"""A sample counts as one period, and at least this part of one more for each window: fewer would
+leave no freedom at all, and these cost enough."""
 SURE = 3.2
-"""Standard errors by which successive blocks must be alike; by chance a few of a thousand steady
-windows are."""
+"""Standard errors by which successive blocks must be alike to show a wander; a few of a thousand
+steady windows are so by chance."""
 OUTLIER, FAR = 6.0, 0.02
-"""Standard deviations (by the median deviation) and logarithm beyond which a block's level is no
-wander but a stall."""
+"""A block whose level is further from the middle, in standard deviations (by the median deviation)
+and as a logarithm, is a stall and not a wander."""
 CAUTION = 1.3
-"""Standard errors by which the correlation of neighbors is taken as higher than observed: nine
-times in ten enough."""
+"""Standard errors that are added to the observed correlation of neighbours: enough nine times in
+ten."""
 RARE = 0.10
-"""One time in ten the scatter of windows is taken to be less than it is."""
+"""The chance that the scatter of windows is taken to be less than it is."""
 SURELY = 0.95
-"""The confidence above which a wander is not charged: the price of two or three periods is a
-thousandfold there, and a search that judges at 98 % and more would never end. Its error is in the
-study (docs/validation/calibration.md)."""
+"""Confidence above which a wander widens bounds no further: the price of two or three periods is a
+thousandfold there, and a search that judges at 98 % and more would never end. The study has the
+error of this (docs/validation/calibration.md)."""
 BASIC = ("ttft", "tpot", "e2e")
-"""The latencies that tell whether a server wanders; each more that is looked at would be a further
-false alarm."""
+"""The latencies that show whether a server wanders; each further one would add false alarms."""
 _SETTLES = 8
 """Rounds in which the estimate of a correlation time settles."""
 _TINY = 1e-9
@@ -48,11 +46,11 @@ _TINY = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Wander:
-    """The standard deviation of a level's logarithm, and over how many independent periods of it
-    the sample extends.
+    """The standard deviation of a level's logarithm, and the number of its independent periods in
+    the sample.
 
-    `sure` says by how many standard errors successive blocks are alike beyond chance. `stalls` says
-    that some blocks are slower than a normal law of their levels has them.
+    `sure` is by how many standard errors successive blocks are alike beyond chance. `stalls`: some
+    blocks are slower than a normal law of their levels allows.
     """
 
     deviation: float
@@ -66,8 +64,8 @@ class Wander:
         return self.sure > SURE
 
     def beyond(self, p: float, confidence: float) -> float:
-        """By how much at most (`confidence`) the percentile p of the level's logarithm is above its
-        observed mean.
+        """The most by which the percentile p of the level's logarithm is above its observed mean,
+        at `confidence`.
 
         The one-sided tolerance factor of the normal law (Hahn and Meeker) for this number of
         periods.
@@ -78,8 +76,8 @@ class Wander:
         return laws.noncentral_t_quantile(confidence, 2 * self.independent_periods - 1, shift) / root * self.deviation
 
     def of_mean(self, confidence: float) -> float:
-        """By how much at most (`confidence`) the mean of the level's logarithm is above the
-        observed one.
+        """The most by which the mean of the level's logarithm is above the observed mean, at
+        `confidence`.
         """
         confidence = min(confidence, SURELY)
         return (
@@ -91,8 +89,8 @@ class Wander:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Blocks:
-    """The time blocks of a sample: which one each request was sent in; of each its window and its
-    middle in blocks.
+    """The time blocks of a sample. `of_request` is the block in which each request was sent;
+    `windows` and `middles` have the window of each block and its middle, counted in blocks.
     """
 
     of_request: Ints
@@ -102,11 +100,10 @@ class _Blocks:
 
 @functools.lru_cache(maxsize=64)
 def of_latencies(sample: WindowData, by_turns: bool = False) -> Mapping[str, Wander]:
-    """How each latency wanders; those are left out of which too little is known. In lockstep blocks
-    are turns.
+    """The wander of each latency of which enough is known. In lockstep blocks are turns.
 
-    How long a wander lasts comes from the one of TTFT, TPOT and E2E that shows it most surely. One
-    that is too noisy to show its wander is taken to have at least as much.
+    The duration of the wander comes from the one of TTFT, TPOT and E2E that shows it most surely. A
+    latency that is too noisy to show its wander is taken to have at least as much.
     """
     blocks = _blocks(sample, by_turns)
     own: dict[str, Wander] = {}
@@ -139,8 +136,8 @@ def detrended(sample: WindowData, x: Floats, has: Bools, by_turns: bool) -> tupl
 
 
 def _blocks(sample: WindowData, by_turns: bool) -> _Blocks:
-    """Blocks of equal length in all windows, about, and none shorter than a request; or two for
-    each turn, the time in which all that are in flight are sent once.
+    """Blocks of about equal length in all windows, none shorter than a request. With `by_turns`,
+    two blocks for each turn, the time in which all requests in flight are sent once.
     """
     if by_turns:
         return _turns(sample)
@@ -172,8 +169,8 @@ def _turns(sample: WindowData) -> _Blocks:
 
 
 def _levels(sample: WindowData, x: Floats, has: Bools, blocks: _Blocks) -> tuple[Floats, Floats, float]:
-    """Of the logarithms of the latencies x of the requests `has`: each block's mean and count, and
-    the variance of those means that the requests within blocks explain.
+    """The mean and count of each block, of the logarithms of the latencies x of the requests `has`.
+    The third value is the variance of those means that the requests within blocks explain.
     """
     known = np.isfinite(x) & (x > 0)
     logs = _turn_by_turn(np.log(x[known]), sample.class_code[has][known] if len(sample.turn) else sample.turn)
@@ -185,8 +182,8 @@ def _levels(sample: WindowData, x: Floats, has: Bools, blocks: _Blocks) -> tuple
 
 
 def _turn_by_turn(logs: Floats, turns: Ints) -> Floats:
-    """The logarithms as if every turn of a session, and every class of a mix, were as fast as all
-    are on average: which of them a block happens to hold says nothing of the server's speed.
+    """The logarithms as if every turn of a session, and every class of a mix, were as fast as the
+    average. The turns and classes that a block happens to hold say nothing of the server's speed.
     `turns` is empty where there are no sessions.
     """
     if not len(turns):
@@ -197,13 +194,13 @@ def _turn_by_turn(logs: Floats, turns: Ints) -> Floats:
 
 
 def wander(levels: Floats, times: Floats, windows: Ints, noise: float) -> Wander | None:
-    """The wander of the logarithms of block levels, their times counted in blocks; None for fewer
-    than FEWEST.
+    """The wander of the logarithms of block levels, with times counted in blocks; None for fewer
+    blocks than FEWEST.
 
-    `noise` is the variance that the blocks' own requests explain. The correlation of neighbors
-    gives how long the wander lasts, and that, with the times of the blocks, how many independent
-    periods they are worth. Variance and correlation come out low where the blocks extend over few
-    periods, so both are corrected for their number.
+    `noise` is the variance that the blocks' own requests explain. The correlation of neighbours
+    gives the duration of the wander. That and the times of the blocks give the number of
+    independent periods. Variance and correlation come out low where the blocks extend over few
+    periods, so both are corrected for the number.
     """
     n = len(levels)
     neighbors = windows[1:] == windows[:-1]
@@ -238,9 +235,9 @@ def _by_windows(levels: Floats, windows: Ints, own: float) -> float:
     than three windows.
 
     The more periods a window holds, the less its mean scatters. Blocks may be alike for other
-    reasons than a slow wander, as where waves come again and again: then this shows more periods
-    than the correlation of neighbors does. Where a wander outlasts the windows, their means differ
-    as much as blocks do, and this shows few.
+    reasons than a slow wander, as waves that come again and again. The scatter of windows then
+    shows more periods than the correlation of neighbours. Where a wander outlasts the windows,
+    their means differ as much as blocks do, and the scatter shows few periods.
     """
     counts = np.bincount(windows)
     means = np.bincount(windows, levels)[counts > 0] / counts[counts > 0]

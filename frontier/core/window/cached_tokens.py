@@ -9,13 +9,13 @@ from frontier.core.model.trials import CACHED_ANEW, SHARE_ANEW
 from frontier.core.window.window import Floats
 
 CACHED_MORE = 0.02
-"""Of all prompt tokens, and of those cached of new prompts: by so many more, a window has clearly
-more of them cached."""
+"""The margin by which a window has clearly more cached tokens than new prompts: this share of all
+prompt tokens, and of the share cached of new prompts."""
 
 
 def beyond_template(columns: Mapping[str, Floats], server: Mapping[str, float]) -> Floats:
     """The prompt tokens from the cache beyond the template, which is known to later turns. NaN
-    where the server calls a share of new prompts cached, and of these no clearly higher one.
+    where the server calls a share of new prompts cached, and here not a clearly higher share.
     """
     cached, prompts = columns["cached_tokens"], columns["prompt_tokens"]
     if (share := server.get(SHARE_ANEW)) is not None:

@@ -32,7 +32,7 @@ output length."""
 HOLLOW = 0.10
 """Share of the TTFT after which a first visible character counts as late."""
 CONTROLS = 64
-"""Of each batch with a hollow silence: other answers whose first gap is looked at."""
+"""Other answers of a batch whose first gap is compared with a silence."""
 TOO_MANY = 429
 """The HTTP status of a rate limit."""
 _MICRO = 1e-6
@@ -43,7 +43,7 @@ _LONGEST = 10**13
 _OUTCOMES = tuple(Outcome)
 _CODE = {outcome: code for code, outcome in enumerate(_OUTCOMES)}
 _LEFT = (_CODE[Outcome.TIMEOUT], _CODE[Outcome.CANCELLED])
-"""What the client gave up: the server may go on with it."""
+"""Outcomes of requests that the client gave up; the server may go on with them."""
 _OK, _EMPTY, _CLIENT = _CODE[Outcome.OK], _CODE[Outcome.EMPTY], _CODE[Outcome.CLIENT]
 
 _TIMES = ("sent", "end", "first", "last")
@@ -154,7 +154,9 @@ def _read(
 
 
 def _turns(columns: Columns, shape: Shape) -> dict[str, Any]:
-    """Which turn of which session each request is, what it could reuse, and its class in a mix."""
+    """The session and turn of each request, the tokens that it could reuse, and its class in a
+    mix.
+    """
     if shape.session is None and not shape.mix:
         return {}
     names = ("session", "turn", *(["class_index"] if shape.mix else []))
@@ -163,14 +165,16 @@ def _turns(columns: Columns, shape: Shape) -> dict[str, Any]:
 
 
 def _connections(columns: Columns) -> Ints:
-    """The connection of each request, -1 without one; nothing where no record names one."""
+    """The connection of each request, -1 without one; empty where no record names one."""
     numbers = columns["connection"]
     known = ~np.isnan(numbers)
     return np.where(known, numbers, -1).astype(np.int64) if known.any() else np.empty(0, np.int64)
 
 
 def _reader(columns: Columns, ok: Bools) -> dict[str, Any]:
-    """What readers felt. Where some answer has text, one without visible text never showed any."""
+    """The figures of `READER` for each request. Where some answer has text, an answer without
+    visible text never showed any.
+    """
     visible, second, pace = (columns[name] for name in READER)
     if columns["text_chars"][ok].any():
         visible = np.where(np.isnan(visible), math.inf, visible)
@@ -194,7 +198,7 @@ def _gaps(batch: Sequence[Record]) -> tuple[Ints, Ints]:
 
 
 def _columns(batch: Sequence[Record], gaps: Ints, gap_counts: Ints, open_loop: bool) -> Columns:
-    """The columns of a batch; what is missing is NaN. The caller makes failures infinite."""
+    """The columns of a batch, with NaN for missing values. The caller makes failures infinite."""
     fields = operator.attrgetter(*_OF_RECORD)
     raw = [
         (r.scheduled if open_loop and r.scheduled is not None else r.sent, *silence, *fields(r), _CODE[r.outcome])
@@ -225,11 +229,11 @@ def _hollowness(batch: Sequence[Record]) -> list[tuple[float, float, float]]:
     """Per record: seconds from the first token to the first visible character, whether that is
     hollow, and how often ordinary gaps are as long.
 
-    A silence is hollow when it is over HOLLOW of the TTFT and longer than the tokens in it, each at
-    twice the request's median gap, explain. Models do begin with line breaks and tokens without
-    text, at their own pace, and the gaps of a busy server are uneven, the first most of all: so the
-    first gaps of CONTROLS other answers are looked at likewise. A token that is sent ahead to look
-    fast is followed by a silence that the others do not have.
+    A silence is hollow when it is over HOLLOW of the TTFT, and longer than its tokens would take,
+    each at twice the request's median gap. Some silences are honest: models begin with line breaks
+    and tokens without text, at their own pace, and the gaps of a busy server are uneven, the first
+    most of all. So the first gaps of CONTROLS other answers are compared. A token that is sent
+    ahead to look fast is followed by a silence that these do not have.
     """
     if all(r.first_text is None for r in batch):
         return [(0.0, 0.0, math.nan)] * len(batch)

@@ -1,8 +1,8 @@
-"""Gauges of a server's requests, running and waiting, held against what was in flight.
+"""Gauges of a server's running and waiting requests, compared with the requests in flight.
 
-Series of one name are added up, as those of data-parallel ranks are. Ranks that each tell the
-whole, a total beside its parts and exporters that were joined are one number several times: then
-the server says that more requests are there than were sent.
+Series of one name are added up, as for data-parallel ranks. But ranks that each tell the whole, a
+total beside its parts, and joined exporters repeat one number. The sum then shows more requests
+than were sent.
 """
 
 from collections.abc import Sequence
@@ -15,11 +15,13 @@ from frontier.core.window.window import Floats
 
 RUNNING, WAITING = "num_requests_running", "num_requests_waiting"
 SAID, HELD = "gauges_said", "gauges_held"
-"""What the gauges said and what was in flight, of a window whose gauges are not used."""
+"""The requests by the gauges and the requests in flight, for a window whose gauges are not used."""
 MORE, FEW = 0.10, 0.5
-"""Share of the requests in flight, and requests, by which gauges may say more: they lag a step."""
+"""Share of the requests in flight, and number of requests, by which gauges may be higher: they lag
+a step."""
 DEVIATIONS = 3.0
-"""Standard errors of what was in flight at the readings: gauges may be older than the reading."""
+"""Standard errors of the requests in flight at the readings that are allowed for: gauges may be
+older than the reading."""
 
 
 def held_against(facts: WindowFacts, readings: Sequence[SourceReadings], sent: Floats, end: Floats) -> dict[str, float]:

@@ -1,11 +1,11 @@
 """What a reader of an answer feels: the first visible token, the second token, whether the text
 ever runs dry.
 
-A reader begins at the first visible token and reads on at a steady speed. Text that comes in bursts
-is as good as a steady stream while enough of it has arrived before: only a reader who has read all
-of it, and waits for more, notices. The measure is that of a player whose buffer runs empty, as in
-Andes (arXiv 2404.16283). What counts of an answer is the fastest reading that it stays ahead of, so
-that any reading speed can be judged later.
+A reader begins at the first visible token and reads on at a steady speed. Text in bursts is as good
+as a steady stream while enough of it has arrived before. Only a reader who has read all of it, and
+waits for more, notices. The measure is that of a player whose buffer runs empty, as in Andes (arXiv
+2404.16283). Each answer is measured by the fastest reading that it stays ahead of, so that any
+reading speed can be judged later.
 """
 
 from collections.abc import Sequence
@@ -17,16 +17,15 @@ from frontier.core.window.window import Floats, Ints
 
 _MICRO = 1e-6
 _TOGETHER = 1e-5
-"""Events within so many seconds came together, or within this share of the time since the first
-token: gaps and times are kept to the microsecond, and their errors add up.
-"""
+"""Events within this many seconds came together, or within this share of the time since the first
+token: gaps and times are kept to the microsecond, and their errors add up."""
 
 
 def felt(batch: Sequence[Record], gaps: Ints, counts: Ints, since: Floats) -> Floats:
-    """Three rows with a figure per record: seconds from `since` to the first visible token and to
-    the second token, and the fastest reading, in tokens per second, that never waits for text. NaN
-    where not known. `gaps` are those of all records in a row, in microseconds, so many of each as
-    `counts` says.
+    """Three rows with a figure per record. They are the seconds from `since` to the first visible
+    token, those to the second token, and the fastest reading, in tokens per second, that never
+    waits for text. NaN where not known. `gaps` are those of all records in a row, in microseconds,
+    as many of each as `counts` says.
 
     Events are what is timed. The second token is taken to come with the second event, or with the
     only one where that brought several. The tokens of an answer are spread evenly over its events;
@@ -47,12 +46,14 @@ def felt(batch: Sequence[Record], gaps: Ints, counts: Ints, since: Floats) -> Fl
 
 
 def _pace(gaps: Ints, counts: Ints, begins: Floats, each: Floats) -> Floats:
-    """The fastest reading of each answer that never waits: at every event after the reader began,
-    the tokens that came before it, over the time since. inf where all came at once, NaN where it is
-    not known when the reader began.
+    """The fastest reading of each answer that never waits.
 
-    `gaps` are those of all answers in a row, so many of each as `counts` says; `begins` is counted
-    from the first event of an answer, `each` are the tokens of an event.
+    After the reader began, each event gives a speed: the tokens that came before it, over the time
+    since. The lowest of these is the answer's. It is inf where all tokens came at once, and NaN
+    where it is not known when the reader began.
+
+    `gaps` are those of all answers in a row, as many for each as `counts` says. `begins` is counted
+    from the first event of an answer; `each` are the tokens of an event.
     """
     before = counts.cumsum() - counts
     passed = np.concatenate([[0], gaps.cumsum()])

@@ -1,8 +1,8 @@
-"""Streams that stand still while the server's metrics are read: the gap between chunks around each
-reading, beside that around moments between two readings.
+"""Streams that stand still while the server's metrics are read.
 
-Where one event loop makes the metrics' text and writes the streams, a reading holds these up, and
-what is measured is then not what users meet.
+The gap between chunks around each reading is compared with the gap around moments between two
+readings. Where one event loop makes the metrics' text and writes the streams, a reading holds the
+streams up, and what is measured is then not what users meet.
 """
 
 from collections.abc import Sequence
@@ -17,8 +17,8 @@ LASTED = "scrape_duration_seconds"
 SHORT = 0.005
 """Seconds of a reading below which a standstill would be no longer than a step of an engine."""
 FEWEST, SURE, MORE = 4, 4.0, 0.25
-"""Readings, standard errors of the difference, and share of the usual gap, above which it is
-told."""
+"""A standstill is reported from FEWEST readings on, where the difference is above SURE standard
+errors and above MORE of the usual gap."""
 DURING, ELSE, SHARE = "scrape_gap", "scrape_gap_else", "scrape_share"
 
 
@@ -67,7 +67,7 @@ class Standstill:
 
 
 def _before(passed: Ints, gaps: Ints, counts: Ints) -> Ints:
-    """What had passed before the first gap of the request of each gap."""
+    """For each gap, the time passed before the first gap of its request."""
     some = counts[counts > 0]
     starts = some.cumsum() - some
     return np.repeat(passed[starts] - gaps[starts], some)

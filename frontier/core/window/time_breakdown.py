@@ -1,16 +1,15 @@
 """Time breakdown: where TTFT and E2E latency went, as means over the windows. Only means add up: a
 p99 has no parts.
 
-The server's histograms give the sums and counts of what it did to requests between the first and
-the last reading of its metrics. The client's stamps are added up over the same requests: TTFT over
-those whose first token came in that time, all else over those that ended in it, since that is when
-a server observes each. So both sides are of one population, and no edge of the window mixes two.
+The server's histograms give sums and counts for the requests between the first and the last reading
+of its metrics. The client's stamps are added up over the same requests, by when a server observes
+them: TTFT over requests whose first token came in that time, all else over requests that ended in
+it. So both sides are of one population, and no edge of the window mixes two.
 
-The server's clocks tell queue, prefill and decode. What the client waited for a first token longer
-than the server says is network; what of the server's own TTFT is neither queue nor prefill is its
-front end (template, tokenizer, transport between its processes). Where the server does not tell its
-TTFT, its E2E latency says the same of the network: what is on the way there and back delays the
-first token and the last alike.
+The server's clocks tell queue, prefill and decode. Network time is the client's TTFT less the
+server's. Front-end time is the rest of the server's TTFT without queue and prefill (template,
+tokenizer, transport between its processes). Where the server does not tell its TTFT, its E2E
+latency gives the network time: the way there and back delays the first token and the last alike.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,28 +21,28 @@ from numpy.typing import NDArray
 from frontier.core.model.points import TimeBreakdown
 
 PARTS = ("connect", "network", "front_end", "queue", "prefill", "decode")
-"""In the order of a request's way."""
+"""The parts, in the order in which a request passes them."""
 OTHERS = 0.02
-"""The counts of requests may differ by this share: with more, the server's means are of other
-requests than ours."""
+"""The counts of requests may differ by this share. If they differ by more, the server's means are
+of other requests than ours."""
 FEW = 2
-"""Requests that may end between the server's answer and the moment it is taken for."""
+"""Requests that may end between the server's answer and the time stamp that it gets."""
 SERIES = "metric_series"
-"""The fact of how many series were added up into a count of requests, or a gauge of them."""
+"""The fact that says how many series were added up into a count or a gauge of requests."""
 
 _ROUNDED = 1e-6
 """Stamps of records are kept to the microsecond."""
 WindowFacts = Mapping[str, float]
 _FINISHED = ("e2e_request_latency_seconds", "request_queue_time_seconds", "request_decode_time_seconds")
 FINISHED = (*(f"{name}_count" for name in _FINISHED), "generation_tokens_total")
-"""The facts that may count what the server finished."""
+"""The facts that may count the requests or tokens that the server finished."""
 
 
 def client_sums(
     columns: Mapping[str, NDArray[np.float64]], ok: NDArray[np.bool_], facts: WindowFacts
 ) -> dict[str, float]:
-    """What the client's own stamps add up to between the first and the last reading; nothing
-    without readings.
+    """The sums of the client's own stamps between the first and the last reading; empty without
+    readings.
     """
     if not {"observed_from", "observed_until"} <= facts.keys():
         return {}
@@ -71,7 +70,7 @@ def client_sums(
 
 
 def time_breakdown(windows: Sequence[WindowFacts]) -> TimeBreakdown | None:
-    """Where the time of a setting went, of the facts of its windows; None where no server's metrics
+    """The time breakdown of a setting, from the facts of its windows; None where no server metrics
     were read.
     """
     seen = [facts for facts in windows if facts.get("client_count") and not facts.get("restarts")]
@@ -89,14 +88,14 @@ def time_breakdown(windows: Sequence[WindowFacts]) -> TimeBreakdown | None:
 
 
 def totals(windows: Sequence[WindowFacts]) -> WindowFacts:
-    """The sums over windows. One is known where every window has it: part of it would be of other
+    """The sums over windows of the facts that every window has: a partial sum would be of other
     requests than the rest.
     """
     return {n: sum(facts[n] for facts in windows) for n in windows[0] if all(n in facts for facts in windows)}
 
 
 def _parts(total: WindowFacts, ttft: float, e2e: float) -> dict[str, float | None]:
-    """The mean of each part; None where nothing says it."""
+    """The mean of each part; None where it is not known."""
     n = total["client_count"]
     connect = total["client_connect_sum"] / n
     queue = _mean(total, "request_queue_time_seconds")
@@ -140,9 +139,11 @@ def _network(total: WindowFacts) -> float | None:
 
 
 def _on_the_way(total: WindowFacts, *, ours_more: bool) -> float:
-    """The answers that may be on the network at the first reading, where the server has counted
-    fewer than we have, or at the last: those seen so shortly after it, and at least as many as are
-    on the way on average.
+    """The answers that may be on the network at a reading.
+
+    With `ours_more` that is the first reading, where the server has counted fewer than we have;
+    else the last one. They are the answers seen shortly after it, and at least as many as are on
+    the network on average.
     """
     seconds = total.get("observed_until", 0.0) - total.get("observed_from", 0.0)
     network = _network(total)
@@ -154,8 +155,10 @@ def _on_the_way(total: WindowFacts, *, ours_more: bool) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """Requests, or tokens, that the server finished between the readings, and this client; up to
-    `room` the counts are the same. `edge` is what is of requests in flight at a reading.
+    """Requests, or tokens, that the server and this client finished between the readings.
+
+    Up to a difference of `room` the counts are the same. `edge` is the part of requests that were
+    in flight at a reading.
     """
 
     server: float
@@ -169,7 +172,9 @@ class Finished:
         return abs(self.server - self.client) <= self.room
 
     def times(self, series: float) -> int:
-        """How many times the server counts each of ours, of so many series; 0: others used it."""
+        """How many times the server counts each of our requests, in at most `series` series; 0:
+        others used it.
+        """
         times = round(self.server / self.client)
         whole = abs(self.server - times * self.client) <= times * self.room
         return times if whole and 2 <= times <= series else 0
@@ -179,7 +184,7 @@ class Finished:
 
 
 def finished(total: WindowFacts) -> Finished | None:
-    """What was finished; None where the server does not count it."""
+    """The finished requests or tokens; None where the server counts neither."""
     requests = total.get("client_count")
     server, unit = _count(total), "requests"
     if not requests:

@@ -15,9 +15,9 @@ from frontier.core.window.window import UNSTREAMED, Floats, Ints
 def first_tokens(columns: dict[str, Floats], gaps: Ints, counts: Ints) -> Floats:
     """Tokens that came with the first chunk of each answer, or in one read with it; 0 where its
     text does not tell, NaN where that was not kept. `gaps` are those of all answers in a row, in
-    microseconds, so many of each as `counts` says.
+    microseconds, as many of each as `counts` says.
 
-    A chunk brings a token at least, so that the later chunks leave only so many for the first.
+    A chunk brings at least one token, so the number of later chunks limits the tokens of the first.
     """
     tokens, events, text = (columns[name] for name in ("completion_tokens", "events", "text_chars"))
     chars, counted = columns["first_chars"], columns["first_tokens"]

@@ -2,8 +2,8 @@
 
 Latency counts the requests sent in the window: the load is held until the last of them ends, so
 none is censored, and a failed one is +inf. Throughput counts the tokens that arrived in the window,
-whatever request they belong to: total tokens over total duration, which other tools report, is low
-by the ramp and the drain (7 % at ten requests a slot). Everything above (estimates, flags,
+whatever request they belong to. Other tools report total tokens over total duration, which the ramp
+and the drain make too low (by 7 % at ten requests a slot). Everything above (estimates, flags,
 verdicts, the search) works on samples; they are what `derived/` caches.
 """
 
@@ -31,13 +31,13 @@ Bools = NDArray[np.bool_]
 BLOCKS = 20
 """Time blocks per window: enough for a variance, few enough that each outlasts a request."""
 READER = ("visible", "second", "pace")
-"""What `core.window.reading_speed` says of each request."""
+"""Fields of each request from `core.window.reading_speed`."""
 UNSTREAMED = 1
 """Tokens that a server counts and sends no chunk for: the end of the text."""
 USAGE = ("first_tokens", "most_tokens")
-"""What is known of an answer's tokens beside their count."""
+"""Fields of an answer's tokens beside their count."""
 ODD_REASONS = 8
-"""Finish reasons, and causes of failures, that are counted each by itself."""
+"""The most finish reasons, and causes of failures, that are counted separately."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +51,7 @@ class WindowData:
     first token the first visible character came, on any channel; `hollow` marks where the answer's
     own pace of tokens does not explain it. `irregular` is how often ordinary gaps are as long: a
     share, or of other answers whether their first gap is, or NaN. Token counts are NaN where the
-    server gave none, `text_chars` is how much text came. `first_tokens` came with the first chunk
+    server gave none. `text_chars` is how much text came. `first_tokens` came with the first chunk
     (`timed_tokens`); `most_tokens` is the higher count where the usage can be read in two ways. NaN
     where not known.
 
@@ -67,23 +67,23 @@ class WindowData:
     counted in `client_failures`. `odd_finishes` counts the finish reasons that are not known to be
     good.
 
-    `failures` counts what requests failed of, in the server's words, numbers in them aside.
+    `failures` counts the causes of failed requests, in the server's words without their numbers.
 
     `power` and `quality` are set when a run is read, since the config may state them.
 
     `starts`, `ends` and `sent` are unix time. In open loop latencies count from the scheduled send,
     and nothing may be expected of how many requests are in flight.
 
-    Of requests of sessions `session` is the number of the session in its trial, `turn` that of the
-    request in it, and `reusable` how many of its prompt tokens the server had seen or made before.
-    Empty where there are no turns. Of those of a mix `class_index` is the place of the class in the
-    mix. Empty elsewhere. `connection` is the number of a request's TCP connection in its trial, -1
-    where it had none; empty where the records of a window name none, as those of earlier versions.
+    For sessions, `session` is the number of the session in its trial, `turn` the number of the
+    request in it, and `reusable` how many of its prompt tokens the server had seen or made before;
+    empty without turns. For a mix, `class_index` is the place of the class in the mix; empty
+    without one. `connection` is the number of a request's TCP connection in its trial, -1 where it
+    had none; empty where the records of a window name none, as those of earlier versions.
 
-    Of each window, `named` is what its answers named as their model and the like, and `changed`
-    what the server said otherwise at its end than at its beginning (see `Measurement`).
+    `named` and `changed` have an entry per window (see `Measurement`): what its answers named as
+    their model and the like, and what the server said at its end and not at its beginning.
 
-    Block arrays have BLOCKS entries per window: the block's length, the output and prompt tokens of
+    Block arrays have BLOCKS entries per window. They hold the block's length, the tokens of
     successful requests that arrived in it (prompt tokens at the first token), the successful
     requests that finished in it, and its ITLs.
     """
@@ -159,15 +159,15 @@ class WindowData:
 
     @property
     def streams(self) -> int:
-        """How many requests were in flight, of which follows what a claim needs at least: of a rate
-        their mean.
+        """The requests in flight by which the needs of a claim are counted: the concurrency, or at
+        a rate the mean in flight.
         """
         if isinstance(self.concurrency, Rate):
             return max(1, round(float(self.in_flight.mean())))
         return self.concurrency
 
     def names(self, field_name: str) -> dict[str, int]:
-        """What answers named in a field, with the number of answers, over all windows."""
+        """The names that answers gave in a field, with the number of answers, over all windows."""
         counts: Counter[str] = Counter()
         for named in self.named:
             counts.update(named.get(field_name, {}))
@@ -176,14 +176,14 @@ class WindowData:
     @property
     def holds_in_flight(self) -> bool:
         """Whether N requests are to be in flight all the time: not in open loop, nor where users
-        think meanwhile.
+        think between turns.
         """
         return not self.open_loop and not self.shape.has_sessions
 
     def of_class(self, name: str) -> Bools:
-        """Which requests are of a class: "first" are the first turns of sessions, "later" all
-        others; of a mix "chat" are those of its class chat, "chat.later" the later turns among
-        these. None are of a class that is not there.
+        """Which requests are of a class. "first" are the first turns of sessions, "later" all
+        others. In a mix, "chat" are the requests of its class chat, and "chat.later" the later
+        turns among these. No request is of a class that does not exist.
         """
         if name not in self.shape.classes:
             return np.zeros(self.n, np.bool_)
@@ -193,13 +193,13 @@ class WindowData:
     @property
     def class_code(self) -> Ints:
         """A number for each request, the same for requests of one class and one turn; empty where
-        all are alike.
+        there are neither classes nor turns.
         """
         return self.turn + self.class_index * self.shape.most_turns if len(self.class_index) else self.turn
 
     def stays_ahead(self, speed: float) -> Bools | None:
-        """Which answers never run dry for a reader of so many tokens per second; None where that is
-        known of none.
+        """Which answers never run dry for a reader of `speed` tokens per second; None where that is
+        not known of any answer.
         """
         return None if self.ok.any() and np.isnan(self.pace[self.ok]).all() else self.pace >= speed
 
@@ -210,15 +210,16 @@ class WindowData:
 
     @property
     def untimed(self) -> Bools:
-        """Successes whose TPOT exists and is not known: no usable count, one that several chunks
-        contradict, or several tokens at once. A second one may be the end of the text.
+        """Successes whose TPOT exists but is not known: there is no usable count, several chunks
+        contradict it, or several tokens came at once. One token without a chunk may be the end of
+        the text.
         """
         several = (self.events > 1) | (self.completion_tokens - self.events > UNSTREAMED)
         return self.ok & np.isnan(self.tpot) & (np.isnan(self.completion_tokens) | several)
 
     @property
     def block_of_request(self) -> Ints:
-        """In which of the windows' time blocks each request was sent."""
+        """The time block in which each request was sent, numbered over all windows."""
         length = (self.ends - self.starts)[self.window]
         into = (self.sent - self.starts[self.window]) / np.where(length > 0, length, 1.0)
         blocks: Ints = self.window * BLOCKS + np.clip((into * BLOCKS).astype(np.int64), 0, BLOCKS - 1)
@@ -233,7 +234,9 @@ class WindowData:
         return sums
 
     def block_totals(self, throughput: str) -> Floats:
-        """What the throughput of this name adds up, per time block. KeyError for another name."""
+        """The totals that the throughput of this name divides by seconds, per time block. KeyError
+        for another name.
+        """
         return {
             "output_throughput": self.block_output_tokens,
             "input_throughput": self.block_input_tokens,
@@ -247,9 +250,9 @@ def narrowed(sample: WindowData, group: str | None) -> WindowData:
     """The sample with the requests of one class alone, as if no others had been sent; all of it for
     None.
 
-    What is known of time blocks stays that of all requests, but in a mix the number in flight. The
-    concurrency is that of the class, by its share of the requests, in a mix of their time in
-    flight: it only says how many requests are a claim's least.
+    The arrays of time blocks still cover all requests; only in a mix the number in flight and the
+    finished requests are those of the class. The concurrency is the share of the class: in a mix of
+    the time in flight, else of the requests. It only sets the fewest requests of a claim.
     """
     if group is None:
         return sample
@@ -314,11 +317,11 @@ def mean_e2e(sample: WindowData) -> float:
 
 
 def join(samples: Sequence[WindowData]) -> WindowData:
-    """The windows of one setting as one sample, in the order given, which is that in which they
-    were measured: by the number in their evidence, as clocks can be set. ValueError for none, or
-    for two settings.
+    """The windows of one setting as one sample, in the order given. That is the order in which they
+    were measured, by the number in their evidence, as clocks can be set. ValueError without
+    windows, or for two settings.
 
-    `whole_run` becomes the median of each figure: what a tool without windows typically reports.
+    `whole_run` becomes the median of each figure, as a tool without windows typically reports it.
     """
     if not samples:
         raise ValueError("nothing to join: a setting needs at least one window")
@@ -356,8 +359,8 @@ def join(samples: Sequence[WindowData]) -> WindowData:
 
 
 def _concatenated(parts: Sequence[WindowData], name: str) -> NDArray[Any]:
-    """One array of all parts. Where a part names no connections, as one of an earlier version, none
-    are known.
+    """One array of all parts. The connections are empty where a part names none, as one of an
+    earlier version.
     """
     arrays = [getattr(part, name) for part in parts]
     lacking = name == "connection" and any(len(part.connection) < part.n for part in parts)
@@ -365,8 +368,8 @@ def _concatenated(parts: Sequence[WindowData], name: str) -> NDArray[Any]:
 
 
 def most_frequent(counts: Counter[str]) -> dict[str, int]:
-    """The most frequent, and the sum of the others: a server may give a reason of its own to every
-    answer.
+    """The most frequent counts, and the sum of the others: a server may give a reason of its own to
+    every answer.
     """
     common = dict(counts.most_common(ODD_REASONS))
     rest = counts.total() - sum(common.values())

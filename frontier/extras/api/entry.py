@@ -35,14 +35,14 @@ def load_config(
     *,
     read_sessions: ReadSessions | None = None,
 ) -> Config:
-    """The config in the file `source`, with the traces and sessions that it names; or, where `file`
-    is given, the config in the text `source`, which messages call `file`.
+    """The config in the file `source`, with the traces and sessions that it names. Where `file` is
+    given, the config in the text `source`, which messages call `file`.
 
     `settings` replace or add single values, as "requests=600". `begun` is the manifest of the run
     that the config belongs to: a key that is left out means what it meant when the run was begun. A
-    text is read alone: sessions of files are read by `read_sessions`, or are what `begun` says of
-    them. UsageError when the file cannot be read, ConfigError with every complaint about what is in
-    it.
+    text is read alone: sessions of files come from `read_sessions`, or from `begun`.
+
+    UsageError when the file cannot be read, ConfigError with every complaint about its content.
     """
     given = [Setting.of(each) if isinstance(each, str) else each for each in settings]
     if file is not None:

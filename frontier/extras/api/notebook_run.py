@@ -1,8 +1,7 @@
-"""Notebook display: a run, its decisions and its picture as Jupyter shows them. `frontier.load`
-returns `NotebookRun`.
+"""Notebook display: a run, its decisions and its picture as Jupyter shows them.
 
-What draws is imported when something is shown, as a program that only reads numbers needs none of
-it.
+`frontier.load` returns `NotebookRun`. Drawing code is imported when something is shown: a program
+that only reads numbers does not need it.
 """
 
 import warnings
@@ -31,8 +30,8 @@ _REQUEST_COLUMNS = ("sent", "ok", "ttft", "tpot", "e2e", "prompt_tokens", "compl
 
 class Decisions(tuple[Decision, ...]):
     """Decisions, one per series: a tuple that a notebook shows as `frontier solve` prints it.
-
-    `gpus` are the GPUs that rates are divided by, by deployment. A slice is a plain tuple.
+    `gpus` are the numbers of GPUs that rates are divided by, by deployment. A slice is a plain
+    tuple.
     """
 
     gpus: Mapping[str, int | None]
@@ -61,8 +60,8 @@ class NotebookPicture:
         return f"<picture: {self.picture.title}>"
 
     def _repr_svg_(self) -> str | None:
-        """The picture; None, with a warning, where it cannot be drawn: the notebook then shows its
-        title.
+        """The picture as SVG; None, with a warning, where it cannot be drawn. The notebook then
+        shows its title.
         """
         try:
             from frontier.show.picture.draw import render
@@ -73,8 +72,8 @@ class NotebookPicture:
             return None
 
     def save(self, path: str | Path, *, width: int | None = None, theme: "Theme" = "light") -> None:
-        """Write it as the suffix says (png, svg, pdf); `width` in pixels enlarges a PNG for
-        slides.
+        """Write the picture as the suffix says (png, svg, pdf); `width` in pixels enlarges a PNG
+        for slides.
         """
         from frontier.show.picture.frontier_picture import save
 
@@ -156,8 +155,7 @@ class NotebookRun(Run):
 
 
 def load(path: str | Path, settings: Sequence[str] = ()) -> NotebookRun:
-    """The run in a directory, looked at with `settings` ('gpus=8', 'price=$12/h',
-    'hardware.power=700W/gpu') in its config's place; the files stay as they are. Errors as of
-    `frontier.read_run.load`.
+    """The run in a directory. `settings` ('gpus=8', 'price=$12/h', 'hardware.power=700W/gpu')
+    replace values of its config; the files stay as they are. Errors as of `frontier.read_run.load`.
     """
     return NotebookRun.of(load_run(path, settings))

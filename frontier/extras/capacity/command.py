@@ -7,6 +7,7 @@ import click
 
 from frontier import registry
 from frontier.cli import common
+from frontier.client.engines import EMITTED
 from frontier.core.model.errors import ExitCode, UsageError
 from frontier.core.model.units import parse_duration
 
@@ -15,9 +16,9 @@ if TYPE_CHECKING:
     from frontier.extras.capacity.head_count import Users, Verified
     from frontier.run import Run
 
-TARGETS = ("vllm", "sglang", "keda", "prometheus-rule")
+TARGETS = (*EMITTED, "keda", "prometheus-rule")
 LONGEST = 86_400.0
-"""Seconds to think, the most that are taken for one."""
+"""The longest think time in seconds."""
 
 
 @common.subcommand("users")

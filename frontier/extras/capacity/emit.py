@@ -1,43 +1,36 @@
 """The lines that set a proven concurrency: an engine's flag, an autoscaler's target, an alert.
 
-`emit` fills in one template. Each is checked by its tool's own parser where that installs
-(tests/report/test_emit.py).
+`emit` fills in one template. Each output is checked by its tool's own parser where that is
+installed (tests/report/test_emit.py).
 """
 
 import jinja2
 
-from frontier.client.engines import ENGINES
+from frontier.client.engines import EMITTED, ENGINES
 from frontier.core.model.decisions import Decision
 from frontier.core.model.errors import UsageError
 from frontier.core.model.units import format_number, trimmed
 from frontier.extras.capacity.head_count import HeadCount
 
-GAUGES = {
-    "vllm": ("vllm:num_requests_running", "vllm:num_requests_waiting"),
-    "sglang": ("sglang:num_running_reqs", "sglang:num_queue_reqs"),
-}
-"""The gauges of requests that run and that wait, by engine."""
-HISTOGRAMS = {"ttft": "time_to_first_token_seconds", "e2e": "e2e_request_latency_seconds"}
-"""The latencies that both engines keep as histograms, under their own prefix."""
+_ASSUMED = "vllm"
+"""Whose gauges of running and of waiting requests, by engine."""
+_ALERTED = ("ttft", "e2e")
+"""The latencies that both engines keep as histograms, each under its own prefix."""
 BY_PEOPLE = ("keda", "prometheus-rule")
-"""Targets that are a mean number in flight, which depends on the people."""
+"""Targets whose value is a mean number in flight, which depends on the people."""
 
-TEMPLATES = {
-    "vllm": """\
-{% if ranks == 1 %}
-# vLLM: at most {{ c }} requests run at once, on each data-parallel rank.
+_LIMIT = """\
+{% if ranks == 1 or not per_rank %}
+# {{ engine.title }}: at most {{ each }} requests run at once{{ ", on each data-parallel rank" if per_rank }}.
 {% else %}
-# vLLM: at most {{ c // ranks }} requests run at once on each of {{ ranks }} data-parallel ranks.
-# That is {{ c // ranks * ranks }} in all.
+# {{ engine.title }}: at most {{ each }} requests run at once on each of {{ ranks }} data-parallel ranks.
+# That is {{ each * ranks }} in all.
 {% endif %}
-# Further requests wait in the engine's queue, which has no limit.
---max-num-seqs {{ c // ranks }}
-""",
-    "sglang": """\
-# SGLang: at most {{ c }} requests run at once.
-# Further requests wait in the engine's queue, which has no limit (--max-queued-requests sets one; then 503).
---max-running-requests {{ c }}
-""",
+# Further requests {{ engine.over }}{{ " (%s)" % engine.queue_limit if engine.queue_limit }}.
+{{ engine.limit.format(c=each) }}
+"""
+TEMPLATES = {
+    **dict.fromkeys(EMITTED, _LIMIT),
     "keda": """\
 # KEDA: one replica for each {{ mean }} requests in flight, which is what a replica has that serves its people.
 # Set the engine's limit of {{ c }} too: requests that wait are none until it is reached, which is too late.
@@ -81,35 +74,41 @@ spec:
 {% endfor %}
 """,
 }
-"""By the names of `frontier users --emit`."""
+"""The templates by the targets of `frontier users --emit`."""
 
 
 def emit(target: str, decision: Decision, people: HeadCount | None) -> str:
-    """The lines for one target. `people` are those that the replicas are for; None where no think
-    time was given.
+    """The lines for one target. `people` is the number of people that the replicas serve; None
+    without a think time.
 
-    UsageError where the target needs them, and where the names of an engine's metrics are not
+    UsageError where the target needs the people, and where the names of an engine's metrics are not
     known.
     """
-    engine = decision.engine or "vllm"
-    if target in BY_PEOPLE and engine not in GAUGES:
-        what = f"no metric names are known for {ENGINES[engine].title}"
+    engine = ENGINES[target if target in EMITTED else decision.engine or _ASSUMED]
+    if engine.name not in EMITTED:
+        what = f"no metric names are known for {engine.title}"
         raise UsageError(what, "frontier users --think TIME  gives the number to put into a rule of your own")
     if target in BY_PEOPLE and people is None:
         raise UsageError("this target is a mean number in flight, which depends on the people", "add  --think 45s")
-    if target == "vllm" and (decision.concurrency or 0) < decision.ranks:
-        what = f"{decision.ranks} data-parallel ranks admit {decision.ranks} requests at least, which is over the limit"
-        raise UsageError(what, f"limit your gateway to {decision.concurrency} at a time")
-    running, waiting = GAUGES.get(engine, ("", ""))
-    percentiles = [limit for limit in decision.limits if limit.of.p is not None and limit.of.quantity in HISTOGRAMS]
+    concurrency, ranks = decision.concurrency or 0, decision.ranks
+    if target in EMITTED and engine.limit_per_rank and concurrency < ranks:
+        what = f"{ranks} data-parallel ranks admit {ranks} requests at least, which is over the limit"
+        raise UsageError(what, f"limit your gateway to {concurrency} at a time")
+    percentiles = [limit for limit in decision.limits if limit.of.p is not None and limit.of.quantity in _ALERTED]
     environment = jinja2.Environment(trim_blocks=True, lstrip_blocks=True, autoescape=False)  # noqa: S701  # not HTML
+    running, waiting = engine.gauges
     return environment.from_string(TEMPLATES[target]).render(
-        c=decision.concurrency,
-        ranks=decision.ranks,
+        c=concurrency,
+        engine=engine,
+        each=concurrency // ranks if engine.limit_per_rank else concurrency,
+        per_rank=engine.limit_per_rank,
+        ranks=ranks,
         replicas=people.replicas if people else 1,
         mean=trimmed(format_number(people.in_flight)) if people else "",
         running=running,
         waiting=waiting,
-        limits=[(limit, f"{engine}:{HISTOGRAMS[limit.of.quantity or '']}") for limit in percentiles],
-        note="" if decision.engine else "# Metric names are vLLM's: the engine of this run is not known.\n",
+        limits=[
+            (limit, name) for limit in percentiles for name in engine.histograms.get(limit.of.quantity or "", ())[:1]
+        ],
+        note="" if decision.engine else f"# Metric names are {engine.title}'s: the engine of this run is not known.\n",
     )

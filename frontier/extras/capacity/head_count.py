@@ -1,10 +1,10 @@
-"""Head count: how many thinking people one operating point serves, and how many replicas a number
-of people needs.
+"""Head count: how many people one operating point serves, and how many replicas a number of people
+needs.
 
-A person asks, waits for the whole answer, thinks for a while and asks again. How many of N such
-people have a request in flight is a birth-death process: with n in flight the other N - n ask at
-the rate (N - n) / think, and the replicas end requests as `arrivals` has it. A head count
-is promised where, in each limited percentile, the share of late requests stays within what the
+A person asks, waits for the whole answer, thinks for a while and asks again. The number of N such
+people that have a request in flight is a birth-death process. With n in flight, the other N - n ask
+at the rate (N - n) / think, and the replicas end requests as `arrivals` has it. A head count is
+promised where, in each limited percentile, the share of late requests stays within what the
 percentile forgives.
 """
 
@@ -20,9 +20,11 @@ from frontier.planning.arrivals import BEYOND, RARE, WAITING, Replica, birth_dea
 
 @dataclass(frozen=True, slots=True)
 class HeadCount:
-    """People that so many replicas serve: of a replica the mean number in flight and the request
-    rate at that, and the share of requests that wait for a slot (None where only measured rates are
-    known).
+    """The `people` that a number of replicas serve.
+
+    - `in_flight`, `rate`: of one replica, the mean number in flight and the request rate then.
+    - `waiting`: the share of requests that wait for a slot; None where only measured rates are
+      known.
     """
 
     people: int
@@ -33,7 +35,9 @@ class HeadCount:
 
 
 def head_count(replica: Replica, think: float, replicas: int) -> HeadCount:
-    """The most people that so many replicas serve within the limits; 0 people where not one is."""
+    """The most people that this number of replicas serves within the limits; 0 people where not
+    even one is served.
+    """
     most = highest(lambda people: _keeps(replica, think, replicas, people))
     share = _in_flight(replica, think, replicas, most)
     rate = float(share[1:] @ replica.rates(replicas, len(share) - 1)) / replicas
@@ -42,8 +46,8 @@ def head_count(replica: Replica, think: float, replicas: int) -> HeadCount:
 
 
 def replicas_for(replica: Replica, think: float, people: int) -> int:
-    """The fewest replicas that serve so many people within the limits, where one serves one
-    person.
+    """The fewest replicas that serve this number of people within the limits. One replica must
+    serve one person.
     """
     return 1 + highest(lambda replicas: not _keeps(replica, think, replicas, people))
 
@@ -57,7 +61,7 @@ def _in_flight(replica: Replica, think: float, replicas: int, people: int) -> Fl
 
 
 def _keeps(replica: Replica, think: float, replicas: int, people: int) -> bool:
-    """Whether every limited percentile forgives the late requests of so many people."""
+    """Whether every limited percentile forgives the late requests of this number of people."""
     found = _in_flight(replica, think, replicas, people - 1)  # what a person who asks finds of the others
     slots = replicas * replica.cap
     if len(found) > slots + BEYOND and found[-1] > RARE:
@@ -72,15 +76,16 @@ def _keeps(replica: Replica, think: float, replicas: int, people: int) -> bool:
 @dataclass(frozen=True, slots=True)
 class Verified:
     """A rate of Poisson arrivals that one replica was proven to serve, and its mean E2E latency at
-    that.
+    that rate.
     """
 
     rate: float
     e2e: float
 
     def head_count(self, think: float, replicas: int) -> HeadCount:
-        """The people whose requests are that rate on each replica: N = X (R + Z). Theirs bunch less
-        than the Poisson arrivals of the proof, as those who wait for an answer do not ask.
+        """The people whose requests come at that rate on each replica: N = X (R + Z). Their
+        requests are less bursty than the Poisson arrivals of the proof, because a person who waits
+        for an answer does not ask.
         """
         people = replicas * math.floor(self.rate * (self.e2e + think) + 1e-9)
         return HeadCount(people, replicas, self.rate * self.e2e, self.rate, None)
@@ -88,9 +93,11 @@ class Verified:
 
 @dataclass(frozen=True, slots=True)
 class Users:
-    """The answer for one operating point: `one` replica, and where a number of `people` was asked
-    the `fleet` of the fewest replicas that serve them, without the `spare` ones. `price` is of a
-    replica per hour.
+    """The answer for one operating point.
+
+    - `one`: what one replica serves.
+    - `fleet`: the fewest replicas that serve the `people` asked for, without the `spare` ones.
+    - `price`: of a replica per hour.
     """
 
     decision: Decision
@@ -114,14 +121,14 @@ class Users:
 
     @property
     def sticky(self) -> int | None:
-        """Replicas that serve the people, without spare ones, where each person stays on one of
-        them.
+        """The replicas for the people, without spare ones, where each person stays on one
+        replica.
         """
         return None if self.people is None or not self.one.people else math.ceil(self.people / self.one.people)
 
     @property
     def cost(self) -> float | None:
-        """Of all replicas per hour."""
+        """The cost of all replicas per hour."""
         return None if self.price is None else self.price * self.replicas
 
 
@@ -135,8 +142,8 @@ def users(
     verified: Verified | None = None,
     price: float | None = None,
 ) -> Users:
-    """How many people a replica serves, and how many replicas `people` need: by the verified rate
-    where there is one, which is proven, else by the estimate from the closed loop.
+    """The people that a replica serves, and the replicas that `people` need. They follow from the
+    verified rate, which is proven, or else from the closed loop's estimate.
     """
     one = verified.head_count(think, 1) if verified is not None else head_count(replica, think, 1)
     if people is None or not one.people:

@@ -22,8 +22,8 @@ USERS_SCHEMA = "frontier.users/1"
 def users_text(
     answers: Sequence[Users], *, detail: Detail = Detail.USUAL, width: int = 100, colour: bool = False
 ) -> str:
-    """Each operating point: people per replica, replicas, what they cost, and what is assumed;
-    where all is asked for with the operating point itself.
+    """Each operating point: people per replica, replicas, their cost, and the assumptions. Where
+    all is asked for, also the operating point itself.
     """
     return "\n\n".join(_users(each, detail, width, colour) for each in answers)
 
@@ -98,7 +98,7 @@ def _replicas(needed: int, spare: int) -> str:
 
 
 def _basis(users: Users) -> str:
-    """What the head count stands on."""
+    """The basis of the head count."""
     if users.verified is not None:
         return f"By the {_rate(users.verified.rate)} of independent users that are proven on one replica."
     estimate = f"An estimate from the closed loop, with {setting(users.cap)} proven"
@@ -106,7 +106,7 @@ def _basis(users: Users) -> str:
 
 
 def _assumed(users: Users) -> list[str]:
-    """What the answer holds for."""
+    """The assumptions of the answer."""
     alone = [
         "people act independently of each other (no rush)",
         f"think times are exponential or lognormal with a mean of {_time(users.think)}",

@@ -1,4 +1,4 @@
-"""GPUs of this machine, read beside a trial: by nvidia-smi, and by NVML for what holds their clocks
+"""GPUs of this machine, read beside a trial: by nvidia-smi, and by NVML for why clocks are held
 down.
 """
 
@@ -28,7 +28,7 @@ GpuSample = tuple[float | None, ...]
 
 
 class Gpus:
-    """Reads the GPUs once a second while a trial runs. `readings` has what was read in its
+    """Reads the GPUs once a second while a trial runs. `readings` has the values read in its
     window.
     """
 
@@ -56,7 +56,9 @@ class Gpus:
             process.wait()
 
     def _read(self, process: "subprocess.Popen[bytes]", opened: asyncio.Event) -> None:
-        """In a thread of its own: a line a second for each GPU, which together are a moment."""
+        """Read in a thread of its own: a line a second for each GPU; the lines of all GPUs are one
+        moment.
+        """
         assert process.stdout is not None
         moment: dict[Key, float] = {}
         with process.stdout as lines:
@@ -75,8 +77,8 @@ class Gpus:
 
 
 def parse_gpu_line(line: str) -> GpuSample | None:
-    """A line of nvidia-smi's CSV; None for anything else. What is not supported reads '[N/A]' or
-    the like.
+    """A line of nvidia-smi's CSV; None for any other text. A value that is not supported reads
+    '[N/A]' or similar.
     """
     fields = [field.strip() for field in line.split(",")]
     if len(fields) != len(_FIELDS) or not fields[0].isdigit():
@@ -92,7 +94,7 @@ def _number(text: str) -> float | None:
 
 
 def is_here(url: str) -> bool:
-    """The address is this machine's own."""
+    """Whether an address is this machine's own."""
     host = urlsplit(url).hostname or ""
     if host == "localhost":
         return True
@@ -103,8 +105,8 @@ def is_here(url: str) -> bool:
 
 
 class GpuClocks:
-    """What holds the clocks of this machine's NVIDIA GPUs down, by NVML, which is only read;
-    nothing without the package nvidia-ml-py or without a driver.
+    """Why the clocks of this machine's NVIDIA GPUs are held down, by NVML, which is only read.
+    Empty without the package nvidia-ml-py or without a driver.
     """
 
     def __init__(self, target: Target) -> None:
@@ -119,7 +121,7 @@ class GpuClocks:
                     self._devices = [nvml.nvmlDeviceGetHandleByIndex(i) for i in range(nvml.nvmlDeviceGetCount())]
 
     def read(self) -> dict[Key, float]:
-        """What all devices say now. What a device does not tell is missing."""
+        """The values of all devices now, without those that a device does not report."""
         samples: dict[Key, float] = {}
         for index, device in enumerate(self._devices):
             with suppress(self._nvml.NVMLError):
@@ -137,11 +139,11 @@ class GpuClocks:
             await asyncio.to_thread(self._keep, last=closed.is_set())
 
     def _keep(self, *, last: bool = False) -> None:
-        """In a thread: a driver may take milliseconds to answer."""
+        """Read in a thread: a driver may take milliseconds to answer."""
         if samples := self.read():
             self.readings.add(samples, time.perf_counter(), last=last)
 
 
 def sources(target: Target) -> "tuple[Gpus, GpuClocks]":
-    """What reads the GPUs of a target's machine, where that is this one."""
+    """The readers of the GPUs of a target's machine, where that is this machine."""
     return Gpus(target), GpuClocks(target)

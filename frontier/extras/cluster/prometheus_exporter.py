@@ -1,8 +1,8 @@
-"""Prometheus metrics of a running sweep: its progress and the tail latencies it measures, on this
+"""Prometheus metrics of a running sweep: its progress and its measured tail latencies, on this
 machine only.
 
-`Telemetry` is a progress that passes everything on to another. A scrape is answered by the event
-loop that measures, as it takes a fraction of a millisecond; nothing runs in a thread of its own.
+`Telemetry` is a progress that passes everything on to another. The event loop that measures answers
+a scrape, which takes a fraction of a millisecond; nothing runs in a thread of its own.
 """
 
 import math
@@ -55,7 +55,7 @@ STAGES = ("ramp", "warmup", "window", "hold")
 
 
 class Telemetry(Progress):
-    """A progress that exports what is reported, and reports it to `inner`. Times in seconds; a
+    """A progress that exports every report and passes it on to `inner`. Times are in seconds; a
     failed tail is +Inf.
     """
 
@@ -130,7 +130,7 @@ class Telemetry(Progress):
         self._clear()
 
     def _clear(self) -> None:
-        """No trial is running."""
+        """Clear the gauges of a running trial."""
         if self._running is not None:
             self._gauges["trial_running"].remove(*self._running)
             self._running = None
@@ -146,7 +146,7 @@ class Telemetry(Progress):
         )
 
     def _set(self, **values: float | None) -> None:
-        """Set gauges without labels; None is NaN. The sweep reported something now."""
+        """Set gauges without labels, and the time of this report; None is NaN."""
         for name, value in values.items():
             self._gauges[name].set(_or_nan(value))
         self._gauges["sweep_last_event_timestamp_seconds"].set_to_current_time()

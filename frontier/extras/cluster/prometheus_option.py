@@ -18,7 +18,7 @@ def option(command: Callable[..., Any]) -> Callable[..., Any]:
 
 @asynccontextmanager
 async def around(progress: Progress, given: Mapping[str, Any]) -> AsyncIterator[Progress]:
-    """The progress of a sweep while it is served, where that was asked for."""
+    """The progress of a sweep, which is served meanwhile where that was asked for."""
     if given.get("prometheus") is None:
         yield progress
         return

@@ -1,11 +1,11 @@
-"""The process between a sweep and Ray: `python -m frontier.extras.cluster.ray_bridge`. Only here is
-Ray used.
+"""The process between a sweep and Ray: `python -m frontier.extras.cluster.ray_bridge`. Ray is used
+only here.
 
-Its standard input is a socket to the sweep, with frames as between a sweep and its client
+Its standard input is a socket to the sweep, with the same frames as between a sweep and its client
 processes: questions (number, client process, method, arguments) and answers (number, what went
 wrong, result). A client process is an actor of the class `ShardHost`. The key reaches it as an
-argument of a call, straight from this process: Ray writes those into no file, and no part of a
-setup (runtime_env, environment, command line) holds it.
+argument of a call, straight from this process. Ray writes arguments into no file, and no part of a
+setup (runtime_env, environment, command line) holds the key.
 """
 
 import asyncio
@@ -24,10 +24,10 @@ from frontier.client.load.shard import ShardHost
 from frontier.core.model.text import one_line, shortened
 
 _STORE = 100 * 2**20
-"""Bytes of Ray's shared memory. Records pass through it by the 100 kB."""
+"""Bytes of Ray's shared memory. Records pass through it in pieces of about 100 kB."""
 _TRIES = 3
-"""Connections to a cluster by `ray://` before it counts as out of reach. Its head forks a process
-for each, and on a busy head gRPC ended 3 in 108 of them at the fork (Ray 2.60)."""
+"""Connection attempts to a cluster by `ray://` before it counts as out of reach. Its head forks a
+process for each; on a busy head gRPC ended 3 in 108 of them at the fork (Ray 2.60)."""
 Answer = tuple[str | None, Any]
 
 
@@ -70,8 +70,8 @@ class Cluster:
         return None if alive else "has no node with a processor", [node["NodeManagerHostname"] for node in self._nodes]
 
     def actor(self, index: int) -> Any:
-        """A client process, started if there is none yet. Ray may not start it anew: what it
-        measured would be lost without a word.
+        """A client process, started if there is none yet. Ray may not restart it: its measurements
+        would be lost silently.
         """
         if index not in self._actors:
             node = NodeAffinitySchedulingStrategy(self._nodes[index % len(self._nodes)]["NodeID"], soft=False)
@@ -97,7 +97,7 @@ class Cluster:
 
 
 def reach(address: str, quiet: dict[str, Any]) -> None:
-    """Connect to a cluster, anew where the process that its head starts for us ends at once."""
+    """Connect to a cluster, again where the process that its head starts for us ends at once."""
     for left in reversed(range(_TRIES)):
         try:
             ray.init(address, **quiet)
@@ -109,21 +109,23 @@ def reach(address: str, quiet: dict[str, Any]) -> None:
 
 
 def without_traceback(text: str) -> str:
-    """A message that quotes a traceback of the cluster's says its last line: the error itself."""
+    """A message of the cluster's in short: only the last line of a quoted traceback, the error
+    itself.
+    """
     before, traceback, rest = text.partition("Traceback (most recent call last):")
     return before + rest.strip().rpartition("\n")[2].strip() if traceback else text
 
 
 def cause(error: RayError) -> str:
-    """Why an actor is lost. Ray tells its circumstances first, or a traceback, and ends with the
-    reason and guesses.
+    """Why an actor is lost. Ray's message begins with circumstances or a traceback, and ends with
+    the reason and guesses.
     """
     return str(error).strip().rpartition("\n")[2].strip().partition(". ")[0].rstrip(".")
 
 
 def mute_ray() -> None:
-    """Keep the lines that Ray writes beside its errors from the sweep's; what Python itself reports
-    is still seen.
+    """Keep the lines that Ray writes beside its errors out of the sweep's output; what Python
+    itself reports still shows.
     """
     sys.stderr = os.fdopen(os.dup(2), "w", buffering=1)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 2)

@@ -1,6 +1,4 @@
-"""The config key `workers`, where it says that the client processes are on Ray: in which cluster,
-and how many.
-"""
+"""The config key `workers` for client processes on Ray: in which cluster, and how many."""
 
 from typing import Annotated, Any, cast
 
@@ -12,7 +10,7 @@ from frontier.config.uses import SEND_FROM
 from frontier.fields import Problem, Strict, read, shown, text_of, whole_in
 
 LOCAL = "local"
-"""In place of an address: a Ray that the sweep starts and stops."""
+"""The value in place of an address for a Ray that the sweep starts and stops."""
 
 
 def _ray_address(value: Any) -> str:
@@ -31,7 +29,7 @@ def _ray_address(value: Any) -> str:
 
 
 class RayConfig(Strict):
-    """Client processes as actors on a Ray cluster: `count` of them, or one on each of its nodes."""
+    """Client processes as actors on a Ray cluster: `count` of them, or one per node."""
 
     ray: Annotated[str, PlainValidator(_ray_address), SEND_FROM]
     count: Annotated[int, whole_in(1, MAX_WORKERS)] | None = None

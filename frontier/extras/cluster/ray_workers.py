@@ -1,10 +1,9 @@
-"""Client processes on Ray: actors on the nodes of a cluster, or of a Ray that is started and
-stopped with the sweep.
+"""Client processes on Ray: actors on the nodes of a cluster, or on a local Ray of the sweep's own.
 
-Ray is spoken to by a process of its own, `bridge`, and not by the sweep's: Ray takes over
-signals and ends the process that uses it when a cluster is gone, and what it starts inherits the
-environment. The bridge gets an environment without the secrets, and ends, with all that it started,
-as soon as its socket to the sweep closes.
+A process of its own, `bridge`, speaks to Ray in place of the sweep's. Ray takes over signals and
+ends the process that uses it when a cluster is gone, and what it starts inherits the environment.
+The bridge gets an environment without the secrets. It ends, with all that it started, as soon as
+its socket to the sweep closes.
 """
 
 import asyncio
@@ -42,9 +41,11 @@ _GONE = "was lost: the process that speaks with Ray has ended"
 
 
 def bridge_environment(environ: Mapping[str, str], secrets: Secrets, *, local: bool) -> dict[str, str]:
-    """The environment of the bridge, which a Ray that it starts inherits: without variables that
-    hold a secret, and without those for another Ray. To reach a cluster the latter may be needed,
-    its token among them.
+    """The environment of the bridge, without variables that hold a secret. A Ray that the bridge
+    starts inherits it.
+
+    A `local` Ray gets none of the user's RAY_* variables. To reach a cluster they are all kept:
+    they may be needed, and a token may be among them.
     """
     hidden = secrets.values | secrets.whole
     kept = {
@@ -57,15 +58,15 @@ def bridge_environment(environ: Mapping[str, str], secrets: Secrets, *, local: b
 
 
 def require_ray() -> None:
-    """UsageError, with the command that installs it, where Ray is not installed."""
+    """Check that Ray is installed. UsageError otherwise, with the command that installs it."""
     spec = importlib.util.find_spec("ray")
     if spec is None or spec.origin is None:  # without an origin: a folder that happens to be called so
         raise UsageError("workers: ray needs Ray, which is not installed", install_command("ray[client]"))
 
 
 async def _why_not_there(address: str | None) -> str | None:
-    """Why nothing listens at the address of a cluster; None where something does. Ray itself tries
-    for minutes.
+    """Why nothing listens at the address of a cluster; None where something does. Asked first,
+    because Ray itself tries for minutes.
     """
     if address is None:
         return None
@@ -80,7 +81,7 @@ async def _why_not_there(address: str | None) -> str | None:
 
 
 class RayWorkers:
-    """The client processes of a sweep on Ray. `address` None: a Ray of our own on this machine."""
+    """The client processes of a sweep on Ray. `address` None: a local Ray of the sweep's own."""
 
     def __init__(self, address: str | None, secrets: Secrets) -> None:
         self._address, self._secrets = address, secrets
@@ -90,7 +91,7 @@ class RayWorkers:
 
     @property
     def nodes(self) -> int:
-        """How many nodes the cluster had when it was reached."""
+        """The number of nodes of the cluster when it was reached."""
         return len(self._hosts)
 
     async def connect(self) -> None:
@@ -124,7 +125,7 @@ class RayWorkers:
         self._hosts = hosts
 
     async def get(self, count: int) -> list["RayWorker"]:
-        """So many of them, on one node after the other."""
+        """This number of client processes, placed on one node after the other."""
         await self.connect()
         assert self._bridge is not None
         return [RayWorker(self._bridge, index, self._hosts[index % self.nodes]) for index in range(count)]
@@ -154,7 +155,7 @@ class RayWorker:
 
 
 class _Bridge:
-    """The process that speaks with Ray, and the questions that it has not answered yet."""
+    """The process that speaks with Ray, and the questions that it has not yet answered."""
 
     def __init__(self, environ: Mapping[str, str]) -> None:
         self._child, self._socket = start_process("frontier.extras.cluster.ray_bridge", environ)
@@ -165,11 +166,11 @@ class _Bridge:
 
     @property
     def alive(self) -> bool:
-        """It has not ended."""
+        """Whether it has not ended."""
         return self._reading is not None and not self._reading.done()
 
     async def ask(self, worker: int | None, method: str, *arguments: Any) -> tuple[str | None, Any]:
-        """The answer of a client process, or without one of the bridge: as of
+        """The answer of a client process, or of the bridge where none is named: as of
         `ShardHost.answer`.
         """
         if self._writer is None:
@@ -185,7 +186,7 @@ class _Bridge:
         return await answer
 
     async def _read(self, reader: asyncio.StreamReader) -> None:
-        """Hand the answers to those who wait for them, in whatever order they come."""
+        """Pass each answer to the task that waits for it, in whatever order answers come."""
         try:
             while True:
                 number, problem, result = await read_frame(reader)

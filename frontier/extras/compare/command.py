@@ -61,9 +61,11 @@ def command(  # noqa: PLR0913
       frontier compare runs/before runs/after
       frontier compare runs/night --deployment bf16 --deployment fp8
       frontier compare runs/main runs/pull-request --within 5% --json
+      frontier compare runs/h100 runs/b200 --set-a gpus=8 --set-b gpus=4
+
+    \b
       frontier compare --gate runs/ci --deployment base --deployment new
       frontier compare --gate runs/main runs/pull-request --spread 1% --allow 10%
-      frontier compare runs/h100 runs/b200 --set-a gpus=8 --set-b gpus=4
     """
     from frontier.extras.compare.comparison_tables import compare_runs, comparison_table, comparisons_json
 
@@ -149,8 +151,8 @@ def runs_in(paths: Sequence[Path]) -> list[Path]:
 
 
 def without_copies(paths: Sequence[Path], beside: Sequence[Path] = ()) -> list[Path]:
-    """The runs without copies of each other, or of one of those `beside`. Which are copies is said:
-    the same trials are one measurement, however often they are there.
+    """The runs without copies of each other, or of a run in `beside`. Copies are named on standard
+    error: the same trials are one measurement, however often they are there.
     """
     runs = {path: RunDirectory.read(path) for path in (*beside, *paths)}
     hashes = {path: run.record_hashes() for path, run in runs.items()}

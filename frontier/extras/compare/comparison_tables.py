@@ -29,10 +29,10 @@ from frontier.show.verbosity import Detail
 
 COMPARE_SCHEMA = "frontier.compare/1"
 MOST_CHANGES = 6
-"""Settings of two servers that differ and are named; the others are counted."""
+"""Most settings of two servers that are named as different; the others are counted."""
 Names = tuple[str, str]
 Settings = Mapping[str, Mapping[str, str]]
-"""What the servers told of themselves, by deployment."""
+"""Settings that the servers reported, by deployment."""
 STYLES = {"better": "green", "no worse": "green", "not resolved": "yellow", "worse": "red", "invalid": "red"}
 
 
@@ -59,10 +59,11 @@ def compare_runs(
     """B against A for each shape that both measured, on the axes of A's frontier and under A's SLA
     unless others are given.
 
-    Of one run, `deployments` names two: the second against the first. `within` as for
-    `contest.CompareRules`; `names` is what the sides are called. UsageError where the two cannot be
-    compared: other workloads, prompts of another file, answers forced to their length on one side
-    only, deployments that cannot be matched.
+    Of one run, `deployments` names two: the second is compared with the first. `within` is as in
+    `comparison.CompareRules`; `names` are the names of the sides.
+
+    UsageError where the two cannot be compared: other workloads, prompts of another file, answers
+    forced to their length on one side only, or deployments that cannot be matched.
     """
     if b is None:
         one, other = two_deployments(a, deployments)
@@ -97,8 +98,8 @@ def compare_runs(
 
 
 def partners(a: Collection[Series], b: Collection[Series]) -> list[tuple[Series, Series]]:
-    """The series of both sides that are compared, of one shape each. Deployments are matched by
-    name; when each side has only one, those two are matched whatever they are called.
+    """The pairs of series to compare, each of one shape. Deployments are matched by name; two
+    single deployments are matched whatever their names.
     """
     single = all(len({series.deployment for series in side}) == 1 for side in (a, b))
     return [
@@ -107,8 +108,8 @@ def partners(a: Collection[Series], b: Collection[Series]) -> list[tuple[Series,
 
 
 def _names(pair: tuple[Series, Series], names: Names | None) -> Names:
-    """What the sides are called: as asked, by their deployments, or A and B where those are the
-    same.
+    """The names of the sides: as asked, by their deployments, or A and B where those are
+    the same.
     """
     if names is None and pair[0].deployment == pair[1].deployment:
         return "A", "B"
@@ -117,7 +118,7 @@ def _names(pair: tuple[Series, Series], names: Names | None) -> Names:
 
 
 def _decisions(run: Run, limits: tuple[Limit, ...]) -> dict[Series, Decision]:
-    """What is decided of each series; nothing without an SLA, nor of imported aggregates."""
+    """The decision of each series; empty without an SLA. Imported aggregates have none."""
     return {d.series: d for d in run.solve(limits)} if limits and run.histories else {}
 
 
@@ -127,7 +128,9 @@ def _side(run: Run, name: str, series: Series, points: Sequence[Point], decision
 
 
 def other_prompts(a: Run, b: Run, pair: tuple[Series, Series]) -> list[str]:
-    """That one side had random words and the other natural text, with what depends on the text."""
+    """A note that one side had random words and the other natural text, with what depends on the
+    text.
+    """
     if a.config.prompts == b.config.prompts or not (a.histories and b.histories):
         return []
     told = _cached_and_drafted(*(list(run.samples(series).values()) for run, series in zip((a, b), pair, strict=True)))
@@ -136,8 +139,8 @@ def other_prompts(a: Run, b: Run, pair: tuple[Series, Series]) -> list[str]:
 
 
 def _cached_and_drafted(*sides: Sequence[WindowData]) -> str:
-    """What each side's server found in its prefix cache, and how many tokens it made a step under
-    speculative decoding, in a sentence; '' where no server tells of either.
+    """A sentence on the prefix-cache hits of each side's server and its tokens per step under
+    speculative decoding; '' where no server reports either.
     """
     told = [(label, [read(*samples) for samples in sides], write) for label, read, write in (SPECULATED, FOUND_CACHED)]
     parts = [
@@ -149,7 +152,7 @@ def _cached_and_drafted(*sides: Sequence[WindowData]) -> str:
 
 
 def no_characters(comparison: Comparison, a: Run, b: Run) -> list[str]:
-    """That nothing tells whether two models cut text into tokens alike."""
+    """A note that it is not known whether two models cut text into tokens alike."""
     sides = list(zip((a, b), comparison.deployments, strict=True))
     known = [side.characters_per_token for side in comparison.contest.sides]
     models = [d.model for run, name in sides for d in run.config.deployments if d.name == name]
@@ -160,8 +163,8 @@ def no_characters(comparison: Comparison, a: Run, b: Run) -> list[str]:
 
 
 def changed_settings(a: Settings, of_a: str, b: Settings, of_b: str) -> list[str]:
-    """What the servers told differently of their own settings; nothing where one of them told
-    nothing.
+    """The settings that the two servers report differently; empty where one of them
+    reported none.
     """
     before, after = a.get(of_a, {}), b.get(of_b, {})
     if not before or not after:
@@ -176,8 +179,8 @@ def changed_settings(a: Settings, of_a: str, b: Settings, of_b: str) -> list[str
 
 
 def two_deployments(run: Run, named: Sequence[str]) -> tuple[str, str]:
-    """The two deployments of `run` that are named, in that order. UsageError for anything but two
-    of its own.
+    """The two deployments of `run` that are named, in that order. UsageError for any other number,
+    or for unknown names.
     """
     measured = [deployment for deployment, _ in run.histories] + [p.deployment for p in run.imported]
     known = list(dict.fromkeys(measured))
@@ -226,8 +229,8 @@ def comparable(a: Run, b: Run, a_points: Sequence[Point], b_points: Sequence[Poi
 def comparison_table(
     comparisons: Sequence[Comparison], *, detail: Detail = Detail.USUAL, width: int = 80, colour: bool = False
 ) -> str:
-    """Each shape's verdict in a sentence, and what it stands on: values, ratio and interval; where
-    all is asked for the axes, and what each side alone comes to.
+    """Each shape's verdict in a sentence, and its evidence: values, ratio and interval. Where all
+    is asked for, also the axes and the results of each side alone.
     """
     blocks = []
     several = len({comparison.deployments[0] for comparison in comparisons}) > 1
@@ -256,7 +259,7 @@ def comparison_table(
 
 
 def _alone(comparison: Comparison) -> list[str]:
-    """The axes of the comparison, and what each side alone comes to."""
+    """The axes of the comparison, and the results of each side alone."""
     contest = comparison.contest
     axes = " against ".join(metric(name).label for name in contest.rules.objectives)
     divided = contest.per_gpu or len({side.gpus for side in contest.sides}) == 1
@@ -269,7 +272,7 @@ def _alone(comparison: Comparison) -> list[str]:
 
 
 def _workload(comparison: Comparison, several: bool) -> str:
-    """The shape, after the deployment where several are compared each with its namesake."""
+    """The shape, after the deployment's name where several are compared, each with its namesake."""
     shape, (a, b) = clean_name(comparison.shape.label), comparison.deployments
     return f"{clean_name(a, 60)} · {shape}" if several and a == b else shape
 
@@ -284,7 +287,7 @@ def comparisons_json(comparisons: Sequence[Comparison]) -> Tree:
 
 
 def _tree(comparison: Comparison) -> Tree:
-    """One comparison. `differences` is what the verdict stands on."""
+    """One comparison for JSON. `differences` are the evidence of the verdict."""
     contest = comparison.contest
     a, b = contest.names
     tree: Tree = {

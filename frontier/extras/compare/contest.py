@@ -1,11 +1,10 @@
-"""Contest of two frontiers or more of one shape: how much does each give against the others, and
-how sure is that.
+"""Contest of two or more frontiers of one shape: how much better each is, and how sure that is.
 
-One question, one method: the difference (`difference`) of what two serve inside the SLA, at the
-operating point of each; where that shows nothing, or not both have one, of the settings that both
-measured.
+One question, one method (`difference`): compare what the two serve inside the SLA, each at its
+operating point. Where that shows nothing, or one of them has no operating point, compare the
+settings that both measured.
 
-Intervals are those within each run, and do not hold what varies between days: run A and B
+Intervals are those within each run. They leave out what varies between days: run A and B
 interleaved, or ask the gate.
 """
 
@@ -33,8 +32,8 @@ GpuCounts = tuple[int | None, int | None]
 class CompareRules:
     """How two frontiers are compared.
 
-    `within` is the share that B may lose and still be "no worse", proven when the lower end of its
-    interval is above that; B is then worse only when its loss is surely more.
+    `within` is the share that B may lose and still be "no worse". That is proven when the lower end
+    of the interval is above it. B is then worse only when its loss is surely larger.
     """
 
     objectives: tuple[str, str]
@@ -48,8 +47,8 @@ class CompareRules:
 
     @property
     def gain(self) -> str:
-        """What is compared at operating points: the first objective, or the second where that alone
-        is better high.
+        """The metric that is compared at operating points: the first objective, or the second where
+        only that is better high.
         """
         first, second = self.metrics
         return second.name if second.higher_is_better and not first.higher_is_better else first.name
@@ -57,10 +56,8 @@ class CompareRules:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What was measured of one shape on one side, which is called `name`: its points, its decision
-    under the SLA, its GPUs, and the window data by concurrency.
-
-    Without the GPUs rates are compared as they are.
+    """The measurements of one shape on one side: its `name`, points, decision under the SLA, GPUs,
+    and window data by concurrency. Without the number of GPUs, rates are compared as they are.
     """
 
     name: str
@@ -75,7 +72,9 @@ class Side:
         return self.decision.concurrency if self.decision else None
 
     def at_chosen(self, name: str) -> Estimate | None:
-        """A metric at the operating point; None without one, or where it has no such value."""
+        """A metric at the operating point; None without an operating point, or where the metric has
+        no value there.
+        """
         if self.decision is None or self.chosen is None:
             return None
         point = next((p for p in self.points if p.concurrency == self.chosen), None)
@@ -84,8 +83,8 @@ class Side:
 
     @property
     def characters_per_token(self) -> float | None:
-        """Characters per output token, of the answers whose tokens were counted; None where the
-        requests, or their text, are not known.
+        """Characters per output token, over answers whose tokens were counted; None where the
+        requests or their text are not known.
         """
         counted = [(s, s.ok & ~np.isnan(s.completion_tokens)) for s in self.samples.values()]
         characters = sum(int(s.text_chars[ok].sum()) for s, ok in counted)
@@ -95,7 +94,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Contest:
-    """Two or more sides of one shape beside each other, told apart by their names."""
+    """Two or more sides of one shape; their names tell them apart."""
 
     sides: tuple[Side, ...]
     rules: CompareRules
@@ -107,13 +106,13 @@ class Contest:
 
     @property
     def is_judged(self) -> bool:
-        """Whether there is an SLA to prove, and more of what is compared is better."""
+        """Whether there is an SLA to prove, and the compared metric is better high."""
         return metric(self.rules.gain).higher_is_better and any(side.decision is not None for side in self.sides)
 
     @property
     def per_gpu(self) -> bool:
-        """Rates of two sides are divided by each side's own GPUs: between equal numbers it would
-        change nothing, without a number it cannot.
+        """Whether rates of two sides are divided by each side's own GPUs. Between equal numbers it
+        would change nothing; without a number it is impossible.
         """
         a, b = (side.gpus for side in self.sides)
         return None not in (a, b) and a != b and any(each.unit in RATES for each in self.rules.metrics)
@@ -121,12 +120,12 @@ class Contest:
 
 @dataclass(frozen=True, slots=True)
 class MetricDifference:
-    """One metric of B against A over pairs of settings (concurrency of A, of B): both operating
-    points where `inside_sla`, else the same load on both sides.
+    """One metric of B against A over pairs of settings (concurrency of A, of B).
 
-    `a` and `b` are the values (of several settings their geometric means), `ratio` is B over A with
-    its 95 % interval. The verdict inside the SLA also counts what the steps between measured
-    settings leave open.
+    The pairs are both operating points where `inside_sla`, otherwise the same load on both sides.
+    `a` and `b` are the values, or their geometric means over several settings; `ratio` is B over A
+    with its 95 % interval. Inside the SLA, the verdict also allows for the steps between measured
+    settings.
     """
 
     metric: str
@@ -141,10 +140,11 @@ class MetricDifference:
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """What B, the second of two, shows against A: the difference inside the SLA, where both have an
-    operating point, and those of the same load. `lost` are the settings of A and of B that only the
-    other side measured validly. `remarks` are of the runs, in words.
+    operating point, and the differences at the same load.
 
-    Where the sides have different numbers of GPUs, and both are known, all of it is per GPU.
+    `lost` are the settings of A and of B that only the other side measured validly. `remarks` are
+    sentences on the runs. Where the sides have different numbers of GPUs, and both are known,
+    everything is per GPU.
     """
 
     contest: Contest
@@ -166,12 +166,12 @@ class Comparison:
 
     @property
     def inside_sla(self) -> MetricDifference | None:
-        """The difference of the operating points; None where not both have one."""
+        """The difference of the operating points; None unless both sides have one."""
         return next((d for d in self.differences if d.inside_sla), None)
 
     @property
     def deciding(self) -> MetricDifference | None:
-        """The difference that the verdict stands on, else the first there is."""
+        """The difference that the verdict stands on, otherwise the first one."""
         return next((d for d in self.differences if d.verdict == self.verdict), next(iter(self.differences), None))
 
 
@@ -179,13 +179,14 @@ class Comparison:
 
 
 def compare(contest: Contest) -> Comparison:
-    """What B, the second of two, shows against A, the first: at the operating points where both
-    have one and their difference is resolved, else at the settings of the same load, unless these
-    contradict what is proven.
+    """Compare B, the second of two sides, with A, the first.
 
-    Where only one side has an operating point, it is better if the other violates the SLA at that
-    load or below it and has none that keeps it, and else nothing is resolved. The verdict is
-    "invalid" where a side has no usable point.
+    - Where both have an operating point and their difference is resolved, the operating points
+      decide.
+    - Otherwise the settings of the same load decide, unless they contradict what is proven.
+    - Where only one side has an operating point, it is better if the other violates the SLA at that
+      load or below it, and no setting of the other keeps it. Otherwise nothing is resolved.
+    - The verdict is "invalid" where a side has no usable point.
     """
     (a, b), rules = contest.sides, contest.rules
     gpus = (a.gpus, b.gpus) if contest.per_gpu else (None, None)
@@ -204,9 +205,11 @@ def compare(contest: Contest) -> Comparison:
 
 
 def _may_still_give(side: Side, chosen: Estimate, gain: str) -> float:
-    """The factor by which a side may give more inside the SLA than at its operating point: nothing
-    is known between its highest setting that meets and its lowest that violates, and throughput
-    grows at most as the load does. Infinite where nothing violates.
+    """The factor by which a side may give more inside the SLA than at its operating point; infinite
+    where nothing violates.
+
+    Nothing is known between its highest setting that meets and its lowest that violates, and
+    throughput grows at most in proportion to the load.
     """
     decision = side.decision
     if decision is None or decision.first_fail is None or decision.last_pass is None:
@@ -227,10 +230,9 @@ def _one_sided(a: Side, b: Side, gpus: GpuCounts) -> ComparisonVerdict:
 
 
 def _of_same_load(contest: Contest, gpus: GpuCounts) -> Comparison:
-    """What the settings of the same load show: the same concurrency or rate, per GPU where rates
-    are.
+    """The differences at the same load: the same concurrency or rate, per GPU where rates are.
 
-    A setting that only one side spoils must not make that side better by being left out.
+    A setting that is invalid on one side only must not make that side better by being left out.
     """
     rules, sides = contest.rules, zip(contest.sides, gpus, strict=True)
     of_a, of_b = ({p.concurrency / (n or 1): p for p in side.points} for side, n in sides)
@@ -255,8 +257,8 @@ def _of_same_load(contest: Contest, gpus: GpuCounts) -> Comparison:
 
 
 def joint_verdict(gain: ComparisonVerdict, others: Sequence[ComparisonVerdict]) -> ComparisonVerdict:
-    """The verdict of several metrics of the same settings: better or worse where one is and none is
-    the other, else that of the gain.
+    """The verdict over several metrics of the same settings. "not resolved" where one is better and
+    another worse; otherwise the verdict of any that is better or worse, or else the gain's.
     """
     kinds = {gain, *others}
     if {"better", "worse"} <= kinds:
@@ -274,7 +276,7 @@ def _metric_difference(
     steps: tuple[float, float] | None = None,
 ) -> MetricDifference:
     """One metric over pairs of settings: those with intervals, or all where none has one. `steps`
-    are the factors by which A and B may still give more, of operating points.
+    are the factors by which A and B may still give more than at their operating points.
     """
     each = {at: difference.between(*_divided(name, pair, gpus)) for at, pair in pairs.items()}
     kept = [at for at, one in each.items() if one.has_interval] or list(each)
@@ -292,7 +294,7 @@ def _divided(name: str, pair: tuple[Estimate, Estimate], gpus: GpuCounts) -> tup
 
 
 def overall(verdicts: Iterable[ComparisonVerdict]) -> ComparisonVerdict:
-    """The worst of all; "invalid" when nothing could be compared."""
+    """The worst verdict of all; "invalid" when nothing could be compared."""
     return max(verdicts, key=ORDER.index, default="invalid")
 
 
@@ -300,8 +302,8 @@ def overall(verdicts: Iterable[ComparisonVerdict]) -> ComparisonVerdict:
 
 
 def best_of(contest: Contest) -> Best | None:
-    """Which side gives the most as far as it is proven, by the rule of `frontier solve`; None:
-    nothing is.
+    """The side that gives the most, as far as it is proven, by the rule of `frontier solve`; None
+    where nothing is proven.
     """
     gain, decisions = contest.rules.gain, []
     for side in contest.sides:

@@ -1,15 +1,18 @@
-"""Regression gate: is NEW worse than BASE, by more than is allowed, and how sure is that.
+"""Regression gate: is NEW worse than BASE by more than is allowed, and how sure is that?
 
-What is judged is stated before any data is seen: the output throughput and the median of each
-latency that the SLA limits, each as the geometric mean over all settings that both sides measured,
-and the SLA at the concurrency that BASE proved. No setting is chosen for what it shows, so nothing
-is a lucky or an unlucky pick.
+What is judged is stated before any data is seen:
 
-The unit of evidence is not the request but a measurement that stands on its own: a pair of
-measurements taken in turn, or a run of which the user states by how much it differs from others.
-Intervals within a run know nothing of what differs between runs; the spread of the pairs does, or
-the stated one. `difference` turns it into bounds: an alarm needs a loss above 0 with an error of
-ALARM shared by all that is judged (Bonferroni), a pass a loss that is at most `allow` at 95 %.
+- the output throughput, and the median of each latency that the SLA limits, each as the geometric
+  mean over all settings that both sides measured;
+- the SLA, at the concurrency that BASE proved.
+
+No setting is chosen for what it shows, so no result is a lucky or an unlucky pick.
+
+The unit of evidence is not the request but an independent measurement: a pair of measurements taken
+in turn, or a run whose difference from other runs the user states. Intervals within a run leave out
+the variance between runs; the spread of the pairs includes it, and so does the stated one.
+`difference` turns that spread into bounds. An alarm needs a loss above 0, with an error of ALARM
+shared by all that is judged (Bonferroni). A pass needs a loss of at most `allow` at 95 %.
 """
 
 import itertools
@@ -34,32 +37,32 @@ from frontier.core.window.window import WindowData
 from frontier.extras.compare.contest import overall
 
 ALARM = 0.01
-"""The chance of any alarm when nothing changed, over all series, metrics and settings of one gate.
-"""
+"""The probability of any alarm when nothing changed, over all series, metrics and settings of one
+gate."""
 MISS = 0.05
-"""The chance that a loss above `allow` passes."""
+"""The probability that a loss above `allow` passes."""
 CAUGHT = 0.90
-"""The chance with which the smallest loss that is named would raise an alarm."""
+"""The probability that the smallest loss that is named would raise an alarm."""
 ENOUGH = 0.9
-"""A setting counts when this share of the runs of a side measured it; runs without it are left out.
-"""
+"""The share of a side's runs that must have measured a setting for it to count; runs without it are
+left out."""
 Design = Literal["repeats", "in turn", "history"]
-"""What a difference is judged by: pairs of repeats of one sweep, pairs of runs in turn, or the
-stated spread of runs, BASE being one or several days."""
+"""The design by which a difference is judged: pairs of repeats of one sweep, pairs of runs in turn,
+or the stated spread of runs. With a stated spread BASE is one or several days."""
 _DAY = 86_400.0
 _SAME = ("device", "model")
-"""What makes two sides incomparable even when they are measured in turn."""
+"""Keys in which two sides must agree even when they are measured in turn."""
 _JUDGED = "flags"
-"""What may differ in every design, and is named: a flag is a change that a gate is asked about."""
+"""Keys that may differ in every design and are named: a gate is asked about a change of flags."""
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One measurement of a series, a run or one repeat of it, begun at unix time `at`.
+    """One measurement of a series: a run or one repeat of it, begun at unix time `at`.
 
-    `values` are the metrics of each usable setting, `excluded` the settings whose numbers mean
-    nothing. `key` says on what it was measured: device, engine, flags and model, as far as they are
-    known.
+    - `values`: the metrics of each usable setting.
+    - `excluded`: the settings whose numbers mean nothing.
+    - `key`: device, engine, flags and model, as far as they are known.
     """
 
     name: str
@@ -70,7 +73,9 @@ class Measured:
     proven: int | None = None
 
     def level(self, name: str, settings: Sequence[int]) -> float:
-        """ln of the geometric mean of a metric over settings, turned so that more is worse."""
+        """ln of the geometric mean of a metric over settings, with the sign turned so that more is
+        worse.
+        """
         return -metric(name).sign * float(np.mean([math.log(self.values[c][name].value) for c in settings]))
 
     def bounded(self, name: str, settings: Sequence[int]) -> bool:
@@ -96,12 +101,13 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class MetricChange:
-    """What became of one metric, as a share of BASE's; above 0 is worse: less throughput, more
+    """The change of one metric, as a share of BASE's value; above 0 is worse: less throughput, more
     latency.
 
-    `at_least` holds with the alarm's error, `at_most` at 95 %. An alarm would be raised in 90 % of
-    cases for a change of `smallest`. `at_least` is -inf and the others are inf where too little was
-    measured.
+    - `at_least`: holds with the alarm's error; -inf where too little was measured.
+    - `at_most`: holds at 95 %; inf where too little was measured.
+    - `smallest`: the change that would raise an alarm in 90 % of cases; inf where too little was
+      measured.
     """
 
     metric: str
@@ -116,9 +122,10 @@ class MetricChange:
 class AtProven:
     """Whether NEW keeps the SLA at `proven`, the concurrency that BASE proved.
 
-    `at` is where that was judged: at `proven` or, where NEW did not measure that, at the highest
-    setting below it that both measured; None where there is none. `estimate` is of the limit that
-    decides, with its one-sided bounds at 95 % or, in an alarm, at the alarm's error.
+    - `at`: the concurrency where that was judged: `proven`, or the highest one below it that both
+      measured where NEW did not measure `proven`; None where there is none.
+    - `estimate`: of the limit that decides, with its one-sided bounds at 95 % or, in an alarm, at
+      the alarm's error.
     """
 
     proven: int
@@ -130,9 +137,11 @@ class AtProven:
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """NEW against BASE for one series. `units` counts the pairs or the days; `breaks` is what
-    differs in the key. `spread` is by how much runs of one server differ, where that was stated and
-    used.
+    """NEW against BASE for one series.
+
+    - `units`: the number of pairs or of days.
+    - `breaks`: the differences in the key that forbid a comparison.
+    - `spread`: how much runs of one server differ, where that was stated and used.
     """
 
     shape: Shape
@@ -151,23 +160,21 @@ class Gate:
 
 
 def judged_metrics(limits: Sequence[Limit]) -> tuple[str, ...]:
-    """Throughput, and the median of each latency that is limited; of TTFT and TPOT where none
-    is.
+    """The judged metrics: throughput, and the median of each limited latency, or of TTFT and TPOT
+    where none is limited.
     """
     limited = {"tpot" if limit.of.quantity == "itl" else limit.of.quantity for limit in limits} - {None}
     return ("output_throughput", *(f"p50_{q}" for q in LATENCIES if q in (limited or {"ttft", "tpot"})))
 
 
 def family_size(series: int, limits: Sequence[Limit]) -> int:
-    """How many judgements share the alarm's error, so many series being judged."""
+    """The number of judgements that share the alarm's error, for this number of judged series."""
     return series * (len(judged_metrics(limits)) + (1 if limits else 0))
 
 
 def key_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str, str]:
-    """What differs between two keys, by name: {'engine': 'vLLM 0.31 → vLLM 0.32'}; of flags only
-    those that differ.
-
-    What one of them does not know is alike.
+    """The differences between two keys, by name: {'engine': 'vLLM 0.31 → vLLM 0.32'}. Of flags only
+    the different ones are named. A value that one side does not know counts as equal.
     """
     texts = {}
     for name in [name for name in before if name in after and before[name] != after[name]]:
@@ -178,13 +185,13 @@ def key_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str
 
 
 def common_settings(measured: Sequence[Measured], names: Sequence[str]) -> tuple[int, ...]:
-    """The settings in which nearly all of them have all these metrics, ascending."""
+    """The settings, ascending, in which nearly all measurements have all these metrics."""
     every = sorted(set().union(*(one.values for one in measured)))
     return tuple(c for c in every if sum(has(one, (c,), names) for one in measured) >= ENOUGH * len(measured))
 
 
 def has(one: Measured, settings: Sequence[int], names: Sequence[str]) -> bool:
-    """Whether it has usable numbers of these metrics in all of these settings."""
+    """Whether the measurement has usable numbers of these metrics in all of these settings."""
     known = [one.values.get(c, {}).get(name) for c in settings for name in names]
     return all(e is not None and is_comparable(e) for e in known)
 
@@ -201,7 +208,7 @@ def in_turn(base: Sequence[Measured], new: Sequence[Measured]) -> list[tuple[Mea
 
 
 def by_day(measured: Sequence[Measured]) -> list[list[Measured]]:
-    """The measurements of each day (UTC): those of one day share what differs between days, and
+    """The measurements of each day (UTC). Those of one day share the day's disturbances, so they
     count as one.
     """
     ordered = sorted(measured, key=lambda one: one.at)
@@ -210,9 +217,13 @@ def by_day(measured: Sequence[Measured]) -> list[list[Measured]]:
 
 @dataclass(frozen=True, slots=True)
 class GateRules:
-    """What is judged: `names` are the metrics, `allow` the share that may be lost, `family` how
-    many judgements share the alarm's error. `spread` is by how much runs of one unchanged server
-    differ (standard deviation of ln), where the user knows it.
+    """What is judged, and how.
+
+    - `names`: the metrics.
+    - `allow`: the share that may be lost.
+    - `family`: the number of judgements that share the alarm's error.
+    - `spread`: how much runs of one unchanged server differ (standard deviation of ln); None where
+      the user does not know it.
     """
 
     names: tuple[str, ...]
@@ -230,7 +241,7 @@ class GateRules:
 def changes(
     base: Sequence[Measured], new: Sequence[Measured], settings: Sequence[int], rules: GateRules, design: Design
 ) -> tuple[tuple[MetricChange, ...], float, bool]:
-    """The change of each metric; the largest latency change, in ln, that chance alone explains; and
+    """The change of each metric, the largest latency change (in ln) that chance alone explains, and
     whether all were judged by the stated spread. In turn, base[i] and new[i] are a pair.
     """
     # Repeats of one sweep measure each setting of both sides side by side: each is a pair of its
@@ -254,11 +265,11 @@ def _difference(
     rules: GateRules,
     design: Design,
 ) -> Difference:
-    """By how much NEW is worse in one metric over some settings.
+    """How much worse NEW is in one metric over some settings.
 
-    A stated spread is used in place of the one seen, unless that is larger than chance (1 %) makes
-    it. Of a history each day of BASE counts once, and so does NEW, however many runs it has: they
-    may be of one day; without a stated spread nothing tells how sure it is.
+    A stated spread replaces the observed one, unless the observed one is larger than chance (1 %)
+    makes it. In a history each day of BASE counts once. NEW counts once however many runs it has,
+    as they may be of one day; without a stated spread its uncertainty is unknown.
     """
     old, fresh = (np.array([one.level(name, group) for one in side]) for side in (base, new))
     floor, mine = (float(np.mean([one.noise(name, group) for one in side])) for side in (base, new))
@@ -278,8 +289,8 @@ def _difference(
 
 
 def worse_share(name: str, worse: float) -> float:
-    """A difference of levels as a share: of the throughput that is lost, or by which a latency
-    grew.
+    """A difference of levels as a share: of the throughput that is lost, or of the latency that was
+    added.
     """
     if metric(name).higher_is_better:
         return -math.expm1(-worse)
@@ -302,11 +313,11 @@ def _change(name: str, worse: Difference, rules: GateRules) -> MetricChange:
 def at_proven(
     proven: int, samples: Mapping[int, WindowData], settings: Sequence[int], rules: GateRules, chance: float
 ) -> AtProven:
-    """Whether NEW keeps the SLA, each limit widened by `allow`, at the concurrency that BASE
-    proved, or at the highest below it of the settings in common. Nothing is interpolated.
+    """Whether NEW keeps the SLA, each limit widened by `allow`, at the concurrency that BASE proved
+    or else at the highest common setting below it. Nothing is interpolated.
 
-    It breaks the SLA when a value is beyond its limit by more than `allow`, and by more than chance
-    or a bad day explains (`chance`, in ln), with the alarm's error.
+    NEW breaks the SLA when a value is beyond its limit by more than `allow`, and by more than
+    chance or a bad day explains (`chance`, in ln), with the alarm's error.
     """
 
     def beyond(limit: Limit, by: float) -> Limit:
@@ -330,7 +341,7 @@ def at_proven(
 def _differences(
     differs: Mapping[str, str], breaking: Collection[str], *, paired: bool
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Of what differs in the key that which is a break, and what is said of the rest."""
+    """The differences in the key that are breaks, and sentences on the others."""
     broken = tuple(f"{name}: {text}" for name, text in differs.items() if name in breaking)
     said = differs if paired else differs.keys() & {_JUDGED}
     return broken, [f"Changed between the two: {name} {differs[name]}." for name in said]
@@ -347,10 +358,8 @@ def gate(
     samples: Mapping[int, WindowData] = MappingProxyType({}),
 ) -> Gate:
     """NEW against BASE. `proven` is the concurrency that BASE proved, `samples` NEW's window data
-    by concurrency.
-
-    A history counts as far as its key is that of its newest run, from which NEW's may differ in its
-    flags.
+    by concurrency. Of a history, the runs count that have the key of its newest run; NEW's flags
+    may differ from it.
     """
     paired = design != "history"
     differs = key_changes(base[-1].key, new[-1].key)

@@ -44,15 +44,15 @@ SIGNS = dict(zip(ROLES, "●■▲◆", strict=True))
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What shares a panel: views of one shape, and what each is called."""
+    """The views of one panel, all of one shape, and their names."""
 
     names: tuple[str, ...]
     views: tuple[View, ...]
 
 
 def check_together(runs: Sequence[Run]) -> None:
-    """UsageError where runs have more frontiers of a shape than one panel can tell apart, or more
-    shapes than a picture can show: before anything is computed.
+    """Check, before anything is computed, that runs have no more frontiers of a shape than one
+    panel can tell apart, and no more shapes than a picture can show. UsageError otherwise.
     """
     for run in runs:
         check_panels(run, panels={shape for _, shape in series_of(run)})
@@ -67,7 +67,7 @@ def check_together(runs: Sequence[Run]) -> None:
 
 
 def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
-    """The views of several (run's name, its views) by shape, each called by its run, its
+    """The views of several (run's name, its views), grouped by shape. Each is named by its run, its
     deployment, or both.
     """
     several = len(runs) > 1
@@ -117,9 +117,7 @@ def together_picture(runs: Sequence[Run], limits: Sequence[Limit], axes: Objecti
 
 
 def other_limits(runs: Sequence[Run], limits: Sequence[Limit]) -> list[str]:
-    """A note when a run was swept for another SLA than the one that all are drawn and decided
-    by.
-    """
+    """A note when a run was swept for another SLA than the one used for all."""
     others = [run for run in runs if run.limits() and tuple(run.limits()) != tuple(limits)]
     if not others or not limits:
         return []
@@ -128,8 +126,8 @@ def other_limits(runs: Sequence[Run], limits: Sequence[Limit]) -> list[str]:
 
 
 def together(groups: Sequence[Group], *, footer: Provenance | None = None, more: Sequence[str] = ()) -> Picture:
-    """Up to four frontiers in one panel per shape. Only what intervals separate is called the most.
-    `more` are notes.
+    """Up to four frontiers in one panel per shape. A frontier is named as the best only where
+    intervals separate it from the others. `more` are notes.
     """
     if _is_of_quality(groups[0].views[0]):
         groups = [Group(group.names, tuple(map(_taking_part, group.views))) for group in groups]
@@ -145,7 +143,7 @@ def _is_of_quality(view: View) -> bool:
 
 
 def _taking_part(view: View) -> View:
-    """The view with the settings that are proven to keep the limits on other metrics, and the
+    """The view with only the settings that are proven to keep the limits on other metrics, and the
     frontier of these.
     """
     points = [p for p in view.mine if not p.valid or keeps(p, view.hidden_limits)]
@@ -155,7 +153,7 @@ def _taking_part(view: View) -> View:
 
 
 def _undivided(groups: Sequence[Group]) -> list[str]:
-    """Why no rate is per GPU, where some but not all say how many GPUs they have; empty where all
+    """Why rates are not per GPU: some runs, but not all, state their number of GPUs. '' where all
     do, or none.
     """
     counts = list(dict.fromkeys((n, v.gpus) for group in groups for n, v in zip(group.names, group.views, strict=True)))
@@ -190,8 +188,8 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, mor
 
 
 def _answer_rows(groups: Sequence[Group]) -> tuple[tuple[tuple[str, ...], Role], ...]:
-    """What each frontier says, with its mark and in its colour; where their GPUs differ, so is
-    their number.
+    """The answer of each frontier, with its mark and in its colour; with the number of GPUs where
+    these differ.
     """
     rows = []
     differ = len({view.gpus for group in groups for view in group.views}) > 1
@@ -204,8 +202,8 @@ def _answer_rows(groups: Sequence[Group]) -> tuple[tuple[tuple[str, ...], Role],
 
 
 def _absences(groups: Sequence[Group]) -> list[str]:
-    """What of each frontier is not drawn: excluded points, those without an axis, an operating
-    point off the axes.
+    """The parts of each frontier that are not drawn: excluded points, points without an axis, an
+    operating point off the axes.
     """
     notes = []
     for group in groups:
@@ -219,7 +217,7 @@ def _absences(groups: Sequence[Group]) -> list[str]:
 
 
 def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Panel:
-    """The staircases of one shape on one pair of axes: of each the points on its frontier, and its
+    """The staircases of one shape on one pair of axes, each with the points on its frontier and its
     operating point.
     """
     views = [_drawn(_per_gpu(view)) for view in group.views]
@@ -258,24 +256,22 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
 
 
 def _signs(view: View) -> tuple[float, float]:
-    """What makes a value on the vertical axis the better the higher, and one on the other the
-    better the lower.
+    """The signs that turn values so that higher is better on the vertical axis and lower is better
+    on the other.
     """
     across, up = map(metric, view.axes)
     return up.sign, -across.sign
 
 
 def _drawn(view: View) -> View:
-    """The view with what of several frontiers is drawn: the points on the frontier, and the
-    operating point.
-    """
+    """The view with the drawn points: those on the frontier, and the operating point."""
     shown = {*view.frontier.members, view.chosen}
     return replace(view, roofline=None, points=[p for p in view.drawable if p.concurrency in shown])
 
 
 def _per_gpu(view: View) -> View:
-    """The view with its rates divided by its own GPUs: one axis cannot divide by the different
-    counts of several.
+    """The view with its rates divided by its own GPUs, as one axis cannot divide by several
+    numbers.
     """
     gpus = view.gpus
     if not gpus:
@@ -292,7 +288,7 @@ def _per_gpu(view: View) -> View:
 
 
 def _whole(view: View) -> list[Limit]:
-    """Limits on a rate of the whole deployment, which on an axis per GPU would be elsewhere for
-    each.
+    """Limits on a rate of the whole deployment; on an axis per GPU each deployment would have them
+    at another place.
     """
     return [limit for limit in view.sla if view.gpus and metric(limit.metric).unit in RATES]

@@ -1,5 +1,6 @@
-"""The frontier pooled over several deployments: which of them owns which part of it, and why
-another has none."""
+"""The frontier pooled over several deployments: which deployment owns which part, and why another
+owns none.
+"""
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,9 +27,12 @@ from frontier.show.wording import limits_text, value_text
 @dataclass(frozen=True, slots=True)
 class Pooled:
     """The frontier of one shape over several owners; a point names its owner as its deployment. The
-    best by the first objective come first. `without` says of each owner that has no part of it why;
-    `hidden` are the limits that the settings had to keep. `gpus` are those of each owner where
-    rates were compared per GPU; where they were not, `undivided` says why if some are known.
+    best by the first objective come first.
+
+    - `without`: why an owner has no part of it, by owner.
+    - `hidden`: the limits that the settings had to keep.
+    - `gpus`: the GPUs of each owner, where rates were compared per GPU.
+    - `undivided`: why they were not, where some numbers are known.
     """
 
     shape: Shape
@@ -46,12 +50,12 @@ def pooled(
     limits: Sequence[Limit] = (),
     gpus: Mapping[str, int | None] = MappingProxyType({}),
 ) -> list[Pooled]:
-    """The pooled frontier of each shape, on two to four metrics. The points have their owners as
-    deployments; rates are compared per GPU where the `gpus` of each owner are known.
+    """The pooled frontier of each shape, on two to four metrics.
 
-    A setting takes part when it has a value of each metric and, where there is an SLA, is proven to
-    keep the limits on other metrics: quality against cost would not show that the cheapest is too
-    slow.
+    The points have their owners as deployments. Rates are compared per GPU where the `gpus` of each
+    owner are known. A setting takes part when it has a value of each metric and, with an SLA, is
+    proven to keep the limits on the other metrics. Otherwise quality against cost would hide that
+    the cheapest is too slow.
     """
     return [
         _of_shape(shape, [point for point in owned if point.shape == shape], objectives, limits, gpus)
@@ -86,8 +90,8 @@ def _per_gpu(point: Point, metrics: Sequence[Metric], gpus: int | None) -> Point
 
 
 def undivided(counts: Sequence[tuple[str, int | None]], axes: Sequence[str]) -> str:
-    """Why no rate of several owners is per GPU, where some but not all say how many GPUs they have;
-    empty where all do, or none.
+    """Why rates are not per GPU: some owners, but not all, state their number of GPUs. '' where all
+    do, or none.
     """
     unknown = [name for name, gpus in counts if gpus is None]
     if not unknown or len(unknown) == len(counts) or not any(metric(name).unit in RATES for name in axes):
@@ -96,8 +100,8 @@ def undivided(counts: Sequence[tuple[str, int | None]], axes: Sequence[str]) -> 
 
 
 def keeps(point: Point, limits: Sequence[Limit]) -> bool:
-    """Whether it is proven to keep the limits; an aggregate without intervals goes by its
-    values.
+    """Whether a point is proven to keep the limits; the values of an aggregate without intervals
+    decide by themselves.
     """
     estimates = [point.metrics[limit.metric] for limit in limits if limit.metric in point.metrics]
     known = any(estimate.has_interval or estimate.has_bound for estimate in estimates)
@@ -123,8 +127,8 @@ def _better(point: Point, other: Point, by: Metric) -> bool:
 
 
 def unique_labels(names: Sequence[str], longest: int = 60) -> list[str]:
-    """Names from outside, cleaned and cut, none like another: where the cut ones agree a short hash
-    tells them apart, and the same name again is numbered.
+    """Names from outside, cleaned and cut, each unlike the others. A short hash tells equal cuts
+    apart, and a repeated name gets a number.
     """
     cut = [clean_name(name, longest) for name in names]
     several = {short for short in cut if len({n for n, c in zip(names, cut, strict=True) if c == short}) > 1}
@@ -139,8 +143,8 @@ def unique_labels(names: Sequence[str], longest: int = 60) -> list[str]:
 
 
 def base_axes(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limit]) -> dict[Shape, Axes]:
-    """The axes on which several runs are seen together: of each shape those of the first run that
-    measured it, and there of its first deployment.
+    """The axes for several runs together: for each shape, those of the first run that measured it,
+    and of its first deployment.
     """
     axes: dict[Shape, Axes] = {}
     for run in runs:
@@ -151,7 +155,7 @@ def base_axes(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limi
 
 def pooled_of(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limit]) -> list[tuple[Table, Tree]]:
     """The frontier of each shape over the deployments of one run or several, as a table and for
-    JSON; its owners are called by run, deployment, or both.
+    JSON. Its owners are named by run, deployment, or both.
     """
     axes = base_axes(runs, objectives, limits)
     drawn = tuple(dict.fromkeys(itertools.chain(*axes.values())))
@@ -193,8 +197,8 @@ def _table(pool: Pooled) -> Table:
 
 
 def _tree(pool: Pooled) -> Tree:
-    """Which deployment owns which part of the frontier, for JSON. Also where rates were compared
-    `per_gpu` the metrics are of the whole deployment, as everywhere in JSON; its `gpus` are beside.
+    """The owners of the parts of the frontier, for JSON. The metrics are of the whole deployment,
+    as everywhere in JSON, also where rates were compared `per_gpu`; its `gpus` stand beside them.
     """
     return {
         "shape": pool.shape.label,

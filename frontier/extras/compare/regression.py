@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 
 
 def measured(runs: Iterable[Run], limits: Sequence[Limit]) -> dict[Series, list[Measured]]:
-    """Each run as one dated measurement per series. Runs are used one at a time, as many do not fit
-    into memory.
+    """Each run as one dated measurement per series. Runs are read one at a time, as many of them do
+    not fit into memory.
     """
     histories: dict[Series, list[Measured]] = {}
     for run in runs:
@@ -69,8 +69,8 @@ def measured(runs: Iterable[Run], limits: Sequence[Limit]) -> dict[Series, list[
 
 
 def _begun(run: Run, samples: Iterable[WindowData]) -> float:
-    """Unix time of its first window; of an import, or a run in virtual time, that of the run
-    directory.
+    """The unix time of the run's first window; for an import, or a run in virtual time, that of the
+    run directory.
     """
     first = min((float(sample.starts.min()) for sample in samples), default=0.0)
     return first if first > 1e8 else float(run.manifest.get("created", 0.0))
@@ -94,7 +94,7 @@ def _key(run: Run, deployment: str) -> dict[str, str]:
 
 
 def _repeats(run: Run, series: Series) -> dict[int, Measured]:
-    """Each repeat of a run's grid as a measurement of its own; of the settings that are usable in
+    """Each repeat of a run's grid as a measurement of its own, with the settings that are usable in
     the whole run.
     """
     points = [p for p in run.points() if p.series == series]
@@ -126,8 +126,8 @@ def gate_runs(
     names: tuple[str, str],
     spread: float | None = None,
 ) -> list[Gate]:
-    """NEW against BASE for each series that both measured. Where the runs of both alternate in time
-    they are judged in pairs; else only the stated `spread` of runs tells how sure a difference is.
+    """NEW against BASE for each series that both measured. Runs that alternate in time are judged
+    in pairs; otherwise only the stated `spread` of runs gives the uncertainty of a difference.
     """
     old, fresh = measured(base, limits), measured(new, limits)
     matched = partners(old, fresh)
@@ -163,8 +163,8 @@ def gate_deployments(run: Run, named: Sequence[str], *, allow: float, limits: Se
 
 
 def _in_pairs(run: Run, a: Series, b: Series) -> tuple[list[Measured], list[Measured]]:
-    """The repeats of the grid that both series of a run finished. UsageError where there is none,
-    or where they were not measured in turn.
+    """The repeats of the grid that both series of a run finished, in pairs. UsageError where there
+    are no repeats, or where they were not measured in turn.
     """
     of_a, of_b = _repeats(run, a), _repeats(run, b)
     numbers = sorted(of_a.keys() & of_b.keys())
@@ -197,8 +197,8 @@ def gate_table(
     width: int = 80,
     colour: bool = False,
 ) -> str:
-    """Of each series the verdict, what it stands on, and a line for everything that was judged;
-    where all is asked for with the error rates.
+    """Each series' verdict and its evidence, and a line for each judgement. Where all is asked for,
+    also the error rates.
     """
     rates = f"An unchanged server is called worse in {judging.ALARM:.0%} of cases at most, and a loss larger than "
     rates += f"allowed passes in {MISS:.0%}."
@@ -226,7 +226,7 @@ def _head(verdict: str, word: str, what: str, more: str) -> Text:
 
 
 def _evidence(one: Gate) -> str:
-    """What the verdict stands on."""
+    """The evidence of the verdict."""
     if one.breaks:
         return f"A break, not a regression: {'; '.join(one.breaks)}. Sweep both in turn to compare them."
     if not one.changes:
@@ -265,8 +265,8 @@ def _proven_row(check: AtProven, allow: float) -> tuple[str, ...]:
 
 
 def _elsewhere(one: Gate, run: Run) -> Gate:
-    """The gate with a note where the SLA was not judged at the setting that BASE proved, which
-    `run` could measure.
+    """The gate with a note where the SLA was not judged at the setting that BASE proved, and `run`
+    could measure that setting.
     """
     check = one.at_proven
     if check is None or check.at == check.proven:
@@ -284,7 +284,7 @@ def _elsewhere(one: Gate, run: Run) -> Gate:
 
 
 def _advice(one: Gate, allow: float) -> list[str]:
-    """What the last column means, and what would tell more where it cannot be told."""
+    """The meaning of the last column, and what would decide where nothing is decided."""
     if not one.changes:
         return []
     if all(math.isinf(change.smallest) for change in one.changes):
@@ -329,7 +329,7 @@ def trends_of(runs: Iterable[Run], limits: Sequence[Limit]) -> list[Trend]:
 def trend_table(
     trends: Sequence[Trend], *, detail: Detail = Detail.USUAL, width: int = 80, colour: bool = False
 ) -> str:
-    """Of each series its breaks in words, and a row per run; where all is asked for with the
+    """Each series' breaks in words, and a row per run. Where all is asked for, also the
     intervals.
     """
     blocks: list[RenderableType] = []
@@ -356,7 +356,7 @@ def trend_table(
 
 
 def trend_notes(one: Trend) -> list[str]:
-    """The breaks, what the numbers are of, and what is left out."""
+    """Notes on the breaks, on what the numbers are of, and on what is left out."""
     lines = [f"{date_text(one.runs[at].at)}  break at {one.runs[at].name}: {text}" for at, text in one.breaks]
     means = f"Geometric means over {', '.join(map(setting, one.settings))}."
     lines.append(means if one.settings else "No setting is usable in nearly all runs: name runs of one config.")

@@ -1,7 +1,7 @@
 """Several frontiers of one shape in sentences: which gives the most, and by how much.
 
 The sentences are the titles of their pictures and the first line of a comparison. They name a
-winner only where `extras.compare.contest` does.
+winner only where `extras.compare.contest` names one.
 """
 
 from collections.abc import Sequence
@@ -25,8 +25,8 @@ SAME_TOKENS = 0.05
 
 
 def contest_sentence(contests: Sequence[Contest]) -> str:
-    """The title of a picture of several frontiers, a contest for each shape: of several shapes who
-    is compared, as the table of answers says what each gives.
+    """The title of a picture of several frontiers, with a contest for each shape. For several
+    shapes it names who is compared; the table of answers has the values.
     """
     names = list(dict.fromkeys(name for contest in contests for name in contest.names))
     first = contests[0]
@@ -54,8 +54,8 @@ def _quality_sentence(contests: Sequence[Contest]) -> str:
 
 
 def _price_of_quality(pool: Pooled, name: str) -> str:
-    """'fp8: 30% less cost per million output tokens than bf16, for 0.003 less quality', of the best
-    owner and the next.
+    """'fp8: 30% less cost per million output tokens than bf16, for 0.003 less quality', for the
+    best owner and the next.
     """
     best = pool.members[0]
     other = next(p for p in pool.members if p.deployment != best.deployment)
@@ -71,8 +71,8 @@ def _price_of_quality(pool: Pooled, name: str) -> str:
 
 
 def _pair_sentence(contest: Contest) -> str:
-    """The difference of two that the verdict stands on, with what both serve inside the SLA; where
-    not both are proven, who is.
+    """The difference that the verdict stands on, with what both serve inside the SLA; where not
+    both are proven, the side that is.
     """
     a, b = contest.names
     outcome = compare(contest)
@@ -115,7 +115,7 @@ def _value(contest: Contest, found: MetricDifference, side: int) -> str:
 
 
 def _shown_per(contest: Contest) -> int | None:
-    """By how many GPUs the values of a difference are still to be divided where they are shown."""
+    """The number of GPUs by which the shown values of a difference must still be divided."""
     a, b = (side.gpus for side in contest.sides)
     if contest.per_gpu:
         return 1
@@ -141,7 +141,7 @@ def ratio_text(ratio: Estimate) -> str:
 
 
 def difference_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """Of each metric that was compared the ratio with its interval, and the values of A and B."""
+    """A row for each compared metric: the ratio with its interval, and the values of A and B."""
     rows = []
     for found in comparison.differences:
         a, b = (value_text(found.metric, value, _shown_per(comparison.contest)) for value in (found.a, found.b))
@@ -179,7 +179,7 @@ def _open_notes(comparison: Comparison) -> list[str]:
 
 
 def _gap_note(side: Side) -> list[str]:
-    """Where a side may serve more inside the SLA than at its operating point."""
+    """A note where a side may serve more inside the SLA than at its operating point."""
     decision = side.decision
     if decision is None or decision.last_pass is None:
         return []
@@ -192,7 +192,9 @@ def _gap_note(side: Side) -> list[str]:
 
 
 def _token_note(comparison: Comparison) -> str:
-    """The warning that a token is not as much text on both sides; '' where it is."""
+    """A warning that a token holds different amounts of text on the two sides; '' where it does
+    not.
+    """
     a, b = (side.characters_per_token for side in comparison.contest.sides)
     if a is None or b is None or abs(b / a - 1) <= SAME_TOKENS:
         return ""
@@ -204,10 +206,9 @@ def _token_note(comparison: Comparison) -> str:
 
 
 def gpus_note(comparison: Comparison) -> str | None:
-    """How the GPUs of both sides count: divided by, or why not; None where there is nothing to say.
-
-    Of rates divided by GPUs it also says what the whole deployments come to, as the ratio times
-    their GPUs.
+    """How the GPUs of both sides count: rates are divided by them, or why not; None where nothing
+    needs saying. For divided rates it also gives the whole deployments' ratio, which is the ratio
+    times their GPUs.
     """
     (a, b), (of_a, of_b) = comparison.contest.names, (side.gpus for side in comparison.contest.sides)
     if comparison.contest.per_gpu:
@@ -228,8 +229,8 @@ def gpus_note(comparison: Comparison) -> str | None:
 
 
 def _best_sentence(contest: Contest) -> str:
-    """Which of them gives the most inside the SLA, as far as it is proven, as `frontier solve` says
-    it.
+    """The deployment that gives the most inside the SLA, as far as it is proven, in the words of
+    `frontier solve`.
     """
     best = best_of(contest)
     if best is not None:

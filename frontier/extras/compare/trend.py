@@ -1,7 +1,6 @@
-"""Trend over dated runs: the settings that they have in common, and breaks where another thing was
-measured.
+"""Trend over dated runs: their common settings, and breaks where something else was measured.
 
-Runs are cut into stretches of one key (device, engine, flags, model, load); between two stretches
+Runs are cut into stretches of one key (device, engine, flags, model, load). Between two stretches
 there is a break, as what was measured changed.
 """
 

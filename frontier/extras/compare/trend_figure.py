@@ -11,13 +11,14 @@ from frontier.show.rough import date_text
 from frontier.show.wording import count
 
 MANY = 60
-"""More runs than this are drawn as dots without intervals: bars side by side would be a blot."""
+"""The number of runs above which they are drawn as dots without intervals: bars side by side would
+be a blot."""
 _DAY = 86_400.0
 
 
 def trend_picture(one: Trend) -> Picture:
-    """The trend of one series that has a run, with its intervals, the mean between breaks, and
-    breaks; a panel per metric over the same days.
+    """The trend of one series, with intervals, the mean between breaks, and breaks; a panel per
+    metric over the same days.
     """
     title = f"{one.series.label()}: {count(len(one.runs), 'run')}"
     notes = ("Bars: 95% intervals within a run. Dashed: the mean between breaks.", *trend_notes(one))

@@ -1,11 +1,12 @@
-"""Diagnosis: which resource binds at a setting, how that is known, and what would move it.
+"""Diagnosis: which resource binds at a setting, the evidence for it, and what would move it.
 
-The requests in flight are on the network, in the server's front end, in its queue, in prefill or in
-decode. The time breakdown says how long they are in each; the part that holds most of the latency
-at issue is where to look, and the server's gauges say why requests wait there. What shows outside
-of the server comes first: a client that is too slow, refused requests, a clock that fell. A
-probability is the share of simulated cases in which evidence as complete and as clear as this named
-the right resource (docs/validation/bottlenecks.md), and nothing more.
+A request in flight is on the network, in the server's front end, in its queue, in prefill or in
+decode. The time breakdown gives the seconds in each part. The part with most of the latency at
+issue is where to look, and the server's gauges say why requests wait there. Causes outside of the
+server are checked first: a client that is too slow, refused requests, a clock that fell.
+
+A probability is the share of simulated cases in which evidence as complete and as clear as this
+named the right resource (docs/validation/bottlenecks.md), and nothing more.
 """
 
 from collections.abc import Mapping, Sequence
@@ -27,13 +28,13 @@ from frontier.extras.diagnose.server_settings import ServerSettings
 from frontier.extras.diagnose.signs import Signs, signs_of
 
 KV_FULL = 0.95
-"""KV cache in use at most, above which a request may not get the memory it asks for."""
+"""The highest KV cache usage above which a request may not get the memory that it asks for."""
 PREEMPTED = 0.02
-"""Preemptions for each finished request that show a shortage of KV memory."""
+"""Preemptions per finished request that show a shortage of KV memory."""
 QUEUED = 0.02
-"""Share of the requests in flight that wait: fewer are about to be admitted."""
+"""The share of waiting requests below which they are just about to be admitted."""
 WANDERS = 0.75
-"""Mean of the running requests over the most, below which they wait in bursts."""
+"""Mean over maximum of the running requests, below which requests wait in bursts."""
 SLOWER_CLOCK = 0.10
 """Fall of the SM clock against the fastest setting that counts as throttling."""
 CLEAR = 0.60
@@ -41,36 +42,39 @@ CLEAR = 0.60
 MATTERS = 0.15
 """Share of the explained time below which a second resource is not named."""
 MOST_WORK = 0.50
-"""Share of the engine's time that prompts themselves take, from which prefill binds and not the
-token budget."""
+"""The share of the engine's time spent on prompts from which prefill binds and not the token
+budget."""
 ALL_WORK = 0.85
-"""Share of the engine's time that prompts take from which it is prefill whatever else shows: a
-higher cap could not bring more than the rest."""
+"""The share of the engine's time spent on prompts from which prefill binds whatever else shows: a
+higher cap could only bring the rest."""
 TOO_MUCH = 1.25
-"""Share of the engine's time that prompts cannot take: then the time of one alone is not its."""
+"""A share of the engine's time that prompts cannot take. Above it, the measured time of a prompt
+that is alone is not its own."""
 SEVERAL_STEPS = 1.5
-"""Steps that a prompt is read in, above which the token budget splits it."""
+"""The number of steps to read a prompt above which the token budget splits it."""
 FULL = 0.8
-"""Prompts that end in a step, as a share of those that one step is known to have room for, from
-which steps may be full of them."""
+"""Prompts that end in a step, as a share of those that one step surely has room for, from which
+steps may be full of prompts."""
 SOME = 0.5
-"""Requests that wait on average, below which none is said to."""
+"""The mean number of waiting requests below which none is said to wait."""
 FEW = 4
-"""Requests in flight at the lowest setting, above which no setting shows a request alone."""
+"""Requests in flight at the lowest setting above which no setting shows a request alone."""
 
 PROBABILITY = {"outside": 0.95, "clear": 0.95, "shared": 0.85, "partial": 0.85}
-"""How often the first resource was right at least, by how clear and how complete the evidence is,
-in one draw of cases; tested on another (`benchmarks/diagnosis.py`).
-"""
+"""How often the first resource was right, at the least, by how clear and complete the evidence is.
+It was found in one draw of cases and tested on another (`benchmarks/diagnosis.py`)."""
 SECOND = 0.40
-"""How often the second resource was one of those that bind."""
+"""How often the second resource was among those that bind."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A resource that may bind: the share of simulated cases in which such evidence was right, the
-    evidence with its numbers, what to change (with the flag's name on this engine), and what to
-    expect of it.
+    """A resource that may bind.
+
+    - `probability`: the share of simulated cases in which such evidence was right.
+    - `evidence`: with its numbers.
+    - `change`: what to change, with the flag's name on this engine.
+    - `effect`: what to expect of the change.
     """
 
     resource: Resource
@@ -82,9 +86,12 @@ class Suspect:
 
 @dataclass(frozen=True, slots=True)
 class SettingDiagnosis:
-    """What binds at one setting: the likeliest resource first, two at most. `roles` says which
-    setting this is, and `metric` what it violates or comes nearest to violating. `basis` is what
-    the evidence rests on, a key of PROBABILITY. Without suspects `unknown` says why.
+    """What binds at one setting, the likeliest resource first, at most two.
+
+    - `roles`: which setting this is.
+    - `metric`: the metric that it violates, or comes nearest to violating.
+    - `basis`: what the evidence rests on, a key of PROBABILITY.
+    - `unknown`: why there are no suspects.
     """
 
     concurrency: int
@@ -105,7 +112,7 @@ class Diagnosis(HasSeries):
 
 
 def _knee(points: Sequence[Point]) -> int | None:
-    """The knee of the throughput; none at rates, where it follows from what is sent."""
+    """The knee of the throughput; None at rates, where throughput follows from what is sent."""
     return None if isinstance(points[0].concurrency, Rate) else knee(points)
 
 
@@ -115,8 +122,8 @@ def diagnose(
     decision: Decision | None,
     settings: ServerSettings | None = None,
 ) -> Diagnosis | None:
-    """What binds in one series of a server with these settings; None for points without windows, as
-    imported ones, and where nothing is to be said.
+    """What binds in one series of a server with these settings. None for points without windows, as
+    imported ones, and where there is nothing to say.
     """
     mine = [p for p in sorted(points, key=lambda p: p.concurrency) if p.concurrency in samples]
     if not mine:
@@ -143,7 +150,7 @@ def diagnose(
 
 _UNKNOWN = "the server's metrics do not tell where requests wait; the client's own stamps are not enough"
 NamedResource = Resource | None
-"""None: something binds, and nothing tells what."""
+"""The resource that binds; None: something binds, and it is not known what."""
 
 
 def diagnose_setting(
@@ -154,8 +161,8 @@ def diagnose_setting(
     roles: tuple[str, ...] = (),
     engine: str | None = None,
 ) -> SettingDiagnosis:
-    """What binds at a setting, given the signs of all settings of its series, ascending; `limited`
-    is the metric at issue, None for throughput.
+    """What binds at a setting, by the signs of all settings of its series, ascending. `limited` is
+    the metric at issue; None for throughput.
     """
     here = next(s for s in signs if s.concurrency == concurrency)
     alone = next((s for s in signs if not s.client), signs[0])
@@ -180,7 +187,7 @@ def diagnose_setting(
 
 
 def _basis(lead: float, total: float, *, unsure: bool) -> str:
-    """How clear evidence is by which one resource has the seconds `lead` of `total`."""
+    """How clear the evidence for a resource is that has `lead` of `total` seconds."""
     if unsure:
         return "partial"
     return "clear" if lead >= CLEAR * total else "shared"
@@ -202,7 +209,7 @@ def _unsure(lead: NamedResource, here: Signs, alone: Signs) -> bool:
 
 
 def _outside(here: Signs, signs: Sequence[Signs]) -> dict[Resource, str]:
-    """What shows by itself, with its evidence: it makes all other signs those of something else."""
+    """Causes outside of the server, with their evidence. They make all other signs unreliable."""
     shown: dict[Resource, str] = {}
     if here.client:
         shown[Resource.CLIENT] = here.client
@@ -222,10 +229,10 @@ def _outside(here: Signs, signs: Sequence[Signs]) -> dict[Resource, str]:
 
 
 def _weights(here: Signs, alone: Signs, quantity: str | None) -> dict[NamedResource, float]:
-    """Seconds of the latency at issue by the resource that they are spent on, or waiting for.
+    """Seconds of the latency at issue by resource: spent on it, or waiting for it.
 
-    Of a TTFT all before the first token counts, of a TPOT what comes after it. What bends a
-    throughput, or an E2E, is what each part has grown by since the lowest setting.
+    For a TTFT everything before the first token counts, for a TPOT everything after it. For a
+    throughput or an E2E latency, each part counts by its growth since the lowest setting.
     """
     grown = quantity not in ("ttft", "tpot", "itl") and alone is not here
     weights: dict[NamedResource, float] = {}
@@ -240,7 +247,7 @@ def _weights(here: Signs, alone: Signs, quantity: str | None) -> dict[NamedResou
 
 
 def _holder(place: str, here: Signs, alone: Signs) -> NamedResource:
-    """The resource that requests in this place are served by, or wait for."""
+    """The resource that serves requests in this place, or that they wait for there."""
     if place in ("connect", "network"):
         return Resource.NETWORK
     if place == "front_end":
@@ -279,7 +286,7 @@ def _waited_for(here: Signs, alone: Signs) -> NamedResource:
 
 
 def short_of_kv(s: Signs) -> bool:
-    """Whether requests are preempted for memory, or the memory left would not hold another
+    """Whether requests are preempted for memory, or the free memory would not hold another
     prompt.
     """
     if (s.kv_max or 0.0) >= KV_FULL or (s.preempted or 0.0) > PREEMPTED:
@@ -291,13 +298,13 @@ def short_of_kv(s: Signs) -> bool:
 
 
 def capped(here: Signs, alone: Signs) -> bool:
-    """Whether about as many requests run as ever do, below the concurrency.
+    """Whether the number of running requests stays at a maximum below the concurrency.
 
-    At a cap a place is empty only from the end of one request to the next step: the mean lies below
-    the most by those that end in a step, one more at the most. That alone shows no cap: where
-    prompts fill each step, and where memory is full, the number that runs is as steady. Where steps
-    have room requests wait for nothing else, and the number may wander, as those of equal length
-    end together.
+    At a cap, a place is empty only from the end of one request to the next step. The mean then lies
+    below the maximum by the requests that end in a step, plus one at most. That alone does not
+    prove a cap: the number is just as steady where prompts fill each step, and where memory is
+    full. Where steps have room, requests can only wait for a place. The number may then wander
+    more, because requests of equal length end together.
     """
     if here.running is None or here.running_max is None or here.running_max >= here.present:
         return False
@@ -306,40 +313,38 @@ def capped(here: Signs, alone: Signs) -> bool:
 
 
 def _keeps_running(s: Signs) -> bool:
-    """Whether about as many requests run as ever do; so too where that is not known."""
+    """Whether the number of running requests stays near its maximum; True where it is not known."""
     return s.running is None or s.running_max is None or s.running >= WANDERS * s.running_max
 
 
 def full_steps(here: Signs, alone: Signs) -> bool:
-    """Whether each step may be full of prompts: then requests wait for their turn to be read.
+    """Whether each step may be full of prompts, so that requests wait for their turn to be read.
 
-    A prompt that is alone is read in `chunks` steps, so each of so many steps has room for the end
-    of one prompt, and perhaps for more. Where steps are not counted a prompt alone takes at most as
-    many as tokens would be made in that time.
+    A prompt that is alone is read in `chunks` steps, so that many steps have room for the end of
+    one prompt, and perhaps for more. Where steps are not counted, the prefill time of a prompt that
+    is alone over its TPOT is the most that they can be.
     """
     chunks = alone.chunks or alone.parts.get("prefill", 0.0) / alone.tpot
     return here.ended * max(1.0, chunks) >= FULL
 
 
 def split(here: Signs, alone: Signs) -> bool:
-    """Whether prompts wait, once they have begun to be read, longer than for the step under way:
-    the token budget splits them.
+    """Whether prompts that have begun to be read wait longer than for the step under way: the token
+    budget splits them.
     """
     step = here.step or here.tpot
     return here.parts.get("prefill", 0.0) - _prompt_work(alone) > SEVERAL_STEPS * step
 
 
 def _prompt_work(alone: Signs) -> float:
-    """Seconds of the engine that one prompt takes by itself: its prefill alone, without what a step
-    takes anyhow.
+    """Seconds of the engine that one prompt takes by itself: its prefill alone, without the time
+    that a step takes anyway.
     """
     return max(0.0, alone.parts.get("prefill", 0.0) - max(1.0, alone.chunks or 1.0) * alone.tpot)
 
 
 def _prompt_share(here: Signs, alone: Signs) -> float:
-    """The share of the engine's time that prompts themselves take: utilisation law, rate times
-    work.
-    """
+    """The share of the engine's time spent on prompts, by the utilisation law: rate times work."""
     return here.rate * _prompt_work(alone)
 
 
@@ -347,7 +352,7 @@ def _prompt_share(here: Signs, alone: Signs) -> float:
 
 
 def _evidence(resource: Resource, here: Signs, alone: Signs) -> str:
-    """How the resource shows, with numbers."""
+    """The evidence for a resource, with numbers."""
     parts, wait = here.parts, here.waiting
     waiting = ""
     if wait is not None:
@@ -384,8 +389,8 @@ def _mhz(hertz: float) -> str:
 
 
 def diagnosis_lines(diagnosis: Diagnosis) -> list[tuple[str, str]]:
-    """Per setting what it is and what binds there: ('c=64, first violation', 'batch cap (95%): 32
-    run ...'). A change is said once.
+    """A line per setting with its role and what binds there: ('c=64, first violation', 'batch cap
+    (95%): 32 run ...'). A change is named once.
     """
     lines, said = [], set()
     for found in diagnosis.settings:

@@ -14,7 +14,7 @@ from frontier.show.notes import Noted
 
 def notes(run: Run, points: Sequence[Point], decisions: Sequence[Decision]) -> Noted:
     """What binds in each series that was measured here, at the settings that matter to the
-    decisions, for tables, the report and JSON.
+    decisions; for tables, the report and JSON.
     """
     decided = {decision.series: decision for decision in decisions}
     settings = {d.name: settings_of(d, run.server_settings.get(d.name, {})) for d in run.config.deployments}
@@ -29,5 +29,7 @@ def notes(run: Run, points: Sequence[Point], decisions: Sequence[Decision]) -> N
 
 
 def _told(diagnosis: Diagnosis, unread: bool) -> Diagnosis:
-    """The diagnosis; where the metrics are not read on purpose, without what they would tell."""
+    """The diagnosis. Where the metrics are deliberately not read, it leaves out what they would
+    show.
+    """
     return replace(diagnosis, settings=tuple(s for s in diagnosis.settings if s.suspects)) if unread else diagnosis

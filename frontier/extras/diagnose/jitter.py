@@ -1,17 +1,18 @@
 """Jitter: why some gaps between tokens are long, from the records of one trial.
 
-An engine makes tokens in steps, and all that decode get theirs when a step ends. So the arrivals of
-a trial fall into groups, one a step, and a long gap is one of these:
+An engine makes tokens in steps, and every request that decodes gets its token when a step ends. So
+the arrivals of a trial fall into groups, one per step. A long gap is one of these:
 
-- a step in which prompts of other requests were read: first tokens arrive at its end, and it took
-  as much longer as the trial's other prompts of that length took;
-- a step that took longer than that, or without any prompt: all streams stood still;
-- several steps long, while other streams got tokens: the engine preempted this request, where its
-  counter says that it preempts. What it then computes again holds up the others likewise;
-- a gap of all streams after which several tokens of each came at once: the server had gone on, and
-  they were held up in the client or before it.
+- prefill: a step that read prompts of other requests. First tokens arrive at its end, and it was
+  longer by as much as other prompts of that length take in this trial;
+- stall: a step that took longer than that, or a long step without any prompt: all streams stood
+  still;
+- preemption: several steps, while other streams got tokens, where the engine's counter says that it
+  preempts. The request's recomputation holds up the others likewise;
+- client: a gap of all streams after which each got several tokens at once. The server had gone on,
+  and the tokens were held up in the client or before it.
 
-What fits none of these is unexplained. Nothing here is of an engine's own clocks.
+Any other gap is unexplained. Nothing here comes from an engine's own clocks.
 """
 
 import math
@@ -26,22 +27,23 @@ from frontier.core.model.units import format_seconds
 from frontier.core.window.window import Bools, Floats, Ints
 
 LONG = 2.0
-"""Times the median gap from which a gap is long: the pause shows beside the pace of the answer. The
-same factor tells hollow first tokens from a busy server's gaps (`core.window.from_records`)."""
+"""Multiple of the median gap from which a gap is long: the pause shows against the pace of the
+answer. The same factor tells hollow first tokens from a busy server's gaps
+(`core.window.from_records`)."""
 RAISED = 1.5
-"""Times the median gap from which a step before a first token may have read a part of its prompt:
-half-way to a long one, as the parts of one prompt lie on both sides of any limit."""
+"""Multiple of the median gap from which a step before a first token may have read a part of its
+prompt. It is half-way to a long gap, as the parts of one prompt lie on both sides of any limit."""
 APART = 0.25
-"""Share of the median gap by which two arrivals lie apart at least where they are of two steps:
-those of one step leave the server within a few milliseconds."""
+"""Least distance of arrivals of two steps, as a share of the median gap. Arrivals of one step leave
+the server within a few milliseconds."""
 BURST = 1.5
-"""Tokens of each stream at the end of a gap, on average, from which they came at once: a step
-brings one."""
+"""Mean number of tokens per stream at the end of a gap from which they came at once: a step brings
+one."""
 IN_STEP = 0.8
-"""Share of the ordinary gaps that must be one step long: below it streams do not share steps, as
-behind two replicas, and nothing can be told."""
+"""The share of ordinary gaps that must be one step long. Below it streams do not share steps, as
+behind two replicas, and no cause can be told."""
 LEAST_LONG = 20
-"""Long gaps from which their causes are counted: fewer give no share within 10 points."""
+"""The number of long gaps from which causes are counted; fewer give no share within 10 points."""
 _MICRO = 1e-6
 
 
@@ -61,9 +63,12 @@ _CODE = {cause: code for code, cause in enumerate(_CAUSES)}
 
 @dataclass(frozen=True, slots=True)
 class Jitter:
-    """The long gaps of a window: how many of its `gaps` there are, at how many `moments`, and of
-    them the share of each cause. `median` and `longest` are seconds. Without shares `unknown` says
-    why.
+    """The long gaps of a window.
+
+    - `gaps`: the number of all gaps; `long`: of long ones; `moments`: at how many moments these
+      fell.
+    - `median`, `longest`: seconds.
+    - `shares`: the share of each cause among the long gaps; `unknown`: why there are none.
     """
 
     gaps: int
@@ -77,9 +82,12 @@ class Jitter:
 
 @dataclass(frozen=True, slots=True)
 class _Gaps:
-    """Every gap of a trial between two chunks of a request: when it ends, its length, the request
-    of `owner`, the steps that it lasts and the step that ends it, and whether another token came
-    with that one.
+    """Every gap of a trial between two chunks of a request.
+
+    - `ends`, `lengths`: its end and its length in seconds.
+    - `owner`: the request.
+    - `lasts`: the steps that it lasts; `step`: the step that ends it.
+    - `burst`: whether another token came with that step.
     """
 
     ends: Floats
@@ -92,10 +100,14 @@ class _Gaps:
 
 @dataclass(frozen=True, slots=True)
 class _Steps:
-    """The steps of a trial: the arrivals of each end at `ends`. It lasted `took` since those of the
-    step before began, and brought so many `tokens` of each request in it.
-    `prompt` tokens of first tokens that came with it, and `again` tokens that a preempted request
-    computes anew before, were sent at `since` at the earliest.
+    """The steps of a trial.
+
+    - `ends`: when the arrivals of each step end; `took`: the seconds since those of the step before
+      began.
+    - `tokens`: the tokens that it brought for each request in it.
+    - `prompt`: the prompt tokens of the first tokens that came with it.
+    - `again`: the tokens that a preempted request recomputed before it.
+    - `since`: the earliest time at which these prompts were sent.
     """
 
     ends: Floats
@@ -107,8 +119,8 @@ class _Steps:
 
 
 def jitter_of(records: Iterable[Record], window: Window, preemptions: float | None) -> Jitter | None:
-    """Why gaps that end in the window are long; None where no request has two chunks. `preemptions`
-    are those that the engine counted in the window; None: it does not count them.
+    """The causes of the long gaps that end in the window; None where no request has two chunks.
+    `preemptions` is the engine's count in the window; None: it does not count them.
     """
     seen = [r for r in records if r.first is not None and r.gaps and r.outcome is not Outcome.CLIENT]
     lengths = np.concatenate([np.array(r.gaps, dtype=np.float64) for r in seen] or [np.zeros(0)]) * _MICRO
@@ -163,21 +175,21 @@ def _in_steps(seen: Sequence[Record], lengths: Floats, apart: float) -> tuple[_G
 
 
 def _previous(counts: Ints, requests: int) -> Ints:
-    """The place of the arrival before each gap, where first tokens come before all later ones."""
+    """The index of the arrival before each gap; first tokens come before all later ones."""
     places = requests + np.arange(int(counts.sum())) - 1
     places[counts.cumsum() - counts] = np.arange(requests)
     return places
 
 
 def _alone(gaps: _Gaps, long: Bools) -> Bools:
-    """Long gaps in which other streams went on, and no token was held up."""
+    """Long gaps during which other streams went on and no token was held up."""
     return long & (gaps.lasts > 1) & ~gaps.burst
 
 
 def _with_recomputed(
     steps: _Steps, gaps: _Gaps, long: Bools, seen: Sequence[Record], preemptions: float | None
 ) -> _Steps:
-    """The steps, with the tokens that preempted requests compute anew."""
+    """The steps with the tokens that preempted requests recompute."""
     if preemptions:
         starts = gaps.ends - gaps.lengths
         for place in np.flatnonzero(_alone(gaps, long)).tolist():
@@ -199,7 +211,7 @@ def _causes(gaps: _Gaps, long: Bools, steps: _Steps, median: float, preemptions:
 
 
 def _step_causes(steps: _Steps, median: float) -> Ints:
-    """The code of the cause by which each step is long, if it is."""
+    """The code of the cause of each step, should it be long."""
     codes = np.full(len(steps.took), _CODE[GapCause.STALL])
     read = steps.prompt + steps.again
     plain = steps.took[(read == 0) & np.isfinite(steps.took)]
@@ -225,8 +237,8 @@ def _step_causes(steps: _Steps, median: float) -> Ints:
 
 
 def _run(steps: _Steps, last: int, longer: float) -> Ints:
-    """The steps in which the prompts were read whose first tokens came at the end of step `last`:
-    the raised ones right before it, as far back as the prompt was there.
+    """The steps that read the prompts whose first tokens came at the end of step `last`: the raised
+    steps right before it, as far back as the prompt had arrived.
     """
     first = last
     while (
@@ -249,11 +261,11 @@ _WORDS = {
     GapCause.UNEXPLAINED: "unexplained",
 }
 SAID = 0.05
-"""Share of the long gaps below which a cause is not named in the sentence; JSON has all."""
+"""The share of the long gaps below which the sentence does not name a cause; JSON has all."""
 
 
 def jitter_sentence(jitter: Jitter) -> str:
-    """What the long gaps are, and which share each cause has."""
+    """The long gaps and the share of each cause, as a sentence."""
     if jitter.unknown:
         return f"not known: {jitter.unknown}."
     ranked = sorted(jitter.shares.items(), key=lambda pair: -pair[1])

@@ -1,5 +1,6 @@
-"""Notes of jitter: why gaps between tokens are long at the operating point and at the first
-violation, and what would shorten them."""
+"""Notes on jitter: why tokens come late at the operating point and the first violation, with
+remedies.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from frontier.show.notes import Noted
 from frontier.store.run_dir import RunDirectory
 
 LEADS = 0.3
-"""Share of the long gaps from which a cause gets an advice: less would move the tail by little."""
+"""The share of the long gaps from which a cause gets advice: a smaller one would hardly move the
+tail."""
 _ADVICE: Mapping[GapCause, tuple[str, EngineSetting | None]] = {
     GapCause.PREFILL: (
         "chunked prefill with a smaller token budget of a step ({flag}): shorter pauses, a longer TTFT",
@@ -48,7 +50,7 @@ _ADVICE: Mapping[GapCause, tuple[str, EngineSetting | None]] = {
 
 @dataclass(frozen=True, slots=True)
 class SettingJitter:
-    """The long gaps of one setting, and what to try, '' where no cause leads."""
+    """The long gaps of one setting, and the advice; '' where no cause leads."""
 
     concurrency: int
     roles: tuple[str, ...]
@@ -78,7 +80,7 @@ def notes(run: Run, points: Sequence[Point], decisions: Sequence[Decision]) -> N
 
 
 def _roles(points: Sequence[Point], decision: Decision | None) -> dict[int, tuple[str, ...]]:
-    """The settings that are looked at: without an operating point and a violation the highest."""
+    """The settings to look at; without an operating point and a violation, the highest."""
     named = {"operating point": decision.concurrency, "first violation": decision.first_fail} if decision else {}
     valid = [p.concurrency for p in points if p.valid]
     if not any(named.values()) and valid:
@@ -88,7 +90,7 @@ def _roles(points: Sequence[Point], decision: Decision | None) -> dict[int, tupl
 
 
 def _settings(run: Run, history: History, roles: Mapping[int, tuple[str, ...]]) -> Iterator[SettingJitter]:
-    """What is said of each setting whose gaps have a long tail, by its last trial."""
+    """The note on each setting whose gaps have a long tail, by its last trial."""
     engine = engine_of(name for _, sample in history for name in sample.server_identities if name)
     for concurrency, named in roles.items():
         last = next(((t, s) for t, s in reversed(history) if t.concurrency == concurrency), None)
@@ -105,7 +107,7 @@ def _settings(run: Run, history: History, roles: Mapping[int, tuple[str, ...]]) 
 
 
 def _has_tail(sample: WindowData) -> bool:
-    """Whether enough gaps are long: of most trials the records need not be read."""
+    """Whether enough gaps are long; for most trials the records need not be read."""
     gaps = LogHistogram.merged(sample.block_itl)
     enough = gaps.count > LEAST_LONG
     return enough and gaps.quantile(1 - LEAST_LONG / gaps.count) > LONG * gaps.quantile(0.5) > 0

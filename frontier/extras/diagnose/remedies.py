@@ -12,7 +12,7 @@ from frontier.extras.diagnose.signs import Signs
 
 
 class Resource(StrEnum):
-    """What can bind."""
+    """Resources that can bind."""
 
     PREFILL = "prefill"
     DECODE = "decode"
@@ -34,12 +34,12 @@ class Resource(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class _Option:
-    """One change, and what to expect of it; proposed where it `fits` a setting, seen beside the
-    lowest one: where it is on already it does not.
+    """One change and its expected effect. It is proposed where it `fits` a setting, compared with
+    the lowest one, and is not on already.
 
-    `flag` is what is changed on an engine, whose name for it stands at the `{flag}` of `change`.
-    `places` are the parts of the time breakdown that may become shorter: their seconds and the mean
-    TTFT stand at the two `{}` of `effect`.
+    - `flag`: what is changed on an engine; its name there fills the `{flag}` of `change`.
+    - `places`: the parts of the time breakdown that may become shorter. Their seconds and the mean
+      TTFT fill the two `{}` of `effect`.
     """
 
     change: str
@@ -51,7 +51,7 @@ class _Option:
 
 @dataclass(frozen=True, slots=True)
 class _Remedy:
-    """What to change where a resource binds, called `words`: all `options` that fit, else the
+    """The changes for a resource, which is called `words`: all `options` that fit, otherwise the
     `last` resort.
     """
 
@@ -61,19 +61,19 @@ class _Remedy:
 
 
 DRAFTS_PAY = 2.0
-"""A token may take so many times as long as alone where speculative decoding is proposed: beyond
-it, steps are full of work, and drafts are more of it."""
+"""Speculative decoding is proposed up to this multiple of a lone request's time per token. Beyond
+it steps are full of work, and drafts would add more."""
 
 
 KV_READ = 1.25
-"""A token takes at least so many times as long as alone where a smaller KV cache entry is proposed
-for decode: what a step reads of the KV cache grows with the requests that run."""
+"""A smaller KV cache entry is proposed for decode from this multiple of a lone request's time per
+token: the KV cache reads of a step grow with the running requests."""
 
 
 MEMORY_IDLE = 0.25
-"""Where decoding reads at less than this share of the memory's bandwidth, fewer bytes do not make
-it faster: the engine's software does. Of an 8B model on an H200 a bare loop of CUDA graphs reads at
-41 to 71 %, a server without fast attention kernels at 2 to 9 %."""
+"""Share of the memory's bandwidth that decoding must reach for fewer bytes to make it faster; below
+it the engine's software binds. For an 8B model on an H200, a bare loop of CUDA graphs reads at 41
+to 71 %, a server without fast attention kernels at 2 to 9 %."""
 
 
 def _idle_memory(here: Signs, _: Signs) -> bool:
@@ -81,7 +81,7 @@ def _idle_memory(here: Signs, _: Signs) -> bool:
 
 
 def _wide(bits: float | None) -> bool:
-    """A number of 16 bits, or of what is not known."""
+    """Whether a number has 16 bits, or an unknown size."""
     return bits is None or bits > 8
 
 
@@ -217,8 +217,8 @@ _REMEDIES: Mapping[Resource, _Remedy] = {
 
 
 def remedy(resource: Resource, engine: str | None, here: Signs, alone: Signs) -> tuple[str, str]:
-    """What to change on an engine (vLLM's names where it is not known), and what to expect of it:
-    nothing that is on already. `alone` is the lowest setting.
+    """What to change on an engine (with vLLM's names where it is not known), and the expected
+    effect; nothing that is on already. `alone` is the lowest setting.
     """
     of = _REMEDIES[resource]
     options = [option for option in of.options if option.fits(here, alone)] or [of.last or of.options[0]]
@@ -234,8 +234,8 @@ def remedy(resource: Resource, engine: str | None, here: Signs, alone: Signs) ->
 
 
 def on_engine(change: str, flag: EngineSetting | None, engine: str | None, cap: int | None = None) -> str:
-    """A change with the name of its flag on an engine in place of ` ({flag})`, of the limit on
-    requests in flight where a `cap` is given.
+    """A change with its flag's name on an engine in place of ` ({flag})`; the limit on requests in
+    flight gets a `cap` as its value where one is given.
     """
     known = KNOWN.get(engine or "")
     label = f"on {vllm.ENGINE.title}" if known is None else known.title
@@ -247,6 +247,6 @@ def on_engine(change: str, flag: EngineSetting | None, engine: str | None, cap: 
 
 
 def cap_to_try(here: Signs) -> int:
-    """Twice the present batch cap, within the KV cache, not above the concurrency."""
+    """Twice the present batch cap, within the KV cache and not above the concurrency."""
     present = here.cap or round(here.running_max or 0) or round(here.present)
     return max(present + 1, round(min(2 * present, here.present, 0.9 * (here.room or 3 * present))))

@@ -1,9 +1,14 @@
 """Server settings: which optimisations are on already, as far as the server or its config tells.
 
-Advice must not propose what is on. A server tells its settings in its metrics or on a route; a
-sweep that starts the server knows its command; the config describes it under `hardware`; and many
-models carry their quantisation in their name. Each of these is read as names with values, by the
-same tables. Nothing here is ever a measurement: it only decides which change is proposed.
+Advice must not propose what is on. There are four sources, all read as names with values by the
+same tables:
+
+- a server states its settings in its metrics or on a route;
+- a sweep that starts the server knows its command;
+- the config describes it under `hardware`;
+- many models carry their quantisation in their name.
+
+Nothing here is ever a measurement: it only decides which change is proposed.
 """
 
 import re
@@ -19,8 +24,8 @@ from frontier.hardware.roofline import ModelRoofline
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """What is known of how a server runs; None: not known. `weight_bits` and `kv_bits` are bits of
-    a number, `drafts` says whether it speculates, `cap` is how many requests run at most.
+    """The known settings of a server; None: not known. `weight_bits` and `kv_bits` are bits of a
+    number, `drafts` is whether it speculates, `cap` is the most requests that run.
     """
 
     weight_bits: float | None = None
@@ -56,7 +61,7 @@ _OFF = ("", "0", "false", "none", "null", "off", "auto")
 
 
 def read_settings(told: Mapping[str, str]) -> ServerSettings:
-    """What names with values say, under the names of any engine."""
+    """The settings that names with values give, under the names of any engine."""
     known = {name.lower(): str(value).lower() for name, value in told.items()}
     given = {name: value for name, value in known.items() if value not in _OFF}
     quantised = _first(given, _WEIGHTS)
@@ -79,7 +84,7 @@ def _first(given: Mapping[str, str], names: tuple[str, ...]) -> str:
 
 def bits_of(text: str) -> float | None:
     """Bits of a number in a format or a model of this name ('fp8_e4m3', 'awq_marlin', 'bf16',
-    'Qwen3-32B-FP8'); None where the name tells none.
+    'Qwen3-32B-FP8'); None where the name does not say.
     """
     return next((bits for pattern, bits in _BITS if pattern.search(text.lower())), None)
 
@@ -95,8 +100,8 @@ def command_settings(command: str) -> dict[str, str]:
 
 
 def settings_of(deployment: DeploymentConfig, told: Mapping[str, str]) -> ServerSettings:
-    """What is known of a deployment's server: what it `told` itself, then its start command, then
-    what the config says of it.
+    """The known settings of a deployment's server: first as it `told` them, then by its start
+    command, then by the config.
     """
     hardware, roofline = deployment.hardware, deployment.roofline()
     described: dict[str, str] = {}

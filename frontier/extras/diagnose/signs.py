@@ -1,5 +1,6 @@
-"""Signs of a setting: what the client's stamps and the server's own facts showed, as a diagnosis
-reads them."""
+"""Signs of a setting: the evidence of the client's stamps and the server's own metrics, for a
+diagnosis.
+"""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,13 +17,17 @@ from frontier.extras.diagnose.server_settings import ServerSettings
 
 @dataclass(frozen=True, slots=True)
 class Signs:
-    """What client and server showed at one setting. Seconds are means over requests, `parts` those
-    of the time breakdown, filled up by Little's law from the gauges; gauges are means over the
-    windows. `step` is the mean time of an engine's step, `chunks` in how many steps it reads a
-    prompt that is alone: each step but the last of these yields no token. `clock` is the mean SM
-    clock of the slowest GPU in Hz, `held` the share of time in which the driver held it down.
-    `memory` is the share of the memory's bandwidth at which decoding reads, by the roofline.
-    `settings` are the server's. None: not known.
+    """The evidence of client and server at one setting. Seconds are means over requests, gauges are
+    means over the windows; None: not known.
+
+    - `parts`: the time breakdown, completed from the gauges by Little's law.
+    - `step`: the mean time of an engine's step in seconds.
+    - `chunks`: the steps in which the engine reads a prompt that is alone; all but the last yield
+      no token.
+    - `clock`: the mean SM clock of the slowest GPU in Hz; `held`: the share of time in which the
+      driver held it down.
+    - `memory`: the share of the memory's bandwidth at which decoding reads, by the roofline.
+    - `settings`: the server's settings.
     """
 
     concurrency: int
@@ -58,7 +63,7 @@ class Signs:
 
     @property
     def present(self) -> float:
-        """Requests in flight: as many as are kept so, at a rate as many as there were."""
+        """Requests in flight: the concurrency, or the measured mean where the load is a rate."""
         return self.in_flight if isinstance(self.concurrency, Rate) else self.concurrency
 
     @property
@@ -68,27 +73,27 @@ class Signs:
 
     @property
     def cap(self) -> int | None:
-        """How many requests run at most by the server's settings; not known where more do, on
-        several replicas with a cap each.
+        """The most requests that run by the server's settings; None where more do run, as several
+        replicas each have a cap.
         """
         cap = self.settings.cap
         return None if cap is None or (self.running_max or 0) > cap else cap
 
     @property
     def room(self) -> float | None:
-        """How many requests the KV cache has room for, by those that ran at most."""
+        """The number of requests that the KV cache has room for, by the highest number that ran."""
         return self.running_max / self.kv_max if self.running_max and self.kv_max else None
 
     @property
     def complete(self) -> bool:
-        """Whether the server told all that the rules look at."""
+        """Whether the server reported everything that the rules need."""
         known = (self.waiting, self.kv_max, self.running_max, self.step)
         return {"network", "front_end", "queue", "prefill", "decode"} <= self.parts.keys() and None not in known
 
 
 def signs_of(point: Point, sample: WindowData, settings: ServerSettings | None = None) -> Signs:
     """The signs of one setting of a server with these settings. A server that counted drafts in the
-    window speculates, whatever was said of it.
+    window speculates, whatever the settings say.
     """
     settings = settings or ServerSettings()
     if _sum(sample.server, "spec_decode_num_drafts_total"):
@@ -155,8 +160,8 @@ def _mean(values: Floats) -> float:
 
 
 def _gauge(server: Sequence[Mapping[str, float]], name: str) -> float | None:
-    """A gauge over the windows: the mean, of a highest value the highest. A mean never stands for a
-    highest value: a number that is its own highest looks like one at a cap.
+    """A gauge over the windows: the mean, or the maximum of a gauge of highest values. A mean never
+    replaces a highest value: a number that equals its own maximum looks like a cap.
     """
     values = [facts[name] for facts in server if name in facts]
     if not values:
@@ -172,9 +177,8 @@ def _sum(server: Sequence[Mapping[str, float]], name: str) -> float | None:
 def _parts(
     parts: dict[str, float], ttft: float, e2e: float, rate: float, in_flight: float, gauges: Mapping[str, float | None]
 ) -> dict[str, float]:
-    """The time breakdown, and what it lacks by Little's law: a place where n requests are on
-    average holds each for n / rate seconds. Without gauges only decode is known, by the client's
-    stamps.
+    """The time breakdown, completed by Little's law: a place with n requests on average holds each
+    for n / rate seconds. Without gauges only decode is known, by the client's stamps.
     """
     running, waiting = gauges["running"], gauges["waiting"]
     parts.setdefault("decode", e2e - ttft)

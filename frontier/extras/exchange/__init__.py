@@ -1,1 +1,1 @@
-"""Results of other tools as a run, one file a tool, and a run in the formats of other tools."""
+"""Results of other tools as a run, one module a tool, and a run in other tools' formats."""

@@ -45,7 +45,7 @@ NOTES = (
 
 
 def detect(document: Document) -> bool:
-    """Whether it looks like one of the two."""
+    """Whether the document looks like one of the two files."""
     if document.kind == "lines":
         first = document.objects[0]
         return "metrics" in first.tree and "request_start_ns" in first.at("metadata").tree
@@ -97,7 +97,7 @@ def _latencies(top: Node) -> dict[str, float]:
 
 
 def _token_flags(counted: float | None, served: float | None) -> Iterator[Flag]:
-    """The flag of answers that AIPerf's tokenizer counts otherwise than the server."""
+    """The flag of answers whose tokens AIPerf's tokenizer counts otherwise than the server."""
     if counted and served and abs(counted - served) > TOKENS_OFF * served:
         measured = f"{counted:g} tokens per answer by AIPerf's tokenizer, {served:g} by the server"
         advice = "give AIPerf the model's own tokenizer, or import profile_export.jsonl, which has the server's counts"

@@ -2,7 +2,7 @@
 run.
 
 An aggregate becomes a Point without intervals. Requests with their times become a Trial, so that
-every statistic, flag and interval of ours applies to them.
+all our statistics, flags and intervals apply to them.
 """
 
 import json
@@ -22,13 +22,13 @@ from frontier.extras.exchange.results import ImportedFile, Result
 from frontier.store.documents import INCOMPLETE
 
 IDENTITY = 0.05
-"""E2E may differ by this share from TTFT + (tokens - 1) x TPOT, all as means."""
+"""The share by which E2E may differ from TTFT + (tokens - 1) x TPOT, all as means."""
 ALIKE = 0.05
-"""Observed mean lengths within this share of each other, or one token, are one shape."""
+"""Observed mean lengths that differ by at most this share, or by one token, are one shape."""
 MOST_DEPLOYMENTS = 1_000
 """Deployments of one import."""
 LONGEST_NAME = 60
-"""Characters of a name that a config takes."""
+"""Most characters of a name that a config accepts."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _AXES = (
     ("output_throughput", "total_throughput", "request_throughput"),
@@ -45,7 +45,8 @@ _AXES = (
         "mean_tpot",
     ),
 )
-"""What each axis of the frontier may be; of two that as many points have the first is taken."""
+"""The candidates for each axis of the frontier; the first of two that equally many points have is
+taken."""
 
 ImportedSetting = tuple[str, Shape, int]
 
@@ -70,8 +71,8 @@ class Assembled:
 
 
 def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, shape: Shape | None = None) -> Assembled:
-    """All results of the files as points and trials. `deployment` names the only one, `shape`
-    gives the lengths that files lack.
+    """All results of the files as points and trials. `deployment` names the only one, `shape` gives
+    the lengths that files lack.
 
     UsageError when the files cannot be put together: no lengths, one name for several deployments,
     or two results of one setting. Only requests are joined, as the repeats of a sweep are.
@@ -109,10 +110,8 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
 
 
 def _names(results: Sequence[Result], wanted: str | None) -> list[str]:
-    """The name of each result's deployment: as its file calls it, else its model. `wanted` names
-    the only one.
-
-    A result that names none is of the only deployment that the others name.
+    """The name of each result's deployment: the one in its file, otherwise its model. `wanted`
+    names the only one. A result without a name belongs to the only deployment that the others name.
     """
     stated = [_config_name(result.deployment or result.model or "") for result in results]
     known: dict[str, str] = {}  # names that differ only in case would share a file: they are one
@@ -129,24 +128,23 @@ def _names(results: Sequence[Result], wanted: str | None) -> list[str]:
 
 
 def _config_name(name: str) -> str:
-    """A name a config takes: letters, digits, dot, dash, underscore. What is cut off stays in a
-    short hash.
+    """A name that a config accepts: letters, digits, dot, dash, underscore. A short hash replaces
+    what is cut off.
     """
     plain = _NO_NAME.sub("-", name).strip("-._")
     return plain if len(plain) <= LONGEST_NAME else f"{plain[: LONGEST_NAME - 9].rstrip('-._')}-{short_hash(name)}"
 
 
 def _deployment(name: str, results: Sequence[Result]) -> Deployment:
-    """The deployment of these results; its GPUs where they all name as many."""
+    """The deployment of these results, with its number of GPUs where they all state the same."""
     gpus = {result.gpus for result in results}
     model = next((result.model for result in results if result.model), None)
     return Deployment(name, model, gpus.pop() if len(gpus) == 1 else None)
 
 
 def _shapes(items: Sequence[tuple[str, Result]], wanted: Shape | None) -> list[Shape]:
-    """The shape of each result: of lengths that were asked for as they are; observed means are of
-    the first shape that is alike. `wanted` comes first, and is that of results without lengths.
-
+    """The shape of each result: of the lengths asked for, or the first shape that is like its
+    observed mean lengths. `wanted` comes first, and is the shape of results without lengths.
     ForeignFileError where a file has no lengths, or impossible ones.
     """
     known = {wanted: None} if wanted else {}
@@ -178,7 +176,7 @@ def _alike(a: Shape, b: Shape) -> bool:
 
 def point_of(deployment: str, shape: Shape, concurrency: int, result: Result) -> Point:
     """The point of a result, with what follows from its figures: the third of input, output and
-    total throughput, what failures do to latencies, and interactivity.
+    total throughput, the effect of failures on latencies, and interactivity.
     """
     whole, computed = _with_third(result.figures)
     values, failures = _with_failures(whole, result.ok, result.failed)
@@ -205,8 +203,8 @@ def point_of(deployment: str, shape: Shape, concurrency: int, result: Result) ->
 
 
 def _with_third(figures: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
-    """The figures with the third of input, output and total throughput where two are there; and how
-    it was computed. Nothing else is.
+    """The figures with the third of input, output and total throughput where two are given, and how
+    it was computed. Nothing else is computed.
     """
     prompt, output, total = (figures.get(f"{side}_throughput", math.nan) for side in ("input", "output", "total"))
     ways = (
@@ -222,11 +220,9 @@ def _with_third(figures: Mapping[str, float]) -> tuple[dict[str, float], list[st
 
 
 def _with_failures(figures: Mapping[str, float], ok: int, failed: int | None) -> tuple[dict[str, float], list[str]]:
-    """Figures of the successes as figures of all requests: a failure's latency is infinite; and
-    notes on it.
-
-    A percentile above the share of successes is infinite, and so is every mean. Others stay, and
-    the notes say that they are of the successes.
+    """Figures of the successes turned into figures of all requests, with notes. A failure's latency
+    is infinite, so a percentile above the share of successes is infinite, and so is every mean.
+    Other figures stay, and the notes say that they are of the successes.
     """
     if failed is None:
         return dict(figures), ["the file does not say whether requests failed"]
@@ -243,7 +239,7 @@ def _with_failures(figures: Mapping[str, float], ok: int, failed: int | None) ->
 
 
 def _infinite(name: str, failed_share: float) -> bool:
-    """Whether this latency is infinite with so many failures."""
+    """Whether this many failures make this latency infinite."""
     of = metric(name)
     return of.quantity is not None and not of.inverted and (of.p is None or failed_share > 1 - of.p + 1e-12)
 
@@ -262,9 +258,7 @@ def identity_flags(figures: Mapping[str, float], tokens: float | None) -> Iterat
 
 
 def config_text(assembled: Assembled) -> str:
-    """A config for the run: what solve, plot and report take from one. Nothing can be swept by
-    it.
-    """
+    """A config for the run, which solve, plot and report read. Nothing can be swept by it."""
     shapes = list(dict.fromkeys([p.shape for p in assembled.points] + [m.trial.shape for m, _ in assembled.trials]))
     # A config takes 2,000 settings at most.
     listed = shapes[: max(1, min(100, 2_000 // len(assembled.deployments)))]

@@ -23,13 +23,13 @@ _UNITS = {
 }
 _EMPTY = ("", "nan", "none", "null", "-", "–", "inf", "infinity")
 _DERIVED = ("goodput", "attainment", "cost", "energy")
-"""Metrics that hold for an SLA, a price or a power that is not in the table."""
+"""Metrics that depend on an SLA, a price or a power that is not in the table."""
 _SHAPE = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
 _READ = frozenset(
     {"concurrency", "shape", "isl", "osl", "n", "failed", "deployment", "model", "gpus", "valid", "flags"}
 )
 _EXPORTED = ("on_frontier", "objectives", "power_w", "power_source")
-"""What else our own export has."""
+"""Further columns of our own export."""
 NOTES = ("figures are taken as they stand: seconds, tokens per second and shares, unless a column names its unit",)
 NO_INTERVALS = "columns of intervals are not imported: a table cannot prove them"
 
@@ -61,7 +61,7 @@ def _column_name(head: str) -> str:
 
 def _columns(document: Document) -> dict[str, tuple[str, float]]:
     """The head of each column that is read, by what it holds, and the factor to our unit.
-    ForeignFileError where two hold the same.
+    ForeignFileError where two columns hold the same.
     """
     columns: dict[str, tuple[str, float]] = {}
     for head in document.top.tree:
@@ -138,7 +138,9 @@ def _result(row: Node, columns: Mapping[str, tuple[str, float]]) -> Result:
 
 
 def _cell(row: Node, name: str, head: str, scale: float) -> dict[str, float]:
-    """What a cell holds of its metric. ForeignFileError for what is neither a number nor empty."""
+    """The value of a cell for its metric. ForeignFileError for text that is neither a number nor
+    empty.
+    """
     written = str(row.tree[name] or "").strip().lower()
     if written in ("inf", "infinity") and metric(name).quantity:
         return {name: math.inf}
@@ -149,8 +151,8 @@ def _cell(row: Node, name: str, head: str, scale: float) -> dict[str, float]:
 
 
 def _counted(row: Node, share: float | None) -> tuple[int | None, int | None]:
-    """Requests, and failed ones, as counted or as their share. ForeignFileError for impossible
-    ones.
+    """Requests and failed requests, as counts or as a share. ForeignFileError for
+    impossible ones.
     """
     n, failed = row.count("n"), row.count("failed")
     if share is not None and share > 1:

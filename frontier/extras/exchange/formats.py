@@ -47,7 +47,7 @@ class Format(Protocol):
     """The module of a foreign format."""
 
     def detect(self, document: Document) -> bool:
-        """Whether the document looks like it."""
+        """Whether the document has this format."""
 
     def read(self, document: Document) -> ImportedFile:
         """The results in it."""
@@ -64,7 +64,7 @@ FORMATS: dict[str, Format] = {
     "llmperf": llmperf,
     "csv": csv_table,
 }
-"""By the names of --format; the first that detects a file reads it."""
+"""The formats by the names of --format; the first that detects a file reads it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +83,8 @@ class Import:
 
 
 def read_results(file: str, data: bytes, name: str | None = None) -> ImportedFile:
-    """The results of a file: of the format `name`, else of the one that its content has.
-
-    ForeignFileError when it is of no known format, or not of the named one.
+    """The results of a file in the format `name`, otherwise in the format that its content has.
+    ForeignFileError when it has no known format, or not the named one.
     """
     return _results(read_document(file, data), name)
 
@@ -105,11 +104,9 @@ def _results(document: Document, name: str | None) -> ImportedFile:
 def read_files(
     files: Sequence[str | Path], *, name: str | None = None, deployment: str | None = None, shape: str | None = None
 ) -> Import:
-    """The files as one import; nothing is written. `name` is that of their format, where their
-    content does not tell.
-
-    `deployment` names the only one, `shape` ("1024/256") gives the lengths that files lack.
-    UsageError for the first file that cannot be used, and for an option that is not valid.
+    """The files as one import; nothing is written. `name` is their format, where their content does
+    not tell it. `deployment` names the only one, `shape` ("1024/256") gives the lengths that files
+    lack. UsageError for the first file that cannot be used, and for an invalid option.
     """
     if name is not None and name not in FORMATS:
         raise UsageError(f"unknown format {clean_name(name)!r}", suggestion(name, FORMATS))
@@ -138,8 +135,8 @@ def read_files(
 
 
 def _opened(file: str) -> tuple[str, Document]:
-    """The digest of a file, and what is in it; its bytes and its text are not kept, as it may be
-    large.
+    """The digest of a file, and its parsed content. Its bytes and its text are dropped, as it may
+    be large.
     """
     try:
         data = read_given(Path(file), MOST_BYTES)
@@ -190,11 +187,10 @@ def import_files(
     deployment: str | None = None,
     shape: str | None = None,
 ) -> Run:
-    """Results of other tools as a run: the content of `files` tells their format, unless `format`
-    names it.
-
-    `deployment` names the only deployment, `shape` ("1024/256") its lengths where the files do not
-    give them. UsageError when a file cannot be used, StoreError when `run` holds something else.
+    """Results of other tools as a run. The content of `files` tells their format, unless `format`
+    names it. `deployment` names the only deployment, `shape` ("1024/256") its lengths where the
+    files have none. UsageError when a file cannot be used, StoreError when `run` holds something
+    else.
     """
     store(read_files(files, name=format, deployment=deployment, shape=shape), Path(run))
     shown = registry.API["load"].find() or load  # as a notebook shows it

@@ -1,5 +1,6 @@
-"""genai-bench: one JSON per operating point, with aggregates and the requests' figures but not
-their times."""
+"""genai-bench: one JSON per operating point, with aggregates and the requests' figures but no
+times.
+"""
 
 import re
 
@@ -54,6 +55,8 @@ def read(document: Document) -> ImportedFile:
 
 
 def _asked(metrics: Node) -> TokenLengths:
-    """The lengths that deterministic scenarios, 'D(100,100)', name; others name means."""
+    """The lengths that deterministic scenarios, 'D(100,100)', state; other scenarios state
+    means.
+    """
     match = re.fullmatch(r"D\((\d{1,9}),\s*(\d{1,9})\)", metrics.text("scenario") or "")
     return (float(match[1]), float(match[2])) if match else NO_LENGTHS

@@ -129,8 +129,8 @@ def _load(node: Node, figures: Mapping[str, float]) -> Load:
 
 
 def _with_requests(node: Node, result: Result) -> Result | None:
-    """The point with its requests, when every one of them was kept (it may be a sample) and has its
-    times.
+    """The point with its requests, when the file has every one of them (it may hold a sample) with
+    its times.
     """
     kept = node.at("requests")
     ok, errored = kept.items("successful"), kept.items("errored")

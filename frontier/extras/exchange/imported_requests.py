@@ -1,8 +1,8 @@
 """Imported requests with their times: the window in which the load was held, as a trial.
 
 The requests that count are those sent in the window. It begins when every stream has finished its
-first request, and ends so early that each of them ended while the load was still held: a drain
-would make the last ones too fast.
+first request. It ends so early that each of its requests ended while the load was still held: a
+drain would make the last ones too fast.
 """
 
 import dataclasses
@@ -21,18 +21,18 @@ from frontier.store.documents import INCOMPLETE
 HELD = 0.95
 """The load is held while at least this share of the concurrency is in flight."""
 MOST_CONCURRENCY = 1_000_000
-"""Requests in flight that a file may state."""
+"""Most requests in flight that a file may state."""
 OFF = 0.02
-"""Lengths may be this share off, or one token, before what came counts instead of what was asked
-for."""
+"""The share, or one token, by which observed lengths may differ from the ones asked for before they
+replace them."""
 
 
 # --- the window
 
 
 def concurrency_of(records: Sequence[Record]) -> tuple[int, bool]:
-    """How many were in flight: the level held longest, and whether it was held (else their mean
-    over time).
+    """The requests in flight: the level held longest, and whether it was held; otherwise their mean
+    over time.
     """
     _, levels, seconds = _levels(records)
     if not len(seconds) or seconds.sum() <= 0:
@@ -45,7 +45,7 @@ def concurrency_of(records: Sequence[Record]) -> tuple[int, bool]:
 
 
 def window_of(records: Sequence[Record], concurrency: int) -> Window | None:
-    """The part of a closed loop that counts; None when there is none, as in a run of few waves."""
+    """The part of a closed loop that counts; None without one, as in a run of few waves."""
     if len(records) <= concurrency:
         return None
     sends, ends = np.array([r.sent for r in records]), np.array([r.end for r in records])
@@ -61,8 +61,8 @@ def window_of(records: Sequence[Record], concurrency: int) -> Window | None:
 
 
 def _levels(records: Sequence[Record]) -> tuple[Floats, Ints, Floats]:
-    """Requests in flight as a step function: times, the level from each on, and how long it
-    lasts.
+    """Requests in flight as a step function: times, the level from each time on, and how long the
+    level lasts.
     """
     steps = sorted([(r.sent, 1) for r in records] + [(r.end, -1) for r in records])
     times = np.array([t for t, _ in steps], dtype=np.float64)
@@ -74,11 +74,9 @@ def _levels(records: Sequence[Record]) -> tuple[Floats, Ints, Floats]:
 
 
 def settled(file: str, result: Result) -> Result:
-    """The result with its concurrency and the lengths that came. It keeps its requests where they
-    have a window; else its figures are those of the file.
-
-    ForeignFileError where a concurrency, a time or a token count is impossible, or where neither is
-    there.
+    """The result with its concurrency and the observed lengths. It keeps its requests where they
+    have a window; otherwise its figures are the file's. ForeignFileError where a concurrency, a
+    time or a token count is impossible, or where it has neither requests nor figures.
     """
     _check_records(file, result)
     result, closed = _observed(result), result.rate is None
@@ -97,8 +95,8 @@ def settled(file: str, result: Result) -> Result:
 
 
 def _check_records(file: str, result: Result) -> None:
-    """Every request was sent, answered and ended in this order, in finite time, with possible token
-    counts.
+    """Check that every request was sent, answered and ended in this order, in finite time, with
+    possible token counts.
     """
     for number, r in enumerate(result.records, 1):
         first = r.sent if r.first is None else r.first
@@ -112,9 +110,8 @@ def _check_records(file: str, result: Result) -> None:
 
 
 def _observed(result: Result) -> Result:
-    """The result with the lengths that came, and none asked for where these are others.
-
-    The mean input of an aggregate is not compared: tools count it by a tokenizer of their own.
+    """The result with the observed lengths, and without the ones asked for where they differ. The
+    mean input of an aggregate is not compared: each tool counts it by a tokenizer of its own.
     """
     means = mean_lengths(result.records) if result.records else result.came
     isl, osl = result.asked

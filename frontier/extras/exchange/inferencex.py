@@ -19,7 +19,7 @@ _NAME = {
     "decode_tp": "dtp",
     "offload_mode": "offload",
 }
-"""What a deployment is called by, each with its abbreviation."""
+"""The fields that name a deployment, each with its abbreviation."""
 _OFF = ("", "false", "none", "off")
 NOTES = (
     "rates are given per GPU and multiplied by the GPUs the file names (disaggregated: decode and prefill apart)",
@@ -81,8 +81,8 @@ def _name(node: Node) -> str:
 
 
 def _rates(node: Node) -> tuple[int | None, dict[str, float]]:
-    """GPUs, and the throughput of the whole deployment. Disaggregated, output is per decode GPU,
-    input per prefill.
+    """The number of GPUs, and the throughput of the whole deployment. In a disaggregated one,
+    output is per decode GPU and input per prefill GPU.
     """
     prefill, decode = node.count("num_prefill_gpu"), node.count("num_decode_gpu")
     if prefill and decode and (node.tree.get("is_multinode") is True or node.tree.get("disagg") is True):

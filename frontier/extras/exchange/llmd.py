@@ -1,7 +1,7 @@
 """llm-d's Benchmark Report, version 0.2: one YAML document per operating point.
 
-The format has one `time_per_output_token`, by which tools mean different things. Here it is (E2E -
-TTFT) / (tokens - 1), as read of every tool but GuideLLM.
+The format has one `time_per_output_token`, which tools define differently. Here it is (E2E - TTFT)
+/ (tokens - 1), as for every tool but GuideLLM.
 """
 
 from frontier.extras.exchange.results import (

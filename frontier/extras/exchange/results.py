@@ -1,5 +1,6 @@
 """Results of an importer: figures by our metric names in SI units, their load, and their requests
-if known."""
+where known.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,14 +23,14 @@ STATISTICS = {
     "p999": "p99.9",
     "p99p9": "p99.9",
 }
-"""Those of a latency that are imported, by the names that tools give them; of two the later
-counts."""
+"""The statistics of a latency that are imported, by the tools' names; a later one of two replaces
+an earlier one."""
 LONGEST_NAME = 400
-"""Characters that are read of the name of a model or deployment: as many as a config takes."""
+"""The characters of a model's or deployment's name that are read: as many as a config accepts."""
 UNDER_RATE = 0.05
-"""An open loop that achieved this much less than the rate it asked for did not make its load."""
+"""The share below the requested rate at which an open loop did not make its load."""
 _MOST = 1e18
-"""Microseconds: beyond all that is imported, and an integer of numpy."""
+"""The most microseconds: beyond any import, and still an integer of numpy."""
 
 TokenLengths = tuple[float | None, float | None]
 """Input and output tokens, None where the file has none."""
@@ -38,17 +39,17 @@ NO_LENGTHS: TokenLengths = (None, None)
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One operating point as a file states it. `figures` by our metric names, over the requests
-    that succeeded.
+    """One operating point as a file states it.
 
-    `asked` are the lengths asked for, `came` the means that were observed. `failed` is None where
-    the file does not give it. `deployment` is the name that the file gives the deployment, which is
-    called by its model otherwise. `rate` is what an open loop asked for, in requests/s. `place` is
-    where in the file the result stands, empty for the whole file.
-
-    `records` are its requests where the file has all of them with their times, which full
-    statistics need: they count from the first send, `epoch` is that moment as unix time (0 where
-    the tool did not keep it), and a concurrency of 0 is to be found from them.
+    - `figures`: by our metric names, over the requests that succeeded.
+    - `failed`: the number of failed requests; None where the file does not give it.
+    - `asked`: the lengths asked for. `came`: the mean lengths observed.
+    - `deployment`: the name that the file gives the deployment; None: it is called by its model.
+    - `rate`: the rate that an open loop asked for, in requests/s.
+    - `place`: where in the file the result stands; empty for the whole file.
+    - `records`: its requests, where the file has all of them with the times that full statistics
+      need. Times count from the first send. A concurrency of 0 is then to be found from them.
+    - `epoch`: the first send as unix time; 0 where the tool did not keep it.
     """
 
     concurrency: int
@@ -86,10 +87,8 @@ class ImportedFile:
 
 
 def figure(node: Node, key: str, name: str, scale: float = 1.0) -> dict[str, float]:
-    """What `key` holds of the metric `name`, in our unit; empty where it holds nothing.
-
-    A latency of exactly 0 means "not measured" and is left out; ForeignFileError for an impossible
-    one.
+    """The value of the metric `name` under `key`, in our unit; empty without one. A latency of
+    exactly 0 means "not measured" and is left out. ForeignFileError for an impossible one.
     """
     value, of = node.number(key), metric(name)
     is_latency = of.quantity is not None and not of.inverted
@@ -101,7 +100,7 @@ def figure(node: Node, key: str, name: str, scale: float = 1.0) -> dict[str, flo
 
 
 def statistics(node: Node, quantity: str, scale: float = 1.0, key: str = "{}") -> dict[str, float]:
-    """The statistics of one latency below `node`, in seconds: `key` makes their keys, as
+    """The statistics of one latency below `node`, in seconds. `key` is a pattern of their keys, as
     '{}_ttft_ms'.
     """
     figures: dict[str, float] = {}
@@ -111,7 +110,7 @@ def statistics(node: Node, quantity: str, scale: float = 1.0, key: str = "{}") -
 
 
 def rates(node: Node, keys: Mapping[str, str]) -> dict[str, float]:
-    """The rates below `node`, of their keys by our names."""
+    """The rates below `node`, by our names; `keys` gives the tool's."""
     return {name: value for name, key in keys.items() for value in figure(node, key, name).values()}
 
 
@@ -124,7 +123,7 @@ def successes(records: Sequence[Record]) -> list[Record]:
 
 
 def mean_lengths(records: Sequence[Record]) -> TokenLengths:
-    """Mean input and output tokens of the successes, as far as they were counted."""
+    """Mean input and output tokens of the successes, where they were counted."""
     ok = successes(records)
     isl = [r.prompt_tokens for r in ok if r.prompt_tokens]
     osl = [r.completion_tokens for r in ok if r.completion_tokens]
@@ -132,7 +131,9 @@ def mean_lengths(records: Sequence[Record]) -> TokenLengths:
 
 
 def microseconds(gaps: Sequence[float], scale: float = 1.0) -> tuple[int, ...]:
-    """Gaps of `scale` seconds as whole microseconds whose sum does not drift from theirs."""
+    """Gaps in units of `scale` seconds, as whole microseconds whose sum does not drift from
+    theirs.
+    """
     stamps = np.rint(np.cumsum(gaps, dtype=np.float64) * scale * 1e6).clip(-_MOST, _MOST)
     return tuple(np.diff(stamps, prepend=0.0).astype(np.int64).tolist())
 
@@ -141,7 +142,7 @@ def microseconds(gaps: Sequence[float], scale: float = 1.0) -> tuple[int, ...]:
 
 
 class Load(NamedTuple):
-    """How a result was loaded: the concurrency, the rate that an open loop asked for, and notes on
+    """The load of a result: the concurrency, the rate that an open loop asked for, and notes on
     them.
     """
 
@@ -153,10 +154,8 @@ class Load(NamedTuple):
 def open_loop(
     node: Node, figures: Mapping[str, float], rate: float | None, hint: str, mean: float | None = None
 ) -> Load:
-    """The load of an open loop, whose concurrency is its mean in flight: `mean`, else by Little's
-    law.
-
-    ForeignFileError with the hint where it is not known.
+    """The load of an open loop. Its concurrency is its mean in flight: `mean`, otherwise by
+    Little's law. ForeignFileError with the hint where it is not known.
     """
     mean = mean or figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
     if not mean:
@@ -168,7 +167,7 @@ def open_loop(
 
 
 def rate_flags(asked: float | None, achieved: float | None) -> Iterator[Flag]:
-    """The flag of a load generator that did not send at the rate it was asked for."""
+    """The flag of a load generator that did not send at the requested rate."""
     if asked and achieved is not None and achieved < asked * (1 - UNDER_RATE):
         advice = "the load generator did not make the load it was asked for: give it more workers, or ask for less"
         measured = f"{achieved:.4g} of {asked:.4g} requests/s were sent"

@@ -1,9 +1,9 @@
 """Results of `vllm bench serve` and its descendants: SGLang's bench_serving, InferenceX's client,
 llm-optimizer.
 
-One object per operating point, or one per line. Latencies end in _ms; InferenceX also writes them
-in seconds, bare. With --save-detailed (SGLang: --output-details) the file holds every request; some
-versions also when it was sent.
+A file has one object per operating point, or one per line. Latencies end in _ms; InferenceX also
+writes them in seconds, without a suffix. With --save-detailed (SGLang: --output-details) the file
+holds every request; some versions also keep when it was sent.
 """
 
 import dataclasses
@@ -109,7 +109,7 @@ def _figures(node: Node) -> dict[str, float]:
 
 
 def _load(node: Node, figures: Mapping[str, float], completed: int) -> Load:
-    """The load: the cap is its concurrency where a rate reaches it, or where there is no rate."""
+    """The load. The cap is its concurrency where a rate reaches it, or where there is no rate."""
     rate, cap = node.number("request_rate"), node.count("max_concurrency")
     mean = figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
     if cap and (not rate or not mean or max(1, round(mean)) >= 0.95 * cap):
@@ -124,7 +124,9 @@ def _load(node: Node, figures: Mapping[str, float], completed: int) -> Load:
 
 
 def _asked(node: Node) -> TokenLengths:
-    """The lengths asked for: SGLang and vLLM's sweeps keep them, as the user typed the keys."""
+    """The lengths asked for, which SGLang and vLLM's sweeps keep under the names of the user's
+    options.
+    """
     for first, second in (("random_input_len", "random_output_len"), ("random-input-len", "random-output-len")):
         isl, osl = node.number(first), node.number(second)
         if isl and osl and node.number("random_range_ratio") in (None, 1.0):
@@ -133,7 +135,7 @@ def _asked(node: Node) -> TokenLengths:
 
 
 def _model(node: Node) -> str | None:
-    """The model; of a path into Hugging Face's cache the name of the model it stands for."""
+    """The model; for a path into Hugging Face's cache, the name of the model there."""
     model = node.text("model_id", LONGEST_NAME)
     cached = _HUGGING_FACE_CACHE.search(model or "")
     return f"{cached[1]}/{cached[2]}" if cached else model

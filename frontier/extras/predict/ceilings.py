@@ -1,11 +1,12 @@
-"""Measured ceilings of a machine: memory bandwidth, matmul rates over sizes and number formats,
-attention in prefill and in decode.
+"""Measured ceilings of a machine: memory bandwidth, matmul rates, and attention in prefill and in
+decode.
 
-What hardware does at its best on the operations that an LLM server consists of: to compare with the
-data sheet, with other hosts, and to use in its place as the config's `hardware:`. Runs on numpy; on
-torch where that is installed, and then on its GPUs. Each is measured in rounds, all once before any
-again, so that what lasts a while does not hit one of them alone. The ceiling is the best run of all
-rounds: whatever disturbs one only makes it slower.
+They are what hardware does at its best on the operations of an LLM server. They are compared with
+the data sheet and with other hosts, and can replace the data sheet as the config's `hardware:`.
+
+Runs on numpy; on torch where that is installed, and then on its GPUs. Measurements come in rounds:
+each is made once before any is repeated, so that a lasting disturbance does not hit one of them
+alone. The ceiling is the best run of all rounds, as any disturbance only makes a run slower.
 """
 
 import os
@@ -25,29 +26,28 @@ from frontier.core.model.errors import MeasurementError
 from frontier.hardware.gpus import HARDWARE, Hardware
 
 ROUNDS = 6
-"""Rounds of each measurement: the lowest and the highest of six are a 97 % confidence interval of
+"""Rounds of each measurement. The lowest and the highest of six are a 97 % confidence interval of
 the typical round (1 - 2 / 2^6), whatever its distribution."""
 LEAST_RUNS = 3
-"""Runs of a measurement in a round at the least."""
+"""Fewest runs of a measurement in a round."""
 MOST_AT_ONCE = 100
-"""Calls timed together at the most."""
+"""Most calls that are timed together."""
 _LEAST_TIMED = 0.01
-"""Seconds between two looks at the clock."""
+"""Fewest seconds of one timing."""
 _HEADS, _GROUP, _HEAD_DIM = 8, 4, 128
-"""Attention as in most models of today: eight KV heads, four queries each."""
+"""The attention of most current models: eight KV heads with four queries each."""
 ROWS = (1, 64)
-"""Rows of the flat matmuls beside the square one: a decode step of one request and of a batch. What
-they read of their weights counts, as the memory binds there."""
+"""Rows of the flat matmuls beside the square one: a decode step of one request and of a batch.
+Their rate counts the weights that they read, as memory binds there."""
 
 Kernel = Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """An operation to time: `run` it, `wait` until it is done. `amount` is its bytes or its FLOPs.
-
-    Its data are made before the timing starts; where memory is short for them, the machine's
-    `no_room` is raised.
+    """An operation to time: `run` it, then `wait` until it is done. `amount` is its bytes or its
+    FLOPs. Its data are made before the timing starts; the machine's `no_room` is raised where
+    memory is too small for them.
     """
 
     run: Kernel
@@ -57,10 +57,11 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """One thing that is measured: its key in JSON, its words, its unit, the figure of a data sheet
-    that it stands beside (a field of `Hardware`, '' for none), and its rate in each round. Of links
-    `seconds` are those of one operation at best, and `algorithm` its bytes over them, where the
-    rate is that of the bus.
+    """One measured ceiling: its key in JSON, its words, its unit, and its rate in each round.
+
+    `sheet` is the data sheet's figure beside it (a field of `Hardware`, '' for none). For links,
+    `seconds` are those of one operation at best, and `algorithm` is its bytes over them, where the
+    rate is the bus bandwidth.
     """
 
     key: str
@@ -79,8 +80,9 @@ class Ceiling:
 
 @dataclass(frozen=True, slots=True)
 class Ceilings:
-    """What was measured on a machine. `sheet` is the data sheet of the same device, when known;
-    `hosts` are those whose links were measured."""
+    """The ceilings of a machine. `sheet` is the data sheet of the same device, when known; `hosts`
+    are the hosts whose links were measured.
+    """
 
     name: str
     backend: str
@@ -96,8 +98,9 @@ class Ceilings:
         return next((line.value for line in self.lines if line.key == key), None)
 
     def hardware(self) -> dict[str, Any]:
-        """The `hardware:` block of a config with what was measured; a known GPU keeps its name, and
-        its sheet for the rest."""
+        """The `hardware:` block of a config with the measured figures. A known GPU keeps its name,
+        and its data sheet for the rest.
+        """
         wide = [rate for form in ("bf16", "fp16", "fp32") if (rate := self.value(f"matmul_{form}"))]
         bandwidth, eight = self.value("memory_bandwidth"), self.value("matmul_fp8")
         links = [line.value for line in self.lines if line.key.startswith("all_reduce_")]
@@ -123,8 +126,8 @@ def measure(
     links: Iterable[Ceiling] = (),
     hosts: tuple[str, ...] = (),
 ) -> Ceilings:
-    """Every ceiling of a machine, `seconds` for each, beside those of its links. MeasurementError
-    when its memory is taken.
+    """Every ceiling of a machine, `seconds` for each, and those of its links. MeasurementError when
+    its memory is taken.
     """
     lines = tuple(lines_of(machine))
     rounds: list[list[float]] = [[] for _ in lines]
@@ -150,7 +153,7 @@ def measure(
 
 
 def lines_of(machine: "NumpyMachine | TorchMachine") -> Iterator[tuple[Ceiling, Callable[[], Work]]]:
-    """What is measured on a machine by itself, each with what makes its work."""
+    """The ceilings that one machine has by itself, each with the function that makes its work."""
     yield Ceiling("memory_bandwidth", "memory, copying", "B/s", "bandwidth"), machine.copy
     for form in machine.formats():
         peak, n = _SHEETS.get(form, ""), machine.side
@@ -169,16 +172,15 @@ def lines_of(machine: "NumpyMachine | TorchMachine") -> Iterator[tuple[Ceiling, 
 
 
 _SHEETS: Mapping[str, str] = {"bf16": "bf16", "fp16": "bf16", "fp8": "fp8"}
-"""The figure of a data sheet that a number format stands beside."""
+"""The data sheet's figure beside a number format."""
 
 
 def least_time(work: Work, seconds: float, clock: Callable[[], float]) -> float:
-    """The shortest time of one run, of as many timings as fit in `seconds`, three at least, after a
-    run that is not counted.
+    """The shortest time of one run in seconds. There are as many timings as fit in `seconds`, at
+    least three, after a run that is not counted.
 
-    What is over in less than 10 ms is run several times between two looks at the clock: starting a
-    kernel and waiting for it takes some 10 us, which is a tenth of what a GPU needs for one step of
-    attention.
+    Work of less than 10 ms is run several times in one timing. Starting a kernel and waiting for it
+    takes some 10 us, a tenth of what a GPU needs for one step of attention.
     """
     work.run()
     work.wait()
@@ -220,7 +222,7 @@ def attention_bytes(batch: int, context: int, size: int) -> float:
 
 
 def prefill_flops(batch: int, length: int) -> float:
-    """Arithmetic of causal attention over prompts of this length in one layer."""
+    """FLOPs of causal attention over prompts of this length in one layer."""
     return 2.0 * batch * _HEADS * _GROUP * _HEAD_DIM * float(length) ** 2
 
 
@@ -238,8 +240,8 @@ class NumpyMachine:
     no_room: type[Exception] = MemoryError
 
     def __init__(self, scale: float = 1.0) -> None:
-        """`scale` shrinks the data, for tests: a rate is only a ceiling when the data does not fit
-        in the cache.
+        """Make the machine. `scale` shrinks the data, for tests: a rate is only a ceiling when the
+        data does not fit in the cache.
         """
         self.name = processor_name()
         self.memory = float(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
@@ -269,7 +271,9 @@ class NumpyMachine:
         return self._attention(batch, _GROUP, context, attention_bytes(batch, context, 4))
 
     def prefill(self, batch: int, length: int) -> Work:
-        """Numpy has no causal kernel: it computes the whole square, of which half counts."""
+        """Prefill attention. Numpy has no causal kernel: it computes the whole square, half of
+        which counts.
+        """
         return self._attention(batch, _GROUP * length, length, prefill_flops(batch, length))
 
     def _attention(self, batch: int, queries: int, context: int, amount: float) -> Work:

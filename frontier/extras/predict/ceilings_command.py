@@ -1,5 +1,6 @@
 """`frontier ceilings`: measured memory bandwidth, matmul rates, attention and links of this
-machine, or several hosts compared."""
+machine, or several hosts compared.
+"""
 
 import functools
 import os
@@ -119,7 +120,7 @@ def _links(
 
 
 def _machine(device: str) -> "NumpyMachine | TorchMachine":
-    """The GPUs where torch has any, else the processor."""
+    """The machine to measure: the GPUs where torch has any, otherwise the processor."""
     from frontier.extras.predict.ceilings import NumpyMachine, TorchMachine
 
     torch = _torch()

@@ -1,4 +1,4 @@
-"""Tables, YAML and JSON of measured ceilings: beside the data sheet, and of several hosts."""
+"""Tables, YAML and JSON of measured ceilings, beside the data sheet and across hosts."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ CEILINGS_SCHEMA = "frontier.ceilings/1"
 
 
 def sheet_figure(ceilings: Ceilings, line: Ceiling) -> float | None:
-    """What the data sheet says of a line; None where it says nothing."""
+    """The data sheet's figure for a line; None where it has none."""
     return getattr(ceilings.sheet, line.sheet) if ceilings.sheet and line.sheet else None
 
 
@@ -116,7 +116,7 @@ def ceilings_json(ceilings: Ceilings) -> Tree:
 
 
 def fleet_table(hosts: Sequence[Ceilings], slower: Sequence[Slower], *, width: int = 100, colour: bool = False) -> str:
-    """The hosts that are slower than the middle one, or that none is."""
+    """The hosts that are slower than the middle one, or a line that none is."""
     shared = len({line.key for host in hosts for line in host.lines})
     devices = ", ".join(dict.fromkeys(host.name for host in hosts))
     parts: list[RenderableType] = [Text(f"{len(hosts)} hosts: {devices}", style="bold")]

@@ -124,8 +124,8 @@ def _of_run(
 
 
 def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
-    """Write the frontier over a mean latency, with its SLA and operating point, and the predicted
-    means dashed.
+    """Write the frontier over a mean latency, with its SLA and operating point; the predicted means
+    are dashed.
     """
     from frontier.cli.plot import beside_an_answer, save_pictures
     from frontier.show.picture.frontier_picture import small_multiples
@@ -150,7 +150,7 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
 
 def _expected(forecast: "Forecast", rate: str, across: str) -> "tuple[tuple[float, Estimate, Estimate], ...]":
     """The predictions as (concurrency, latency, throughput), each with its band. E2E follows by
-    Little's law, requests per second from the length of the answers.
+    Little's law, and requests per second from the answers' length.
     """
     osl = forecast.shape.osl.mean
     tokens = osl if rate == "request_throughput" else 1.0

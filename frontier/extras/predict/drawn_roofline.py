@@ -1,4 +1,4 @@
-"""The roofline as it is drawn on a frontier's axes: its height, its curve, and on what it rests."""
+"""The roofline as drawn on a frontier's axes: its height, its curve, and its assumption."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -13,14 +13,14 @@ from frontier.hardware.roofline import Roofline, limits_if_any
 from frontier.show.picture.data import DrawnRoofline
 
 _OF_THE_SHEET = ("memory_bandwidth", "memory", "tflops", "tflops_fp8", "tflops_fp4", "link")
-"""The figures of a deployment's hardware that a data sheet has."""
+"""The hardware figures of a deployment that a data sheet has."""
 
 
 def rooflines(
     config: Config, points: Sequence[Point], frontiers: Sequence[Frontier]
 ) -> Mapping[tuple[str, Shape], DrawnRoofline]:
-    """The roofline of each series whose hardware is described, on its frontier's own axes; none
-    where other rates than output tokens or requests are drawn.
+    """The roofline of each series whose hardware is described, on its frontier's own axes. Only
+    rates of output tokens and of requests have one.
     """
     described = {d.name: roofline for d in config.deployments if (roofline := d.roofline()) is not None}
     by_sheet = {d.name: _by_sheet(d) for d in config.deployments}
@@ -47,7 +47,9 @@ def rooflines(
 
 
 def _by_sheet(deployment: DeploymentConfig) -> Roofline | None:
-    """The roofline of the data sheet alone, where figures are given in its place; else None."""
+    """The roofline of the data sheet alone, where the config gives other figures; otherwise
+    None.
+    """
     if deployment.hardware is None:
         return None
     sheet = deployment.hardware.model_copy(update=dict.fromkeys(_OF_THE_SHEET))
@@ -72,10 +74,8 @@ def _curve(roofline: Roofline, f: Frontier, highest: int, tokens: float) -> tupl
 
 def curve(roofline: Roofline, shape: Shape, quantity: str, most: int) -> tuple[tuple[float, float], ...]:
     """The roofline's own frontier up to concurrency `most`: (latency in seconds, output tokens/s),
-    rising.
-
-    `quantity` is one of `metrics.LATENCIES`; no visible and no second token comes before the first.
-    Empty when nothing fits.
+    rising; empty when nothing fits. `quantity` is one of `metrics.LATENCIES`. Neither a visible
+    token nor a second token comes before the first.
     """
     field = {"itl": "tpot", "visible": "ttft", "second": "ttft"}.get(quantity, quantity)
     levels = sorted({min(most, round(2 ** (i / 2))) for i in range(2 * math.ceil(math.log2(most)) + 1)})
@@ -87,8 +87,6 @@ def curve(roofline: Roofline, shape: Shape, quantity: str, most: int) -> tuple[t
 
 
 def _tokens_of_each(frontier: Frontier) -> float:
-    """Output tokens in one of what the vertical axis counts per second; 0 where it counts other
-    things.
-    """
+    """Output tokens in one unit of the vertical axis; 0 where it counts other things."""
     each = {"output_throughput": 1.0, "request_throughput": frontier.shape.osl.mean, "goodput": frontier.shape.osl.mean}
     return each.get(frontier.objectives[0], 0.0)

@@ -1,16 +1,22 @@
 """Prediction of the rest of a frontier from three to five measured points of a deployment.
 
-TPOT over the number in the batch is a sum of terms with reasons: a constant (weights, launch
-overhead), a linear one (KV reads, arithmetic), what the batch's experts add until all are touched,
-a sublinear rest, and a share of the time that other requests' prompts take between two tokens. TTFT
-is an idle prefill plus what grows with the step and with the load of prompts. Weights are fitted by
-non-negative least squares on relative errors. Between measured points the richest sum is used and
-bent to pass through them; beyond, simpler sums are averaged, since a rich one extrapolates badly.
-Where the KV is full the batch stops growing, and Little's law says how long the others wait.
+TPOT over the number in the batch is a sum of terms, each with a physical reason:
 
-The error bands are the 95th percentiles of what the method got wrong on aiconfigurator's silicon
-sample (260 series on H100, H200 and B200); they hold for deployments like those. A prediction says
-where to measure; it proves nothing.
+- a constant: weights and launch overhead;
+- a linear term: KV reads and arithmetic;
+- what the batch's experts add until all are touched;
+- a sublinear rest;
+- the share of the time that other requests' prompts take between two tokens.
+
+TTFT is an idle prefill plus what grows with the step and with the load of prompts. Weights are
+fitted by non-negative least squares on relative errors. Between measured points the richest sum is
+used and bent to pass through them. Beyond them simpler sums are averaged, since a rich one
+extrapolates badly. Where the KV is full the batch stops growing, and Little's law gives the time
+that the others wait.
+
+The error bands are the 95th percentiles of the method's errors on aiconfigurator's silicon sample
+(260 series on H100, H200 and B200); they hold for deployments like those. A prediction says where
+to measure; it proves nothing.
 """
 
 import math
@@ -31,26 +37,29 @@ CurveFunction = Callable[[Floats], Floats]
 PredictionReach = Literal["between", "beyond", "other shape", "unmeasured", "simulated"]
 
 _PROMPT_SHARE = 0.28
-"""Of an idle TTFT, how much delays every other request's tokens (the rest overlaps, or is
-overhead)."""
+"""The share of an idle TTFT that delays every other request's tokens; the rest overlaps or is
+overhead."""
 _RESERVED = 0.8
 """Share of the output length for which a running request holds KV when the memory is full."""
 _SHAPE_EFFICIENCY = 0.5
-"""Of peak bandwidth, what KV reads get, when a curve is carried to another context length."""
+"""The share of peak bandwidth that KV reads get, used to carry a curve to another context
+length."""
 _QUEUED = 0.1
-"""TTFT over decode time from which a measured point may be queueing for KV."""
+"""The ratio of TTFT to decode time from which a measured point may be queueing for KV."""
 _BANDS: dict[str, tuple[float, float, float]] = {
     "between": (0.08, 0.40, 0.08),
     "beyond": (0.20, 0.72, 0.20),
     "other shape": (0.52, 1.45, 0.52),
 }
-"""Half widths as log ratios for TPOT, TTFT and throughput; beyond, at twice the highest measured
-concurrency."""
+"""Half widths as log ratios for TPOT, TTFT and throughput; beyond the points, those at twice the
+highest measured concurrency."""
 
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A measured point: seconds, either all means or all medians; its output tokens per second."""
+    """A measured point: latencies in seconds, all means or all medians, and output tokens per
+    second.
+    """
 
     concurrency: float
     ttft: float
@@ -60,10 +69,13 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """What is expected at a concurrency. `throughput` counts output tokens per second; `running`
-    may be below `concurrency` where the KV is full; `reach` says how far from measured ground this
-    is: 'unmeasured' stands on an assumed efficiency alone, and 'simulated' is the embedded engine's
-    own answer."""
+    """What is expected at a concurrency.
+
+    - `throughput`: output tokens per second.
+    - `running`: the running requests; fewer than `concurrency` where the KV is full.
+    - `reach`: how far from measured ground this is. 'unmeasured' stands on an assumed efficiency
+      alone, and 'simulated' is the embedded engine's own answer.
+    """
 
     concurrency: float
     ttft: Estimate
@@ -75,11 +87,13 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """One (deployment, shape): predictions by concurrency, the measured points they rest on, the
-    rooflines.
+    """The forecast of one (deployment, shape): predictions by concurrency, the measured points that
+    they rest on, and the rooflines.
 
-    `sla` says where the SLA breaks, `basis` in words what the numbers rest on, `variant` what a
-    what-if changed; `rooflines` has that of each prediction, where the hardware is described.
+    - `sla`: where the SLA breaks.
+    - `basis`: what the numbers rest on, in words.
+    - `variant`: what a what-if changed.
+    - `lights`: the roofline of each prediction, where the hardware is described.
     """
 
     deployment: str
@@ -107,10 +121,10 @@ class _Fit:
 
 
 class Calibrated:
-    """The engine model fitted to points of one shape, three at least, at different concurrencies.
+    """The engine model fitted to points of one shape, at least three, at different concurrencies.
 
-    With the deployment's roofline the capacity of its memory is known too. A model of which nothing
-    says whether it has experts is taken to have some, the more careful assumption.
+    With the deployment's roofline the capacity of its memory is known too. A model that may or may
+    not have experts is assumed to have some, the more careful assumption.
     """
 
     def __init__(self, known: Sequence[Known], isl: float, osl: float, roofline: ModelRoofline | None = None) -> None:
@@ -128,8 +142,8 @@ class Calibrated:
 
     @property
     def capacity(self) -> float:
-        """Requests that run at once: from the memory, or from where the queue showed; inf when
-        neither says.
+        """The number of requests that run at once: from the memory, or from where the queue began;
+        inf when neither says.
         """
         return self._outside.capacity
 
@@ -143,11 +157,9 @@ class Calibrated:
         return self._prediction(concurrency, ttft, tpot, self.osl, band, "between" if inside else "beyond")
 
     def elsewhere(self, isl: float, osl: float, concurrency: float) -> Prediction:
-        """Expected figures at another shape: longer contexts are read, other prompts come in
-        between.
-
-        Sharper with a roofline, which knows what a KV token costs and how prefill grows with the
-        prompt.
+        """Expected figures at another shape: longer contexts are read, and other prompts come in
+        between. A roofline makes this sharper, as it knows the cost of a KV token and how prefill
+        grows with the prompt.
         """
         room = self._room(isl, osl)
         running = min(concurrency, room)
@@ -170,7 +182,7 @@ class Calibrated:
         return self._prediction(concurrency, ttft, tpot, osl, _BANDS["other shape"], "other shape", room)
 
     def _unqueued(self, batch: float) -> tuple[float, float]:
-        """TTFT and TPOT of a batch at the measured shape, as if all of it fitted."""
+        """TTFT and TPOT of a batch at the measured shape, as if the whole batch fitted."""
         top = min(float(self._c[-1]), self.capacity)
         fit = self._inside if self._c[0] <= batch <= top else self._outside
         bent = np.interp(math.log2(batch), fit.octaves, fit.residuals[1])
@@ -207,9 +219,7 @@ class Calibrated:
         )
 
     def _search(self, forms: list["_Form"], given: float) -> _Fit:
-        """The fit at the capacity, the given one or another, that explains the measured queue
-        best.
-        """
+        """The fit at the capacity, given or searched for, that explains the measured queue best."""
         queue = self._ttft[-1] / ((self.osl - 1) * self._tpot[-1]) if self.osl > 1 else 0.0
         if queue < _QUEUED:  # no request waited: whatever the memory seems to hold, all of these ran
             return self._fitted(forms, math.inf)
@@ -284,8 +294,8 @@ def _average(curves: list[CurveFunction]) -> CurveFunction:
 
 
 def _queue(ttft: CurveFunction, tpot: CurveFunction, capacity: float, osl: float, c: Floats) -> tuple[Floats, Floats]:
-    """TTFT and TPOT with at most `capacity` running: the rest wait, and Little's law says how
-    long.
+    """TTFT and TPOT with at most `capacity` running. The others wait, for a time that Little's law
+    gives.
     """
     running = np.minimum(c, capacity)
     first, step = ttft(running), tpot(running)

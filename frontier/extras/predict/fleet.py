@@ -1,4 +1,6 @@
-"""Hosts of a fleet compared by their measured ceilings: which are slower beyond their noise."""
+"""Hosts of a fleet compared by their measured ceilings: which hosts are slower beyond their
+noise.
+"""
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,13 +16,13 @@ from frontier.extras.predict.ceilings import Ceiling, Ceilings
 from frontier.store.files import CONFIG_BYTES, read_given
 
 LEAST_SLOWER = 0.02
-"""Share by which a host must be slower to be named: less is within what clocks and temperature do
-between two runs."""
+"""The share by which a host must be slower to be named: clocks and temperature make a smaller
+difference between two runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Slower:
-    """A host that is slower than the middle one of the fleet, and by how much."""
+    """A host that is slower than the middle one of the fleet, with the difference."""
 
     host: str
     what: str
@@ -30,13 +32,13 @@ class Slower:
 
     @property
     def share(self) -> float:
-        """What it has of the middle host's rate."""
+        """Its rate as a share of the middle host's."""
         return self.value / self.middle
 
 
 def read_hosts(files: Sequence[Path]) -> list[Ceilings]:
-    """The ceilings in some files of `frontier ceilings --json`, each host named once. UsageError
-    where one is no such file.
+    """The ceilings in files of `frontier ceilings --json`, each host named once. UsageError for any
+    other file.
     """
     hosts: list[Ceilings] = []
     for file in files:
@@ -79,9 +81,11 @@ def _host(file: Path, tree: Mapping[str, Any]) -> Ceilings:
 
 
 def slower_hosts(hosts: Sequence[Ceilings]) -> list[Slower]:
-    """The hosts that are slower than the middle one, line by line: every round of theirs below
-    every round of its, and by LEAST_SLOWER or more in the median. Of two equal hosts with six
-    rounds each one does that once in 924.
+    """The hosts that are slower than the middle one, line by line.
+
+    Every round of such a host is below every round of the middle one, and its median is lower by
+    LEAST_SLOWER or more. Of two equal hosts with six rounds each, a given one is that slow once in
+    924 times.
     """
     measured: dict[str, list[tuple[str, Ceiling]]] = {}
     for host in hosts:

@@ -1,12 +1,16 @@
 """Measured links between devices: all_reduce, all_to_all and point to point over message sizes.
 
-Figures are those of nccl-tests: a message is `size` bytes on every rank, the algorithm bandwidth is
-size over time (the mean over the ranks), the bus bandwidth is what each rank sends or receives: the
-algorithm's times 2 (n - 1) / n for all_reduce, (n - 1) / n for all_to_all, 1 for point to point,
-where each rank sends to the next and receives from the one before.
+Figures are those of nccl-tests:
 
-Every rank runs this: started here on one machine, or by torchrun on several. A rank that does not
-come to an operation within its time is named, with its host.
+- a message is `size` bytes on every rank;
+- the algorithm bandwidth is size over time (the mean over the ranks);
+- the bus bandwidth is what each rank sends or receives: the algorithm bandwidth times 2 (n - 1) / n
+  for all_reduce, (n - 1) / n for all_to_all, and 1 for point to point.
+
+Point to point, each rank sends to the next and receives from the one before.
+
+Every rank runs this module: started here on one machine, or by torchrun on several. A rank that
+does not come to an operation within its time is named, with its host.
 """
 
 import contextlib
@@ -24,15 +28,15 @@ from frontier.core.model.units import format_bytes, whole_number
 from frontier.extras.predict.ceilings import MOST_AT_ONCE, ROUNDS, Ceiling
 
 SMALLEST = 8
-"""Bytes of the message whose time is the latency: it holds next to nothing."""
+"""Bytes of the message whose time is the latency; it carries next to nothing."""
 MESSAGES = tuple(2**power for power in range(15, 33))
 """Bytes of a message: 32 KB to 4 GB, as far as memory and time allow."""
 OF_MEMORY = 1 / 8
 """Share of a device's memory that one message may take: an operation has two, and needs room."""
 PATIENCE = 60.0
-"""Seconds within which every rank comes to an operation: a slow one takes some seconds."""
+"""Seconds within which every rank must come to an operation; a slow rank takes some seconds."""
 LEAVES = 5.0
-"""Seconds that a process started here has to end by itself once the group is left."""
+"""Seconds that a process started here has to end by itself after the group is left."""
 _SIZE = 2
 """Bytes of an element."""
 _WORDS = {"all_reduce": "all-reduce", "all_to_all": "all-to-all", "send": "point to point"}
@@ -46,8 +50,8 @@ def bus_factor(operation: str, ranks: int) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A rank among all: where the first of them is reached, `device` and its `memory`, and its
-    host's name.
+    """A rank among all: the address of the first rank, `device` and its `memory`, and the name of
+    its host.
     """
 
     rank: int
@@ -60,8 +64,8 @@ class Place:
 
 
 class Links:
-    """The links of this rank with the others, once all are there. `store` is rank 0's, where each
-    writes how far it is.
+    """The links of this rank with the others, once all are there. `store` is rank 0's store, where
+    each rank writes how far it is.
     """
 
     def __init__(self, torch: Any, place: Place, store: Any, patience: float = PATIENCE) -> None:
@@ -165,7 +169,9 @@ class Links:
         return send
 
     def _timed(self, run: Callable[[], None], runs: int, group: Any) -> float:
-        """Seconds of one run of so many, the mean over the ranks: the same number on all."""
+        """Seconds of one run, over `runs` of them, as the mean over the ranks: the same number on
+        all ranks.
+        """
         torch, dist, device = self._torch, self._dist, self.place.device
         mean = torch.zeros(1, dtype=torch.float64, device=device)
         dist.all_reduce(mean, group=group)
@@ -203,7 +209,7 @@ class Links:
         return [f"rank {r} on {clean_name(self._told(f'host/{r}') or 'a host that never came')}" for r in behind]
 
     def _told(self, key: str) -> str:
-        """What is in the store under a key; '' for nothing, for which it is not waited."""
+        """The store's value under a key; '' without one. Never waits for it."""
         return self._store.get(key).decode() if self._store.check([key]) else ""
 
 
@@ -211,8 +217,8 @@ class Links:
 
 
 def place_of(environ: Mapping[str, str], device: str, memory: float, host: str) -> Place | None:
-    """The place that torchrun, or the process that started this one, gave it; None: it is alone,
-    also where a cluster sets some of these variables for something else.
+    """The place that torchrun, or the process that started this one, gave it. None: this process is
+    alone, even where a cluster sets some of these variables for other purposes.
     """
     names = ("RANK", "WORLD_SIZE", "MASTER_PORT")
     rank, ranks, port = (whole_number(environ.get(name, ""), 0, 100_000) for name in names)
@@ -223,8 +229,8 @@ def place_of(environ: Mapping[str, str], device: str, memory: float, host: str) 
 
 
 def joined(torch: Any, place: Place, owns_store: bool, patience: float = PATIENCE) -> Links:
-    """The links of a rank of several, once every rank is there. MeasurementError where one is
-    not.
+    """The links of one of several ranks, once every rank is there. MeasurementError where one is
+    missing.
     """
     limit = dt.timedelta(seconds=patience)
     try:

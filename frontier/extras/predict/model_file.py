@@ -1,4 +1,4 @@
-"""Model file: the sizes of a model in its config.json on Hugging Face, as a model card has them."""
+"""Model file: a model's sizes from its config.json on Hugging Face, as a model card has them."""
 
 import json
 from collections.abc import Mapping
@@ -58,14 +58,15 @@ ARCHITECTURES = frozenset(
         "stablelm",
     }
 )
-"""Types of model (`model_type` in config.json) that a card describes: attention of every head, of
-groups or with a compressed KV, over all tokens or a window, and gated feed-forward layers, dense or
-of experts."""
+"""Model types (`model_type` in config.json) that a card can describe.
+
+They have attention of every head, of groups or with a compressed KV, over all tokens or a window,
+and gated feed-forward layers, dense or of experts."""
 _WINDOWS_IN_SOME = frozenset({"cohere2", "exaone4", "gemma2", "gemma3", "gemma3_text", "olmo3"})
-"""Types whose window is in some layers: without `layer_types` it is not known in which."""
+"""Model types with a window in some layers; without `layer_types` it is not known in which."""
 _LAYER_KINDS = ("full_attention", "sliding_attention")
 _ALL_EQUAL = {"decoder_sparse_step": 1, "moe_layer_freq": 1, "interleave_moe_layer_step": 1, "mlp_only_layers": []}
-"""Keys by which some layers differ from the others, with what they must say."""
+"""Keys that make some layers differ from the others, with the values that a card allows."""
 
 
 def sizes_in(file: str) -> dict[str, Any]:
@@ -95,7 +96,7 @@ def sizes_of(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _require_known(sizes: Mapping[str, Any]) -> None:
-    """A Problem that names what a config.json has that no card describes."""
+    """A Problem that names the parts of a config.json that no card describes."""
     by_hand = "give the sizes by hand:  model: {hidden: 4096, layers: 32, heads: 32, kv_heads: 8, ...}"
     kind = sizes.get("model_type")
     if kind is not None and kind not in ARCHITECTURES:

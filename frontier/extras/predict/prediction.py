@@ -1,12 +1,12 @@
-"""Prediction of a server's frontier: before measuring, between and beyond measured points.
+"""Prediction of a server's frontier: before measuring, and between and beyond measured points.
 
-Before anything was measured the engine model runs in virtual time at an assumed efficiency. The
-assumption is plain: every step costs a fixed overhead, and the roofline of its work at a share of
-the peak. How far that is off was measured on aiconfigurator's silicon sample (239 points,
-docs/validation/prediction.md); the bands are those errors. An idle prefill is all it can say of
-TTFT: on real servers requests come in waves and wait for more than the engine.
+Before anything is measured, the engine model runs in virtual time at an assumed efficiency. The
+assumption is plain: every step costs a fixed overhead, plus the roofline of its work at a share of
+the peak. Its error was measured on aiconfigurator's silicon sample (239 points,
+docs/validation/prediction.md), and gives the bands. Of TTFT it only predicts an idle prefill: on
+real servers requests come in waves and wait for more than the engine.
 
-A prediction says where to measure; it proves nothing, and no operating point is chosen from it.
+A prediction says where to measure. It proves nothing, and no operating point is chosen from it.
 """
 
 import dataclasses
@@ -40,7 +40,7 @@ EFFICIENCY = 0.6
 OVERHEAD = 2e-3
 """Seconds of a step beside its work, where nothing was measured."""
 LEAST = 3
-"""Measured points a fit needs."""
+"""Fewest measured points of a fit."""
 BATCHED_TOKENS = 8192
 """Token budget of a step, where none is known."""
 RUNNING = 1024
@@ -48,9 +48,9 @@ RUNNING = 1024
 WITHOUT_RATE = "predict a copy of its config that has  concurrency: 1..128  in place of the rate"
 WHAT_IFS = ("hardware", "tp", "pp", "ep", "model", "precision", "kv_precision", "max_num_seqs", "isl", "osl")
 DENSE_LESS = 0.15
-"""Share of the throughput predicted beyond the points that a model without experts lacks, where no
-model is named: the median of 36 series of aiconfigurator's silicon sample, each by its four lowest
-points. With its model named the median is 3 %."""
+"""The share of the throughput predicted beyond the points by which a model without experts falls
+short, where no model is named. It is the median of 36 series of aiconfigurator's silicon sample,
+each predicted from its four lowest points. With its model named the median is 3 %."""
 _TPOT_BAND, _THROUGHPUT_BAND = (-0.43, 0.56), (-0.62, 0.43)
 """Log of measured over predicted: where 95 of 100 measured points lay."""
 _LEAST_REQUESTS = 32
@@ -61,16 +61,14 @@ _LEAST_REQUESTS = 32
 
 @dataclass(frozen=True, slots=True)
 class Assumption:
-    """The engine that is simulated; `known` says that it is the very engine asked about, so nothing
-    is assumed.
-    """
+    """The simulated engine. `known`: it is the very engine asked about, so nothing is assumed."""
 
     spec: EngineSpec
     known: bool = False
 
     @property
     def text(self) -> str:
-        """In words, for the reader of a prediction."""
+        """The assumption in words, for the reader of a prediction."""
         spec = self.spec
         if self.known:
             return "the simulated engine itself, in virtual time"
@@ -162,7 +160,7 @@ def predict(assumed: Assumption, shape: Shape, concurrency: int) -> Prediction:
 
 
 def _running(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
-    """Requests that fit at once, of so many."""
+    """The number of requests, out of a concurrency, that fit at once."""
     context = shape.isl.mean + shape.osl.mean / 2
     room = kv_blocks(spec) * spec.block_size * (1 - spec.watermark) / context
     return min(concurrency, spec.max_num_seqs, room)
@@ -172,11 +170,11 @@ def _running(spec: EngineSpec, shape: Shape, concurrency: int) -> float:
 
 
 PREDICTED = 128
-"""Predicted up to here where the config lists no concurrencies."""
+"""The highest predicted concurrency where the config lists none."""
 
 
 def require_closed_loop(config: Config) -> None:
-    """UsageError for a config whose load is a rate: the engine model answers for requests in
+    """UsageError for a config whose load is a rate: the engine model predicts for requests in
     flight.
     """
     if config.open_loop:
@@ -184,10 +182,8 @@ def require_closed_loop(config: Config) -> None:
 
 
 def predict_config(config: Config, changes: Sequence[str] = (), efficiency: float = EFFICIENCY) -> list[Forecast]:
-    """What the engine model expects of each deployment and shape without any measurement, and with
-    each what-if.
-
-    UsageError when a deployment's model or hardware is not known.
+    """The engine model's prediction for each deployment and shape without any measurement, and with
+    each what-if. UsageError when a deployment's model or hardware is not known.
     """
     require_closed_loop(config)
     settings = doublings(1, PREDICTED) if config.auto else config.concurrency
@@ -272,13 +268,14 @@ def predict_points(
     shapes: Sequence[Shape] = (),
     limits: Sequence[Limit] = (),
 ) -> list[Forecast]:
-    """Every (deployment, shape) with enough points, fitted; `shapes` are predicted from the nearest
-    of them.
+    """Fit every (deployment, shape) with enough points; `shapes` are predicted from the nearest of
+    them.
 
-    `limits` are the SLA. `roofline_of` gives that of a deployment, None where its hardware is not
-    described. Concurrencies default to half octaves up to twice the highest measured. UsageError
-    when nothing can be fitted: of sessions and mixes nothing is, as N sessions are not N requests
-    in flight, and no model here knows how many they are, or requests of several shapes.
+    `limits` are the SLA. `roofline_of` gives a deployment's roofline; None where its hardware is
+    not described. Concurrencies default to half octaves up to twice the highest measured.
+
+    UsageError when nothing can be fitted. Sessions and mixes cannot: N sessions are not N requests
+    in flight, and no model here predicts their number, or handles requests of several shapes.
     """
     every = tuple(points)
     points = tuple(point for point in every if point.shape.kind == "shape")
@@ -312,7 +309,7 @@ def predict_points(
 
 
 def _basis(known: Sequence[Known], roofline: Roofline | None) -> str:
-    """The points that a fit stands on, and what it takes of a model that is not named."""
+    """The points that a fit stands on, and the assumption about a model that is not named."""
     fitted = f"fitted to c = {', '.join(f'{p.concurrency:g}' for p in known)}"
     if isinstance(roofline, ModelRoofline):
         return fitted
@@ -352,8 +349,8 @@ def _calibrated(known: Sequence[Known], shape: Shape, roofline: Roofline | None)
 
 
 def _between_and_beyond(known: Sequence[Known]) -> list[int]:
-    """Concurrencies worth a prediction that were not measured: half octaves, to twice the
-    highest.
+    """Concurrencies that were not measured and are worth a prediction: half octaves, up to twice
+    the highest.
     """
     low, high = known[0].concurrency, known[-1].concurrency
     steps = round(2 * math.log2(2 * high / low))
@@ -387,9 +384,7 @@ def _held(
     roofline: Roofline | None,
     measured: tuple[Known, ...] = (),
 ) -> Forecast:
-    """A forecast beside the roofline, none of it faster; `basis` names the concurrencies that had
-    to be slowed.
-    """
+    """A forecast capped by the roofline; `basis` names the concurrencies that had to be slowed."""
     limits = tuple(limits_if_any(roofline, series.shape, max(1, round(p.concurrency))) for p in predictions)
     held = tuple(not_faster(p, at, series.shape.osl.mean) for p, at in zip(predictions, limits, strict=True))
     slowed = [p.concurrency for p, q in zip(predictions, held, strict=True) if q.throughput.value < p.throughput.value]
@@ -398,9 +393,8 @@ def _held(
 
 
 def not_faster(prediction: Prediction, limits: Limits | None, osl: float) -> Prediction:
-    """A prediction with its throughput, and the end of its band, at most the roofline's.
-
-    What a request takes longer for it goes to its TPOT, or to its TTFT where it has one token.
+    """A prediction whose throughput, and the end of its band, is at most the roofline's. The time
+    that this adds to a request goes to its TPOT, or to its TTFT where it has only one token.
     """
     if limits is None or prediction.throughput.high <= limits.throughput:
         return prediction

@@ -26,8 +26,8 @@ BAND_HEAD = "95% band"
 def forecast_table(
     forecasts: Sequence[Forecast], *, detail: Detail = Detail.USUAL, width: int = 100, colour: bool = False
 ) -> str:
-    """One table per (deployment, shape, what-if): measured points where there are any, and
-    predictions around them; where all is asked for with what has no room beside them.
+    """One table per (deployment, shape, what-if): the measured points, if any, and predictions
+    around them. Where all is asked for, also the columns that had no room.
     """
     return "\n\n".join(to_text(*_block(each, detail, width), width=width, colour=colour) for each in forecasts)
 
@@ -71,7 +71,7 @@ def _block(forecast: Forecast, detail: Detail, width: int) -> list[RenderableTyp
 
 
 def _sla_note(sla: SlaBreak, best: str) -> str:
-    """Where the SLA is expected to break, and what is not looked at."""
+    """Where the SLA is expected to break, and what was not looked at."""
     what = f"the SLA without {limits_text(sla.unjudged)}, which is not predicted," if sla.unjudged else "the SLA"
     kept = f"{what} is kept up to c={sla.inside}{best}" if sla.inside else f"{what} is kept nowhere"
     at = f"broken at c={sla.breaks_at} by {limits_text(sla.limits)}" if sla.breaks_at else "the highest predicted"
@@ -88,13 +88,13 @@ _COLUMNS = (
     ("of roofline", 5, None),
     ("roofline bound by", 6, None),
 )
-"""Head of each column, its rank and that of its band: the highest is left out first where there is
-no room."""
+"""The head of each column, its rank and its band's rank: the highest rank is left out first where
+there is no room."""
 _LEFT = ("basis", "roofline bound by")
 
 
 def _predicted(prediction: Prediction, limits: Limits | None) -> list[Cell]:
-    """A predicted setting; a TTFT without an upper end is the least to expect."""
+    """A predicted setting. A TTFT without an upper end is a lower bound."""
     rate, ttft = prediction.throughput, format_seconds(prediction.ttft.value)
     open_above = math.isinf(prediction.ttft.high)
     roofline = (
@@ -125,8 +125,9 @@ def _band(estimate: Estimate, words: Callable[[float], str]) -> str:
 
 
 def forecast_json(forecasts: Sequence[Forecast]) -> Tree:
-    """The answer of `frontier predict --json`. A prediction is never an operating point; `reach`
-    says how far it is from measured ground. An open end of an interval is null."""
+    """The answer of `frontier predict --json`. A prediction is never an operating point; `reach` is
+    how far it is from measured ground. An open end of an interval is null.
+    """
     return {"schema": PREDICT_SCHEMA, "shapes": [_tree(forecast) for forecast in forecasts]}
 
 

@@ -1,9 +1,9 @@
 """Where a prediction breaks the SLA: the highest concurrency that keeps every limit, and the limit
 that breaks above it.
 
-From a config the engine that stands for it is run in virtual time, so percentiles are its own. From
-a run the predicted means are multiplied by the percentile over the mean of the nearest measured
-point. It says where to measure; no operating point is chosen by it.
+From a config, the engine that stands for it runs in virtual time, so percentiles are its own. From
+a run, the predicted means are multiplied by the ratio of percentile to mean at the nearest measured
+point. The result says where to measure; no operating point is chosen by it.
 """
 
 import dataclasses
@@ -21,24 +21,26 @@ from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
 
 REQUESTS = 400
-"""Requests of a virtual run whose percentiles are compared with limits, at the least: beyond a p99
-lie four."""
+"""Fewest requests of a virtual run whose percentiles are compared with limits: four lie beyond a
+p99."""
 MOST_TOKENS = 3_000_000
-"""Output tokens of a virtual run at the most, which take about a second: a concurrency that needs
-more is not looked at."""
+"""Most output tokens of a virtual run, which take about a second. A concurrency that needs more is
+not looked at."""
 CLOSE = 1.05
-"""The concurrencies that keep and break the SLA are searched to within this factor: a prediction is
-less exact."""
+"""The factor to which the concurrencies that keep and break the SLA are searched; a prediction is
+less exact than that."""
 
 Values = Callable[[int], Mapping[Limit, float] | None]
-"""What each limited metric is at a concurrency; None: not to be had."""
+"""The value of each limited metric at a concurrency; None: it cannot be predicted."""
 
 
 @dataclass(frozen=True, slots=True)
 class SlaBreak:
-    """`inside` is the highest concurrency that keeps every limit, `breaks_at` the lowest looked at
-    that does not, by `limits`; `unjudged` are limits that no prediction tells of. None: there is
-    no such concurrency among those looked at.
+    """Where the SLA breaks.
+
+    - `inside`: the highest concurrency that keeps every limit; None: none of those looked at does.
+    - `breaks_at`: the lowest one looked at that does not, by `limits`; None: all keep them.
+    - `unjudged`: the limits that no prediction covers.
     """
 
     inside: int | None
@@ -48,14 +50,16 @@ class SlaBreak:
 
 
 def judged(limits: Sequence[Limit], shape: Shape) -> tuple[Limit, ...]:
-    """The limits that a prediction tells of: on latencies of all requests that this shape has."""
+    """The limits that a prediction covers: on latencies of all requests, where this shape has the
+    latency.
+    """
     told = (limit for limit in limits if limit.of.quantity in ("ttft", "tpot", "e2e") and limit.of.group is None)
     return tuple(limit for limit in told if not limit.undefined(shape))
 
 
 def sla_break(limits: Sequence[Limit], shape: Shape, settings: Sequence[int], values: Values) -> SlaBreak | None:
-    """Where the limits break: between two of these settings, searched closer. None without limits
-    that can be told of.
+    """Where the limits break, searched more closely between two of these settings. None without
+    limits that a prediction covers.
     """
     known = judged(limits, shape)
     if not known:
@@ -80,7 +84,9 @@ def sla_break(limits: Sequence[Limit], shape: Shape, settings: Sequence[int], va
 def _closer(
     low: int | None, high: int, broken: tuple[Limit, ...], broken_at: Callable[[int], tuple[Limit, ...] | None]
 ) -> tuple[int | None, int, tuple[Limit, ...]]:
-    """A setting inside, one beyond and what it breaks, closer to each other by halving."""
+    """A setting inside, one beyond, and the limits that break there, brought closer to each other
+    by halving.
+    """
     while low is not None and high > max(low + 1, low * CLOSE):
         middle = min(max(round(math.sqrt(low * high)), low + 1), high - 1)
         over = broken_at(middle)
@@ -116,8 +122,8 @@ def _of(latencies: Floats, limit: Limit) -> float:
 def of_points(
     points: Sequence[Point], limits: Sequence[Limit], shape: Shape, mean_of: Callable[[str, int], float]
 ) -> Values:
-    """The limited metrics by predicted means, times what the statistic was of the mean at the
-    nearest measured point; where it was measured itself, as it was. `mean_of` predicts a mean.
+    """The limited metrics: predicted means times the ratio of statistic to mean at the nearest
+    measured point; the measured value where there is one. `mean_of` predicts a mean.
     """
     measured = {round(p.concurrency): p for p in points}
 

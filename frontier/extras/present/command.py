@@ -62,7 +62,7 @@ def command(options: RunOptions, output: Path | None) -> int:
 
 
 def _figures(report: "Report") -> "Figures":
-    """What the page draws; where that fails the page says why, and holds everything else."""
+    """The figures of the page. Where drawing fails, the page says why and holds everything else."""
     from frontier.cli.plot import undrawn
     from frontier.extras.present.page import Figures, draw_figures
 

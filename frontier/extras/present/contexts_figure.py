@@ -16,16 +16,18 @@ from frontier.show.wording import limits_text, unit_text
 LINES = ((Role.FRONTIER, "o"), (Role.OPERATING, "s"), (Role.THIRD, "^"), (Role.FOURTH, "D"))
 """Colour and marker of each line of the contexts figure."""
 COUNTLESS = 10**7
-"""Requests in flight that no memory holds: how many of them run is what the memory allows."""
+"""A number of requests in flight that no memory holds: the memory alone then limits how
+many run."""
 
 
 # --- contexts: over the input length or the shared prefix
 
 
 def contexts_figure(views: Sequence[View], rooflines: Mapping[str, Roofline | None]) -> Picture | None:
-    """Throughput inside the SLA, and the concurrency that the SLA admits, of all series that were
-    decided, below the roofline and how many requests the memory, or the batch cap, lets run at
-    once. None without two lengths, or two shares of a common prefix, to compare.
+    """The throughput inside the SLA, and the concurrency that the SLA admits, of all decided
+    series. They lie below the roofline, and below the number of requests that the memory, or the
+    batch cap, lets run at once. None without two lengths, or two shares of a common prefix, to
+    compare.
     """
     decided = [view for view in views if view.decision is not None and view.frontier.shape.kind == "shape"]
     shapes = [view.frontier.shape for view in decided]
@@ -75,8 +77,8 @@ def contexts_figure(views: Sequence[View], rooflines: Mapping[str, Roofline | No
 
 
 def _name(view: View, among: Sequence[View], by_length: bool) -> str:
-    """What tells a line from the others: deployment, output length, shared prefix; 'inside the SLA'
-    where nothing does.
+    """The name of a line by what differs: deployment, output length, shared prefix; 'inside the
+    SLA' where nothing does.
     """
     shape, shapes = view.frontier.shape, [other.frontier.shape for other in among]
     parts = [clean_name(view.frontier.deployment, 40)] if len({v.frontier.deployment for v in among}) > 1 else []
@@ -86,7 +88,7 @@ def _name(view: View, among: Sequence[View], by_length: bool) -> str:
 
 
 def _is_drawn(decision: Decision | None) -> bool:
-    """Whether it is known what the SLA admits: a setting, or that none is inside."""
+    """Whether the answer of the SLA is known: a setting, or that none is inside."""
     return decision is not None and (decision.concurrency is not None or decision.verdict is Verdict.VIOLATES)
 
 
@@ -109,8 +111,8 @@ def _bar(view: View, axis: Axis) -> Bar | None:
 def _bounds(
     groups: Mapping[str, Sequence[View]], rooflines: Mapping[str, Roofline | None], across: Callable[[View], float]
 ) -> tuple[list[Line], list[Line]]:
-    """The rooflines at the highest concurrency measured, and how many requests run at once, of each
-    described group.
+    """The rooflines at the highest measured concurrency, and the number of requests that run at
+    once, of each described group.
     """
     roof, room = [], []
     for views in groups.values():
@@ -133,8 +135,8 @@ def _bounds(
 
 
 def _context_notes(views: Sequence[View]) -> list[str]:
-    """What the lines do not show: settings at the end of the grid, lengths that nothing is known
-    of, missing proofs.
+    """Notes on what the lines do not show: settings at the end of the grid, lengths without an
+    answer, missing proofs.
     """
 
     def named(chosen: Sequence[View]) -> str:

@@ -1,4 +1,4 @@
-"""Colours of the page in the dark: what each colour of its pictures becomes."""
+"""Colours of the dark page: the dark counterpart of each colour of its pictures."""
 
 from functools import cache
 
@@ -10,8 +10,8 @@ BLENDS = (0.07, 0.18, 0.35, 0.45, 0.55)
 
 @cache
 def dark_colours() -> dict[str, str]:
-    """What each colour of a light picture is in a dark one, in lower case, bare and blended with
-    the paper; where two roles share a colour in the light the text's counts.
+    """The dark counterpart of each colour of a light picture, in lower case, bare and blended with
+    the paper. Where two roles share a light colour, the text's counts.
     """
     light, dark = COLOURS["light"], COLOURS["dark"]
     pairs: dict[str, str] = {}

@@ -19,13 +19,12 @@ from frontier.show.wording import PART_WORDS, unexplained_text
 # --- what it costs
 
 UTILISATIONS = (1.0, 0.5, 0.25)
-"""Shares of the time that a deployment is busy, of which the page says what tokens must bring:
-always, half of it, and as in traffic that falls to nothing at night.
-"""
+"""Shares of the time that a deployment is busy, for which the page gives token prices: always, half
+of it, and as in traffic that falls to nothing at night."""
 
 
 def cost_tables(decision: Decision | None) -> list[Table]:
-    """What tokens cost at the operating point if it is busy always, half of the time, or less; none
+    """Token prices at the operating point if it is busy always, half of the time, or less; empty
     without a price.
     """
     if decision is None or decision.concurrency is None or token_prices(decision.metrics) is None:
@@ -58,7 +57,7 @@ def cost_tables(decision: Decision | None) -> list[Table]:
 
 
 def time_tables(points: Sequence[Point]) -> list[Table]:
-    """The time breakdown of each setting that has one, as a table; none without any."""
+    """The time breakdown of each setting that has one, as a table; empty where none has."""
     known = [(p.concurrency, p.time) for p in points if p.time is not None]
     if not known:
         return []
@@ -146,7 +145,9 @@ GPUS: tuple[Watched, ...] = (
 
 
 def evidence_tables(samples: Mapping[int, WindowData]) -> list[Table]:
-    """What client, server and GPUs reported per setting; without what was not measured."""
+    """The reports of client, server and GPUs per setting; columns without a measurement are left
+    out.
+    """
     made = []
     for caption, watched in (
         ("The load generator during the windows (the worst of the repeats)", CLIENT),

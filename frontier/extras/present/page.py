@@ -1,7 +1,7 @@
-"""The report written as an HTML page, as GitHub-flavoured Markdown for a pull request, and as JSON.
+"""The report as an HTML page, as GitHub-flavoured Markdown for a pull request, and as JSON.
 
-The HTML page loads nothing, its pictures are inside as SVG with text as text, and it reads as well
-without its one small script. What draws, and what fills the templates, is imported when it is
+The HTML page loads nothing. Its pictures are inside as SVG with text as text, and it reads as well
+without its one small script. Code that draws and that fills templates is imported when it is
 needed.
 """
 
@@ -26,10 +26,9 @@ from frontier.show.picture.frontier_picture import small_multiples
 
 REPORT_SCHEMA = "frontier.report/1"
 ROOM = 1_500_000
-"""Bytes that the pictures of a page may take together; detail figures beyond it are named, not
-drawn."""
+"""Most bytes of a page's pictures together; detail figures beyond it are named, not drawn."""
 NARROW = 520
-"""Pixels a picture is laid out for that a phone shows."""
+"""The width in pixels for which a picture for phones is laid out."""
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _PROLOGUE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
@@ -41,8 +40,8 @@ _COLOUR = re.compile(r"(?:fill|stroke): #[0-9a-f]{6}\b")
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """A detail figure on the page, chart by chart; without charts it was left out for its size.
-    `key` are the names and colours of its lines.
+    """A detail figure on the page, chart by chart; one without charts was left out for its size.
+    `key` has the names and colours of its lines.
     """
 
     sheet: Picture
@@ -58,8 +57,8 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """All that is drawn on a page: the picture by its width, the detail figures of each section,
-    and their colours in the light and in the dark. `undrawn` says why there are none.
+    """All figures of a page: the picture by its width, the detail figures of each section, and
+    their colours in light and dark. `undrawn` says why there are none.
     """
 
     pictures: Mapping[str, Markup] = field(default_factory=dict)
@@ -70,7 +69,7 @@ class Figures:
 
 
 def draw_figures(report: Report) -> Figures:
-    """What a page draws of a report. DrawingError where matplotlib does not load."""
+    """The figures of a report. DrawingError where matplotlib does not load."""
     from frontier.show.picture.draw import render, render_panel
 
     views, dark = report.views, dark_colours()
@@ -95,14 +94,14 @@ def draw_figures(report: Report) -> Figures:
 
 
 def _noted_below(figure: str, report: Report, view: View) -> list[str]:
-    """What extras say of a series that stands below this detail figure."""
+    """The notes of extras on a series that stand below this detail figure."""
     below = [noted for noted in report.notes.values() if noted.figure == figure]
     return [f"{head}: {clean(text, 800)}" for n in below for head, text in n.lines.get(view.frontier.series, ())]
 
 
 def report_html(report: Report, figures: Figures | None = None) -> str:
-    """The whole page, with these figures (default: drawn here). Whatever came from a server is
-    escaped by the template, or by the SVG writer.
+    """The whole page, with these figures (default: drawn here). The template, or the SVG writer,
+    escapes whatever came from a server.
     """
     figures = figures or draw_figures(report)
     script = (_TEMPLATES / "page.js").read_text(encoding="utf-8")
@@ -119,7 +118,7 @@ def report_html(report: Report, figures: Figures | None = None) -> str:
 
 
 def _filled(template: str, **given: Any) -> str:
-    """A template filled in; HTML escapes what it is given, Markdown says where it does."""
+    """A template filled in. HTML escapes every value; Markdown templates say where to escape."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
@@ -134,13 +133,13 @@ def _filled(template: str, **given: Any) -> str:
 
 
 def _allowed(script: str) -> str:
-    """The one script a browser may run on this page: whatever else got in would not be run."""
+    """The policy that lets a browser run only the page's one script: any other would not run."""
     return "sha256-" + base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
 
 
 def _inlined(svg: bytes, prefix: str, dark: Mapping[str, str]) -> Markup:
-    """The SVG element alone, as wide as its place, its ids told apart from those of other pictures
-    on the page.
+    """The SVG element alone, as wide as its place; its ids differ from those of other pictures on
+    the page.
     """
     element = _METADATA.sub("", _PROLOGUE.sub("", svg.decode()))
     head, end, rest = element.partition(">")
@@ -162,22 +161,22 @@ _NUMBERED = re.compile(r"^(\d+)([.)])(?=\s|$)")
 
 
 def escape_markdown(text: str) -> str:
-    """Plain text as Markdown that reads the same: no markup, no HTML, no table cell broken, no link
-    or mention made.
+    """Plain text as Markdown that reads the same: it makes no markup, HTML, link or mention, and
+    breaks no table cell.
     """
     plain = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("@", "&#64;")
     return _NUMBERED.sub(r"\1\\\2", _SPECIAL.sub(r"\\\1", plain))
 
 
 LONGEST_MARKDOWN = 60_000
-"""Characters of a report as Markdown: a comment on GitHub holds 65,536."""
+"""Most characters of a report as Markdown: a comment on GitHub holds 65,536."""
 PARTS = ("evidence", "the points", "the config", "the reasons of each series", "the quality of the data")
-"""What a report that is too long is written without, the least important first."""
+"""Parts that a report that is too long leaves out, the least important first."""
 
 
 def report_markdown(report: Report) -> str:
-    """The report as GitHub-flavoured Markdown. Of a report that is too long the least important
-    parts are left out, and named.
+    """The report as GitHub-flavoured Markdown. A report that is too long leaves out its least
+    important parts, and names them.
     """
     page, text = page_of(report), ""
     for number in range(len(PARTS) + 1):
@@ -196,8 +195,8 @@ def _fence(text: str) -> str:
 
 
 def report_json(report: Report) -> Tree:
-    """`frontier report -o FILE.json`: the answers of `solve --json` and `show --json` with what
-    surrounds them.
+    """`frontier report -o FILE.json`: the answers of `solve --json` and `show --json`, with the
+    rest of the report.
     """
     page = page_of(report)
     return {

@@ -1,6 +1,9 @@
-"""The report of a run as data: the decision with its figures and reasons, every point, the evidence
-of client, server and GPUs, the quality of the data, how to reproduce it, what it does not cover.
-All text is plain and cleaned here; page, Markdown and JSON only dress it.
+"""The report of a run as data. All text is plain and cleaned here; page, Markdown and JSON only lay
+it out.
+
+- the decision with its figures and reasons, and every point
+- the evidence of client, server and GPUs, and the quality of the data
+- how to reproduce it, and what it does not cover
 """
 
 import math
@@ -65,7 +68,8 @@ _OF_LOADS = {
         "bursts."
     ),
 }
-"""What is not said of a load, by whether it is an open loop and whether all shapes are sessions."""
+"""What the report does not cover about the load, by whether it is an open loop and whether all
+shapes are sessions."""
 _OF_PROMPTS = {
     False: (
         "Prompts were made up and fresh, so prefix caches were cold. Real prompts may share prefixes, stop early or "
@@ -76,7 +80,7 @@ _OF_PROMPTS = {
         "vary."
     ),
 }
-"""The same of prompts, by whether all shapes are sessions."""
+"""What it does not cover about prompts, by whether all shapes are sessions."""
 _OF_ALL = (
     "One deployment was measured as it stood: no replicas behind a balancer, no autoscaling, no other tenants.",
     "Between the measured settings nothing was measured: the staircase only joins them.",
@@ -91,7 +95,7 @@ IMPORTED_NOT_SAID = (
     ),
     *_OF_ALL[:2],
 )
-"""Of a run made by `frontier import`."""
+"""What the report of an imported run does not cover."""
 CHECKS = (
     "errors, short outputs, wrong input lengths, cached prompts, a busy client, buffered streams, lockstep, drift, "
     "missing concurrency, a lost or changed server"
@@ -135,17 +139,21 @@ GLOSSARY = (
     ("what binds", "The resource that sets the latency; in brackets how often such evidence was right in simulations."),
     ("roofline", "The throughput that the hardware allows at most. MBU, MFU: shares of its bandwidth and arithmetic."),
 )
-"""Definitions, so that the page reads alone."""
+"""Definitions, so that the page needs no other page."""
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything a page is made of. `config_text` and `commands` say how to reproduce it.
+    """Everything that a page is made of.
 
-    `views` has one per frontier, with its points and decision. `samples` holds the windows by
-    concurrency, for distributions and evidence; without them the page has less. `notes` are what
-    extras say of its series, `arrivals` the rates that its operating points take. `unfinished` says
-    that a part of the run is not measured, `standing` is the same for machines.
+    - `config_text`, `commands`: how to reproduce it.
+    - `views`: one per frontier, with its points and decision.
+    - `samples`: the windows by concurrency, for distributions and evidence; without them the page
+      has less.
+    - `notes`: the notes of extras on its series.
+    - `arrivals`: the rates that its operating points take.
+    - `unfinished`: a sentence that a part of the run is not measured; `standing` is the same for
+      machines.
     """
 
     views: Sequence[View]
@@ -169,7 +177,7 @@ KEY = f"Brackets, and bars in the picture: 95% CI; its shade holds 90% of resamp
 def report_of(
     run: Run, limits: Sequence[Limit], objectives: tuple[str, ...] | None = None, options: Sequence[str] = ()
 ) -> Report:
-    """Everything a page of the run is made of; `options` are those it was asked for with."""
+    """Everything that a page of the run is made of; `options` are those of the command."""
     checks, pooled_of = CHECKS, registry.POOLED.find()
     if run.is_imported:
         checks = IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
@@ -202,8 +210,8 @@ def _made_by(run: Run) -> str:
 
 
 def page_of(report: Report) -> dict[str, Any]:
-    """What the templates are filled with, plain and cleaned. `answers` has a row for each of
-    several sections.
+    """The values for the templates, plain and cleaned. `answers` has a row for each of several
+    sections.
     """
     return {
         "title": title_of(report.views),
@@ -220,7 +228,7 @@ def page_of(report: Report) -> dict[str, Any]:
 
 
 def answers_table(views: Sequence[View]) -> Table:
-    """The answer of each series in a row, with the metric that binds; without one why."""
+    """The answer of each series in a row, with the metric that binds, or why there is no answer."""
     answers = [cells for cells, _ in answer_rows(views, panel_names(views))]
     heads = ("workload", "answer", "throughput", "binding metric", "bound", "limit")[: max(map(len, answers))]
     rows = [(*cells, *[""] * (len(heads) - len(cells))) for cells in answers]
@@ -229,9 +237,10 @@ def answers_table(views: Sequence[View]) -> Table:
 
 def _section(view: View, report: Report) -> dict[str, Any]:
     """The section of one series: its decision with figures and lines of the answer, and its points.
-    `step` is what would decide a better setting, and the command; `more` is shown where all details
-    are asked for. `bars` are where value and bound of each figure lie on a bar that ends beyond the
-    limit.
+
+    - `step`: what would decide a better setting, and the command.
+    - `more`: shown where all details are asked for.
+    - `bars`: where value and bound of each figure lie on a bar that ends beyond the limit.
     """
     points, frontier, decision, gpus = view.mine, view.frontier, view.decision, view.gpus
     samples = report.samples.get(frontier.series, {})
@@ -267,7 +276,7 @@ def _section(view: View, report: Report) -> dict[str, Any]:
 
 
 def _health(report: Report) -> list[str]:
-    """What was checked, and every flag with its effect."""
+    """The checks that were made, and every flag with its effect."""
     points = [point for view in report.views for point in view.mine]
     lines = [f"{sum(p.valid for p in points)} of {count(len(points), 'point')} valid. Checked: {report.checks}."]
     for view in report.views:
@@ -281,7 +290,7 @@ def _health(report: Report) -> list[str]:
 
 
 def _provenance(report: Report) -> tuple[tuple[str, str], ...]:
-    """Name and text of everything that is known of where the numbers come from."""
+    """Name and text of each known fact of the provenance."""
     known = report.provenance
     power = power_text(p.power for v in report.views for p in v.mine if p.power).removeprefix("power ")
     pairs: list[tuple[str, str | None]] = [
@@ -311,12 +320,12 @@ def _config_cleaned(text: str | None) -> str | None:
 
 
 LIMIT_AT = 80
-"""Where on its bar a limit stands, in percent of the bar: beyond it is room for what breaks it."""
+"""The place of a limit on its bar, in percent; the rest has room for values that break it."""
 
 
 def bar_ends(figure: Figure) -> tuple[int, int] | None:
-    """The lower and the upper end of value and bound on a bar, in percent, the limit being at
-    LIMIT_AT; None without a limit. A value without a bound may be anything: it goes to the end.
+    """The lower and the upper end of value and bound on a bar, in percent, with the limit at
+    LIMIT_AT; None without a limit. A value without a bound may be anything, so it goes to the end.
     """
     limit = figure.limit
     if limit is None or not limit.promise:
@@ -334,7 +343,7 @@ def bar_ends(figure: Figure) -> tuple[int, int] | None:
 
 def neighbours_table(decision: Decision) -> Table | None:
     """The settings around the operating point (or the candidate), and why each is or is not chosen;
-    None for one.
+    None for a single setting.
     """
     reasons = decision.explanation.settings
     places = [i for i, reason in enumerate(reasons) if reason.settings == (decision.shown,)]

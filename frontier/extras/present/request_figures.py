@@ -1,5 +1,7 @@
-"""Detail figures of single requests: distributions of latency and their tails, jitter, and the
-timeline of one trial. `detail_figure` finds any detail figure of a series by its name.
+"""Detail figures of single requests: latency distributions and their tails, jitter, and one trial's
+timeline.
+
+`detail_figure` gives any detail figure of a series by its name.
 """
 
 import math
@@ -27,17 +29,17 @@ Floats = NDArray[np.float64]
 INKS = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.SLA, Role.FOURTH)
 """Colours of settings shown together; the operating point has its own."""
 MOST = len(INKS)
-"""Settings shown at once: more lines would only hide each other."""
+"""Most settings shown at once: more lines would only hide each other."""
 FINE = 240
-"""Points a curve is drawn with: more than a screen's worth changes no pixel."""
+"""Most points of a curve: more than a screen's worth changes no pixel."""
 EACH, MOST_STREAMS = 40, 12
-"""Requests in a timeline: about so many of each stream from the beginning of the trial, and the
-streams: more rows leave nothing between them to see."""
+"""Requests in a timeline: about how many of each stream, from the beginning of the trial, and the
+most streams. More rows leave nothing to see between them."""
 
 
 def settings_shown(view: View, samples: Samples) -> list[int]:
-    """The lowest, the operating point with its neighbours, the highest; then others evenly, at most
-    MOST in all.
+    """The settings shown: the lowest, the operating point with its neighbours, and the highest;
+    then others evenly, at most MOST in all.
     """
     measured = _with_samples(view, samples)
     if len(measured) <= MOST:
@@ -57,14 +59,14 @@ def _with_samples(view: View, samples: Samples) -> list[int]:
 
 
 def _left_out(view: View, samples: Samples, shown: Sequence[int]) -> list[str]:
-    """The note that settings are left out for room, where some are."""
+    """A note that settings are left out for room; '' where none are."""
     every = _with_samples(view, samples)
     return [f"{len(shown)} of {len(every)} settings are shown."] if len(every) > len(shown) else []
 
 
 def tails_figure(view: View, samples: Samples) -> Picture | None:
-    """Of each latency the share of requests slower than x, both log: what a percentile is read
-    from.
+    """The share of requests slower than x for each latency, both axes logarithmic: percentiles are
+    read from it.
     """
     shown = settings_shown(view, samples)
     ordered = {
@@ -89,8 +91,8 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
 
 
 def _tail_panel(view: View, quantity: str, values: Mapping[int, Floats]) -> Panel | None:
-    """The tail of one latency, a curve for each setting, of whose requests these are the values in
-    order; None where no request has one.
+    """The tail of one latency, a curve for each setting, from the ordered values of its requests;
+    None where no request has one.
     """
     finite = [v for vs in values.values() for v in (vs[np.isfinite(vs) & (vs > 0)],) if len(v)]
     if not finite:
@@ -115,8 +117,8 @@ def _tail_panel(view: View, quantity: str, values: Mapping[int, Floats]) -> Pane
 def _curves_of(
     view: View, settings: Sequence[int], curves: Mapping[int, Sequence[tuple[float, float]]]
 ) -> tuple[Line, ...]:
-    """The curve of each setting that has one, that of the operating point strong and above the
-    others; a setting has its colour in every panel.
+    """The curve of each setting that has one, the operating point's strong and on top. A setting
+    has the same colour in every panel.
     """
     lines = []
     for c, role in zip(settings, INKS, strict=False):
@@ -127,7 +129,7 @@ def _curves_of(
 
 
 def _curve(ordered: Floats, scale: float) -> list[tuple[float, float]]:
-    """(value, share of requests at most that), finely where the tail is; failures only lower the
+    """Points (value, share of requests at most that), dense in the tail; failures only lower the
     shares.
     """
     n, last = len(ordered), int(np.isfinite(ordered).sum())
@@ -137,9 +139,7 @@ def _curve(ordered: Floats, scale: float) -> list[tuple[float, float]]:
 
 
 def jitter_figure(view: View, samples: Samples) -> Picture | None:
-    """The gaps between chunks: their tail at some settings, and how far p99 lies above p50 at every
-    one.
-    """
+    """The gaps between chunks: their tail at some settings, and p99 over p50 at every setting."""
     histograms = {c: LogHistogram.merged(s.block_itl) for c, s in samples.items()}
     chosen = settings_shown(view, samples)
     shown = [c for c in chosen if histograms[c].count > 1]
@@ -178,8 +178,8 @@ def _gap_tail(histogram: LogHistogram, scale: float, floor: float) -> tuple[tupl
 
 
 def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Picture | None:
-    """A row for each of the first streams of one trial, each request from its send over its first
-    token to its last; None without one.
+    """A row for each of the first streams of one trial, with each request from its send over its
+    first token to its last; None without one.
     """
     everything = sorted(records, key=lambda r: r.sent)
     if not everything:

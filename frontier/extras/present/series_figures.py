@@ -1,9 +1,9 @@
-"""Detail figures of one series over concurrency: latency, throughput, goodput, inflation, and where
-the time goes.
+"""Detail figures of one series over concurrency: latency, throughput, goodput, inflation, and the
+time breakdown.
 
-Excluded points are left out of the lines, as they are never chosen, and named below. A value that
-no axis holds is drawn at its edge and named below, as is what is not known. One setting makes no
-line: there is no such figure of it.
+Lines leave out excluded points, which are never chosen; a note names them. A value that no axis
+holds is drawn at its edge and named below. A value that is not known is named too. One setting
+makes no line, so it has no such figure.
 """
 
 import math
@@ -59,18 +59,18 @@ def series_figure(
 
 
 def valid_points(view: View) -> list[Point]:
-    """By concurrency, without the excluded."""
+    """The points by concurrency, without the excluded ones."""
     return [p for p in view.mine if p.valid]
 
 
 def chosen_rule(view: View) -> tuple[Rule, ...]:
-    """The operating point, upright."""
+    """An upright line at the operating point."""
     c = view.chosen
     return (Rule("x", amount(c), (setting(c),), Role.OPERATING, dashed=True),) if c is not None else ()
 
 
 def known(points: Sequence[Point], name: str) -> list[tuple[int, Estimate]]:
-    """(concurrency, estimate) where the metric is known: also where it is 0, or infinite because of
+    """(concurrency, estimate) where the metric is known, also where it is 0, or infinite because of
     failures.
     """
     estimates = [(p.concurrency, p.metrics[name]) for p in points if name in p.metrics]
@@ -78,9 +78,7 @@ def known(points: Sequence[Point], name: str) -> list[tuple[int, Estimate]]:
 
 
 def _edge_notes(points: Sequence[Point], names: Sequence[str], *, log: bool = False) -> list[str]:
-    """Where metrics that are drawn are infinite, 0 on a logarithmic axis, or not known: none of it
-    is left unsaid.
-    """
+    """Notes on drawn metrics that are infinite, 0 on a logarithmic axis, or not known somewhere."""
     places: dict[str, list[str]] = {
         "△ at the top edge: infinite, as too many requests failed": [],
         "▽ at the lower edge: 0, which a logarithmic axis does not hold": [],
@@ -152,12 +150,14 @@ def _latency_panel(view: View, quantity: str, words: str) -> Panel | None:
 
 
 def _ends_near(series: Iterable[Values]) -> list[float]:
-    """The ends of intervals within a factor of three of their values; others would squeeze it."""
+    """The interval ends within a factor of three of their values; others would squeeze the
+    figure.
+    """
     return [end for values in series for _, e in values for end in (e.low, e.high) if e.value / 3 < end < e.value * 3]
 
 
 def _statistics(limited: Collection[str]) -> list[tuple[str, str, Role]]:
-    """The percentiles that are drawn: p50, p99 and the limited ones; p90 where none else is
+    """The percentiles that are drawn: p50, p99 and the limited ones; also p90 where no other is
     limited.
     """
     others = sorted(set(limited) - {s for s, *_ in STATISTICS})
@@ -166,9 +166,8 @@ def _statistics(limited: Collection[str]) -> list[tuple[str, str, Role]]:
 
 
 def throughput_figure(view: View) -> Picture | None:
-    """Output throughput with the knee, and how much of the one-stream speed each stream keeps.
-
-    None with fewer than two settings.
+    """Output throughput with the knee, and the share of its one-stream speed that each stream
+    keeps. None with fewer than two settings.
     """
     points, name = valid_points(view), "output_throughput"
     values = known(points, name)
@@ -198,8 +197,8 @@ def throughput_figure(view: View) -> Picture | None:
 
 
 def goodput_figure(view: View) -> Picture | None:
-    """Requests per second and the part of them within every limit; None without limits on latency,
-    or a line.
+    """Requests per second, and those within every limit. None without latency limits, or without a
+    line.
     """
     points = valid_points(view)
     good, every = known(points, "goodput"), known(points, "request_throughput")
@@ -232,8 +231,8 @@ def _of_one_request(limit: Limit) -> str:
 
 
 def inflation_figure(view: View) -> Picture | None:
-    """By what factor TTFT and TPOT grow over the lowest concurrency measured; None with fewer than
-    two settings.
+    """The factor by which TTFT and TPOT grow over the lowest measured concurrency; None with fewer
+    than two settings.
     """
     points = valid_points(view)
     if len(points) < 2:
@@ -281,7 +280,8 @@ INKS = {
     UNEXPLAINED: Role.DOMINATED,
 }
 THIN = 0.01
-"""A layer that is a smaller share of every bar is not seen, and would only lengthen the legend."""
+"""The share of every bar below which a layer is left out: it would not be seen, and would lengthen
+the legend."""
 
 Bars = Mapping[int, Mapping[str, float]]
 """Seconds of each layer, by setting."""
@@ -305,7 +305,7 @@ def time_figure(view: View) -> Picture | None:
 
 
 def _layers(time: TimeBreakdown, total: float, without: str = "") -> dict[str, float]:
-    """The parts of a total, and what is left of it."""
+    """The parts of a total, and the rest of it."""
     parts = {name: seconds for name, seconds in time.parts.items() if name != without}
     return {**parts, UNEXPLAINED: max(0.0, total - sum(parts.values()))}
 
@@ -328,7 +328,7 @@ def _time_panel(view: View, title: str, bars: Bars) -> Panel | None:
 
 
 def _time_notes(points: Sequence[Point], times: Mapping[int, TimeBreakdown]) -> list[str]:
-    """What the stacks do not show."""
+    """Notes on what the stacks do not show."""
     missing = list(dict.fromkeys(PART_WORDS[name] for time in times.values() for name in time.missing))
     notes = [f"The server's metrics do not tell {', '.join(missing)}: it is in what is unexplained."] if missing else []
     over = [

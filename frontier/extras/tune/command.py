@@ -144,13 +144,13 @@ def _conclude(
 
 
 def raised(config: "Config") -> str:
-    """The options that raise each part of a budget: ' --set budget.requests=REQUESTS'."""
+    """The options that raise each limit of a budget: ' --set budget.requests=REQUESTS'."""
     parts = (part for part, value in config.budget.model_dump().items() if value is not None)
     return "".join(f" --set budget.{part}={part.upper()}" for part in parts)
 
 
 def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", objective: str) -> None:
-    """UsageError where the config has no race for the objective in it."""
+    """UsageError where the config has no race, or none for the objective in it."""
     config = request.config
     if not variants:
         raise UsageError(f"{request.file} varies nothing", _LIKE_THIS)
@@ -166,7 +166,7 @@ def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", obje
 
 
 def _plan_text(request: "SweepRequest", variants: "tuple[Variant, ...]") -> str:
-    """What will be done."""
+    """The plan of the race in words."""
     starts = len(variants) + 2 * 3
     ends = request.config.budget.time
     until = f"; it ends after {ends / 60:.0f} min at the latest" if ends is not None else ""
@@ -202,8 +202,8 @@ def _race(path: Path, variants: "tuple[Variant, ...]", objective: str) -> "Race"
 
 
 def _to_decide(request: "SweepRequest", race: "Race") -> str:
-    """The command that races the variant that may be better against the one chosen; empty where
-    there is none.
+    """The command that races the variant that may be better against the chosen one; '' where there
+    is no such variant.
     """
     from frontier.extras.tune.tune_text import higher_of
 
@@ -217,8 +217,8 @@ def _to_decide(request: "SweepRequest", race: "Race") -> str:
 
 
 def _draw(path: Path, race: "Race", as_json: bool) -> None:
-    """Draw the frontier of what runs today with that of the best other variant, and name what shows
-    more.
+    """Draw the frontiers of the baseline and of the best other variant, and name the commands that
+    show more.
     """
     from frontier import registry
     from frontier.cli.plot import beside_an_answer, picture_files, save_pictures

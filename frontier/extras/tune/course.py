@@ -1,5 +1,5 @@
-"""The course of a race on servers: what `race` asks for is measured by the sweep's own runner, and
-everything it decides by is in the run directory.
+"""The course of a race on servers. The sweep's own runner measures what `race` asks for, and
+everything that decides the race is in the run directory.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -22,7 +22,7 @@ from frontier.sweep.conductor import Conductor
 
 
 def rules_of(config: Config, objective: str) -> RaceRules:
-    """What the race of a config is about."""
+    """The rules of a config's race."""
     first = config.deployments[0]
     slots = max((d.slots or MOST for d in config.deployments), default=MOST)
     top = slots if config.auto else max(config.concurrency)
@@ -37,7 +37,7 @@ def race_of(
     lines: Sequence[Mapping[str, Any]],
     running: Series | None = None,
 ) -> Race:
-    """The race as the finished trials and the journal of its run show it."""
+    """The race, by the finished trials and the journal of its run."""
     starts, gone = _starts(lines), _gone(lines)
     runners = []
     for variant in variants:
@@ -49,7 +49,7 @@ def race_of(
 
 
 def _powered(config: Config, trial: Trial, sample: WindowData, rules: RaceRules) -> WindowData:
-    """The data with the power that was drawn, where it is what counts."""
+    """The data with the power that was drawn, where the objective needs it."""
     if metric(rules.objective).needs != "power" or sample.power is not None:
         return sample
     windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
@@ -57,8 +57,8 @@ def _powered(config: Config, trial: Trial, sample: WindowData, rules: RaceRules)
 
 
 def _starts(lines: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    """In which start of a server each trial was run, by its key; starts are counted over all
-    variants, so that a later one has a higher number.
+    """The number of the server start in which each trial was run, by trial key. Starts are counted
+    over all variants, so a later one has a higher number.
     """
     count, at, starts = 0, dict[str, int](), dict[str, int]()
     for line in lines:
@@ -80,7 +80,7 @@ def _gone(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _meaningless(runner: Runner) -> str | None:
-    """Why no look at a variant means anything; None where one does, or more may be taken."""
+    """Why no trial of a variant's scan means anything; None where one does, or more may be made."""
     looks = runner.state.looks
     if len(runner.state.points) > 1 and not runner.worths and metric(runner.rules.objective).needs == "power":
         return "nothing measures its power, and the config states none (hardware: {power: 5600W})"
@@ -93,7 +93,7 @@ def _meaningless(runner: Runner) -> str | None:
 
 @dataclass(slots=True)
 class RaceCourse:
-    """Measures a race, for the conductor of a sweep."""
+    """The course of a race, for the conductor of a sweep."""
 
     variants: tuple[Variant, ...]
     rules: RaceRules

@@ -1,9 +1,9 @@
-"""The claim: how much more the winner of a race gives than the baseline, and how sure that is.
+"""The gain of a race: how much more the winner gives than the baseline, and how sure that is.
 
-Baseline and winner were started anew in turn, and each pair of starts is one observation: what
-differs from start to start is most of the error, and requests within one start do not show it. The
+Baseline and winner are started anew in turn, and each pair of starts is one observation. Most of
+the error is the difference from start to start, which requests within one start do not show. The
 interval is Student's over the pairs. It is judged after 3, 5 and 8 pairs, each time with a part of
-the error, and is wider by what either side may still give at a load that was not proven.
+the error. It is widened by what either side may still give at a load that was not proven.
 """
 
 import math
@@ -18,14 +18,14 @@ from frontier.core.stats.laws import t_quantile
 from frontier.core.window.window import WindowData, join
 
 SPENT = {3: 0.02, 5: 0.015, 8: 0.015}
-"""After how many pairs the difference is judged, and the two-sided error that each time spends."""
+"""The two-sided error that each judgement spends, by the number of pairs after which it comes."""
 WORTH = 0.03
-"""A gain that is surely smaller is not looked for any longer."""
+"""The smallest gain worth looking for: a race ends when the gain is surely smaller."""
 
 
 @dataclass(frozen=True, slots=True)
 class RaceRules:
-    """What a race is about: under which limits the most of what `objective` counts is looked for;
+    """The rules of a race: the variant that gives the most of `objective` within the limits wins.
     `top` is the highest concurrency that may be tried.
     """
 
@@ -35,26 +35,26 @@ class RaceRules:
     price: float | None = None
 
     def value(self, sample: WindowData) -> Estimate | None:
-        """What the data of a setting give; None where that is not known."""
+        """The value of the objective in a setting's data; None where it is not known."""
         value = estimate(sample, self.objective, limits=self.limits, price=self.price)
         return value if value is not None and 0 < value.value < math.inf else None
 
     def worth(self, sample: WindowData) -> float | None:
-        """ln of what the data of a setting give: the higher, the better. None where that is not
-        known.
-        """
+        """ln of the value of a setting's data, higher being better; None where it is not known."""
         value = self.value(sample)
         return None if value is None else metric(self.objective).sign * math.log(value.value)
 
     def given(self, worth: float) -> float:
-        """What a setting of this worth gives."""
+        """The value of the objective at this worth."""
         return math.exp(metric(self.objective).sign * worth)
 
 
 @dataclass(frozen=True, slots=True)
 class ProvenVariant:
-    """The proven setting of a variant: its data by start; and how much more (ln) the variant is
-    expected to give at another load inside the SLA, and may give at most.
+    """The proven setting of a variant, with its data by start.
+
+    `expected_more` and `most_more` (ln) are how much more the variant is expected to give, and may
+    give at most, at another load inside the SLA.
     """
 
     concurrency: int
@@ -65,8 +65,8 @@ class ProvenVariant:
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The winner's value over the baseline's, at what is proven of each: `ratio` with its interval
-    over `pairs` of starts. `decided`: more pairs would not change what is said of it.
+    """The winner's value over the baseline's, each at its proven setting: `ratio` with its interval
+    over `pairs` of starts. `decided`: more pairs would not change the conclusion.
     """
 
     baseline: float
@@ -82,7 +82,7 @@ class Gain:
 
 
 def gain_of(baseline: ProvenVariant, winner: ProvenVariant, rules: RaceRules) -> Gain | None:
-    """What the pairs of starts show; None while there is none."""
+    """The gain by the pairs of starts; None while there are no pairs."""
     pairs = list(zip(baseline.starts, winner.starts, strict=False))
     values = [(rules.value(join(a)), rules.value(join(b))) for a, b in pairs]
     known = [(a, b) for a, b in values if a is not None and b is not None]
@@ -104,9 +104,10 @@ def gain_of(baseline: ProvenVariant, winner: ProvenVariant, rules: RaceRules) ->
 
 
 def _of_bests(difference: Difference, baseline: ProvenVariant, winner: ProvenVariant, pairs: int) -> Estimate:
-    """The ratio of what is proven, with the interval of the ratio of the true bests: at the part of
-    the error of the last judgement, and by what either side is expected to give beyond what is
-    proven, and at most.
+    """The ratio of what is proven of the two, with the interval of the ratio of their true bests.
+
+    The interval is at the part of the error that the last judgement spends. It allows for what
+    either side is expected to give beyond what is proven, and for the most that it may.
     """
     value = math.exp(difference.value)
     if difference.freedom < 1:
@@ -117,11 +118,13 @@ def _of_bests(difference: Difference, baseline: ProvenVariant, winner: ProvenVar
 
 
 def reach_of(difference: Difference, pairs: int) -> float:
-    """How far the interval of the pairs reaches, at the part of the error of the last judgement."""
+    """Half the width of the interval of the pairs, at the part of the error that the last judgement
+    spends.
+    """
     judged = max((count for count in SPENT if count <= pairs), default=min(SPENT))
     return t_quantile(1 - SPENT[judged] / 2, difference.freedom) * difference.error
 
 
 def open_of(*sides: ProvenVariant) -> float:
-    """How far the interval reaches by what either side may still give."""
+    """Half the width that the interval gets from what either side may still give."""
     return math.hypot(*(max(0.0, side.most_more - side.expected_more) for side in sides))

@@ -1,9 +1,12 @@
-"""The race: what to measure next on which variant; pure, so that a race that is killed goes on.
+"""The race: what to measure next on which variant. It is pure, so a race that is killed goes on
+from its history.
 
-Looks of seconds first: each variant is looked at where the best one so far has its edge, and up or
-down from there until its own is known, or until it is surely worse. The most promising that lie
-close together are started once more. Then the final: the baseline and the best other variant, in
-turn, each time started anew, until both are proven and their difference is decided (`gain`).
+Short trials come first. Each variant is measured at the edge of the best one so far, and from there
+up or down, until its own edge is known or it is surely worse. The most promising ones that lie
+close together are started once more.
+
+Then comes the final between the baseline and the best other variant. They take turns, each with a
+new start, until both are proven and their difference is decided (`gain`).
 """
 
 import math
@@ -22,32 +25,32 @@ from frontier.search.scan import CLOSE, Ask, Done, SearchPolicy, between, look_a
 from frontier.search.window_size import in_flight, longer
 
 FIRST = 8
-"""The concurrency that the baseline is looked at first."""
+"""The first concurrency of the baseline."""
 BELOW = 0.75
-"""A look at this share of the edge, or lower, shows where a proof is cheap."""
+"""A trial at this share of the edge, or lower, shows where a proof is cheap."""
 LOOKS = 8
-"""Looks at a variant that the error of a race is spent on, at most."""
+"""Most short trials of a variant among which the error of a race is divided."""
 NEAR, AGAIN = 0.06, 3
-"""So many of the most promising variants are started once more, where what they are expected to
-give differs by no more than this share."""
+"""The largest difference (ln) in expected value between the most promising variants that are
+started once more, and their number."""
 SAME_LOAD = 1.1
-"""The baseline is looked at within this factor of the load at which the other is best."""
+"""The factor within which the baseline is measured near the load at which the other is best."""
 TURN = 5
-"""Windows of a proof that each start of the final has at most: what differs from start to start
-belongs to the proof, too."""
+"""Most windows of a proof in each start of the final: the proof should include the differences from
+start to start."""
 MOST_STARTS = 16
-"""Starts of each side after which the final is over: on a machine that is too busy to measure on no
-pair would ever count."""
+"""Starts of each side after which the final is over. On a machine that is too busy to measure on,
+no pair would ever count."""
 SHORT_TURNS = 3
 """Starts after which a proof that is not over has longer turns."""
 PAIR_TURNS, PAIR_SECONDS = 12, 60.0
-"""A start of the final whose proof has ended has a window of this many turns of its setting, or of
-this long."""
+"""The window of a start of the final after the end of its proof: this many turns of its setting, or
+this many seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class RaceStep:
-    """The next trial, on which variant, why; `anew`: its server is started anew before."""
+    """The next trial: on which variant, and why. `anew`: its server is restarted before."""
 
     series: Series
     ask: Ask
@@ -56,7 +59,9 @@ class RaceStep:
 
 @dataclass(frozen=True)
 class Race:
-    """All variants, the baseline first. `running` is the one whose server is up, if any."""
+    """All variants, the baseline first. `running` is the variant whose server is up; None without
+    one.
+    """
 
     rules: RaceRules
     runners: tuple[Runner, ...]
@@ -64,19 +69,19 @@ class Race:
 
     @property
     def baseline(self) -> Runner:
-        """What runs today."""
+        """The baseline: the variant that runs today."""
         return self.runners[0]
 
     @cached_property
     def z(self) -> float:
-        """Standard errors beyond which a variant is surely worse: the error of a race is shared by
-        all variants and looks.
+        """The number of standard errors beyond which a variant is surely worse: all variants and
+        short trials share the error of a race.
         """
         return normal_quantile(1 - ALPHA / (len(self.runners) * LOOKS))
 
     @cached_property
     def _least(self) -> float:
-        """What the best variant surely gives."""
+        """The value (ln) that the best variant surely gives."""
         return max((r.reach(self.z).low for r in self.runners if r.history), default=-math.inf)
 
     def dropped(self, runner: Runner) -> bool:
@@ -94,9 +99,9 @@ class Race:
 
     @cached_property
     def finalist(self) -> Runner | None:
-        """The variant that meets the baseline in the final: the one that is being proven, else the
-        most promising one; None where none is left that is expected to be better. A race of two is
-        there to compare these two.
+        """The variant that meets the baseline in the final: the one that is being proven, otherwise
+        the most promising one. None where no variant is left that is expected to be better. A race
+        of two always compares the two.
         """
         alone = self.baseline.gone is not None or len(self.runners) == 2
         today = -math.inf if alone else self.baseline.reach(0.0).value
@@ -108,14 +113,15 @@ class Race:
 
     @cached_property
     def gain(self) -> Gain | None:
-        """What the final shows so far; None while not both are proven."""
+        """The gain by the final so far; None until both are proven."""
         mine, other = self.baseline.side(), None if self.finalist is None else self.finalist.side()
         return None if mine is None or other is None else gain_of(mine, other, self.rules)
 
     def may_be_better(self, chosen: Runner) -> Runner | None:
-        """The variant that was not compared with the chosen one and is expected to give more than
-        it by WORTH; None where there is none. By the trials of both: what is proven of one lies
-        below what it is expected to give.
+        """The best variant that was not compared with the chosen one, if it is expected to give
+        more by WORTH; otherwise None.
+
+        The trials of both decide, as a proven value lies below the expected one.
         """
         compared = (chosen, None if self.gain is None else self.finalist)
         best = next((r for r in self.challengers if r not in compared), None)
@@ -123,8 +129,8 @@ class Race:
 
     @property
     def unseen(self) -> float:
-        """The gain (a ratio) up to which another variant may still be better than the baseline, by
-        looks alone; 1.0 where all are surely worse.
+        """The gain, as a ratio, that another variant may still have over the baseline by short
+        trials alone; 1.0 where all are surely worse.
         """
         mine, left = self.baseline.reach(Z95), [r.reach(Z95) for r in self.challengers]
         most = (x.value - mine.value + math.hypot(x.high - x.value, mine.value - mine.low) for x in left)
@@ -146,8 +152,8 @@ class Race:
     # ---- looks
 
     def _look(self, runner: Runner) -> Ask | None:
-        """The next look at a variant in its first start; None where its edge is known, or it is
-        surely worse.
+        """The next short trial of a variant in its first start; None where its edge is known, or it
+        is surely worse.
         """
         if runner.gone is not None or runner.looked > 1 or (runner is not self.baseline and self.dropped(runner)):
             return None
@@ -171,7 +177,7 @@ class Race:
     # ---- the final
 
     def _final(self) -> RaceStep | None:
-        """The next trial of the final; None when it is over, or there is none."""
+        """The next trial of the final; None when the final is over or cannot be held."""
         first, second = self.baseline, self.finalist
         if second is None:
             return self._alone(first) if first.gone is None else None
@@ -191,12 +197,12 @@ class Race:
         return None if over or (self.gain is not None and self.gain.decided) else self._turn(following)
 
     def _alone(self, runner: Runner) -> RaceStep | None:
-        """The next trial of the proof of a variant that is compared with none."""
+        """The next trial of the proof of a variant that has no opponent."""
         return self._turn(runner) if isinstance(runner.proof(), Ask) else None
 
     def _turn(self, runner: Runner) -> RaceStep:
-        """The next trial of a turn: a window of its proof; else one of the setting that is proven,
-        and a look at the edge, which tells how much more there may be.
+        """The next trial of a turn: a window of its proof. After the proof, a window of the proven
+        setting and a short trial at the edge, which shows how much more there may be.
         """
         step, over = runner.proof(), self.running != runner.series or _turn_is_over(runner)
         if isinstance(step, Ask):
@@ -211,8 +217,8 @@ class Race:
         return self._step(runner, Ask(step.proven, Phase.VISIT, requests, "started anew", seconds), anew=over)
 
     def _same_load(self, first: Runner, second: Runner) -> Ask | None:
-        """A look of the baseline at the load of the other, where it has none near it: the best of
-        many variants must not beat one that was looked at less.
+        """A short trial of the baseline at the load of the other, where it has none near it. The
+        best of many variants must not beat one with fewer trials.
         """
         edge = second.reach(0.0).edge if second.proven is None else second.proven
         if edge is None or first.final_starts:
@@ -222,14 +228,14 @@ class Race:
 
 
 def _failed(runner: Runner) -> bool:
-    """Whether no setting of it could be proven."""
+    """Whether its search ended without a proven setting."""
     step = runner.proof()
     return isinstance(step, Done) and step.proven is None
 
 
 def _turn_is_over(runner: Runner) -> bool:
-    """Whether the newest start of a runner has had its turn of the final: windows of its proof; or
-    one of what is proven, and a look at its edge.
+    """Whether the newest start of a runner has had its turn of the final: the windows of its proof;
+    or a window of the proven setting, and a short trial at its edge.
     """
     step, turn = runner.proof(), [trial for trial in runner.turn if trial.phase in FINAL]
     if isinstance(step, Ask):
@@ -243,8 +249,8 @@ def _look_at(runner: Runner, c: int, reason: str = "where is its edge?") -> Ask:
 
 
 def next_setting(state: State, start: int, top: int, step: float) -> int | None:
-    """The next setting to look at: `start`, then up in steps or down in halves until the edge is
-    known within CLOSE; None when it is.
+    """The next setting of the short trials: `start`, then up in steps or down in halves until the
+    edge is known within CLOSE. None when it is.
     """
     if not state.points:
         tried = [c for c, looks in state.looks.items() if looks >= LOOKS_AT_MOST]
@@ -258,7 +264,9 @@ def next_setting(state: State, start: int, top: int, step: float) -> int | None:
 
 
 def _from(state: State, low: int, high: int | None, top: int, step: float) -> int:
-    """The next setting to look at where one is known that is inside; 0 where no more is needed."""
+    """The next setting of the short trials where some setting is inside the SLA; 0 where no more is
+    needed.
+    """
     if high is None:
         over = low >= top or no_more_throughput(state.points)
         return 0 if over else min(top, max(low + 1, round(step * low)))

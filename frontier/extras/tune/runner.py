@@ -1,4 +1,4 @@
-"""A variant in the race: what its trials show of it, and what its proof needs next."""
+"""A variant in the race: the evidence of its trials, and the next trial of its proof."""
 
 import math
 from collections import Counter
@@ -21,15 +21,17 @@ from frontier.search.scan import Ask, Done, SearchPolicy, next_ask
 from frontier.search.series_history import SeriesHistory
 
 STEP = 1.5
-"""How far above the highest setting inside the SLA a variant is looked at next; the baseline, of
-which nothing is known, twice as far."""
+"""The factor above the highest setting inside the SLA at which a variant is measured next. The
+baseline, of which nothing is known, goes up twice as far."""
 AT_MOST, CANDIDATES = 6, 6
-"""Windows of a proof after which a lower setting is proven (twice as many where more of them would
-decide: requests are missing, or the speed wanders), and how many settings are tried: near the edge
-what differs from start to start does not average out. With twelve where the speed wanders, races of
-12 families took 14 % less time; on a machine whose speed drifts, loads 9 % higher were proven."""
+"""Windows of a proof after which a lower setting is proven, and how many settings are tried, since
+near the edge the differences from start to start do not average out.
+
+A proof gets twice as many windows where more of them would decide: requests are missing, or the
+speed wanders. With twelve windows where the speed wanders, races of 12 families took 14 % less
+time; on a machine whose speed drifts, loads 9 % higher were proven."""
 WINDOW_WORTH = 0.03
-"""The share of throughput for which one more window of a proof is measured: in a race both sides
+"""The share of throughput for which one more window of a proof is measured. In a race both sides
 may as well be proven a little below their edge."""
 FINAL = (*PROOFS, Phase.VISIT)
 Z95 = normal_quantile(0.975)
@@ -37,8 +39,8 @@ Z95 = normal_quantile(0.975)
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a variant gives inside the SLA (ln, the higher the better): as expected, and between
-    which bounds. `edge` is the concurrency that is expected to give it; None: none keeps the SLA.
+    """What a variant gives inside the SLA (ln, higher is better): the expected value and its
+    bounds. `edge` is the concurrency that is expected to give it; None: no setting keeps the SLA.
     """
 
     edge: int | None
@@ -49,8 +51,8 @@ class Reach:
 
 @dataclass(frozen=True)
 class Runner:
-    """A variant in the race: its finished trials, in which of its starts each was run, and why
-    nothing more is run on it.
+    """A variant in the race: its finished trials, the start in which each was run, and why nothing
+    more is run on it (`gone`).
     """
 
     rules: RaceRules
@@ -61,23 +63,23 @@ class Runner:
 
     @cached_property
     def known(self) -> SeriesHistory:
-        """What follows from its trials."""
+        """The search's view of its trials."""
         return SeriesHistory.of(self.rules.limits, list(self.history))
 
     @cached_property
     def state(self) -> State:
-        """What its trials show of every setting."""
+        """The state of every setting by its trials."""
         return State.of(self.known)
 
     @cached_property
     def worths(self) -> Mapping[int, float]:
-        """What the settings that were measured give (ln), where that is known."""
+        """The values of the measured settings (ln), where they are known."""
         samples = joined([(t, s) for t, s in self.history if t.concurrency in self.state.points], tuple(Phase))
         return {c: worth for c, sample in samples.items() if (worth := self.rules.worth(sample)) is not None}
 
     def reach(self, z: float) -> Reach:
-        """What it gives inside the SLA, with bounds of so many standard errors: of the latencies,
-        and of what differs from start to start.
+        """What it gives inside the SLA, with bounds of `z` standard errors: of the latencies, and
+        of the differences from start to start.
         """
         state, worths = self.state, self.worths
         if not worths:
@@ -99,8 +101,8 @@ class Runner:
         return Reach(edge, low - apart, value, high + apart)
 
     def _error(self, c: int) -> float:
-        """Standard error of the latencies (ln) expected at a setting: what differs from start to
-        start is less where it was measured in several.
+        """The standard error of the latencies (ln) expected at a setting. Start-to-start variance
+        counts less where it was measured in several starts.
         """
         near = min(self._starts_at, key=lambda k: abs(math.log(k / c)))
         within = max(max(x.standard_error(c) ** 2 - RUN_TO_RUN**2, 0.0) for x in self.state.curves)
@@ -117,7 +119,7 @@ class Runner:
         return highest >= self.rules.top or no_more_throughput(self.state.points)
 
     def proof(self) -> Ask | Done:
-        """The next trial of its search for a setting that is proven, or how that ended."""
+        """The next trial of the search for a setting that is proven, or how the search ended."""
         if not self.history:
             return Done("it was not measured")
         stands = [k.concurrency for k in self.known.candidates if k.verdict is Verdict.MEETS]
@@ -144,9 +146,10 @@ class Runner:
         return (max(1, math.floor(LOWER * c)),) if lower else (c,)
 
     def _goes_on(self, now: Candidate) -> bool:
-        """Whether a proof gets more windows: AT_MOST, or twice as many where more requests are what
-        it lacks. Where the speed wanders or requests run in step few windows give a bound far too
-        wide, and each more narrows it by much.
+        """Whether a proof gets more windows: AT_MOST, or twice as many where it lacks requests.
+
+        Where the speed wanders or requests run in step, few windows give a bound that is far too
+        wide, and each further window narrows it a lot.
         """
         wanders = any(flag.name in ("non_stationary", "lockstep") for flag in now.point.flags)
         lacks_requests = wanders or any(map(now.shortage, self.rules.limits))
@@ -154,22 +157,22 @@ class Runner:
 
     @property
     def proven(self) -> int | None:
-        """The setting that is proven; None where none is, or not yet."""
+        """The proven setting; None where no setting is proven, or not yet."""
         step = self.proof()
         return step.proven if isinstance(step, Done) else None
 
     @property
     def expected(self) -> float:
-        """What it is expected to give inside the SLA (ln): by all of its trials, or at what is
-        proven where that is more.
+        """What it is expected to give inside the SLA (ln): by all of its trials, or at its proven
+        setting where that is more.
         """
         at = -math.inf if self.proven is None else interpolated(self.worths, self.proven)
         return max(at, self.reach(0.0).value)
 
     @property
     def unproven(self) -> str | None:
-        """Why no setting of it is proven although some load is expected to keep the SLA; None where
-        one is, where no load is, and as long as its proof goes on.
+        """Why no setting is proven although some load is expected to keep the SLA. None where a
+        setting is proven, where no load keeps the SLA, and while its proof goes on.
         """
         step = self.proof() if self.final_starts and self.reach(0.0).edge is not None else None
         if not isinstance(step, Done) or step.proven is not None:
@@ -181,7 +184,9 @@ class Runner:
 
     @property
     def is_spoilt(self) -> bool:
-        """Whether the client spoilt most windows of its proofs, so that they say nothing of it."""
+        """Whether the client spoilt most windows of its proofs, which then say nothing about the
+        variant.
+        """
         windows = [sample for trial, sample in self.history if trial.phase in PROOFS]
         return 2 * sum(map(spoilt, windows)) > len(windows)
 
@@ -202,13 +207,13 @@ class Runner:
 
     @property
     def looked(self) -> int:
-        """In how many of its starts it was looked at."""
+        """The number of its starts in which it had a short trial."""
         return len({self.starts[trial.key] for trial, _ in self.history if trial.phase in SCANS})
 
     @property
     def beyond(self) -> int | None:
-        """The setting that shows how much more than at its proven one it may give: where its edge
-        is, or above all that was measured as long as that may be inside; None: the proven one.
+        """The setting that shows how much more it may give than at its proven one: its edge, or
+        above all that was measured as long as that may be inside. None: the proven one.
         """
         most = self.reach(Z95)
         edge = math.ceil(STEP * max(self.state.points)) if most.high == math.inf else most.edge
@@ -228,7 +233,9 @@ class Runner:
 
 
 def _settings(worths: Iterable[int]) -> list[int]:
-    """The settings between which a variant's edge is looked for: all where they are few."""
+    """The settings among which a variant's edge is looked for; all of a range where they
+    are few.
+    """
     known = sorted(worths)
     low, high = known[0], known[-1]
     steps = min(high - low, 80)

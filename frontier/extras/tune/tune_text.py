@@ -1,6 +1,4 @@
-"""What a race shows, for people and as JSON: the table of variants, the gain in a sentence, the
-line to paste.
-"""
+"""The results of a race, for people and as JSON: the variants, the gain, and the line to paste."""
 
 import itertools
 import math
@@ -24,9 +22,15 @@ from frontier.show.wording import value_text
 from frontier.sweep.start.started_server import LAST_LINES
 
 RaceOutcome = Literal["better", "no better", "only", "undecided", "not proven", "not measured", "none"]
-"""Of a race: a variant is shown to be better; none is; the baseline keeps the SLA at no load and
-another does; it was cut short; no setting is proven of a variant that may be better, or of the
-baseline; nothing could be measured; no variant keeps the SLA."""
+"""The outcome of a race:
+
+- better: a variant is shown to be better
+- no better: no variant is shown to be better
+- only: the baseline keeps the SLA at no load, and another variant does
+- undecided: the race was cut short
+- not proven: no setting is proven of a variant that may be better, or of the baseline
+- not measured: nothing could be measured
+- none: no variant keeps the SLA"""
 Values = tuple[tuple[str, tuple[str, ...]], ...]
 _CODES = {
     "better": ExitCode.YES,
@@ -39,11 +43,12 @@ DECIDED = ("better", "only", "no better")
 """Outcomes that name a variant to run."""
 NOTHING = "–"
 LEAST_PAIRS = 3
-"""Pairs of variants that differ in one value alone, for what that value does."""
+"""Fewest pairs of variants that differ in one value alone from which that value's effect is
+given."""
 
 
 def outcome_of(race: Race) -> RaceOutcome:
-    """What a race came to."""
+    """The outcome of a race."""
     if race.next_step() is not None:
         return "undecided"
     if race.gain is not None and not race.gain.better and math.isinf(race.gain.ratio.high):
@@ -66,8 +71,8 @@ def exit_code(race: Race) -> ExitCode:
 
 
 def left_open(race: Race) -> Runner | None:
-    """The variant of which a proof would decide the race, and none was possible: the baseline, or
-    one that may be better; None where there is none.
+    """The variant whose proof would decide the race but was not possible: the baseline, or one that
+    may be better; None without one.
     """
     if race.baseline.proven is None:
         open_ = (r for r in race.runners if r.unproven is not None or (r.gone is not None and r.history))
@@ -78,7 +83,7 @@ def left_open(race: Race) -> Runner | None:
 
 def chosen_of(race: Race) -> Runner | None:
     """The variant to run: the other one where it is shown to be better, or alone keeps the SLA;
-    else the baseline, unless that is not known to keep it.
+    otherwise the baseline. None where the baseline is not known to keep the SLA.
     """
     if (outcome := outcome_of(race)) in ("better", "only"):
         return race.finalist
@@ -86,8 +91,8 @@ def chosen_of(race: Race) -> Runner | None:
 
 
 def higher_of(race: Race) -> tuple[Runner, Runner] | None:
-    """The variant that may be better than the one that the race names, with which it was not
-    compared, and that one; None where there is none.
+    """The variant that may be better than the chosen one but was not compared with it, and the
+    chosen one. None without such a variant.
     """
     chosen = chosen_of(race) if outcome_of(race) in DECIDED else None
     higher = None if chosen is None else race.may_be_better(chosen)
@@ -100,9 +105,9 @@ def higher_of(race: Race) -> tuple[Runner, Runner] | None:
 def race_text(
     race: Race, variants: Sequence[Variant], decide: str, *, detail: Detail = Detail.USUAL, width: int, colour: bool
 ) -> str:
-    """The table of variants, what is shown, and the line to paste; where all is asked for the line
-    of each variant. `decide` is the command that races the variant that may be better against the
-    one chosen.
+    """The table of variants, the result, and the line to paste; where all is asked for, also a line
+    for each variant. `decide` is the command that races the variant that may be better against the
+    chosen one.
     """
     table = to_text(_table(race, variants).drawn(width), width=width, colour=colour).rstrip()
     above = [f"{capital(_label(race.rules.objective))} inside the SLA", table, ""]
@@ -125,13 +130,13 @@ def _table(race: Race, variants: Sequence[Variant]) -> Table:
 
 
 def _named(variant: Variant) -> str:
-    """The name of a variant, with its values where it has them not."""
+    """The name of a variant, with its values where the name does not hold them."""
     known = all(key in variant.name for key in variant.values) or len(variant.settings) > 60
     return variant.name if known else f"{variant.name} ({variant.settings})"
 
 
 def _expected(race: Race, runner: Runner) -> tuple[str, str]:
-    """What a variant is expected to give, as 'about 2,020 tok/s', and at which load."""
+    """The value that a variant is expected to give, as 'about 2,020 tok/s', and at which load."""
     edge = runner.reach(0.0).edge if runner.history and runner.gone is None else None
     if edge is None:
         return NOTHING, ""
@@ -139,7 +144,7 @@ def _expected(race: Race, runner: Runner) -> tuple[str, str]:
 
 
 def _proven(race: Race, runner: Runner) -> tuple[str, str]:
-    """What is proven of a variant, and at which load."""
+    """The proven value of a variant, and at which load."""
     side = runner.side() if runner.history and runner.gone is None else None
     value = None if side is None else race.rules.value(join(tuple(itertools.chain(*side.starts))))
     if side is None or value is None:
@@ -168,7 +173,9 @@ def _standing(race: Race, runner: Runner) -> str:
 
 
 def _gone(runner: Runner) -> str:
-    """Why nothing more is run on a variant, without the lines of its log; empty where more is."""
+    """Why nothing more is run on a variant, without the lines of its log; '' where it may still
+    run.
+    """
     return clean((runner.gone or "").partition("\n")[0].removesuffix(LAST_LINES), 200)
 
 
@@ -202,7 +209,7 @@ def claim_text(race: Race) -> str:
 
 
 def answer_text(race: Race) -> str:
-    """What the race shows; on the first line also which variant may be better still."""
+    """The result of the race; its first line also names a variant that may still be better."""
     claim, higher = claim_text(race), higher_of(race)
     if higher is not None:
         name, more = higher[0].series.deployment, race.rules.given(higher[0].expected - higher[1].expected)
@@ -214,7 +221,7 @@ def answer_text(race: Race) -> str:
 
 
 def _to_decide(race: Race, command: str) -> list[str]:
-    """By what a variant may be better than the one chosen, and the command that would decide."""
+    """How much better than the chosen variant another may be, and the command that would decide."""
     higher, rules = higher_of(race), race.rules
     if higher is None:
         return []
@@ -228,8 +235,8 @@ def _label(name: str) -> str:
 
 
 def _of_metric(ratio: Estimate, name: str) -> tuple[float, float, float]:
-    """Value, low and high of a ratio of worths, as a ratio of the metric itself: half the cost is
-    worth twice as much.
+    """Value, low and high of a ratio of worths as a ratio of the metric itself: half the cost is
+    twice the worth.
     """
     if metric(name).sign > 0:
         return ratio.value, ratio.low, ratio.high
@@ -237,7 +244,7 @@ def _of_metric(ratio: Estimate, name: str) -> tuple[float, float, float]:
 
 
 def _would_show(ratio: float, name: str) -> str:
-    """What the race would have shown, where a gain of so much may be left."""
+    """The gain that the race would have shown, where a smaller one may be left."""
     if metric(name).sign > 0:
         return f"a gain above {ratio - 1:.0%} would have been seen"
     return f"a saving above {1 - 1 / ratio:.0%} would have been seen"
@@ -255,8 +262,8 @@ def _interval(ratio: Estimate, name: str) -> str:
 
 
 def effects(race: Race, variants: Sequence[Variant]) -> list[str]:
-    """What each value does against the first of its name, where at least three pairs of variants
-    that differ in nothing else agree: 'budget 8192 against 2048: +6% (95% CI +2% to +10%)'.
+    """The effect of each value against the first one of its name: 'budget 8192 against 2048: +6%
+    (95% CI +2% to +10%)'. At least three pairs of variants that differ only in it must agree.
     """
     known = {
         tuple(v.values.items()): r.reach(0.0).value

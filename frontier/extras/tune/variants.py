@@ -1,11 +1,11 @@
-"""Variants: the deployments that `vary` or `variants` make of one in a config, the first of which
-is the baseline.
+"""Variants: the deployments that `vary` or `variants` make of one in a config. The first is the
+baseline.
 
     start: vllm serve MODEL --max-num-seqs {seqs} {chunked}
     vary: {seqs: [64, 128], chunked: [null, [--enable-chunked-prefill]]}
 
-A value is one word for the shell, a list several, null none. Of an embedded engine the names are
-parameters of the simulator.
+A value is one word for the shell, a list is several, null is none. For an embedded engine the names
+are parameters of the simulator.
 """
 
 import itertools
@@ -21,11 +21,11 @@ import yaml
 from frontier.config.yaml_source import compose, is_null
 
 MOST = 64
-"""Variants of a race: each is started at least once, and a night has some 200 starts of a large
-model."""
+"""Most variants of a race: each is started at least once, and a night has room for some 200 starts
+of a large model."""
 _KEYS = ("vary", "variants")
 ONLY = "only"
-"""The key by which a race has some of the variants alone, the first of them as its baseline."""
+"""The key that limits a race to some of the variants; the first of them is its baseline."""
 _COMMANDS = ("start", "ready", "stop")
 _NAMED = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _MAP, _TEXT = "tag:yaml.org,2002:map", "tag:yaml.org,2002:str"
@@ -36,11 +36,11 @@ Combination = tuple[str | None, dict[str, yaml.Node]]
 Words = tuple[str, ...]
 """A value as words of a command: none, one or several."""
 Complain = Callable[[Any, str, str], None]
-"""Hears of a mistake: its mark, what it is, and what to do."""
+"""A function that takes a mistake: its mark, what it is, and what to do."""
 
 
 class _Mistake(Exception):  # noqa: N818
-    """A deployment of which no variants can be made."""
+    """A deployment that cannot be expanded into variants."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class Variant:
 
 
 def expand(root: yaml.MappingNode, complain: Complain) -> bool:
-    """Put the variants of a deployment in its place; whether there are any."""
+    """Put a deployment's variants in its place. True where there were any."""
     listed, varied = _deployments(root)
     if not varied:
         return False
@@ -74,7 +74,7 @@ def expand(root: yaml.MappingNode, complain: Complain) -> bool:
 
 
 def variants_of(text: str, file: str) -> tuple[Variant, ...]:
-    """The variants in the text of a sound config, the baseline first; none where nothing is
+    """The variants in the text of a sound config, the baseline first; empty where nothing is
     varied.
     """
     _, varied = _deployments(compose(text, file)[0])
@@ -167,7 +167,7 @@ def _enough(found: list[Combination], node: yaml.Node, complain: Complain) -> li
 
 
 def _words(value: yaml.Node, complain: Complain = lambda *_: None) -> Words:
-    """A value as the words that it is for the shell. A mistake where it is something else."""
+    """A value as the words that it is for the shell. A complaint about any other value."""
     if is_null(value):
         return ()
     parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
@@ -189,7 +189,7 @@ def _named(of: str, combinations: Sequence[Combination]) -> Iterator[tuple[str, 
 def _chosen(
     named: Mapping[str, dict[str, yaml.Node]], only: yaml.Node | None, complain: Complain
 ) -> Iterable[tuple[str, dict[str, yaml.Node]]]:
-    """All that are named, or those in `only`, in its order."""
+    """All named variants, or those in `only`, in its order."""
     if only is None:
         return named.items()
     names = _words(only, complain)
@@ -215,7 +215,7 @@ def _check_names(
     combinations: Sequence[Combination],
     complain: Complain,
 ) -> None:
-    """A mistake where a name of a command has no value, or a value no place."""
+    """Complain about a name in a command that has no value, and about a value without a place."""
     if "start" not in own:
         what = "variants are started by the race, and there is no  start:"
         _refuse(complain, node, what, "add it, or  endpoint: simulator")
@@ -243,7 +243,7 @@ def _texts(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
 
 
 def _filled(node: yaml.Node, words: Mapping[str, Words]) -> yaml.Node:
-    """A command with the values in their places; another `{…}`, as of JSON, stays."""
+    """A command with the values filled in; any other `{…}`, as of JSON, stays."""
     if isinstance(node, yaml.MappingNode):
         pairs = [(key, _filled(value, words)) for key, value in node.value]
         return yaml.MappingNode(node.tag, pairs, node.start_mark, node.end_mark)
@@ -277,7 +277,7 @@ def _mapping(entries: Mapping[str, yaml.Node], at: yaml.Node) -> yaml.MappingNod
 
 
 def _refuse_again(keys: Sequence[yaml.Node], complain: Complain) -> None:
-    """A mistake where a key is given twice, of which a dict would keep the last."""
+    """Complain about a key that is given twice; a dict would keep only the last."""
     for i, key in enumerate(keys):
         if key.value in [before.value for before in keys[:i]]:
             _refuse(complain, key, f"{key.value!r} is given twice", "remove one of them")

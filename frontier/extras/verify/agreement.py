@@ -1,13 +1,15 @@
-"""Quality of a deployment's answers beside those of a reference: how often both choose the same
-next token.
+"""Quality of a deployment's answers beside a reference's: how often both choose the same next
+token.
 
-Both answered the same prompts greedily. As long as two answers are the same, both chose the next
-token after the same beginning: each token up to and with the first that differs is a comparison.
-One deployment differs from itself, too (a batch of another size rounds otherwise), so the
-reference's two passes are compared likewise, and a loss is what is seen beyond that. Where a user's
-command scored the answers, the scores are compared prompt by prompt. Intervals are by bootstrap
-over the distinct prompts, the same draws for both; those of shares and scores are at least the
-exact ones.
+Both answered the same prompts greedily. As long as two answers are the same, both chose each next
+token after the same beginning. So each token up to and including the first difference is a
+comparison. A deployment also differs from itself, as a batch of another size rounds differently.
+The reference's two passes are therefore compared likewise, and only the difference beyond that is a
+loss.
+
+Where a user's command scored the answers, the scores are compared prompt by prompt. Intervals are
+by bootstrap over the distinct prompts, with the same draws for both; those of shares and scores are
+at least the exact ones.
 """
 
 import functools
@@ -32,8 +34,8 @@ Pairs = Sequence[tuple[GreedyReply, GreedyReply]]
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """Mean scores of the answers of a deployment and of its reference; the loss, by how much the
-    first is smaller; and by how much the reference's second pass is smaller than its first.
+    """Mean scores of the answers of a deployment and of its reference. `loss` is how much lower the
+    deployment's are, `itself` how much lower the reference's second pass is than its first.
     """
 
     mine: Estimate
@@ -44,10 +46,15 @@ class Scores:
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """A deployment beside its reference over so many distinct `prompts`: the share of the same next
-    tokens, that of the reference with itself, the loss (how much smaller the first is), and how far
-    log-probabilities of the same tokens are apart (nats), likewise, None where the server gives
-    none; and the `scores`, None without a scorer.
+    """The replies of a deployment beside those of its reference, over a number of distinct
+    `prompts`.
+
+    - `agreement`: the share of next tokens that are the same in both.
+    - `itself`: the same share of the reference with itself.
+    - `loss`: how much smaller `agreement` is than `itself`.
+    - `distance`, `own_distance`: how far the log-probabilities of the same tokens are apart (nats),
+      from the reference and within the reference; None where the server gives none.
+    - `scores`: None without a scorer.
     """
 
     of: GreedyReplies
@@ -62,13 +69,13 @@ class Agreement:
 
     @property
     def quality(self) -> Estimate:
-        """The deployment's quality: its score, without a scorer its agreement."""
+        """The deployment's quality: its score, or its agreement without a scorer."""
         return self.agreement if self.scores is None else self.scores.mine
 
 
 def of_run(config: Config, checks: RunDirectory) -> dict[Series, Agreement]:
-    """The answers of the deployments of a run beside those of their references, and of these beside
-    themselves.
+    """The answers of a run's deployments compared with those of their references, and those of the
+    references with themselves.
     """
     wanted = {d.name: d.quality.reference for d in config.deployments if isinstance(d.quality, QualityConfig)}
     wanted |= {reference: reference for reference in wanted.values() if reference not in wanted}
@@ -79,8 +86,8 @@ def of_run(config: Config, checks: RunDirectory) -> dict[Series, Agreement]:
 
 
 def compared(answers: Iterable[GreedyReplies], deployment: str, shape: str, reference: str) -> Agreement | None:
-    """The comparison of what was answered; None where one of the two was not asked, or something
-    else.
+    """The comparison of the answers; None where one of the two was not asked, or was asked
+    something else.
     """
     known = {(each.deployment, each.shape): each for each in answers}
     mine, other = known.get((deployment, shape)), known.get((reference, shape))
@@ -110,8 +117,8 @@ def compared(answers: Iterable[GreedyReplies], deployment: str, shape: str, refe
 
 
 def _scores(groups: Sequence[Sequence[tuple[GreedyReply, ...]]], first: int, draws: Ints) -> Scores | None:
-    """The scores of the answers to each prompt, of which the `first` ones are the deployment's;
-    None without scores.
+    """The scores of the answers to each prompt; the `first` ones are the deployment's. None without
+    scores.
     """
     rows = [[[answer.score for answer in row if answer.score is not None] for row in rows] for rows in groups]
     if any(len(scores) < 2 * first for rows_of in rows for scores in rows_of):
@@ -127,17 +134,18 @@ def _scores(groups: Sequence[Sequence[tuple[GreedyReply, ...]]], first: int, dra
 
 
 def _score(scores: Floats, draws: Ints) -> Estimate:
-    """The mean of scores between 0 and 1: by draws, and at least as wide as exact for so many that
-    are 0 or 1.
+    """The mean of scores between 0 and 1, by draws; at least as wide as the exact interval for this
+    many scores of 0 or 1.
     """
     n, value = len(scores), float(scores.mean())
     return _at_least(from_draws(value, draws @ scores / n, n), lambda level: clopper_pearson(value * n, n, level))
 
 
 def _difference(differences: Floats, draws: Ints) -> Estimate:
-    """The mean of differences between -1 and 1. Where few prompts differ, or none, draws know
-    little of those that were not asked: the falls and the rises are each at least as uncertain as
-    exact bounds say, the other taken as it is.
+    """The mean of differences between -1 and 1.
+
+    Where few prompts differ, draws know little of the prompts that were not asked. So the falls and
+    the rises are each at least as uncertain as exact bounds say, with the other taken as measured.
     """
     n, value = len(differences), float(differences.mean())
     falls, rises = (float(np.maximum(part, 0.0).sum()) for part in (differences, -differences))
@@ -153,9 +161,8 @@ def _difference(differences: Floats, draws: Ints) -> Estimate:
 
 
 def _sums(pairs: Pairs) -> tuple[float, float, float, float]:
-    """Of pairs of answers to one prompt, on average: how many next tokens are the same and how many
-    were compared; the distances of the log-probabilities of the same tokens, added up, and their
-    number.
+    """Means over pairs of answers to one prompt: the number of equal next tokens, the number
+    compared, the sum of the log-probability distances of equal tokens, and their number.
     """
     sums = np.zeros(4)
     for a, b in pairs:
@@ -169,9 +176,7 @@ def _sums(pairs: Pairs) -> tuple[float, float, float, float]:
 
 
 def _compare(sums: Floats, draws: Ints) -> tuple[Estimate, Floats, Estimate | None]:
-    """The share with its interval and its draws, and the distance. `sums` has a row for each
-    prompt.
-    """
+    """The share with its interval and its draws, and the distance. `sums` has a row per prompt."""
     (same, compared, apart, number), n = sums.sum(axis=0).tolist(), len(sums)
     parts = draws @ sums
     drawn: Floats = parts[:, 0] / parts[:, 1]

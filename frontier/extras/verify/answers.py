@@ -1,10 +1,10 @@
-"""Quality check: what a deployment answers, greedily, while as many requests are in flight as at
-its operating point.
+"""Quality check: a deployment's greedy answers, with as many requests in flight as at its operating
+point.
 
-The requests of the check are the load: so many are in flight all the time, each prompt is sent in
-two passes, and the answers are not streamed, so that the server can give log-probabilities. They
-are kept as numbers under the run's `verify/`, with the scores that a command of the user's gives
-them (`Scorer`), and no text is; `extras.verify.agreement` compares those of two deployments.
+The requests of the check are the load: the number in flight is constant, and each prompt is sent in
+two passes. Answers are not streamed, so that the server can give log-probabilities. They are kept
+as numbers under the run's `verify/`, with the scores of the user's command (`Scorer`); no text is
+kept. `extras.verify.agreement` compares the answers of two deployments.
 """
 
 import asyncio
@@ -37,16 +37,15 @@ from frontier.sweep.given_files import read_prompts
 from frontier.sweep.shell_line import run_line
 
 PASSES = 2
-"""How often each prompt is asked: the reference is compared with itself."""
+"""Times that each prompt is asked: the reference is also compared with itself."""
 ROUNDS = 4
-"""Requests sent at the least for each that is in flight, so that the beginning and the end weigh
-little."""
+"""Fewest requests for each one in flight, so that the beginning and the end weigh little."""
 MOST_FAILED = 0.05
-"""Share of failed requests above which answers are not compared."""
+"""The share of failed requests above which answers are not compared."""
 GivenPrompt = tuple[Content, Any]
 """A prompt and its reference answer, None without one."""
 WITHIN = 3_600.0
-"""Seconds that a scorer may take for the answers of one deployment: one that asks a model takes its
+"""Seconds that a scorer may take for the answers of one deployment; one that asks a model needs
 time."""
 _LONGEST_LINE = 64
 _HINT = "it must print one score from 0 to 1 for each line that it reads, and nothing else"
@@ -54,12 +53,12 @@ _HINT = "it must print one score from 0 to 1 for each line that it reads, and no
 
 @dataclass(frozen=True, slots=True)
 class Scorer:
-    """A user's command that gives each answer a score from 0 to 1, and the environment that it
-    gets; of `secrets` nothing is repeated from what it says.
+    """A user's command that gives each answer a score from 0 to 1, and its environment. Nothing in
+    `secrets` is repeated from its output.
 
     It reads one JSON object a line on its standard input, {"id", "prompt", "answer", "reference"},
-    and prints one score a line, in the same order. Answers are in memory only, and only
-    the scores are kept.
+    and prints one score a line, in the same order. Answers are in memory only, and only the scores
+    are kept.
     """
 
     command: str
@@ -69,11 +68,11 @@ class Scorer:
 
     @property
     def mark(self) -> str:
-        """What tells it from another command, without its text."""
+        """A digest that tells it from other commands and does not hold its text."""
         return f"{zlib.crc32(self.command.encode()):08x}"
 
     async def scores(self, answers: Sequence[Mapping[str, Any]], stop: asyncio.Event) -> list[float] | None:
-        """The scores of answers, each a line that it reads; None when it was stopped.
+        """The scores of answers, each a line of the scorer's input; None when it was stopped.
         MeasurementError if it fails.
         """
         given = b"".join(orjson.dumps(answer, option=orjson.OPT_APPEND_NEWLINE) for answer in answers)
@@ -111,9 +110,9 @@ class Scorer:
 
 
 def quality_checks(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, int]]:
-    """The operating points of the deployments whose quality is measured and of their references,
-    each with the number of prompts. UsageError where there is nothing to measure or no operating
-    point of one.
+    """The operating points of the deployments whose quality is measured, and of their references,
+    each with its number of prompts. UsageError where nothing is to be measured, or one has no
+    operating point.
     """
     wanted = [d.quality for d in run.config.deployments if isinstance(d.quality, QualityConfig)]
     if not wanted:
@@ -137,8 +136,8 @@ def quality_checks(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, in
 
 
 async def check_quality(sender: Sender, wanted: Sequence[tuple[Decision, int]], scorer: Scorer | None = None) -> int:
-    """Ask each deployment, have its answers scored, and keep both; how many were asked before it
-    was stopped.
+    """Ask each deployment, have its answers scored, and keep both. Returns the number of
+    deployments that were asked before it was stopped.
     """
     done = 0
     try:
@@ -217,8 +216,8 @@ async def _score(
 
 
 def _prompts(shape: Shape, config: Config, number: int) -> list[GivenPrompt]:
-    """The prompts: those of the config's file, at most so many, or random words or natural text,
-    the same for all deployments.
+    """The prompts, the same for all deployments: those of the config's file, at most `number`, or
+    random words or natural text.
     """
     if config.prompts_file is not None:
         return [(prompt.text, prompt.reference) for prompt in read_prompts(Path(config.prompts_file))[:number]]
@@ -227,7 +226,7 @@ def _prompts(shape: Shape, config: Config, number: int) -> list[GivenPrompt]:
 
 
 def _body(target: Target, text: Content, length: int, *, logprobs: bool) -> bytes:
-    """A request for one whole greedy answer of at most so many tokens."""
+    """A request for one whole greedy answer of at most `length` tokens."""
     prompt = Prompt(text, 0, length, shares=True)
     body = orjson.loads(replace(target, ignore_eos=False).request_body(prompt))
     body.pop("stream_options", None)
@@ -246,7 +245,7 @@ _WORD = re.compile(r"\s*\S+")
 
 def _answer(tree: Any, api: str) -> GreedyReply | None:
     """The tokens of an answer, as numbers, with their log-probabilities; words where the server
-    does not tell tokens. None for anything else.
+    does not report tokens. None for any other answer.
     """
     try:
         (choice,) = tree["choices"]

@@ -1,5 +1,6 @@
-"""`frontier verify`: the operating point under open-loop (Poisson) load; and the other questions of
-the same run: the highest such rate that holds, hours, and quality."""
+"""`frontier verify`: the operating point under open-loop (Poisson) load. It also finds the highest
+such rate that holds, holds a load for hours, and compares quality.
+"""
 
 import functools
 from typing import TYPE_CHECKING

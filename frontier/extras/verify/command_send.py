@@ -1,5 +1,6 @@
-"""What the questions of `frontier verify` have in common: consent, the sending of a load with the
-run's lock held, its progress, and what is said where nothing can be asked."""
+"""Sending the checks of `frontier verify`: consent, the load under the run's lock, and its
+progress. Also the messages for runs on which nothing can be checked.
+"""
 
 import asyncio
 import os
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 
 def nothing_to_verify(run: "Run", options: RunOptions) -> int:
-    """Say that the run has no operating point, and why; the exit code."""
+    """Report that the run has no operating point, and why. Returns the exit code."""
     from frontier.core.claim import solver
     from frontier.show.answer import decision_table, verified_json
 
@@ -38,25 +39,27 @@ def nothing_to_verify(run: "Run", options: RunOptions) -> int:
 
 
 def again_with(run: "Run") -> str:
-    """The command that was given, without what concerns the load."""
+    """The command that was given, without its load options."""
     return shlex.join(["frontier", "verify", str(run.path), *given_options("load", "requests")])
 
 
 def consent(run: "Run") -> None:
-    """Ask before anything is sent to a server that the user's own config does not name."""
+    """Ask for consent before anything is sent to a server that the user's own config does
+    not name.
+    """
     config_file = run.manifest.get("config_file")
     begun_with = Path(config_file) if isinstance(config_file, str) else None
     consent_to_reach(run.path / "config.yaml", run.config, begun_with)
 
 
 def stopped(kept: str = "what was finished is kept") -> ExitCode:
-    """Say that it was stopped, and what is kept."""
+    """Report that it was stopped, and what is kept. Returns the exit code."""
     say(f"stopped; {kept}")
     return ExitCode.INTERRUPTED
 
 
 def send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") -> T:
-    """Run `work` with the run's lock held; signals stop it, and what is finished is kept."""
+    """Run `work` with the run's lock held. Signals stop it, and what is finished is kept."""
     from frontier.cli.measuring import stop_on_signals
     from frontier.client.http.http_client import run as run_loop
     from frontier.extras.verify.open_loop_check import Sender
@@ -81,7 +84,7 @@ class Tick:
     _what, _left, _since = "", 0.0, 0.0
 
     def expect(self, what: str, left: float) -> None:
-        """From here on it is about `what`, and all is done after `left` seconds."""
+        """Show `what` from here on, with everything done after `left` seconds."""
         self._what, self._left, self._since = what, left, time.monotonic()
 
     def __call__(self, progress: "TrialProgress") -> None:
@@ -93,6 +96,6 @@ class Tick:
             click.echo(f"\r\x1b[K{line}", nl=False, err=True)
 
     def clear(self) -> None:
-        """An empty line."""
+        """Clear the line."""
         if sys.stderr.isatty():
             click.echo("\r\x1b[K", nl=False, err=True)

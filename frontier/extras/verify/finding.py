@@ -1,5 +1,6 @@
-"""Search for the highest rate on servers: its trials sent one after another, each ended early when
-its outcome is clear."""
+"""Search for the highest rate on servers. Its trials are sent one after another, and each ends
+early once its outcome is clear.
+"""
 
 import asyncio
 import math
@@ -21,7 +22,7 @@ PATIENCE = 15.0
 """... or one waited longer than a stable queue makes one wait with probability e^-PATIENCE (M/M/c).
 """
 EXPECTED_LOOKS, EXPECTED_WINDOWS = 3, 12
-"""What a search usually takes, for its expected time: looks, and windows of proofs."""
+"""The usual numbers of a search, for its expected time: short trials, and windows of proofs."""
 
 
 async def find(
@@ -31,11 +32,9 @@ async def find(
     on_ask: Callable[[Search, LoadAsk, float], None],
     on_trial: Callable[[Search, LoadTrial], None],
 ) -> list[FoundRate]:
-    """The highest rate of each search, with what was finished before; fewer answers when it is
-    stopped.
-
-    `on_ask` hears of each trial before it is sent, with the seconds that the search will take from
-    there.
+    """The highest rate of each search, including what was finished before; fewer answers when it is
+    stopped. `on_ask` gets each trial before it is sent, with the seconds that the search will take
+    from there.
     """
     answers: list[FoundRate] = []
     try:
@@ -57,7 +56,7 @@ async def find(
 
 
 def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: LoadHistory) -> float:
-    """How long the rest of the search takes, as searches usually go; 0 when it is done."""
+    """The seconds that the rest of the search usually takes; 0 when it is done."""
     ask = next_ask(policy, limits, history)
     if isinstance(ask, LoadDone):
         return 0.0
@@ -71,11 +70,11 @@ def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: LoadH
 
 
 class EarlyEnd:
-    """Ends a trial early (sets `halt`) when its outcome is clear: more requests of the window are
-    over a limit than could be forgiven if all others were not, or one waited as no stable queue
-    makes it wait.
+    """Ends a trial early (sets `halt`) when its outcome is clear.
 
-    `spare` are the requests per second that the server could serve beyond those that arrive.
+    That is so when more requests of the window are over a limit than could be forgiven if no other
+    one were, or when one waited longer than in any stable queue. `spare` is the rate in requests/s
+    that the server could serve beyond the arrivals.
     """
 
     def __init__(self, trial: Trial, limits: Sequence[Limit], spare: float) -> None:
@@ -90,7 +89,7 @@ class EarlyEnd:
         self._start = self._end = math.inf
 
     def tick(self, progress: TrialProgress, stopped: bool) -> None:
-        """Hear how the trial stands: when its window opens and closes, and whether the user stopped
+        """Take the trial's state: when its window opens and closes, and whether the user stopped
         it.
         """
         if progress.stage == "window":

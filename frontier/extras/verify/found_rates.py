@@ -20,9 +20,9 @@ from frontier.store.run_dir import RunDirectory
 
 @dataclass(frozen=True, slots=True)
 class FoundRate:
-    """The answer for one operating point: what was found below its closed loop's rate
-    (`policy.top`), with the trials it stands on. `point` is that of the proven rate, its limited
-    metrics with the bounds that the proof needed.
+    """The answer for one operating point: the highest rate found below its closed loop's rate
+    (`policy.top`), with the trials that it stands on. `point` is the point of the proven rate, its
+    limited metrics with the bounds that the proof needed.
     """
 
     decision: Decision
@@ -48,8 +48,8 @@ def found_rate(decision: Decision, policy: LoadPolicy, done: LoadDone, history: 
 
 
 def rates_found(run: Run, limits: Sequence[Limit]) -> list[FoundRate]:
-    """What finished searches of a run have found, read back; nothing is sent. Nothing of an import
-    and beside sessions and mixes, of which verify searches no rate.
+    """The results of a run's finished searches, read back; nothing is sent. Empty for an import;
+    without sessions and mixes, for which verify searches no rate.
     """
     store = RunDirectory.read_checks(run.path)
     answers = []
@@ -66,8 +66,8 @@ def rates_found(run: Run, limits: Sequence[Limit]) -> list[FoundRate]:
 
 
 def rate_trial(config: Config, search: Search, ask: LoadAsk, repeat: int) -> Trial:
-    """The trial that a search asks for. Its fingerprint is of the SLA too: another one has trials
-    of its own.
+    """The trial that a search asks for. Its fingerprint includes the SLA: another SLA has trials of
+    its own.
     """
     decision, cap = search.decision, search.policy.in_flight
     shape, sla = decision.shape, " ".join(map(str, decision.limits))
@@ -77,7 +77,7 @@ def rate_trial(config: Config, search: Search, ask: LoadAsk, repeat: int) -> Tri
 
 
 def restored(run: Run, search: Search, store: RunDirectory) -> list[LoadTrial]:
-    """The finished trials of a search, oldest first. Invalid ones are left out, to be measured
+    """The finished trials of a search, oldest first. Invalid ones are left out and measured
     again.
     """
     history = []
@@ -92,7 +92,7 @@ def restored(run: Run, search: Search, store: RunDirectory) -> list[LoadTrial]:
 
 
 def load_trial(run: Run, measurement: Measurement, store: RunDirectory) -> LoadTrial:
-    """A finished trial as the search wants it."""
+    """A finished trial in the form that the search reads."""
     trial = measurement.trial
     assert trial.rate is not None
     data = compared(run.identities, window_data(measurement, store.records(trial.key), open_loop=True))

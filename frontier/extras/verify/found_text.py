@@ -22,7 +22,7 @@ from frontier.show.verbosity import Detail
 from frontier.show.wording import count, limit_value_text, limits_text, value_text
 
 LOWER = 0.8
-"""Share of a rate that could not be proven, to try instead."""
+"""The share of a rate that could not be proven at which to try instead."""
 
 
 def load_trial_text(trial: LoadTrial, limits: Sequence[Limit]) -> str:
@@ -47,8 +47,8 @@ def load_trial_text(trial: LoadTrial, limits: Sequence[Limit]) -> str:
 def found_text(
     found: Sequence[FoundRate], width: int = 100, *, again: str = "frontier verify", detail: Detail = Detail.USUAL
 ) -> str:
-    """The highest rate of each operating point: proven how, what the next higher one lacks, and
-    what was assumed; where all is asked for each trial of the search.
+    """The highest rate of each operating point: how it was proven, what the next higher rate lacks,
+    and the assumptions. Where all is asked for, also each trial of the search.
     """
     return "\n\n".join(_found(each, max(width, 80), again, detail) for each in found)
 
@@ -86,7 +86,7 @@ def _found(found: FoundRate, width: int, again: str, detail: Detail) -> str:
 
 
 def _assumed(found: FoundRate) -> list[str]:
-    """What the answer holds for."""
+    """The assumptions of the answer."""
     cap = count(found.policy.in_flight, "request")
     limit = knob_sentence(found.decision.engine, found.policy.in_flight, found.decision.ranks)
     holds = f"Holds for at most {cap} in flight: {limit}. Further requests waited, and their wait counted."

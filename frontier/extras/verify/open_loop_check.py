@@ -1,11 +1,11 @@
-"""Verification under open-loop (Poisson) load, as independent users make it: of the operating
-point, or of any rate.
+"""Verification under open-loop (Poisson) load, as independent users make it, of the operating point
+or of any rate.
 
 A closed loop of N callers never queues more than N; independent users do. `verify` sends the rate
-that the answer estimated for independent users as a Poisson process, with at most the operating
-point's N in flight: what arrives beyond them waits at the client, as it would at a gateway or an
-engine with that limit. Latency counts from each arrival, so that wait counts; it is judged by the
-same rules. The records are kept under the run's `verify/`.
+that the answer estimated for independent users, as a Poisson process with at most the operating
+point's N in flight. Requests beyond N wait at the client, as they would at a gateway or an engine
+with that limit. Latency counts from each arrival, so the wait counts; the same rules judge it. The
+records are kept under the run's `verify/`.
 """
 
 import asyncio
@@ -40,13 +40,13 @@ from frontier.sweep.servers import require_same_server
 from frontier.sweep.trial_runner import recorded
 
 START = 0.5
-"""Share of the closed loop's rate that is sent, and that a search starts at, where no rate is
+"""The share of the closed loop's rate that is sent, and at which a search begins, where no rate is
 estimated."""
 
 
 @dataclass(frozen=True, slots=True)
 class Search:
-    """One operating point whose rate under open-loop load is looked for."""
+    """One operating point whose highest rate under open-loop load is searched for."""
 
     decision: Decision
     policy: LoadPolicy
@@ -55,11 +55,11 @@ class Search:
 def checks(
     run: Run, limits: Sequence[Limit], *, load: float | None = None, requests: int | None = None
 ) -> list[OpenLoopCheck]:
-    """The operating points of a run, with what each is to be checked at: the rate that is estimated
-    for independent users, or `load` times the rate it served.
+    """The operating points of a run, with the rate of each check: the one estimated for independent
+    users, or `load` times the rate that it served.
 
-    As many requests as a proof takes at that rate, and as the closed loop's claim rests on, unless
-    said. UsageError when the run was imported.
+    Unless stated, the number of requests is what a proof takes at that rate, and what the closed
+    loop's claim rests on. UsageError when the run was imported.
     """
     wanted = []
     for search in searches(run, limits):
@@ -72,8 +72,8 @@ def checks(
 
 
 def searches(run: Run, limits: Sequence[Limit]) -> list[Search]:
-    """The operating points of a run, with where the search for each one's rate begins. UsageError
-    for an import.
+    """The operating points of a run, with the rate at which each search begins. UsageError for an
+    import.
     """
     wanted = []
     for decision, top in _served(run, limits):
@@ -101,13 +101,13 @@ def _served(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, float]]:
 
 
 def _mean_e2e(decision: Decision) -> float:
-    """Seconds of a request in the closed loop; 0 where that is not known."""
+    """Mean seconds of a request in the closed loop; 0 where that is not known."""
     e2e = decision.metrics.get("mean_e2e")
     return e2e.value if e2e is not None and math.isfinite(e2e.value) else 0.0
 
 
 def _enough(decision: Decision, limits: Sequence[Limit]) -> int:
-    """Requests for a proof as strong as the closed loop's."""
+    """The number of requests for a proof as strong as the closed loop's."""
     assert decision.concurrency is not None
     floors = [claim_floor(p, decision.concurrency) for limit in limits if (p := metric(limit.metric).p) is not None]
     behind = [decision.metrics[limit.metric].n for limit in limits if limit.metric in decision.metrics]
@@ -120,10 +120,10 @@ class OutcomeWatch(Protocol):
     halt: asyncio.Event
 
     def tick(self, progress: TrialProgress, stopped: bool) -> None:
-        """Hear how the trial stands, and whether the user stopped it."""
+        """Take the trial's state, and whether the user stopped it."""
 
     def record(self, record: Record) -> None:
-        """A request has ended."""
+        """Take a request that has ended."""
 
 
 @dataclass(slots=True)
@@ -140,8 +140,8 @@ class Sender:
     _prepared: set[str] = field(default_factory=set)
 
     async def prepare(self, deployment: str) -> None:
-        """See that the deployment's server is there, and is the one that the run was begun with.
-        One that the sweep started is not started here.
+        """Check that the deployment's server is there and is the one that the run was begun with. A
+        server that the sweep started is not started here.
         """
         if deployment not in self._prepared:
             config = self.run.config.deployment(deployment)
@@ -157,10 +157,10 @@ class Sender:
             self._prepared.add(deployment)
 
     async def send(self, trial: Trial, watch: OutcomeWatch | None = None) -> Measurement | None:
-        """The trial, finished or ended by `watch`, and kept; None when it was stopped.
+        """Send a trial, finished or ended by `watch`, and keep it; None when it was stopped.
 
-        MeasurementError when a server cannot be measured, is lost, or is another than the run was
-        begun with.
+        MeasurementError when the server cannot be measured, is lost, or is not the one that the run
+        was begun with.
         """
         await self.prepare(trial.deployment)
         if self.stop.is_set():
@@ -190,8 +190,8 @@ class Sender:
 
 
 async def verify(sender: Sender, wanted: Sequence[OpenLoopCheck]) -> list[Checked]:
-    """Send the arrivals of each check and judge them. Ends early, with what was finished, when it
-    is stopped.
+    """Send the arrivals of each check and judge them. When it is stopped it ends early with what
+    was finished.
     """
     done: list[Checked] = []
     try:
@@ -218,7 +218,7 @@ def open_trial(config: Config, check: OpenLoopCheck, repeat: int) -> Trial:
 
 
 def open_loop_trial(config: Config, decision: Decision, cap: int, ask: LoadAsk, repeat: int, mark: str) -> Trial:
-    """An open-loop trial; `mark` holds all that decides its numbers."""
+    """An open-loop trial; `mark` holds everything that decides its numbers."""
     digest = hashlib.sha256(mark.encode()).hexdigest()
     return Trial(
         deployment=decision.deployment,
@@ -240,7 +240,7 @@ def open_loop_trial(config: Config, decision: Decision, cap: int, ask: LoadAsk, 
 
 
 def judged(check: OpenLoopCheck, measurement: Measurement, sender: Sender) -> Checked:
-    """The open loop's point and what the SLA says of it."""
+    """The open loop's point and its verdict under the SLA."""
     limits, decision = check.decision.limits, check.decision
     assert decision.concurrency is not None
     sent = window_data(measurement, sender.store.records(measurement.trial.key), open_loop=True)
@@ -252,7 +252,7 @@ def judged(check: OpenLoopCheck, measurement: Measurement, sender: Sender) -> Ch
 
 
 def _growing(sample: WindowData) -> bool:
-    """Latency rises through the window: more arrives than is served."""
+    """Whether latency rises through the window: more requests arrive than are served."""
     half = sample.n // 2
     if not half:
         return False
@@ -260,11 +260,11 @@ def _growing(sample: WindowData) -> bool:
 
 
 def _verdict(point: Point, limits: Sequence[Limit], growing: bool) -> tuple[Judgement, tuple[str, ...]]:
-    """A queue that grows makes the window unsteady, which is no fault of the measurement but its
-    answer: no.
+    """The verdict of an open loop.
 
-    Its requests depend on each other so much that no bound exists; that values beyond a limit still
-    rise is enough.
+    A queue that grows makes the window unsteady. That is no fault of the measurement but its
+    answer: no. Its requests then depend on each other so much that no bound exists; it is enough
+    that values beyond a limit still rise.
     """
     unsteady = [flag for flag in point.flags if flag.name == "non_stationary"]
     rest = replace(point, flags=tuple(flag for flag in point.flags if flag not in unsteady))

@@ -12,8 +12,8 @@ from frontier.run import Run
 
 
 def run(options: RunOptions, scorer: str | None, *, asked: bool, sized: bool, others: Sequence[str]) -> int:
-    """The exit code of `--quality` (`asked`), with a scorer. UsageError where the load was given
-    (`sized`), where `others` ask too, or for a scorer alone.
+    """Run `--quality` (`asked`), with a scorer. Returns the exit code. UsageError for a scorer
+    alone, where the load was given (`sized`), or where `others` of the questions are asked too.
     """
     if asked and sized:
         raise UsageError("--quality sends its own requests", "leave out --load and --requests")
@@ -27,8 +27,8 @@ def run(options: RunOptions, scorer: str | None, *, asked: bool, sized: bool, ot
 
 
 def _quality(run: Run, limits: Sequence[Limit], scorer_command: str | None, as_json: bool) -> int:
-    """Ask the deployments and their references at their operating points, and answer; the exit
-    code.
+    """Ask the deployments and their references at their operating points, and answer. Returns the
+    exit code.
     """
     from frontier.extras.verify.agreement import of_run
     from frontier.extras.verify.answers import Scorer, check_quality, quality_checks

@@ -17,8 +17,8 @@ QUALITY_SCHEMA = "frontier.quality/1"
 
 
 def quality_text(compared: Mapping[Series, Agreement]) -> str:
-    """What was compared: a block for each deployment beside its reference, which comes with itself
-    in each.
+    """The comparisons: a block for each deployment beside its reference, each with the reference
+    beside itself.
     """
     blocks = []
     for series, each in compared.items():

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True)
 class GreedyReply:
     """A greedy answer: a number for each token (no text is kept), its log-probability where the
-    server gives it, and its score where a scorer gave one.
+    server gives it, and its score where there is a scorer.
     """
 
     tokens: str
@@ -16,9 +16,9 @@ class GreedyReply:
 
 @dataclass(frozen=True, slots=True)
 class GreedyReplies:
-    """What one deployment answered under load to the prompts that `asked` names (with their
-    scorer), in passes over all of them; None for a request that failed. Of so many `distinct`
-    prompts each comes again after the last; 0: all are.
+    """The answers of one deployment under load to the prompts that `asked` names (with their
+    scorer), in passes over all of them; None for a failed request. The first `distinct` prompts
+    differ and then come again; 0: all differ.
     """
 
     deployment: str

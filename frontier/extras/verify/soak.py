@@ -1,7 +1,8 @@
-"""A hold: the load of an operating point for hours, window after window, and what is said of it.
+"""A hold (soak test): the load of an operating point for hours, window after window, and its
+verdict.
 
-A verdict is about the server as it is now, so it is of the windows since the last growth that was
-seen, and of all of them: an SLA that was broken for an hour was broken.
+A verdict is about the server as it is now, so it covers the windows since the last growth that was
+seen. It also covers all windows: an SLA that was broken for an hour was broken.
 """
 
 import math
@@ -32,14 +33,14 @@ from frontier.extras.verify.soak_windows import (
 from frontier.store.run_dir import RunDirectory
 
 HOUR = 3600.0
-"""Seconds over which the worst share is looked for: what a user has to bear."""
+"""Seconds over which the worst share is looked for: users must bear it that long."""
 USUAL = "usual request"
-"""What the second logarithm of a window is of, beside a limit's percentile."""
+"""The name of the second logarithm of a window, beside a limit's percentile."""
 
 
 @dataclass(frozen=True, slots=True)
 class SoakPlan:
-    """What is to be held, for `duration` seconds in all, and the name of its windows."""
+    """The setting to hold, for `duration` seconds in all, and the name of its windows."""
 
     decision: Decision
     limits: tuple[Limit, ...]
@@ -53,8 +54,12 @@ class SoakPlan:
 
 @dataclass(frozen=True, slots=True)
 class OverLimitShare:
-    """The requests over a limit: their share in all windows that count, with one-sided bounds at
-    95 %, the worst hour's share and when that hour began, and how it stands to what is allowed.
+    """The requests over a limit.
+
+    - `value`, `lower`, `upper`: their share in all windows that count, with one-sided bounds at 95
+      %.
+    - `worst`, `worst_at`: the share in the worst hour, and when that hour began.
+    - `verdict`: the share compared with the allowed one.
     """
 
     limit: Limit
@@ -68,9 +73,11 @@ class OverLimitShare:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What a hold has shown so far. `growths` are by what grew: a limited metric, or its usual
-    request. `minutes_to_see` is how long +10 % of it would take to be known, where all of a latency
-    grows.
+    """The result of a hold so far.
+
+    - `growths`: which metric grew (a limited one, or its usual request), and how.
+    - `minutes_to_see`: the time until a growth of 10 % would be noticed, where all of a latency
+      grows.
     """
 
     plan: SoakPlan
@@ -81,7 +88,7 @@ class Held:
 
     @property
     def seconds(self) -> float:
-        """Held so far: the windows alone."""
+        """The seconds held so far, over the windows alone."""
         return sum(w.ended - w.begun for w in self.windows)
 
     @property
@@ -101,15 +108,16 @@ class Held:
 
     @property
     def another(self) -> int:
-        """Windows in which another server answered than the run was measured on. A gateway falls
-        back when its deployment is not well, so the windows that are left are no sample.
+        """The number of windows in which another server answered than the run was measured on. A
+        gateway falls back when its deployment is unwell, so the remaining windows are a biased
+        sample.
         """
         return sum(bool(w.another) for w in self.windows)
 
 
 def begun(store: RunDirectory, decision: Decision, limits: Sequence[Limit], duration: float) -> SoakPlan:
-    """The hold to go on with: the last of this setting, SLA and duration, if it is not over; else a
-    new one. A window keeps how many requests were over its own limits.
+    """The hold to resume: the last of this setting, SLA and duration that is not over, otherwise a
+    new one. A window keeps counts against its own limits, so another SLA is another hold.
     """
     sla = " ".join(map(str, limits))
     mine = f"{decision.series.label(keep_shape=True)} {decision.concurrency} {sla} {duration:g}"
@@ -125,8 +133,8 @@ def _is_of(line: Mapping[str, object], name: str) -> bool:
 
 
 async def hold(sender: Sender, plan: SoakPlan, on_window: Callable[["Held"], None]) -> Held:
-    """Send window after window until the duration is over or it is stopped; each is on the disk
-    before the next begins. MeasurementError when the server is lost: the windows are kept.
+    """Send window after window until the duration is over or it is stopped. Each window is on disk
+    before the next begins. MeasurementError when the server is lost; the windows are kept.
     """
     windows = read(sender.store.journal_lines(), plan.hold)
     identity = sender.run.identities.get(plan.decision.deployment, Identity())
@@ -167,7 +175,7 @@ class Following:
     _watches: dict[str, LatencyWatch] = field(default_factory=dict)
 
     def add(self, window: Kept) -> None:
-        """A window that has ended."""
+        """Add a window that has ended."""
         self.windows.append(window)
         if window.excluded:
             return
@@ -181,7 +189,7 @@ class Following:
                     self.growths.append((what, grown))
 
     def held(self) -> Held:
-        """What the windows show."""
+        """The result of the windows so far."""
         valid = [w for w in self.windows if not w.excluded]
         since = max((grown.since for _, grown in self.growths), default=0.0)
         now = [w for w in valid if w.begun >= since]
@@ -193,7 +201,7 @@ class Following:
 
 
 def judge(plan: SoakPlan, windows: Sequence[Kept]) -> Held:
-    """What the windows of a hold show."""
+    """The result of a hold, by its windows."""
     follow = Following(plan)
     for window in windows:
         follow.add(window)
@@ -201,8 +209,8 @@ def judge(plan: SoakPlan, windows: Sequence[Kept]) -> Held:
 
 
 def _share(limit: Limit, windows: Sequence[Kept], now: Sequence[Kept]) -> OverLimitShare:
-    """How many requests are over a limit. The verdict is the worse of all windows and of those
-    since the last growth.
+    """The share of requests over a limit. The verdict is the worse of two: of all windows, and of
+    those since the last growth.
     """
     value, lower, upper = _bounds(limit, windows)
     ends = [(value, lower, upper), *([_bounds(limit, now)] if now else [])]
@@ -219,8 +227,8 @@ def _share(limit: Limit, windows: Sequence[Kept], now: Sequence[Kept]) -> OverLi
 
 
 def _bounds(limit: Limit, windows: Sequence[Kept]) -> tuple[float, float, float]:
-    """The share of requests over a limit with one-sided bounds at 95 %, the wider of two: as if
-    each request were on its own, and by what windows differ.
+    """The share of requests over a limit with one-sided bounds at 95 %. They are the wider of two:
+    with independent requests, and by the differences between windows.
     """
     over = np.array([w.over.get(limit.metric, 0) for w in windows], dtype=float)
     n = np.array([w.counts.get(limit.metric, 0) for w in windows], dtype=float)

@@ -13,13 +13,13 @@ from frontier.extras.verify.command_send import Tick, consent, send, stopped
 from frontier.run import Run
 
 LEAST, MOST = 60.0, 31 * 86_400.0
-"""How long may be held, in seconds."""
+"""The shortest and the longest hold in seconds."""
 QUIET = 600.0
 """Seconds between the lines of a hold in a log."""
 
 
 def run(options: RunOptions, given: str, *, alone: bool) -> int:
-    """The exit code of `--for` so long. UsageError where other options are not left out."""
+    """Run `--for`. Returns the exit code. UsageError where other options are given too."""
     if not alone:
         raise UsageError("--for holds the operating point as it was measured", "leave out the other options")
     duration = parsed("--for", given, parse_duration)
@@ -31,7 +31,7 @@ def run(options: RunOptions, given: str, *, alone: bool) -> int:
 
 
 def _wanted(run: Run, limits: Sequence[Limit]) -> Decision:
-    """The one operating point of a run. UsageError where there is none, or several."""
+    """The one operating point of a run. UsageError where it has none, or several."""
     if run.is_imported:
         raise UsageError(f"{run.path} was imported: there is no server to send to", "sweep it:  frontier init URL")
     found = [decision for decision in run.solve(limits) if decision.concurrency is not None]

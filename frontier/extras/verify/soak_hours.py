@@ -18,7 +18,7 @@ from frontier.store.run_dir import RunDirectory
 
 
 def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = None) -> list[tuple[View, Picture]]:  # noqa: ARG001
-    """The last hold of the run. UsageError where there was none."""
+    """The figure of the run's last hold. UsageError where it has none."""
     lines = [line for line in RunDirectory.read_checks(run.path).journal_lines() if line["event"] == EVENT]
     for view in views:
         decision = view.decision

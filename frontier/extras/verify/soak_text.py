@@ -1,4 +1,4 @@
-"""What a hold has shown, in words and as JSON (`frontier verify --for`)."""
+"""The result of a hold, in words and as JSON (`frontier verify --for`)."""
 
 import math
 from collections.abc import Mapping
@@ -35,8 +35,8 @@ WORDS: Mapping[Verdict, str] = {
 
 
 def hold_text(held: Held, *, again: str, width: int, detail: Detail = Detail.USUAL) -> str:
-    """Whether it held: of each limit the requests over it, in all and in the worst hour; what has
-    grown, since when; and how sure that is; where all is asked for each window.
+    """Whether it held: the requests over each limit, in all and in the worst hour; what has grown,
+    since when, and how sure that is. Where all is asked for, also each window.
     """
     decision = held.plan.decision
     requests = sum(w.n for w in held.windows if not w.excluded)
@@ -78,8 +78,8 @@ def _row(share: OverLimitShare) -> list[str]:
 
 
 def growth_texts(held: Held) -> list[str]:
-    """A line for each latency that has grown; a usual request is named where the percentile was not
-    seen to grow.
+    """A line for each latency that has grown. The usual request is named where the percentile was
+    not seen to grow.
     """
     tails = {what for what, _ in held.growths if ", " not in what}
     return [growth_text(what, g) for what, g in held.growths if what in tails or what.partition(", ")[0] not in tails]
@@ -128,6 +128,6 @@ def window_text(held: Held) -> str:
 
 
 def _window(window: Kept) -> list[str]:
-    """When a window ended, its values, and why it does not count."""
+    """When a window ended, its values, and why it does not count, if so."""
     values = (f"{metric(n).label} {value_text(n, value)}" for n, value in window.values.items() if value is not None)
     return [date_text(window.ended), *values, *([window.excluded] if window.excluded else [])]

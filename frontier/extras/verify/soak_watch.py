@@ -1,13 +1,15 @@
-"""Whether a latency has grown since a hold began, told window by window (a self-starting CUSUM).
+"""Detection of latency growth during a hold, window by window (a self-starting CUSUM).
 
-One number of each window is followed: the logarithm of its percentile, or of a usual request. How
-far it lies above the mean of the windows before it, in their standard deviations and as Student's t
-allows for how few they were, is added up; what is less than half a deviation counts against it, and
-the sum never falls below 0. Over its threshold the latency has grown, since the window in which the
-sum last left 0. The threshold follows from the false alarms that are allowed, by Siegmund's
-approximation of how long a sum of independent normal numbers takes to reach it (Sequential
-Analysis, 1985). One window counts up to CLIP deviations, so that a stall alone is no change. No
-deviation is taken below FLOOR: what is smaller is no change that anybody acts on.
+One number of each window is followed: the logarithm of its percentile, or of a usual request. Its
+distance above the mean of the windows before it is added up. The unit is their standard deviation,
+with Student's t for how few they were. Each window subtracts half a deviation (SLACK), and the sum
+never falls below 0.
+
+Over its threshold the latency has grown, since the window in which the sum last left 0. The
+threshold follows from the allowed number of false alarms, by Siegmund's approximation of the time
+that a sum of independent normal numbers takes to reach it (Sequential Analysis, 1985). One window
+counts at most CLIP deviations, so that a stall alone is no change. A deviation is taken as at least
+FLOOR: nobody acts on a smaller change.
 """
 
 import math
@@ -18,20 +20,20 @@ from frontier.core.stats.intervals import least
 SLACK = 0.5
 """Deviations of each window that count against a change."""
 CLIP = 2.5
-"""Deviations that one window counts at most."""
+"""Most deviations that one window counts."""
 FLOOR = 0.03
-"""The least deviation of a window's percentile (in ln) that is reckoned with."""
+"""The smallest deviation of a window's percentile (in ln) that is assumed."""
 FEWEST = 5
-"""Windows that are learned from before any is judged."""
+"""Windows to learn from before any is judged."""
 MONTH = 30 * 86_400.0
-"""Seconds in which a server that stays as it is is called changed once at most."""
+"""Seconds in which an unchanged server is reported as changed at most once."""
 SPARE = 5.0
-"""So many times rarer alarms are asked of the threshold: the logarithms of percentiles are askew
-(`benchmarks/hold_drift.py`)."""
+"""The factor by which the threshold is set for rarer alarms, since the logarithms of percentiles
+are skewed (`benchmarks/hold_drift.py`)."""
 
 
 def threshold(windows: float) -> float:
-    """Where a sum stands once in so many windows of an unchanged server, at most.
+    """The threshold that the sum of an unchanged server reaches at most once in this many windows.
 
     >>> threshold(43_200)
     10.5
@@ -49,7 +51,7 @@ def threshold(windows: float) -> float:
 
 @dataclass(frozen=True, slots=True)
 class LatencyGrowth:
-    """A latency is so many times what it was, since the time `since`; known at `seen`."""
+    """A latency grew by the factor `times` since the time `since`; this was known at `seen`."""
 
     since: float
     seen: float
@@ -58,7 +60,7 @@ class LatencyGrowth:
 
 @dataclass(slots=True)
 class LatencyWatch:
-    """The windows of one latency since its last change: how many, their mean and scatter, and the
+    """The windows of one latency since its last change: their number, mean and scatter, and the
     sum. After a change it learns anew.
     """
 
@@ -73,7 +75,7 @@ class LatencyWatch:
 
     @property
     def deviation(self) -> float:
-        """Of one window."""
+        """The standard deviation of one window."""
         return max(FLOOR, math.sqrt(self.squares / (self.n - 1))) if self.n > 1 else FLOOR
 
     def add(self, level: float, begun: float, ended: float) -> LatencyGrowth | None:
@@ -106,12 +108,12 @@ class LatencyWatch:
         self.squares += step * (level - self.mean)
 
     def windows_to_see(self, times: float) -> float:
-        """How many windows it takes until a latency that is so many times as long is known."""
+        """The number of windows until a latency that has grown by the factor `times` is noticed."""
         return self.threshold / max(0.05, min(CLIP, math.log(times) / self.deviation) - SLACK)
 
 
 def _normal(t: float, freedom: int) -> float:
-    """The normal deviate that is as rare as this one of Student's (Wallace, 1959)."""
+    """The normal deviate that is as rare as this deviate of Student's (Wallace, 1959)."""
     if math.isinf(t):
         return t
     scale = (8 * freedom + 1) / (8 * freedom + 3)

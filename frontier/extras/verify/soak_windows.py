@@ -1,7 +1,7 @@
 """The windows of a hold: what is kept of each, in one line of the journal below the run.
 
-Of its requests nothing else is kept: a hold of days takes no more memory, and no more of the disk,
-than a line a window.
+Nothing else is kept of its requests: a hold of days takes no more memory, and on disk no more than
+a line a window.
 """
 
 import hashlib
@@ -24,21 +24,25 @@ from frontier.run import Run
 
 EVENT = "held"
 BEYOND = 5
-"""Requests of a window beyond the percentile that is followed, at least: of few requests it is a
-lower one."""
+"""Fewest requests of a window beyond the percentile that is followed; with few requests a lower
+percentile is followed."""
 FEWEST = 40
-"""Requests of a window, at least."""
+"""Fewest requests of a window."""
 SHORTEST, LONGEST, PARTS = 10.0, 60.0, 60
-"""A window lasts a part of the hold, within these seconds."""
+"""A window lasts one of PARTS equal parts of the hold, but at least SHORTEST and at most LONGEST
+seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One window of a hold: from `begun` to `ended` (unix time) with `n` requests. `values` are the
-    metrics of the limits; `over` are how many requests were over each limit, of how many that it is
-    about (`counts`: those of its class, those with such a latency); `levels` the two logarithms of
-    each limited latency. `excluded` says why it counts for nothing, `another` what shows that
-    another server answered than the run was measured on.
+    """One window of a hold, from `begun` to `ended` (unix time), with `n` requests.
+
+    - `values`: the metrics of the limits.
+    - `over`: how many requests were over each limit.
+    - `counts`: how many requests each limit is about: those of its class, with such a latency.
+    - `levels`: the two logarithms of each limited latency.
+    - `excluded`: why the window does not count.
+    - `another`: the evidence that another server answered than the run was measured on.
     """
 
     begun: float
@@ -53,9 +57,7 @@ class Kept:
 
 
 def judged_limits(limits: Iterable[Limit]) -> list[Limit]:
-    """The limits that a share of requests can break: those on percentiles of a latency, and on
-    errors.
-    """
+    """The limits that are about a share of requests: on percentiles of a latency, and on errors."""
     return [li for li in limits if li.metric == "error_rate" or (li.of.p is not None and li.of.quantity is not None)]
 
 
@@ -65,7 +67,7 @@ def allowed(limit: Limit) -> float:
 
 
 def kept(measurement: Measurement, sample: WindowData, limits: Sequence[Limit]) -> Kept:
-    """What is kept of a window."""
+    """The record that is kept of a window."""
     values: dict[str, float | None] = {}
     over: dict[str, int] = {}
     counts: dict[str, int] = {}
@@ -90,15 +92,15 @@ def kept(measurement: Measurement, sample: WindowData, limits: Sequence[Limit]) 
 
 
 def _over(known: Floats, limit: Limit) -> NDArray[np.bool_]:
-    """Which of the latencies are over a limit; of one on errors, which are failures."""
+    """Which latencies are over a limit; for one on errors, which are failures."""
     if limit.of.p is None:
         return np.isinf(known)
     return known > (1 / limit.promise if limit.of.inverted else limit.promise)
 
 
 def logarithms(values: Floats, p: float) -> tuple[float, float]:
-    """Of a window's latencies the logarithm of the percentile, and of a usual request (the mean of
-    logarithms, without failures).
+    """The logarithms of a window's percentile and of its usual request (the mean of logarithms,
+    without failures).
     """
     tail = intervals.quantile(values, min(p, 1 - BEYOND / len(values)))
     logs = np.log(values[np.isfinite(values) & (values > 0)])
@@ -106,7 +108,7 @@ def logarithms(values: Floats, p: float) -> tuple[float, float]:
 
 
 def read(lines: Iterable[Mapping[str, Any]], hold: str) -> list[Kept]:
-    """The windows of a hold, of the lines of a journal."""
+    """The windows of a hold, from the lines of a journal."""
     names = [name for name in Kept.__slots__ if name != "another"]  # which earlier versions did not write
     return [
         Kept(**{name: line[name] for name in names}, another=line.get("another", ""))
@@ -116,8 +118,8 @@ def read(lines: Iterable[Mapping[str, Any]], hold: str) -> list[Kept]:
 
 
 def window_trial(run: Run, decision: Decision, seconds: float, number: int, hold: str) -> Trial:
-    """The trial of a window: as the operating point was measured, of `seconds` by the rate that was
-    served.
+    """The trial of a window, with the load of the operating point, for `seconds` at the rate that
+    was served.
     """
     load, rate = decision.concurrency, decision.metrics.get("request_throughput")
     assert load is not None

@@ -1,1 +1,3 @@
-"""Workloads: what production serves, of a server's counters, Prometheus or a log, as a config."""
+"""Workloads: the traffic of a service as a config, from a server's counters, Prometheus or
+a log.
+"""

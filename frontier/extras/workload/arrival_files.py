@@ -1,10 +1,9 @@
-"""Arrival traces: the times of requests that others recorded, of which a sweep at rates plays
-parts.
+"""Arrival traces: recorded times of requests, parts of which a sweep at rates replays.
 
-Known are the Azure LLM trace (CSV with TIMESTAMP, a date), BurstGPT (CSV with Timestamp, seconds),
-Mooncake (JSON lines with timestamp, milliseconds), Bailian (the same with chat_id, seconds), and a
-plain column of seconds. Times alone are taken, in ascending order from 0 on and to the microsecond;
-a run keeps them as such a column.
+Known formats are the Azure LLM trace (CSV with TIMESTAMP, a date), BurstGPT (CSV with Timestamp,
+seconds), Mooncake (JSON lines with timestamp, milliseconds), Bailian (the same with chat_id,
+seconds), and a plain column of seconds. Only times are taken, in ascending order from 0 on and to
+the microsecond; a run keeps them as such a column.
 """
 
 import hashlib
@@ -27,14 +26,14 @@ from frontier.store.documents import LARGEST, MOST_BYTES, MOST_ROWS, Document, F
 from frontier.store.files import read_given
 
 LEAST = 100
-"""Arrivals that a trace has at the least: of fewer nothing can be said of bursts."""
+"""Fewest arrivals of a trace: fewer say nothing about bursts."""
 EQUAL = 0.01
-"""Above this share of stamps equal to the one before, the clock that made them was coarser than the
+"""The share of stamps equal to the one before above which their clock was coarser than the
 arrivals."""
 ON_GRID = 0.99
-"""Share of the steps between different stamps that are multiples of a coarse clock's step."""
+"""The share of steps between different stamps that must be multiples of a coarse clock's step."""
 LATEST = 1e11
-"""Seconds since 1970 that no request has: the year 5138."""
+"""Seconds since 1970 that no request can have: the year 5138."""
 _SOURCES = "name a CSV with a column timestamp (Azure LLM, BurstGPT), Mooncake's JSON lines, or a column of seconds"
 
 
@@ -45,7 +44,7 @@ def read_trace(path: str) -> Arrivals:
 
 def given_rows(path: str) -> tuple[str, Document]:
     """The SHA-256 of a file that a config names, and its rows. A column of numbers without a head,
-    which may have comments, is one of timestamps. UsageError where it cannot be read.
+    which may have comments, is read as timestamps. UsageError where it cannot be read.
     """
     hint = "write its path as seen from this directory"
     try:
@@ -76,7 +75,7 @@ def arrivals_of(document: Document) -> Arrivals:
 
 
 def of_column(name: str, column: bytes, grid: float | None = None) -> Arrivals:
-    """The arrivals of a column of seconds as a run keeps it. ValueError for anything else."""
+    """The arrivals of a column of seconds as a run keeps it. ValueError for any other content."""
     times = tuple(map(float, column.split()))
     ascending = all(a <= b for a, b in pairwise(times))
     if len(times) < 3 or times[0] != 0 or not 0 < times[-1] <= LARGEST or not ascending:
@@ -111,7 +110,7 @@ def _stamp(row: Node, key: str, scale: float) -> float:
 
 
 def seconds_of(value: object, scale: float = 1.0) -> float | None:
-    """The seconds of a number of a unit, or of a date; None for anything else. What is too large
+    """The seconds of a number in a unit, or of a date; None for any other value. A number too large
     for seconds since 1970 is in milliseconds, microseconds or nanoseconds.
     """
     number = number_of(value, 1e20)
@@ -128,7 +127,9 @@ def seconds_of(value: object, scale: float = 1.0) -> float | None:
 
 
 def number_of(value: object, largest: float = LARGEST) -> float | None:
-    """A number of at most that size, or of a text that spells one; None for anything else."""
+    """The value of a number, or of a text that spells one, of at most that size; None for any other
+    value.
+    """
     with suppress(TypeError, ValueError, OverflowError):
         number = math.nan if value is None else float(value)  # type: ignore[arg-type]
         return number if abs(number) <= largest and not isinstance(value, bool) else None
@@ -136,8 +137,8 @@ def number_of(value: object, largest: float = LARGEST) -> float | None:
 
 
 def _coarse_step(times: Sequence[float]) -> float | None:
-    """The step of the clock where it was coarser than the arrivals: many stamps are equal, and all
-    lie on its grid.
+    """The step of a clock that was coarser than the arrivals: many stamps are equal, and all lie on
+    its grid.
     """
     steps = np.diff(np.asarray(times))
     equal = steps <= 0

@@ -1,5 +1,6 @@
-"""Production beside a run: where it stands, what room is left to the operating point, and whether a
-difference is one of the workload or of the server."""
+"""Production beside a run: where it stands, and what room is left up to the operating point. A
+difference is put down to the workload or to the server.
+"""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -18,13 +19,13 @@ from frontier.show.verbosity import Detail
 from frontier.show.wording import Provenance
 
 ALIKE = 0.1
-"""Mean lengths this share apart, and cached shares so far apart in share of the prompt, are another
-workload: rebuilt ones differ by less."""
+"""Differences from which it is another workload: of mean lengths as a share, and of cached shares
+in share of the prompt. Rebuilt workloads differ by less."""
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedFigure:
-    """A figure of production and of the run at about as many requests in flight."""
+    """A figure of production beside the run's at about as many requests in flight."""
 
     name: str
     production: ProductionFigure
@@ -32,8 +33,8 @@ class ComparedFigure:
 
     @property
     def apart(self) -> int:
-        """1 where production is surely above the run, -1 where it is below; 0 where the intervals
-        meet.
+        """1 where production is surely above the run, -1 where it is surely below; 0 where the
+        intervals meet.
         """
         if self.production.low is not None and self.production.low > self.run.high:
             return 1
@@ -42,10 +43,11 @@ class ComparedFigure:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Production beside one series of a run. `at` are the measured settings from its mean requests
-    in flight to those of its busiest hour, `room` how many times as many as these the operating
-    point holds. `differs` says what explains a difference: the workload, the server, or nothing is
-    shown to differ.
+    """Production beside one series of a run.
+
+    - `at`: the measured settings from its mean requests in flight to those of its busiest hour.
+    - `room`: the operating point's requests in flight over those of the busiest hour.
+    - `differs`: what explains a difference: the workload, the server, or nothing that is shown.
     """
 
     series: str
@@ -59,7 +61,7 @@ class Beside:
 
 
 def beside(workload: Workload, view: View) -> Beside:
-    """What there is to say of production beside a series."""
+    """The comparison of production with a series."""
     running = None if workload.running is None else workload.running.value / workload.servers
     points = [p for p in view.mine if p.valid and not isinstance(p.concurrency, Rate)]
     # Latencies are of all of the time, what is in flight of its busiest hour.
@@ -97,8 +99,9 @@ def _other(name: str, mine: float, runs: float) -> bool:
 
 
 def _between(points: Sequence[Point], low: float, high: float) -> list[Point]:
-    """The measured settings between so many requests in flight, and the ones next to these; none
-    where that reaches beyond what was measured. Fewer than one is as one: a request meets itself.
+    """The measured settings between these numbers of requests in flight, and the next ones on both
+    sides; empty where that reaches beyond the measured ones. Less than one request counts as one: a
+    request is in flight with itself.
     """
     least = max((p.concurrency for p in points if p.concurrency <= max(1.0, low)), default=math.inf)
     most = min((p.concurrency for p in points if p.concurrency >= high), default=-math.inf)
@@ -106,13 +109,13 @@ def _between(points: Sequence[Point], low: float, high: float) -> list[Point]:
 
 
 def _together(estimates: Sequence[Estimate]) -> Estimate:
-    """One estimate that holds several, as production lies between their settings."""
+    """One estimate that covers several, as production lies between their settings."""
     value = sum(e.value for e in estimates) / len(estimates)
     return replace(estimates[0], value=value, low=min(e.low for e in estimates), high=max(e.high for e in estimates))
 
 
 def beside_lines(workload: Workload, found: Beside, detail: Detail = Detail.USUAL) -> Iterator[str]:
-    """The answer in words; the answer alone has no figures."""
+    """The comparison in words; without figures where only the answer is asked for."""
     each = "" if workload.servers == 1 else f" on each of {workload.servers} engines"
     yield f"Production beside {found.series}"
     if found.running is None:
@@ -145,8 +148,8 @@ def beside_lines(workload: Workload, found: Beside, detail: Detail = Detail.USUA
 
 
 def beside_picture(workload: Workload, views: Sequence[View], footer: Provenance | None) -> Picture | None:
-    """The frontiers with production as a point and its intervals; None where an axis is of nothing
-    that production tells.
+    """The frontiers with production as a point and its intervals; None where production has no
+    value for an axis.
     """
     drawn = []
     for view in views:

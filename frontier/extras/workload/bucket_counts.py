@@ -1,5 +1,6 @@
-"""Bucket counts: histograms of a server's metrics, joined over engines, and values that fill
-them."""
+"""Bucket counts: histograms of a server's metrics, joined over engines, and values that fit
+them.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,15 +13,15 @@ from frontier.extras.workload.observed import ProductionFigure
 
 Floats = NDArray[np.float64]
 _GRID = 64
-"""Places in a bucket at which its smooth distribution is looked up."""
+"""Places in a bucket at which its smooth distribution is evaluated."""
 _TILTS = 40
-"""Halvings that find how far values move within their buckets: the sum is then met within 1e-9."""
+"""Halvings that find how far values move within their buckets; the sum then matches within 1e-9."""
 
 
 @dataclass(frozen=True, slots=True)
 class Buckets:
-    """A histogram: how many values are at most each of the ascending `bounds`, how many there are
-    in all, and their sum.
+    """A histogram: the number of values up to each of the ascending `bounds`, their number in all,
+    and their sum.
     """
 
     bounds: tuple[float, ...]
@@ -30,13 +31,13 @@ class Buckets:
 
     @property
     def beyond(self) -> float:
-        """How many values are above every bound: in the bucket +Inf."""
+        """The number of values above every bound, in the bucket +Inf."""
         return max(0.0, self.count - (self.at_most[-1] if self.at_most else 0.0))
 
 
 def joined(several: Sequence[Buckets]) -> tuple[Buckets, bool]:
-    """One histogram of several, and whether their bounds differ: then at the bounds that all have,
-    where the counts of each are exact.
+    """One histogram of several, and whether their bounds differ. If so, it has the bounds that all
+    share, where each count is exact.
     """
     common = set(several[0].bounds).intersection(*(each.bounds for each in several))
     bounds = tuple(sorted(common))
@@ -47,8 +48,8 @@ def joined(several: Sequence[Buckets]) -> tuple[Buckets, bool]:
 
 
 def tail_between(h: Buckets, cap: float | None) -> tuple[float, float]:
-    """Between what the mean of the values above every bound lies, as the sum says: each other value
-    is somewhere in its bucket.
+    """The range of the mean of the values above every bound, by the sum: each other value is
+    somewhere in its bucket.
     """
     edges, shares = _edges(h)
     counts = np.diff(shares) * h.count
@@ -58,11 +59,11 @@ def tail_between(h: Buckets, cap: float | None) -> tuple[float, float]:
 
 
 def filled(h: Buckets, number: int, cap: float | None = None) -> Floats:
-    """So many ascending values that fill the buckets in their shares and have their sum.
+    """`number` ascending values that fill the buckets in their shares and have their sum.
 
     Within the buckets the distribution is smooth (a monotone curve through the counts over the
-    logarithm), and then moved toward the lower or the upper bounds so that the sum fits. Values
-    above every bound are all at the mean that the sum leaves for them: how they are spread is not
+    logarithm). It is then moved toward the lower or the upper bounds so that the sum fits. Values
+    above every bound all lie at the mean that the sum leaves for them, as their spread is not
     known.
     """
     p = (np.arange(number) + 0.5) / number
@@ -80,8 +81,8 @@ def filled(h: Buckets, number: int, cap: float | None = None) -> Floats:
 
 
 def _edges(h: Buckets) -> tuple[Floats, Floats]:
-    """The bounds with the lower end of the first bucket, and the shares of the values up to each.
-    Buckets without values at both ends are left out.
+    """The bounds with the lower end of the first bucket, and the shares of the values up to each,
+    without empty buckets at both ends.
     """
     bounds = np.asarray((0.0, *h.bounds))
     shares = np.maximum.accumulate(np.asarray((0.0, *h.at_most)) / h.count)
@@ -106,8 +107,8 @@ def _smooth(h: Buckets, p: Floats) -> Floats:
 
 
 def _moved(h: Buckets, values: Floats, target: float) -> Floats:
-    """The values, each moved within its bucket, so that their sum is as near to the target as their
-    buckets allow.
+    """The values, each moved within its bucket, so that their sum comes as near to the target as
+    the buckets allow.
     """
     edges, _ = _edges(h)
     if len(edges) < 2 or not len(values):
@@ -124,8 +125,8 @@ def _moved(h: Buckets, values: Floats, target: float) -> Floats:
 
 
 def bucket_figures(name: str, h: Buckets) -> dict[str, ProductionFigure]:
-    """The p50 and p99 of a histogram, by the metrics' names, each with the bucket that it lies in:
-    above every bound only the lower side is known.
+    """The p50 and p99 of a histogram, by the metrics' names, each with its bucket. Above every
+    bound only the lower side is known.
     """
     found = {}
     for p in (0.5, 0.99) if h.bounds and h.count else ():

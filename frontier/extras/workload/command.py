@@ -65,6 +65,8 @@ def command(shown: common.RunOptions, sources: tuple[str, ...], beside: Path | N
       frontier workload access.jsonl > sweep.yaml
       frontier workload log.csv --columns input=tokens_in,output=tokens_out
       frontier workload access.jsonl --from 2026-11-24 --to 2026-11-25
+
+    \b
       frontier workload trace.jsonl --replay kept.jsonl --share 12.5%
       frontier workload http://localhost:8000/metrics --beside runs/llama
     """
@@ -86,7 +88,7 @@ def command(shown: common.RunOptions, sources: tuple[str, ...], beside: Path | N
 
 
 def _with_edges(workload: "Workload") -> "Workload":
-    """With what counters leave open of the edge, and a note that says it."""
+    """The workload with the range of the edge that counters leave open, and a note on it."""
     from frontier.extras.workload.config_text import today
     from frontier.extras.workload.pairing_edges import edges_said, pairing_edges
 
@@ -98,7 +100,7 @@ def _with_edges(workload: "Workload") -> "Workload":
 
 
 def _beside(workload: "Workload", path: Path, shown: common.RunOptions) -> int:
-    """Say and draw where production stands beside a run."""
+    """Print and draw where production stands beside a run."""
     from frontier.cli.plot import beside_an_answer, picture_files, save_pictures
     from frontier.extras.workload.beside import beside, beside_lines, beside_picture
     from frontier.show.picture.selection import check_panels, provenance_of, views_of
@@ -142,7 +144,7 @@ def _read(sources: Sequence[str], **options: Any) -> "Workload":
 
 
 def _moment(option: str, text: str | None, unbounded: float) -> float:
-    """The time of an option, as a log has it; where it is not given there is no bound."""
+    """The time of an option, in the form of a log's times; without the option there is no bound."""
     from frontier.extras.workload.arrival_files import seconds_of
 
     seconds = unbounded if text is None else seconds_of(text)

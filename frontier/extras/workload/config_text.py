@@ -1,4 +1,4 @@
-"""Config text: a workload as a config that `frontier sweep` runs, with its reasons in comments."""
+"""Config text: a workload as a config that `frontier sweep` runs, with its sources in comments."""
 
 import json
 import textwrap
@@ -14,9 +14,9 @@ from frontier.extras.workload.observed import Pair, ProductionFigure, Workload
 _LINE = 96
 """Characters of a line of pairs, so that a config reads without wrapping."""
 _LEAST_CACHED = 0.005
-"""A cached share below this is none: blocks that happened to be alike."""
+"""The cached share below which nothing counts as cached: some blocks just happened to be alike."""
 _MOST_CACHED = 0.95
-"""The largest share of a prompt that a config asks to be common: the rest is its own."""
+"""The largest share of a prompt that a config makes common; the rest is the prompt's own."""
 
 _TEMPLATE = """\
 # How much of this traffic does a server take, and at which latency?
@@ -115,8 +115,8 @@ concurrency: {{ concurrency }}
 
 
 def today(w: Workload) -> dict[str, float]:
-    """Limits that hold today, in seconds: the upper end of what is known; others where nothing
-    is.
+    """Limits that hold today, in seconds: the upper ends of the known latencies, or defaults where
+    none is known.
     """
     figures = ((name, w.figures.get(name)) for name in ("p99_ttft", "p99_tpot"))
     known = {name: max(1e-3, each.high) for name, each in figures if each is not None and each.high is not None}
@@ -124,7 +124,7 @@ def today(w: Workload) -> dict[str, float]:
 
 
 def config_text(w: Workload) -> str:
-    """YAML that `frontier sweep` runs, each part with what it is made of."""
+    """YAML that `frontier sweep` runs, each part with its source."""
     cached = w.cached is not None and w.cached >= _LEAST_CACHED
     by_request = len(w.classes[0].pairs[0]) > 2
     running = 0.0 if w.running is None else w.running.value / w.servers
@@ -164,7 +164,7 @@ def _pair_lines(pairs: Sequence[Pair]) -> list[str]:
 
 
 def between(figure: ProductionFigure, written: Callable[[float], str]) -> str:
-    """'120 ms, between 100 ms and 250 ms'; where a side is not known, 'at least' or 'at most'."""
+    """'120 ms, between 100 ms and 250 ms'; 'at least' or 'at most' where one side is not known."""
     low, high = (None if side is None else written(side) for side in (figure.low, figure.high))
     if low is None or high is None:
         bound = f"at most {high}" if low is None else f"at least {low}"

@@ -1,5 +1,6 @@
-"""Watching servers: their metrics read again and again over a time, and what the differences come
-to."""
+"""Watching servers: their metrics are read again and again, and the differences give the
+workload.
+"""
 
 import asyncio
 import contextlib
@@ -20,34 +21,43 @@ from frontier.core.model.units import format_elapsed
 from frontier.extras.workload.bucket_counts import Floats
 from frontier.extras.workload.dispersion import dispersion_of
 from frontier.extras.workload.observed import ArrivalFacts, Workload
-from frontier.extras.workload.server_metrics import ENGINES, MOST_LINES, WANTED, Increases, in_flight, workload_of
+from frontier.extras.workload.server_metrics import (
+    COUNTED,
+    MOST_LINES,
+    OF_ENGINE,
+    WANTED,
+    Increases,
+    in_flight,
+    workload_of,
+)
 
 _READINGS = 600
-"""Readings of a watch at the most, none more often than once a second: so bursts are seen."""
+"""Most readings of a watch, at most one per second: so bursts are seen."""
 _WITHIN = 5.0
 """Seconds that a server has for its metrics."""
 _NO_SERVER, _LEAP = 1_000.0, 100.0
-"""Requests a second that no server takes, and how many times as many as at any other reading."""
+"""A rate in requests/s that no server reaches, and the factor over any other reading, from which a
+reading is of another replica."""
 ANEW = (
     "Counters began anew, as a server was restarted: what was counted around that is missing, so that the number of "
     "requests, their rate and what is in flight are lower bounds."
 )
 TWICE = "Some series repeat the counts of others to the last digit: both are of one server, and are counted once."
-_ROUTES = ("/metrics", "/prometheus/metrics")
-"""Where engines have them: the second is TensorRT-LLM's."""
+_ROUTES = tuple(dict.fromkeys(engine.metrics for engine in COUNTED))
+"""The engines' routes of metrics; the second is TensorRT-LLM's."""
 
 
 def base_of(address: str) -> str:
     """The address of the API beside metrics: http://host:8000/v1 for http://host:8000/metrics.
-    UsageError where it is no address.
+    UsageError for a text that is not an address.
     """
     require_address(address)
-    return re.sub(r"(/v1)?((/prometheus)?/metrics)?/*$", "", address, count=1) + "/v1"
+    return re.sub(rf"(/v1)?({'|'.join(_ROUTES)})?/*$", "", address, count=1) + "/v1"
 
 
 async def watch(addresses: Sequence[str], seconds: float, api_key: str | None, context: int | None) -> Workload:
-    """The workload in what the counters of these servers grow by in a time. MeasurementError where
-    one of them has none.
+    """The workload by the growth of these servers' counters over a time. MeasurementError where one
+    of them has none.
     """
     increases, readings = Increases(time.time()), list[tuple[float, float, float]]()
     step = max(1.0, math.ceil(seconds / _READINGS)) if seconds > 10 else seconds / 10
@@ -89,7 +99,7 @@ async def watch(addresses: Sequence[str], seconds: float, api_key: str | None, c
 
 
 def as_lower_bound(workload: Workload) -> Workload:
-    """A workload whose counters began anew."""
+    """A workload marked as a lower bound, because its counters were reset."""
     running = workload.running and replace(workload.running, high=None)
     return replace(workload, lower_bound=True, running=running)
 
@@ -101,15 +111,15 @@ def _replicas(address: str) -> MeasurementError:
 
 
 def _leapt(came: Floats, seconds: Floats) -> bool:
-    """Whether one reading has most of all requests, far more than a server takes: another replica's
-    counters.
+    """Whether one reading has most of all requests, far more than a server can serve: it read
+    another replica's counters.
     """
     rates = np.sort(came / seconds)
     return len(rates) > 2 and bool(rates[-1] > _NO_SERVER and rates[-1] > _LEAP * rates[-2])
 
 
 async def _all(targets: Sequence[Target], urls: Sequence[str]) -> Samples | None:
-    """The samples of all servers now; None where one does not answer."""
+    """The current samples of all servers; None where one does not answer."""
     with contextlib.suppress(ValueError):
         texts = [await _text(target, url) for target, url in zip(targets, urls, strict=True)]
         return parse_metrics(*texts, wanted=WANTED, most=MOST_LINES)
@@ -117,8 +127,10 @@ async def _all(targets: Sequence[Target], urls: Sequence[str]) -> Samples | None
 
 
 async def _text(target: Target, url: str) -> bytes:
-    """What a server says of its metrics; ValueError where it does not. Each reading has a
-    connection of its own: a balancer that keeps one with its replica would hide the others.
+    """The text of a server's metrics. ValueError where it has none.
+
+    Each reading has a connection of its own: a balancer that keeps a connection with one replica
+    would hide the others.
     """
     async with Client(target) as client:
         exchange = await client.ask(url, _WITHIN)
@@ -128,13 +140,14 @@ async def _text(target: Target, url: str) -> bytes:
 
 
 async def _route(target: Target, address: str) -> str:
-    """Where a server has its metrics: as it was given, or on the routes of the engines."""
+    """The address of a server's metrics: the given one, or one of the engines' routes."""
     base = base_of(address).removesuffix("/v1")
     given = address.rstrip("/")
     for url in [given] if given.endswith("metrics") else [f"{base}{route}" for route in _ROUTES]:
         with contextlib.suppress(ValueError):
-            if ENGINES.search(await _text(target, url)):
+            if OF_ENGINE.search(await _text(target, url)):
                 return url
-    what = f"{target.secrets.redact(address)} does not answer with metrics of vLLM, SGLang, TGI or TensorRT-LLM"
-    hint = "look whether it runs, and name its metrics, as http://host:8000/metrics; SGLang needs --enable-metrics"
-    raise MeasurementError(what, hint)
+    *others, last = (engine.title for engine in COUNTED)
+    what = f"{target.secrets.redact(address)} does not answer with metrics of {', '.join(others)} or {last}"
+    flags = "".join(f"; {engine.title} needs {engine.metrics_flag}" for engine in COUNTED if engine.metrics_flag)
+    raise MeasurementError(what, f"look whether it runs, and name its metrics, as http://host:8000/metrics{flags}")

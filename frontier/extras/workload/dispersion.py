@@ -1,23 +1,22 @@
-"""Index of dispersion and gaps of arrivals: how much more they come in bursts than those of a
-Poisson process do."""
+"""Index of dispersion and gaps of arrivals: how much burstier they are than a Poisson process."""
 
 from collections.abc import Sequence
 
 import numpy as np
 
 LEAST_WINDOWS = 10
-"""Windows that an index of dispersion is computed of, at the least."""
+"""Fewest windows for an index of dispersion."""
 WINDOWS = (1, 10, 60)
-"""Seconds of the windows whose counts are looked at for bursts."""
+"""The window lengths, in seconds, in which bursts are looked for."""
 
 
 BLOCK = 300
-"""Seconds of a block: a rate that moves more slowly is another rate, and no burst."""
+"""Seconds of a block. A rate that changes more slowly is another rate, not a burst."""
 
 
 def _index(counts: np.ndarray, block: int | None = None) -> float | None:
-    """The variance of counts over their mean, within blocks of so many; None where there are fewer
-    than LEAST_WINDOWS, or nothing was counted.
+    """The variance of counts over their mean, within blocks of `block` counts. None with fewer than
+    LEAST_WINDOWS counts, or where all are 0.
     """
     if len(counts) < LEAST_WINDOWS or not counts.any():
         return None
@@ -28,7 +27,7 @@ def _index(counts: np.ndarray, block: int | None = None) -> float | None:
 
 
 def index_of_dispersion(times: Sequence[float], length: float, window: float) -> float | None:
-    """The variance of the number of arrivals in windows of so many seconds over its mean: 1 of a
+    """The variance over the mean of the number of arrivals in windows of `window` seconds; 1 for a
     Poisson process.
 
     `times` are ascending seconds in 0..length. None where fewer than LEAST_WINDOWS windows fit.
@@ -38,7 +37,7 @@ def index_of_dispersion(times: Sequence[float], length: float, window: float) ->
 
 
 def dispersion_of(counts: Sequence[float] | np.ndarray, step: int = 1) -> dict[int, float]:
-    """The index of dispersion within blocks of five minutes by window in seconds, from counts of
+    """The index of dispersion by window in seconds, within blocks of five minutes, from counts of
     `step` seconds each. Windows shorter than a step, or too few for an index, are left out.
     """
     found = {}
@@ -50,8 +49,8 @@ def dispersion_of(counts: Sequence[float] | np.ndarray, step: int = 1) -> dict[i
 
 
 def dispersion_by_count(times: Sequence[float], length: float) -> tuple[float, ...]:
-    """The index in windows with 1, 2, 4, ... arrivals on average, as far as there are enough of
-    them.
+    """The index in windows with 1, 2, 4, ... arrivals on average, as long as there are enough
+    windows.
     """
     indices: list[float] = []
     while (index := index_of_dispersion(times, length, 2 ** len(indices) * length / len(times))) is not None:
@@ -60,6 +59,6 @@ def dispersion_by_count(times: Sequence[float], length: float) -> tuple[float, .
 
 
 def gap_cv(times: Sequence[float]) -> float:
-    """The coefficient of variation of the gaps between arrivals: 1 of a Poisson process."""
+    """The coefficient of variation of the gaps between arrivals; 1 for a Poisson process."""
     gaps = np.diff(np.asarray(times))
     return float(gaps.std(ddof=1) / gaps.mean())

@@ -1,5 +1,6 @@
-"""Kept files: the requests or the sessions of a log, written with nothing but times and tokens, for
-`trace: FILE` and `sessions: FILE` of a config."""
+"""Kept files: the requests or sessions of a log with only their times and tokens. A config names
+them as `trace: FILE` and `sessions: FILE`.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -18,20 +19,20 @@ from frontier.store.documents import MOST_ROWS
 from frontier.store.files import write_output
 
 _MOST_BYTES = 128 * 2**20
-"""Memory of the requests of --replay, which are sorted before they are written."""
+"""Most bytes of memory for the requests of --replay, which are sorted before they are written."""
 _BESIDE = 130
 """Bytes of a kept request beside its line: a pair, a time, and the heads of both."""
 
 
 def cut_to(row: LogRow, context: int | None) -> LogRow:
-    """A request with the lengths that a model's context has room for."""
+    """A request with its lengths cut to a model's context."""
     ((isl, osl),), _ = capped([(row.isl, row.osl)], context)
     return row._replace(isl=isl, osl=osl)
 
 
 class ReplayWriter:
-    """Writes the requests of a fleet's share, taken by a hash of their sessions or names, to a file
-    in Mooncake's format. UsageError where there are more than a config reads.
+    """Writes the requests of a share of the fleet to a file in Mooncake's format. A hash of their
+    sessions or names selects them. UsageError where there are more than a config reads.
     """
 
     def __init__(self, path: Path, share: float) -> None:
@@ -40,7 +41,7 @@ class ReplayWriter:
         self._seen = self._bytes = 0
 
     def add(self, row: LogRow) -> None:
-        """A request of the log."""
+        """Add a request of the log."""
         self._seen += 1
         if row.time is None or name_hash(row.session or row.name or str(self._seen)) >= self._below:
             return
@@ -55,8 +56,8 @@ class ReplayWriter:
         self._rows.append((row.time, line))
 
     def written(self, workload: Workload) -> Workload:
-        """Write the requests, ordered by their times, which count from the first in milliseconds.
-        Returns the workload of the log as these requests have it.
+        """Write the requests, ordered by their times, which count in milliseconds from the first
+        one. Returns the log's workload as these requests have it.
         """
         self._rows.sort(key=lambda each: each[0])
         facts = workload.arrivals
@@ -73,8 +74,9 @@ class ReplayWriter:
 
 
 def session_lines(rows: Sequence[LogRow]) -> list[bytes]:
-    """The sessions of these requests, a line each in our format; none where no session has a second
-    turn. A prompt that is shorter than all that was said before begins a session of its own.
+    """The sessions of these requests, a line each in our format; empty where no session has a
+    second turn. A prompt that is shorter than its session's text so far begins a session of its
+    own.
     """
     by_session: dict[str, list[LogRow]] = defaultdict(list)
     for row in rows:

@@ -1,10 +1,10 @@
 """Rows of a request log, read one by one: JSON lines, CSV, Parquet, OpenTelemetry spans, vLLM's
 request log.
 
-Only lengths, times, cached tokens, and what tells requests, sessions and classes apart are taken of
-a row; texts are not looked at. Columns are known by the names that LiteLLM, the GenAI conventions
-of OpenTelemetry, Azure, BurstGPT, Mooncake, Bailian and OpenAI's usage object give them, or are
-named. The units of their times are those of `time_units`.
+Of a row only lengths, times, cached tokens, and identifiers of requests, sessions and classes are
+taken; texts are not looked at. Columns are known by the names that LiteLLM, the GenAI conventions
+of OpenTelemetry, Azure, BurstGPT, Mooncake, Bailian and OpenAI's usage object give them; others are
+named by the user. `time_units` decides the units of their times.
 """
 
 import codecs
@@ -55,26 +55,34 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "class": ("class", "request_class", "workload", "Log Type"),
     "blocks": ("hash_ids",),
 }
-"""What is taken of a row, and the names of its column, the first that a row has."""
+"""The fields of a row, and the names of their columns; the first name that a row has is read."""
 BLOCK = 512
 """Tokens of a block that a hash of a Mooncake trace stands for."""
 FINER_BLOCK = 16
 """Tokens of a block that a hash of a Bailian trace stands for."""
 _LOOK = 1_000
-"""Rows within which one has to have both lengths, as a log may begin with other lines; and requests
-that tell the units of the times."""
+"""Rows within which one must have both lengths, as a log may begin with other lines; also the
+requests that decide the units of the times."""
 _BATCH = 8_192
 """Rows of a Parquet file that are in memory at once."""
 _LONGEST_LINE = 64 * 2**20
-"""Bytes of a line: a request with a very long prompt; what is longer is no log of requests."""
+"""Most bytes of a line, enough for a very long prompt; a file with longer lines is not a request
+log."""
 _COLUMN = re.compile(r"[A-Za-z_@][A-Za-z0-9_.-]{0,39}")
 _HINT = "name its columns, as  --columns input=tokens_in,output=tokens_out,time=started"
 
 
 class LogRow(NamedTuple):
-    """A request of a log: when it arrived (seconds), its tokens, those from a cache, the seconds to
-    its first token and to its end, what it is of, the blocks that its prompt begins with, the
-    seconds before it where a trace of sessions states them, and how the times of its log are read.
+    """A request of a log; None where the log does not give a value.
+
+    - `time`: when it arrived, in seconds.
+    - `isl`, `osl`, `cached`: its input and output tokens, and the input tokens that came from a
+      cache.
+    - `ttft`, `e2e`: the seconds to its first token and to its end.
+    - `session`, `name`, `kind`: what it belongs to.
+    - `blocks`: the blocks that its prompt begins with.
+    - `pause`: the seconds before it, where a trace of sessions states them.
+    - `read_as`: how the times of its log are read.
     """
 
     time: float | None
@@ -92,7 +100,9 @@ class LogRow(NamedTuple):
 
 
 def given_columns(text: str | None) -> dict[str, tuple[str, ...]]:
-    """The columns of --columns, over those that are known. UsageError for what is none."""
+    """The columns of --columns, over the known ones. UsageError for a name that cannot be a
+    column.
+    """
     return {**COLUMNS, **{what: (name,) for what, name, _ in _given(text)}}
 
 
@@ -102,7 +112,7 @@ def given_units(text: str | None) -> dict[str, float]:
 
 
 def _given(text: str | None) -> Iterator[tuple[str, str, str]]:
-    """What, column and unit of each part of --columns; '' without a unit."""
+    """The field, column and unit of each part of --columns; '' without a unit."""
     for part in text.split(",") if text else ():
         what, sign, name = map(str.strip, part.partition("="))
         if what not in COLUMNS or not sign or not name:
@@ -119,8 +129,10 @@ def log_rows(
     path: Path, columns: Mapping[str, tuple[str, ...]], units: Mapping[str, float] | None = None
 ) -> Iterator[LogRow | None]:
     """The requests of a log in the order of its rows; None for a row without both lengths, which
-    failed or is none. `units` are those that were asked for, in seconds; the others are named by a
-    column or told by the first requests. ForeignFileError where it is no log of requests.
+    failed or is no request.
+
+    `units` are those that were asked for, in seconds; others are named by a column, or found from
+    the first requests. ForeignFileError where the file is not a request log.
     """
     read = _read_rows(path, columns)
     first: list[tuple[LogRow, RowTimes] | None] = []
@@ -160,13 +172,13 @@ def _read_rows(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[t
 
 
 def _may_be_said(key: object) -> bool:
-    """Whether it looks like the name of a column: one word, and neither a value nor a key."""
+    """Whether a text looks like the name of a column: one word, and neither a value nor a key."""
     text = str(key)
     return _COLUMN.fullmatch(text) is not None and not looks_like_a_key(text) and not looks_random(text)
 
 
 def _names_in(row: Mapping[str, Any], columns: Mapping[str, tuple[str, ...]]) -> dict[str, str]:
-    """The columns in which a row has a value, by what is taken of them."""
+    """The columns in which a row has a value, by field."""
     found = {what: next((n for n in known if _at(row, n) is not None), "") for what, known in columns.items()}
     return {what: name for what, name in found.items() if name}
 
@@ -205,7 +217,7 @@ def name_hash(name: str) -> int:
 
 
 def _count(value: Any) -> int | None:
-    """Tokens; None for what is no number of them."""
+    """A number of tokens; None for any other value."""
     number = number_of(value, MAX_TOKENS)
     return None if number is None or number < 0 else int(number)
 
@@ -306,12 +318,12 @@ _ANSWERED = re.compile(rb"Generated response (\S{1,100}) .*output_token_ids: \[(
 _STAMP = re.compile(rb"\d\d-\d\d \d\d:\d\d:\d\d")
 _YEAR = 366 * 86_400.0
 _OPEN = 100_000
-"""Requests of vLLM's log that may wait for their answers; of more the oldest are given up."""
+"""Requests of vLLM's log that may wait for their answers; beyond it, the oldest are given up."""
 
 
 def _vllm_log(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
-    """The requests of vLLM's own log, which names the tokens of prompts and answers where it runs
-    with --enable-log-requests and --enable-log-outputs: they are counted, not read.
+    """The requests of vLLM's own log. With --enable-log-requests and --enable-log-outputs it has
+    the tokens of prompts and answers, which are counted, not read.
     """
     waiting: dict[bytes, tuple[int, float | None]] = {}
     latest, years = 0.0, 0.0
@@ -335,6 +347,6 @@ def _listed_tokens(text: bytes) -> int:
 
 
 def _stamp(line: bytes) -> float | None:
-    """Seconds from the start of a year, a leap year, as the log names none."""
+    """Seconds from the start of a year, taken as a leap year, since the log states no year."""
     match = _STAMP.search(line)
     return None if match is None else seconds_of(f"1972-{match[0].decode()}")

@@ -1,8 +1,8 @@
-"""Log summary: a request log of any length read once, in bounded memory, to the workload in it.
+"""Log summary: the workload of a request log of any length, read once in bounded memory.
 
 Counts and rates are of all rows. Lengths and latencies are of a sample of at most MOST_KEPT
-requests, taken by a hash of the request's name, of its session where it has one: so sessions are
-whole, and the same log gives the same sample.
+requests. A hash of the request's name, or of its session's, selects it: so sessions are whole, and
+the same log gives the same sample.
 """
 
 import math
@@ -38,26 +38,28 @@ from frontier.extras.workload.server_metrics import in_flight
 from frontier.extras.workload.time_units import Floats
 
 MOST_KEPT = 100_000
-"""Requests of the sample: their p99 is then known within 1 % of the rank, in 40 MB."""
+"""Most requests of the sample: their p99 is then known within 1 % of the rank, in 40 MB."""
 _LONGEST = 100
-"""A session with more than one in so many requests of a full sample is taken for none."""
+"""A session with more than one in this many requests of a full sample does not count as a
+session."""
 MOST_CLASSES = 8
-"""Classes of a mix at the most; the rarest are one, 'other'."""
+"""Most classes of a mix; the rarest are joined to one, 'other'."""
 MOST_HOURS = 1_000
-"""Hours whose seconds are counted one by one (14 MB): the busiest, and the latest."""
+"""Most hours that are counted second by second (14 MB): the busiest, and the latest."""
 _HASHES = 2**64
 _HOUR = 3_600
 _PART = 300
-"""Seconds by which the busiest hour may begin, and of the blocks of its interval."""
+"""Seconds of a part of an hour: the busiest hour begins at one, and its interval has blocks of this
+length."""
 _PARTS = _HOUR // _PART
 _FEWEST = 8
-"""Blocks of a log that is shorter than an hour, at the least."""
+"""Fewest blocks of a log that is shorter than an hour."""
 _MOST_BLOCKS = 500_000
-"""Names of blocks that are remembered to find them again: about 50 MB."""
+"""Most names of prompt blocks that are remembered, to recognise them: about 50 MB."""
 COARSE = 0.1
-"""Seconds of a clock's step that are worth a word."""
+"""Seconds of a clock's step from which a note is made of it."""
 STEP_BACK = 60.0
-"""Seconds that rows may be out of order without a word: a log is written when requests end."""
+"""Seconds that rows may be out of order without a note: a log is written when requests end."""
 
 
 class ArrivalCounts:
@@ -72,7 +74,7 @@ class ArrivalCounts:
         self._latest, self._equal, self._step = float("-inf"), 0, float("inf")
 
     def add(self, time: float) -> None:
-        """An arrival."""
+        """Count an arrival."""
         hour = int(time // _HOUR)
         second = int(time - hour * _HOUR)
         if (counts := self.seconds.get(hour)) is None and not self.hours[hour]:
@@ -95,12 +97,12 @@ class ArrivalCounts:
         self._latest = time
 
     def _at_most(self, hour: int) -> int:
-        """What an hour that begins or ends in this one has at the most."""
+        """The most arrivals of an hour that begins or ends in this one."""
         before, own, after = (self.hours.get(each, 0) for each in (hour - 1, hour, hour + 1))
         return own + max(before, after)
 
     def facts(self) -> ArrivalFacts | None:
-        """The rates, of the busiest hour where the log is long enough for one; None without
+        """The rates, also of the busiest hour where the log is long enough for one; None without
         times.
         """
         total, span = sum(self.hours.values()), self.last - self.first
@@ -118,12 +120,14 @@ class ArrivalCounts:
 
     @property
     def is_part(self) -> bool:
-        """Whether the busiest hour is a part of the log: a whole hour of five minutes is in it."""
+        """Whether the busiest hour is only a part of the log, which must be longer than an hour and
+        two parts of five minutes.
+        """
         return self.last - self.first > _HOUR + 2 * _PART
 
     def busiest(self) -> tuple[float, float]:
-        """Between when requests arrived most: an hour, which begins at any five minutes, or all of
-        a log that is too short for one.
+        """The begin and end of the busiest hour, which begins at any five minutes; of the whole log
+        where it is too short for one.
         """
         if not self.is_part:
             return self.first, self.last
@@ -134,7 +138,7 @@ class ArrivalCounts:
         return float(begun), float(begun + _HOUR)
 
     def arrived(self, begun: float) -> int:
-        """How many requests arrived in the hour from then on."""
+        """The number of requests that arrived in the hour from then on."""
         hour, part = divmod(int(begun) // _PART, _PARTS)
         empty = array("I")
         return sum(self.parts.get(hour, empty)[part:]) + sum(self.parts.get(hour + 1, empty)[:part])
@@ -146,14 +150,16 @@ class ArrivalCounts:
 
 
 def named_time(seconds: float) -> str:
-    """A moment by its date; where times count from the start of a log, by the time since."""
+    """A moment by its date, or by the time since the start of a log whose times count from
+    there.
+    """
     if seconds < 1e8:
         return f"{format_elapsed(seconds)} after its start"
     return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 class Sample:
-    """Requests of a log by a hash of their names, at most MOST_KEPT."""
+    """A sample of a log's requests by a hash of their names, at most MOST_KEPT."""
 
     def __init__(self, most: int = MOST_KEPT) -> None:
         self._most, self._below = most, _HASHES
@@ -162,7 +168,7 @@ class Sample:
         self.seen = 0
 
     def add(self, row: LogRow) -> None:
-        """A request: kept where its hash is below what there is room for."""
+        """Add a request; it is kept where its hash is below the sample's bound."""
         self.seen += 1
         session = None if row.session in self._endless else row.session
         place = name_hash(session or row.name or str(self.seen))
@@ -172,8 +178,8 @@ class Sample:
                 self._thin()
 
     def _thin(self) -> None:
-        """Keep half of the hashes. A session with a large part of what is kept is none: as a whole
-        it would become all of the sample, or none of it.
+        """Keep half of the hashes. A session that makes up a large part of the sample is no longer
+        kept together: it would be all of the sample, or none of it.
         """
         turns = Counter(row.session for _, row in self._kept if row.session is not None)
         endless = {session for session, number in turns.items() if number > max(100, self._most // _LONGEST)}
@@ -193,7 +199,7 @@ class Sample:
 
 
 class BlockReuse:
-    """The share of prompt tokens in blocks that came before, of a sample of the blocks by their
+    """The share of prompt tokens in blocks that came before, over a sample of the blocks by their
     names.
     """
 
@@ -204,7 +210,7 @@ class BlockReuse:
         self.total = 0
 
     def add(self, row: LogRow | RequestLengths) -> int | None:
-        """The tokens at the beginning of a prompt that came before, by the names of its blocks;
+        """The tokens at the beginning of a prompt that came before, by the names of its blocks.
         None where not all names are remembered.
         """
         self.total += row.isl
@@ -227,8 +233,8 @@ class BlockReuse:
 
 
 def rows_between(rows: Iterable[LogRow | None], begin: float, end: float) -> Iterator[LogRow]:
-    """The requests of a log that arrived from one time to before another. UsageError where there
-    are none.
+    """The requests of a log that arrived from one time to before another. UsageError where none
+    did.
     """
     first, last, inside = math.inf, -math.inf, 0
     for row in rows:
@@ -245,7 +251,7 @@ def rows_between(rows: Iterable[LogRow | None], begin: float, end: float) -> Ite
 def summary(
     source: str, rows: Iterable[LogRow | None], context: int | None, keep: Callable[[LogRow], None] = lambda _: None
 ) -> tuple[Workload, list[LogRow]]:
-    """The workload in a log, and the sample of its requests. `keep` gets each of them."""
+    """The workload of a log, and the sample of its requests. `keep` gets each request."""
     counts, sample, reuse = ArrivalCounts(), Sample(), BlockReuse(BLOCK)
     kinds: Counter[str] = Counter()
     failed, cached, cached_of = 0, 0.0, 0
@@ -283,7 +289,9 @@ def summary(
 
 
 def _require_a_unit(kept: Sequence[LogRow], counts: ArrivalCounts) -> None:
-    """UsageError where requests whose latency may be in another unit are longer than the log."""
+    """UsageError where requests take longer than the whole log, and the unit of their latency is in
+    doubt.
+    """
     column, span = kept[0].read_as.doubted, counts.last - counts.first
     ends = [row.e2e for row in kept if row.e2e is not None]
     if column is not None and ends and span >= 0 and (took := float(np.median(ends))) > span:
@@ -336,8 +344,8 @@ def _running(kept: Sequence[LogRow], counts: ArrivalCounts) -> ProductionFigure 
     """The requests in flight in the busiest part of a log: the time that each was in flight there
     over its length, with the interval of blocks of five minutes. None without their times.
 
-    What ended after a log of less than an hour is counted at its beginning, in place of the
-    requests that had begun before it. A sample, and rows without an E2E, are scaled to all that
+    In a log of less than an hour, the time after its end is counted at its beginning, in place of
+    the requests that had begun before it. A sample, and rows without an E2E, are scaled to all that
     arrived.
     """
     timed = [(row.time, row.e2e) for row in kept if row.time is not None and row.e2e is not None]
@@ -363,7 +371,7 @@ def _running(kept: Sequence[LogRow], counts: ArrivalCounts) -> ProductionFigure 
 
 
 def _passed(begun: Floats, took: Floats, edges: Floats) -> Floats:
-    """The seconds that all requests were in flight in each block."""
+    """The seconds that requests were in flight, summed, in each block."""
     parts = (
         np.clip(np.minimum(begun + took, high) - np.maximum(begun, low), 0, None).sum() for low, high in pairwise(edges)
     )
@@ -373,8 +381,9 @@ def _passed(begun: Floats, took: Floats, edges: Floats) -> Floats:
 def _classes(
     kept: Sequence[LogRow], kinds: Mapping[str, int], context: int | None, without: float | None
 ) -> tuple[tuple[RequestClass, ...], float]:
-    """The classes of a log, or its one, and the share of its requests that a context cut. Of the
-    one the pairs say too what came from the cache, where all rows do: `without` blocks so much.
+    """The classes of a log, or its only one, and the share of its requests that a context cut. The
+    pairs of an only one also have the tokens from the cache, where every row states them or
+    `without` gives a default.
     """
     names = _class_names(kinds)
     by_name: dict[str, list[Pair]] = {}
@@ -392,8 +401,8 @@ def _classes(
 
 
 def _class_names(kinds: Mapping[str, int]) -> dict[str, str]:
-    """What each class is called in a config; none where there is only one. A name that a config
-    does not take, or that may be a key, becomes a number.
+    """The name of each class in a config; empty where there is only one. A name that a config does
+    not accept, or that may be a secret key, becomes a number.
     """
     if len(kinds) < 2:
         return {}

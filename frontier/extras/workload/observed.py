@@ -1,5 +1,6 @@
-"""Observed workloads: what is known of the requests of a service, whatever it was read from, and
-the pairs of lengths that stand for them."""
+"""Observed workloads: the facts known of a service's requests, from any source, and the length
+pairs that represent them.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -10,20 +11,20 @@ from numpy.typing import NDArray
 from frontier.core.stats.intervals import lower_rank, quantile, upper_rank
 
 MOST_PAIRS = 1_000
-"""Pairs of lengths that stand for a workload: ten of them make its p99. A config has then about 100
-lines of them."""
+"""Most length pairs of a workload: ten of them make its p99. A config then has about 100 lines of
+them."""
 SEVERAL = 5
-"""Arrivals of a window whose index of dispersion is that of the gaps within 10 %, where these are
-gamma distributed with a coefficient of variation up to 4."""
+"""Mean arrivals of a window at which the index of dispersion is that of the gaps within 10 %, for
+gamma gaps with a coefficient of variation up to 4."""
 Pair = tuple[int, ...]
-"""The lengths of a prompt and its answer, and where it is known how much of the prompt came from a
+"""The lengths of a prompt and its answer and, where known, the prompt tokens that came from a
 cache."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProductionFigure:
-    """A figure of production, in seconds or requests, with the interval that it lies in: the width
-    of a histogram's bucket, or a confidence interval (95 %). A side that is not known is None.
+    """A figure of production, in seconds or requests, with its interval: a histogram's bucket, or a
+    confidence interval (95 %). A side that is not known is None.
     """
 
     value: float
@@ -34,7 +35,7 @@ class ProductionFigure:
 
 @dataclass(frozen=True, slots=True)
 class RequestClass:
-    """A class of the requests: its name, its share of them, and pairs of lengths that stand for
+    """A class of the requests: its name, its share of them, and the length pairs that represent
     them.
     """
 
@@ -43,14 +44,14 @@ class RequestClass:
     pairs: Sequence[Pair]
 
     def mean(self, side: int) -> float:
-        """The mean length of a side, 0 the prompt and 1 the answer."""
+        """The mean length of a side: 0 is the prompt, 1 the answer."""
         return sum(pair[side] for pair in self.pairs) / len(self.pairs)
 
 
 @dataclass(frozen=True, slots=True)
 class ArrivalFacts:
-    """How requests arrive: `rate` per second over all of the time, and in its busiest part, that is
-    named, with the index of dispersion of counts there by the seconds of the windows.
+    """How requests arrive: `rate` per second over the whole time and in its busiest part, which is
+    named; and the index of dispersion of counts there, by the seconds of the windows.
     """
 
     rate: float
@@ -60,9 +61,11 @@ class ArrivalFacts:
 
     @property
     def cv(self) -> float | None:
-        """The coefficient of variation of gaps that are gamma distributed and as bursty: of the
-        shortest window with several arrivals, as in longer ones a rate that moves slowly looks like
-        bursts. None where it is not known.
+        """The coefficient of variation of gamma gaps that are as bursty; None where it is not
+        known.
+
+        The shortest window with several arrivals decides: in longer ones a rate that changes slowly
+        looks like bursts.
         """
         enough = (window for window in sorted(self.dispersion) if window * self.busiest >= SEVERAL)
         window = next(enough, max(self.dispersion, default=0))
@@ -71,14 +74,21 @@ class ArrivalFacts:
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What a service serves. `joint` says whether both lengths of a request were seen together.
+    """What a service serves.
 
-    `cached` is the share of prompt tokens that came from a prefix cache, `running` the requests in
-    flight, `figures` its latencies by their metrics' names. `servers` is over how many engines it
-    is counted. `replayed` and `sessions` are files that were written. `lower_bound` says that
-    requests are missing, as a counter began anew. Of counters `means` are those of TTFT and TPOT,
-    `bounds` those of the buckets of both lengths, and `edges` what these leave open: the highest
-    concurrency that keeps the limits, from and to, by how the lengths are paired.
+    - `joint`: whether both lengths of a request were seen together.
+    - `cached`: the share of prompt tokens that came from a prefix cache.
+    - `running`: the requests in flight. `figures`: its latencies by metric.
+    - `servers`: the number of engines that it is counted over.
+    - `replayed`, `sessions`: files that were written.
+    - `lower_bound`: requests are missing, because a counter was reset.
+
+    From counters:
+
+    - `means`: the means of TTFT and TPOT.
+    - `bounds`: the bucket bounds of both lengths.
+    - `edges`: the range that these leave open for the highest concurrency that keeps the limits, by
+      how the lengths are paired.
     """
 
     source: str
@@ -108,10 +118,11 @@ class Workload:
 
 
 def representative(rows: Sequence[Pair], count: int = MOST_PAIRS) -> list[Pair]:
-    """So many pairs that stand for the rows: one of each group of rows with prompts of nearly one
-    length, now with a short and now with a long answer among these. That keeps the tails of both
-    sides and what they have to do with each other. The means are then met by scaling, as a few long
-    rows would miss them.
+    """`count` pairs that represent the rows.
+
+    Rows are grouped by prompts of nearly one length, and one row of each group is taken, now with a
+    short and now with a long answer. That keeps the tails of both sides and their dependence.
+    Scaling then restores the means, which a few long rows would miss.
     """
     if len(rows) <= count:
         return sorted(rows)
@@ -125,15 +136,15 @@ def representative(rows: Sequence[Pair], count: int = MOST_PAIRS) -> list[Pair]:
 
 
 def even(count: int) -> NDArray[np.float64]:
-    """So many places that fill 0..1 evenly, wherever the sequence is cut: multiples of the golden
+    """`count` places that fill 0..1 evenly, wherever the sequence is cut: multiples of the golden
     ratio.
     """
     return np.asarray(np.arange(count) * ((5**0.5 - 1) / 2) % 1.0)
 
 
 def capped(pairs: Sequence[Pair], context: int | None) -> tuple[list[Pair], int]:
-    """The pairs cut to what a model's context has room for, and how many were: the prompt gives
-    way, the answer only where it alone is too long.
+    """The pairs cut to a model's context, and how many were cut. The prompt is cut first, the
+    answer only where it alone is too long.
     """
     if context is None:
         return list(pairs), 0
@@ -146,8 +157,8 @@ def capped(pairs: Sequence[Pair], context: int | None) -> tuple[list[Pair], int]
 
 
 def percentile_figures(name: str, values: Sequence[float], steps: Sequence[float] = ()) -> dict[str, ProductionFigure]:
-    """The p50 and p99 of values that were seen, by the metrics' names, with their intervals; none
-    without values. `steps` are those of the clock that made each, by which it may be shorter or
+    """The p50 and p99 of observed values, by the metrics' names, with their intervals; empty
+    without values. `steps` are the steps of each value's clock, by which it may be shorter or
     longer.
     """
     found = {}

@@ -1,10 +1,9 @@
-"""Pairing edges: up to how many requests in flight the limits hold, by which answer goes with which
-prompt.
+"""Pairing edges: the concurrency that keeps the limits, by which answer goes with which prompt.
 
-Two histograms do not say that, nor where in a bucket lengths lie. The embedded engine, made as fast
-as the server that was read, is loaded with the lengths drawn independently, sorted (long prompts
-have long answers) and reversed, each spread over its buckets and with one value in each bucket. How
-far the edges are apart is how much of an answer is not known from counters.
+Two histograms do not say that, nor where in a bucket lengths lie. So the embedded engine is made as
+fast as the observed server, and loaded with the lengths drawn independently, sorted (long prompts
+have long answers) and reversed. Each is spread over its buckets, and also with one value in each
+bucket. The distance between the edges is how much of an answer counters leave open.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -22,13 +21,13 @@ from frontier.simulator.virtual import closed_loop_arrays
 _TOKENS = 100_000
 """Tokens that a load generates in the engine, so that six searches take seconds."""
 _REQUESTS = 50, 1_000
-"""Requests of a load, at the least and at the most."""
+"""The fewest and the most requests of a load."""
 _FITS = 4
-"""Loads by which the engine becomes as fast as the server."""
+"""Loads that are run to make the engine as fast as the server."""
 _FAR, _MOST = 8, 512
-"""How many times what is in flight is looked at, and how much, at the most."""
+"""The highest concurrency looked at: as a multiple of the requests in flight, and in all."""
 _LONGEST = 120_000
-"""Tokens of a request that the embedded engine takes."""
+"""Most tokens of a request that the embedded engine takes."""
 _ENGINE = EngineSpec(kv_tokens=100_000_000, max_num_seqs=2_048)
 
 
@@ -52,9 +51,11 @@ def lumped(values: Sequence[float], bounds: Sequence[float]) -> list[float]:
 
 
 def pairing_edges(w: Workload, limits: Mapping[str, float]) -> dict[str, tuple[int, int]]:
-    """The highest concurrency of an engine that keeps the limits by the pairing, with lengths
-    spread over their buckets and with one value in each; 0 where it keeps them at none. Nothing
-    where counters do not say how fast the server is, or of a load that would take long to play.
+    """The highest concurrency of an engine that keeps the limits, by pairing: with lengths spread
+    over their buckets, and with one value in each bucket; 0 where no concurrency keeps them.
+
+    Empty where counters do not say how fast the server is, and for a load that would take long to
+    run.
     """
     load = _load(w)
     if w.joint or load is None or load > _MOST / 2 or not w.means:

@@ -1,5 +1,6 @@
-"""A range of Prometheus: what the counters of servers grew by in days past, their busiest hour, and
-what was in flight then."""
+"""A range of Prometheus: the growth of servers' counters in past days. Also their busiest hour, and
+the requests in flight then.
+"""
 
 import math
 import time
@@ -28,14 +29,15 @@ _WITHIN = 60.0
 """Seconds that Prometheus has for a query over days."""
 _HOUR = 3_600.0
 _MOST_POINTS = 2_000
-"""Moments at which the requests of the hour before are looked up: every five minutes of a week."""
+"""Most moments at which the requests of the hour before are looked up: every five minutes of a
+week."""
 _MINUTE = 60
 _PARTS = 20
-"""Parts of the busiest hour whose requests in flight give the interval of their mean."""
+"""Parts of the busiest hour; their requests in flight give the interval of the mean."""
 _LEAST_PART = 120.0
-"""Seconds of a part: two readings at least, as Prometheus asks a server every 15 to 60 s."""
+"""Fewest seconds of a part: two readings, as Prometheus reads a server every 15 to 60 s."""
 _REQUESTS = [f"{name}_count" for what in ("ttft", "input", "e2e") for name in HISTOGRAMS[what]]
-"""Counters of requests: of first tokens, else of ended requests."""
+"""Counters of requests: of first tokens, otherwise of ended requests."""
 
 
 class Prometheus:
@@ -46,7 +48,7 @@ class Prometheus:
         self._now = time.time()
 
     async def query(self, kind: str, **asked: Any) -> list[Mapping[str, Any]]:
-        """The series in the answer to a query. MeasurementError where it has none to give."""
+        """The series in the answer to a query. MeasurementError where it has none."""
         url = f"{self._client.target.base_url.rstrip('/')}/api/v1/{kind}?{urlencode(asked)}"
         exchange = await self._client.ask(url, _WITHIN)
         tree = object_of(exchange) or {}
@@ -57,7 +59,7 @@ class Prometheus:
         return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
 
     async def increase(self, name: str) -> dict[Key, float]:
-        """What each series of a name grew by; restarts are Prometheus' to see."""
+        """The growth of each series of a name; Prometheus itself handles restarts."""
         window = f"[{math.ceil(self._seconds)}s]"
         found = {}
         for each in await self.query("query", query=f"increase({name}{{{self._match}}}{window})", time=self._now):
@@ -69,7 +71,7 @@ class Prometheus:
     async def grew(
         self, counter: str, window: float, start: float, end: float, step: float
     ) -> list[tuple[float, float]]:
-        """What all series of a counter grew by in the `window` seconds before each of these
+        """The growth of all series of a counter in the `window` seconds before each of these
         moments.
         """
         query = f"sum(increase({counter}{{{self._match}}}[{round(window)}s]))"
@@ -78,8 +80,8 @@ class Prometheus:
         return [(float(pair[0]), value) for pair in values or [] if (value := _number(pair)) is not None]
 
     async def arrivals(self, counter: str, total: float) -> tuple[ArrivalFacts, float, float]:
-        """How requests arrived by a counter of them, and between when they did so most: an hour, or
-        all of a shorter range.
+        """How requests arrived by a counter of them, and the begin and end of the busiest hour, or
+        of a shorter range.
         """
         window, now = min(_HOUR, self._seconds), self._now
         step = max(window / 12, self._seconds / _MOST_POINTS)
@@ -96,7 +98,7 @@ class Prometheus:
         return ArrivalFacts(rate, max(rate, most / window), when, dispersion), end - window, end
 
     async def engines(self, counter: str, start: float, end: float) -> int:
-        """How many series of a counter grew between two times: a server that took the place of
+        """The number of series of a counter that grew between two times. A server that replaced
         another has labels of its own.
         """
         query = f"count(increase({counter}{{{self._match}}}[{round(end - start)}s]) > 0)"
@@ -104,14 +106,14 @@ class Prometheus:
         return next((round(value) for value in values if value), 0)
 
     async def resets(self, counter: str, start: float, end: float) -> int:
-        """How often a series of a counter fell between two times, at the most."""
+        """The most resets of any series of a counter between two times."""
         query = f"max(resets({counter}{{{self._match}}}[{round(end - start)}s]))"
         values = [_number(each.get("value")) for each in await self.query("query", query=query, time=end)]
         return next((round(value) for value in values if value), 0)
 
     async def running(self, summed: str, start: float, end: float) -> ProductionFigure | None:
-        """The requests in flight between two times, by a sum of the seconds that requests were in
-        the server.
+        """The requests in flight between two times, from the sum of the seconds that requests spent
+        in the server.
         """
         step = min(end - start, max(_LEAST_PART, (end - start) / _PARTS))
         spent = [value for _, value in await self.grew(summed, step, start + step, end, step)]
@@ -119,13 +121,13 @@ class Prometheus:
 
 
 def _number(pair: object) -> float | None:
-    """The value of a pair of a time and a text; None for NaN, or what is no such pair."""
+    """The value of a pair of a time and a text; None for NaN, or for any other content."""
     value = number_of(pair[1]) if isinstance(pair, list) and len(pair) > 1 else None
     return value if value is not None and value >= 0 else None
 
 
 async def watched_in(url: str, seconds: float, match: str, api_key: str | None, context: int | None) -> Workload:
-    """The workload in what servers counted in the time before now, by the Prometheus at an
+    """The workload by what servers counted in the time before now, from the Prometheus at an
     address.
     """
     require_address(url)

@@ -1,5 +1,6 @@
-"""Recorded arrivals and sessions in the plan of a sweep: what is known of them, and how fast they
-are played."""
+"""Recorded arrivals and sessions in the plan of a sweep: what is known of them, and their speed of
+replay.
+"""
 
 from typing import Any
 
@@ -16,20 +17,20 @@ __all__ = ["of_column", "read_requests", "read_sessions", "read_trace", "recorde
 
 
 def recorded_lines(config: Config) -> list[str]:
-    """What a plan says of the trace and of the files of sessions of a config; nothing without."""
+    """The lines of a plan on a config's trace and its files of sessions; empty without them."""
     return [*_trace_lines(config), *_session_files(config)]
 
 
 def trace_facts(trace: Trace) -> dict[str, Any]:
-    """What is known of the arrivals of a trace, as they were recorded, for JSON."""
+    """The facts of a trace's arrivals as they were recorded, for JSON."""
     index = {str(s): index_of_dispersion(trace.times, trace.seconds, s) for s in WINDOWS}
     facts = {"name": trace.name, "digest": trace.digest, "arrivals": trace.count, "seconds": trace.seconds}
     return facts | {"gap_cv": gap_cv(trace.times), "index_of_dispersion": index, "placed_within": trace.grid}
 
 
 def _trace_lines(config: Config) -> list[str]:
-    """'Arrivals of azure.csv: 19,366 in 58 min, 5.53/s; gap CV 1.09; ...', and how fast they are
-    played; none without a trace.
+    """'Arrivals of azure.csv: 19,366 in 58 min, 5.53/s; gap CV 1.09; ...', and the speed of replay;
+    empty without a trace.
     """
     trace = config.trace
     if trace is None:

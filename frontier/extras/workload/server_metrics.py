@@ -1,5 +1,6 @@
-"""Server metrics to a workload: which series of vLLM, SGLang, TGI and TensorRT-LLM say what of the
-requests, and what their increases over a time come to."""
+"""Server metrics as a workload: which series of the engines describe requests. Their increases over
+a time give the workload.
+"""
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ import numpy as np
 
 from frontier.client.ask.evidence import series_of
 from frontier.client.ask.facts import START
+from frontier.client.engines import ENGINES
 from frontier.client.engines.base import Key, Samples
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.shapes import MAX_TOKENS
@@ -29,32 +31,16 @@ from frontier.extras.workload.observed import (
     even,
 )
 
-HISTOGRAMS: Mapping[str, tuple[str, ...]] = {
-    "input": ("vllm:request_prompt_tokens", "sglang:prompt_tokens_histogram", "tgi_request_input_length"),
-    "output": ("vllm:request_generation_tokens", "sglang:generation_tokens_histogram", "tgi_request_generated_tokens"),
-    "ttft": tuple(f"{prefix}time_to_first_token_seconds" for prefix in ("vllm:", "sglang:", "trtllm_")),
-    "tpot": (
-        *("vllm:request_time_per_output_token_seconds", "sglang:request_time_per_output_token_seconds"),
-        *("trtllm_time_per_output_token_seconds", "tgi_request_mean_time_per_token_duration"),
-    ),
-    "itl": (
-        *("vllm:inter_token_latency_seconds", "sglang:inter_token_latency_seconds"),
-        *("vllm:time_per_output_token_seconds", "sglang:time_per_output_token_seconds"),
-    ),
-    "e2e": (
-        *("vllm:e2e_request_latency_seconds", "sglang:e2e_request_latency_seconds"),
-        *("trtllm_e2e_request_latency_seconds", "tgi_request_duration"),
-    ),
+COUNTED = sorted((engine for engine in ENGINES.values() if engine.histograms), key=lambda e: -len(e.histograms))
+"""The engines that have histograms of their requests, those with the most first."""
+HISTOGRAMS = {
+    what: tuple(name for engine in COUNTED for name in engine.histograms.get(what, ()))
+    for what in ("input", "output", "ttft", "tpot", "itl", "e2e")
 }
-"""Histograms by what they are of; the first name that has counted anything is taken."""
-COUNTERS: Mapping[str, tuple[str, ...]] = {
-    "input": tuple(f"{prefix}prompt_tokens_total" for prefix in ("vllm:", "sglang:", "trtllm_")),
-    "output": tuple(f"{prefix}generation_tokens_total" for prefix in ("vllm:", "sglang:", "trtllm_")),
-    "queries": ("vllm:prefix_cache_queries_total", "vllm:gpu_prefix_cache_queries_total"),
-    "hits": (
-        *("vllm:prefix_cache_hits_total", "vllm:gpu_prefix_cache_hits_total"),
-        *("sglang:cached_tokens_total", "trtllm_prompt_cached_tokens_total"),
-    ),
+"""Histograms by what they measure; the first name that has counted anything is read."""
+COUNTERS = {
+    what: tuple(name for engine in COUNTED for name in engine.counters.get(what, ()))
+    for what in ("input", "output", "queries", "hits")
 }
 _PARTS = ("_bucket", "_sum", "_count")
 Labels = tuple[tuple[str, str], ...]
@@ -62,20 +48,23 @@ SERIES = (
     *(f"{name}{part}" for names in HISTOGRAMS.values() for name in names for part in _PARTS),
     *(name for names in COUNTERS.values() for name in names),
 )
-"""Everything whose increase is looked at."""
+"""All series whose increase is read."""
 WANTED = series_of((*SERIES, START))
-ENGINES = re.compile(rb"^(?:# TYPE )?(vllm|sglang|trtllm|tgi)[:_]", re.MULTILINE)
+OF_ENGINE = re.compile(
+    rb"^(?:# TYPE )?(?:%s)[:_]" % b"|".join(re.escape((e.prefix or e.name).rstrip(":_").encode()) for e in COUNTED),
+    re.MULTILINE,
+)
 """A metric of an engine: one that has had no request yet has no histograms."""
 MOST_LINES = 20_000
-"""Lines of these series that one answer may have: 100 engines with all their buckets."""
+"""Most lines of these series in one answer: 100 engines with all their buckets."""
 UNKNOWN_TAIL = 0.01
-"""Share of requests above every bound from which on the p99 of a length is not known."""
+"""The share of requests above every bound from which the p99 of a length is not known."""
 
 
 @dataclass(slots=True)
 class _Address:
-    """What the counters of one address did: the readings at which they fell, how many requests they
-    had counted at each, and when the process that answered was started.
+    """The history of one address's counters: the readings at which they fell, the requests counted
+    at each reading, and the start times of the processes that answered.
     """
 
     falls: int = 0
@@ -84,7 +73,7 @@ class _Address:
     several: bool = False
 
     def add(self, total: float, fell: bool, start: float | None, since: float | None) -> bool:
-        """A reading; whether its counters began anew since the one before."""
+        """Add a reading. True where its counters were reset since the one before."""
         latest = self.starts[-1] if self.starts else start
         other = start is not None and start != latest
         if start is not None and latest is not None and other:
@@ -101,13 +90,15 @@ class _Address:
         return fell or other
 
     def _came_back(self, total: float) -> bool:
-        """Whether counters that fell have a value again from which they had risen at once."""
+        """Whether counters that fell are back at a value from which they had risen at once: another
+        replica answered.
+        """
         half = (self.totals[-1] - total) / 2
         return any(0 < low <= total and high - low >= half > 0 for low, high in pairwise(self.totals))
 
     def _went_back(self, total: float) -> bool:
-        """Whether counters that fell are at once where they would be had they not: a restarted
-        process takes as long again.
+        """Whether counters that fell are at once where they would be without the fall: another
+        replica answers again. A restarted process would take as long again.
         """
         steps = [b - a for a, b in pairwise(self.totals)]
         fall, rises = min(steps), [step for step in steps if step > 0]
@@ -117,9 +108,11 @@ class _Address:
 
 @dataclass(slots=True)
 class Increases:
-    """What counters grew by between successive readings. At an address whose counters fell they
-    began anew, and what was counted around that is not known. `since` is when the watch began (unix
-    time). `twins` repeat what another engine counts, and are left out.
+    """The growth of counters between successive readings.
+
+    Where an address's counters fell they were reset, and what was counted around that is not known.
+    `since` is when the watch began (unix time). `twins` are engines that repeat another engine's
+    counts; they are left out.
     """
 
     since: float | None = None
@@ -130,8 +123,8 @@ class Increases:
     _before: Samples | None = None
 
     def add(self, samples: Samples) -> tuple[float, float]:
-        """A reading: how many requests came since the one before, and the seconds that those which
-        ended had been in the server.
+        """Add a reading. Returns the number of requests since the one before, and the seconds that
+        the ended ones had spent in the server.
         """
         samples = self._without_twins(samples)
         came, spent, before = 0.0, 0.0, samples if self._before is None else self._before
@@ -163,18 +156,20 @@ class Increases:
 
     @property
     def several(self) -> int | None:
-        """The place of an address behind which several replicas answer; None where none is."""
+        """The index of an address behind which several replicas answer; None where there is no such
+        address.
+        """
         return next((at for at, each in self._addresses.items() if each.several), None)
 
 
 def _engine(key: Key) -> Labels:
-    """The labels of a series but for those of a histogram's buckets: those of its engine."""
+    """The labels of a series' engine: all but those of a histogram's buckets."""
     return tuple(label for label in key[1] if label[0] != "le")
 
 
 def _twins(samples: Samples) -> set[Labels]:
-    """Engines whose counts, and sums of seconds to the last digit, are those of one before: an
-    exporter that is there twice, or one server under two addresses.
+    """Engines whose counts, and sums of seconds to the last digit, equal an earlier engine's: an
+    exporter is there twice, or one server has two addresses.
     """
     counted: dict[Labels, set[tuple[str, Labels, float]]] = {}
     for key, value in samples.items():
@@ -187,29 +182,36 @@ def _twins(samples: Samples) -> set[Labels]:
 
 
 def _has_digits(part: tuple[str, Labels, float]) -> bool:
-    """Whether a value is a sum of seconds that no other engine would reach by chance."""
+    """Whether a value is a sum of seconds that another engine would not reach by chance."""
     return part[0].endswith("_seconds_sum") and not part[2].is_integer()
 
 
 def _address(key: Key) -> int:
-    """The place of the address that a series was read from."""
+    """The index of the address that a series was read from."""
     label, place = key[1][0] if key[1] else ("", "")
     return int(place) if label == "metrics_url" and place.isdecimal() else 0
 
 
 _AT_ONCE = 3.0
-"""Times the largest step before that a counter rises where another process answers again."""
+"""The multiple of the largest earlier step by which a counter rises where another process answers
+again."""
 _SKEW = 60.0
-"""Seconds that the clocks of a server and of this machine may differ."""
-_ARRIVALS = frozenset(f"{name}_count" for name in (*HISTOGRAMS["ttft"], "tgi_request_input_length"))
-"""What counts requests as soon as anything of them is seen."""
+"""Seconds by which the clocks of a server and of this machine may differ."""
+_ARRIVALS = frozenset(
+    f"{name}_count"
+    for engine in COUNTED
+    for name in next((engine.histograms[what] for what in ("ttft", "input", "e2e") if what in engine.histograms), ())
+)
+"""Counters of requests that count as soon as a request shows."""
 _SPENT = frozenset(f"{name}_sum" for name in HISTOGRAMS["e2e"])
 
 
 def in_flight(spent: Floats, seconds: Floats) -> ProductionFigure | None:
-    """The requests in flight, running or waiting, by Little's law: the rate at which requests end
-    times the mean of the seconds that they were in the server, which are `spent` in parts of so
-    many `seconds`. With the interval of batch means; None where no time in the server is counted.
+    """The requests in flight, running or waiting, by Little's law: the rate at which requests end,
+    times their mean seconds in the server.
+
+    `spent` is the sum of these seconds in each part, and `seconds` is the length of the parts. The
+    interval is that of batch means; None where no time in the server is counted.
     """
     means = batch_means(spent, seconds)
     if not means.value > 0:
@@ -231,7 +233,7 @@ def workload_of(
     running: ProductionFigure | None = None,
     notes: Sequence[str] = (),
 ) -> Workload:
-    """The workload in what servers' counters grew by in so many seconds. MeasurementError where no
+    """The workload by the growth of servers' counters over `seconds`. MeasurementError where no
     request ended.
     """
     found = {what: _histogram(grown, names) for what, names in HISTOGRAMS.items()}
@@ -277,7 +279,7 @@ def workload_of(
 
 
 def _histogram(grown: Mapping[Key, float], names: Iterable[str]) -> list[Buckets]:
-    """The histograms of each engine under the first name that has counted anything."""
+    """The histograms of each engine, under the first name that has counted anything."""
     for name in names:
         engines: dict[Labels, dict[str, float]] = {}
         for (series, labels), value in grown.items():
@@ -303,7 +305,7 @@ def _buckets(parts: Mapping[str, float]) -> Buckets | None:
 def _lengths(
     source: str, side: str, series: Sequence[Buckets], context: int | None, mean: float, notes: list[str]
 ) -> list[float]:
-    """Lengths of one side, ascending; the mean alone where no histogram is there."""
+    """Lengths of one side, ascending; only the mean where there is no histogram."""
     if not series:
         if not mean:
             raise MeasurementError(f"{source} tells no {side} lengths", "read a log of its requests instead")
@@ -329,22 +331,22 @@ def _lengths(
 
 def pairs_apart(inputs: Sequence[float], outputs: Sequence[float]) -> list[Pair]:
     """The lengths of both sides as pairs, drawn independently: answers that fill their range evenly
-    go with prompts in the order of their lengths.
+    are matched with prompts in order of length.
     """
     order = np.argsort(np.argsort(even(len(inputs))))
     return [(max(1, round(isl)), max(1, round(outputs[k]))) for isl, k in zip(inputs, order, strict=True)]
 
 
 def first_grown(grown: Mapping[Key, float], names: Iterable[str]) -> tuple[str, float]:
-    """The first of these counters that grew, and by how much over all engines; '' where none
-    did.
+    """The first of these counters that grew, and its growth over all engines; '' where none
+    grew.
     """
     sums = ((name, sum(value for (series, _), value in grown.items() if series == name)) for name in names)
     return next((each for each in sums if each[1] > 0), ("", 0.0))
 
 
 def _cached(grown: Mapping[Key, float]) -> float | None:
-    """The share of prompt tokens that came from the prefix cache; None where nothing counts it."""
+    """The share of prompt tokens that came from the prefix cache; None where no counter has it."""
     names = {series for series, _ in grown}
     if names.isdisjoint(COUNTERS["hits"]):
         return None

@@ -1,6 +1,6 @@
 """Session files: the sessions of a public trace, or of a plain list, by their lengths and pauses.
 
-Four formats are told apart by the keys of their first row. All hold lengths; texts are not read.
+The keys of the first row tell four formats apart. All hold lengths; texts are not read.
 
 - Ours: `{"turns": [{"new": 8192, "out": 300}, {"new": 400, "out": 300, "pause": 12.5}]}`, pauses in
   seconds.
@@ -10,12 +10,12 @@ Four formats are told apart by the keys of their first row. All hold lengths; te
 - Bailian (Qwen): `chat_id, parent_chat_id, turn, timestamp`, in seconds; `input_length` is the
   whole prompt.
 - Mooncake: `timestamp, input_length, output_length, hash_ids`, in milliseconds; `input_length` is
-  the whole prompt. No row names a session: one follows another whose full blocks of 512 tokens it
-  begins with.
+  the whole prompt. No row names a session: a request follows another when it begins with all full
+  blocks of 512 tokens of that one.
 
-Where a row has the whole prompt, what a turn adds is that less all that was said before. Where only
-arrivals are known the pause is the time between two of them: too long by the time of the answer,
-which no trace holds.
+Where a row has the whole prompt, a turn adds the prompt less the session's text so far. Where only
+arrivals are known, the pause is the time between two of them. It is then too long by the time of
+the answer, which no trace holds.
 """
 
 import functools
@@ -34,7 +34,7 @@ from frontier.fields import Problem, duration
 from frontier.store.documents import INCOMPLETE, ForeignFileError, Node
 
 NEARLY_ALL = 0.977
-"""The share of sessions that are over within SessionFile.long_turns and long_pauses."""
+"""The share of sessions that end within SessionFile.long_turns and long_pauses."""
 _EXAMPLE = 'write a line per session: {"turns": [{"new": 8192, "out": 300}, {"new": 400, "out": 300, "pause": 12.5}]}'
 _WHOLE = "message_array_with_responses"
 
@@ -43,15 +43,15 @@ Chain = Sequence[LogRow]
 
 
 def read_sessions(path: str) -> Shape:
-    """The shape, without a name, of the sessions of a file. UsageError when there are none, naming
+    """The shape, without a name, of the sessions of a file. UsageError where it has none, naming
     what is wrong.
     """
     return _read(path, state_of(path))
 
 
 def state_of(path: str) -> tuple[int, int] | None:
-    """The time and the size of a file, by which what was read of it is kept until it changes; None
-    where there is none.
+    """The time and the size of a file. What was read of it is kept until they change; None where
+    the file is missing.
     """
     about = Path(path).stat() if Path(path).is_file() else None
     return about and (about.st_mtime_ns, about.st_size)
@@ -59,7 +59,7 @@ def state_of(path: str) -> tuple[int, int] | None:
 
 @functools.lru_cache(maxsize=4)
 def _read(path: str, _state: tuple[int, int] | None) -> Shape:
-    """As read_sessions. Kept, as a config is read several times for a sweep."""
+    """As read_sessions, cached, since a sweep reads its config several times."""
     digest, document = given_rows(path)
     rows = document.objects
     tool = next((tool for tool, (keys, _) in _FORMATS.items() if keys.issubset(rows[0].tree)), None)
@@ -88,7 +88,7 @@ def _read(path: str, _state: tuple[int, int] | None) -> Shape:
 
 
 def shape_of(file: SessionFile, name: str) -> Shape:
-    """The shape of the sessions of a file, whose turns it holds."""
+    """The shape of a file's sessions, by their turns."""
     assert file.table is not None
     sessions = file.table.rows
     later = [turn for turns in sessions for turn in turns[1:]]
@@ -102,8 +102,8 @@ def shape_of(file: SessionFile, name: str) -> Shape:
 
 
 def _prompts(turns: Iterable[tuple[int, int]]) -> list[int]:
-    """The prompt tokens of each turn of a session, with all that was said before it, by what each
-    adds and its answer.
+    """The prompt tokens of each turn of a session, with the session's text so far, by what each
+    turn adds and its answer.
     """
     return [said - out for said, (_, out) in zip(itertools.accumulate(map(sum, turns)), turns, strict=True)]
 
@@ -115,8 +115,8 @@ def _high(values: Iterable[float]) -> float:
 
 
 def sessions_in(requests: Chain) -> list[list[SessionTurn]]:
-    """The sessions in requests that follow each other. Where a prompt is not longer than all that
-    was said before, its history was cut: the session ends there, and another begins.
+    """The sessions in requests that follow each other. Where a prompt is not longer than the
+    session's text so far, its history was cut: the session ends there, and another begins.
     """
     sessions: list[list[SessionTurn]] = []
     for before, request in zip((None, *requests), requests, strict=False):
@@ -129,8 +129,8 @@ def sessions_in(requests: Chain) -> list[list[SessionTurn]]:
 
 
 def _pause(before: LogRow, request: LogRow) -> float:
-    """The seconds before a later turn: as stated, or from the end of the answer before it, from its
-    arrival where that end is not known.
+    """The seconds before a later turn: as stated, or from the end of the answer before it. Where
+    that end is not known they count from its arrival.
     """
     if request.pause is not None:
         return request.pause
@@ -143,7 +143,7 @@ def _pause(before: LogRow, request: LogRow) -> float:
 
 
 def _tokens(row: Node, key: str, least: int = 0) -> int:
-    """A number of tokens that has to be there."""
+    """A required number of tokens."""
     value = row.count(key)
     if value is None or value < least:
         what = "is missing" if value is None else f"is {value}"
@@ -152,8 +152,8 @@ def _tokens(row: Node, key: str, least: int = 0) -> int:
 
 
 def _request(row: Node, unit: float) -> LogRow | None:
-    """A request of a trace, whose times are in so many seconds; None where it failed, and has no
-    lengths.
+    """A request of a trace whose times are in units of `unit` seconds; None where it failed and has
+    no lengths.
     """
     isl, osl = _tokens(row, "input_length"), _tokens(row, "output_length")
     at, delay = (None if (value := row.number(key)) is None else value * unit for key in ("timestamp", "delay"))
@@ -170,7 +170,7 @@ def _timed(rows: Sequence[Node], unit: float) -> list[tuple[Node, LogRow]]:
 
 
 def _named(row: Node, key: str, hint: str) -> str:
-    """A name that has to be there."""
+    """A required name."""
     name = row.text(key)
     if name is None:
         raise row.error(f"{row.place(key)} is missing", hint)
@@ -178,15 +178,17 @@ def _named(row: Node, key: str, hint: str) -> str:
 
 
 def _with_history(turns: Chain) -> Chain:
-    """Requests whose prompts are what each adds, with their whole prompts."""
+    """Requests with their whole prompts, where the trace has only what each adds."""
     prompts = _prompts([(turn.isl, turn.osl) for turn in turns])
     return [turn._replace(isl=isl) for turn, isl in zip(turns, prompts, strict=True)]
 
 
 def _chains(links: Iterable[tuple[LogRow, Iterable[Hashable], Hashable]], *, longer: bool = False) -> list[Chain]:
-    """Requests joined to conversations. Each link is a request, the names of requests that it may
-    follow, and its own name. It follows the newest request of the first name found; with `longer`
-    only where its prompt has more tokens than that conversation so far.
+    """Requests joined to conversations.
+
+    Each link is a request, the names of requests that it may follow, and its own name. It follows
+    the newest request of the first name that is found. With `longer`, it does so only where its
+    prompt has more tokens than that conversation so far.
     """
     ends: dict[Hashable, list[LogRow]] = {}
     chains: list[Chain] = []
@@ -232,7 +234,9 @@ def _aiperf(rows: Sequence[Node]) -> list[Chain]:
 
 
 def _bailian(rows: Sequence[Node]) -> list[Chain]:
-    """The session of a request is here the one that it goes on with."""
+    """Requests of Bailian's format. The session of a request names the request that it
+    continues.
+    """
     links = []
     for row, request in _timed(rows, 1.0):
         chat, parent = _named(row, "chat_id", INCOMPLETE), row.text("parent_chat_id")
@@ -241,9 +245,11 @@ def _bailian(rows: Sequence[Node]) -> list[Chain]:
 
 
 def _mooncake(rows: Sequence[Node]) -> list[Chain]:
-    """A hash stands for its block with all before it, so the hash of a request's last full block
-    tells its prompt. One after which requests go on with different full blocks is a common
-    beginning, and tells nothing.
+    """Requests of Mooncake's format. A hash stands for its block and all blocks before it, so the
+    hash of a request's last full block identifies its prompt.
+
+    Where requests continue a block with different full blocks, it is a common beginning and
+    identifies nothing.
     """
     requests = [(request, row.numbers("hash_ids")[: request.isl // BLOCK]) for row, request in _timed(rows, 0.001)]
     following: dict[float, set[float]] = defaultdict(set)

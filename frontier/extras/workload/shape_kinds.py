@@ -13,7 +13,7 @@ from frontier.core.model.shapes import MAX_TOKENS, Shape
 from frontier.fields import Name, Problem, Text, shown, text_of, whole
 
 MOST_WRITTEN = 10_000
-"""Pairs of a shape at the most: a config is of one page."""
+"""Most pairs of a shape: a config should fit a page."""
 _PAIR = re.compile(r"([0-9]{1,9})/([0-9]{1,9})(?:/([0-9]{1,9}))?")
 _PAIRS = "write input/output tokens of requests with spaces between them, as 812/133 90/12"
 
@@ -27,7 +27,9 @@ def _pairs(value: object) -> LengthPairs:
 
 
 def _pair(word: str) -> RequestLengths:
-    """The two lengths of '812/133'; of '812/133/400' also the prompt tokens common to all."""
+    """The two lengths of '812/133'; of '812/133/400' also the prompt tokens that all
+    prompts share.
+    """
     match = _PAIR.fullmatch(word)
     if match is None:
         raise Problem(f"{{key}}: {shown(word)} is no pair of lengths", _PAIRS)
@@ -44,7 +46,7 @@ class PairsOfLengths(CommonKeys):
     pairs: Annotated[LengthPairs, PlainValidator(_pairs)]
 
     def shape(self, _read: ReadSessions | None) -> Shape:
-        """The shape; what is common to all is a share of each prompt."""
+        """The shape; the common part is a share of each prompt."""
         shape = Shape.of_pairs(self.pairs, self.name)
         if shape.prefix and (self.prefix or self.system):
             raise Problem("pairs say what is common to all", "leave prefix and system out", "pairs")
@@ -88,8 +90,8 @@ class RequestsOfTrace(CommonKeys):
     trace: Text
 
     def shape(self, read_sessions: ReadSessions | None) -> Shape:
-        """The shape; its prefix is what the blocks of its prompts have in common, where it names
-        them.
+        """The shape. Its prefix is what the blocks of its prompts share, where the trace names
+        blocks.
         """
         shape = _of_file(read_sessions, "trace", self.trace, "request")
         assert shape.pairs is not None

@@ -1,10 +1,13 @@
-"""Time units of a request log: what its stamps and durations are in, and how finely its clocks
-count.
+"""Time units of a request log: the units of its stamps and durations, and the steps of its clocks.
 
-A unit is asked for (`--columns latency=duration:ms`), named by the column (`latency_ms`), or told
-by the log. Numbers without a unit are seconds unless a request would then take a hundred times as
-long as one with so many tokens usually does, its first token would come after its end, or its own
-stamps say otherwise. What was found so is said in a note.
+A unit is asked for (`--columns latency=duration:ms`), named by the column (`latency_ms`), or found
+from the log. Numbers without a unit are seconds unless:
+
+- a request would then take a hundred times as long as one with its tokens usually does;
+- its first token would come after its end; or
+- its own stamps say otherwise.
+
+A note states a unit that was found so.
 """
 
 import math
@@ -37,24 +40,25 @@ _CAMEL = re.compile(r"(?<=[a-z])([NUM]s|Sec(?:ond)?s?|(?:Milli|Micro|Nano)s(?:ec
 _EPOCH = (9e8, 4e9)
 """Seconds since 1970 that a log may have, from 1998 to 2096; other numbers count from its start."""
 _SURELY = 100.0
-"""So many times the usual time of such a request is no time in seconds."""
+"""The multiple of a request's usual time above which a number cannot be in seconds."""
 _DOUBTED = 10.0
-"""So many times the usual time is worth a word."""
+"""The multiple of a request's usual time above which a note is made."""
 _TOO_SHORT = 0.005
-"""Less than this part of the usual time is worth a word too."""
+"""The part of a request's usual time below which a note is made too."""
 _IDLE = 0.02
-"""Requests in flight below which whole numbers from the start of a log are no seconds."""
+"""Requests in flight below which whole numbers from the start of a log cannot be seconds."""
 CLOCKS = 1.1
-"""How much longer than a request the time to its first token may be, by two clocks."""
+"""The factor by which the time to the first token may exceed the request's, where two clocks
+measured them."""
 _STEPS = (60.0, 1.0, 0.1, 0.01, 0.001)
 """Steps of a clock that are looked for, in seconds."""
 _VALUES = 5
-"""Different values that show the step of a clock; fewer may lie on any grid."""
+"""Fewest different values that show the step of a clock; fewer may lie on any grid."""
 
 
 class RowTimes(NamedTuple):
-    """The times of a row as they stand in the log, in the order of TIMED, the columns that they are
-    of, and the units that its format states.
+    """The times of a row as they stand in the log, in the order of TIMED; the columns that they
+    come from; and the units that its format states.
     """
 
     values: tuple[Any, ...]
@@ -64,9 +68,12 @@ class RowTimes(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReadAs:
-    """How the times of a log are read: the units of its numbers in seconds (a date has none), the
-    steps of the clocks that made TTFT and E2E, and what is to be said of it. `doubted` is the
-    column of latencies that were taken for seconds and are long for that.
+    """How the times of a log are read.
+
+    - `units`: the units of its numbers in seconds; a date has none.
+    - `ttft_step`, `e2e_step`: the steps of the clocks that made TTFT and E2E.
+    - `notes`: remarks on them.
+    - `doubted`: the column of latencies that were taken for seconds and are long for that.
     """
 
     units: Mapping[str, float] = field(default_factory=dict)
@@ -76,7 +83,9 @@ class ReadAs:
     doubted: str | None = None
 
     def seconds(self, times: RowTimes) -> tuple[float | None, float | None, float | None]:
-        """When a request arrived, its TTFT and its E2E; None for what the row does not tell."""
+        """When a request arrived, its TTFT and its E2E, in seconds; None where the row does not
+        give one.
+        """
         begun, end, first = (_stamp(times.values[i], self.units.get(what)) for i, what in enumerate(_STAMPS))
         ttft, e2e = (_elapsed(times.values[i], self.units.get(TIMED[i], 1.0)) for i in (3, 4))
         ttft, e2e = ttft or _between(begun, first), e2e or _between(begun, end)
@@ -103,7 +112,7 @@ def named_unit(column: str) -> float | None:
 
 
 def _stamp(value: Any, unit: float | None) -> float | None:
-    """A moment in seconds, of a number in a unit or of a date."""
+    """A moment in seconds, from a number in a unit or from a date."""
     number = None if unit is None else number_of(value, 1e20)
     if number is None or unit is None or number * unit >= LATEST:
         return seconds_of(value, unit or 1.0)
@@ -120,7 +129,7 @@ def _elapsed(value: Any, unit: float) -> float | None:
 
 
 def _between(begun: float | None, end: float | None) -> float | None:
-    """Seconds between two stamps; None where one is missing, or they are not in their order."""
+    """Seconds between two stamps; None where one is missing or they are out of order."""
     return None if begun is None or end is None or end < begun else end - begun
 
 
@@ -128,8 +137,8 @@ def _between(begun: float | None, end: float | None) -> float | None:
 
 
 def read_as(rows: Sequence[RowTimes], lengths: Sequence[tuple[int, int]], asked: Mapping[str, float]) -> ReadAs:
-    """How the times of a log are read, by its first requests and their lengths, and by the units
-    that were asked for.
+    """How the times of a log are read, by its first requests, their lengths, and the units that
+    were asked for.
     """
     fit = _Fit(rows, lengths, asked)
     fit.stamps()
@@ -160,7 +169,7 @@ class _Fit:
         self.doubted: str | None = None
 
     def _numbers(self, what: str) -> Floats:
-        """The numbers of a column, NaN for what is none."""
+        """The numbers of a column; NaN for any other value."""
         place = TIMED.index(what)
         return np.asarray([math.nan if (n := number_of(row.values[place], 1e20)) is None else n for row in self._rows])
 
@@ -169,13 +178,13 @@ class _Fit:
         return np.asarray([math.nan if (n := _stamp(row.values[place], unit)) is None else n for row in self._rows])
 
     def _took(self, what: str, end: str) -> Floats:
-        """The seconds of a column, else between two stamps."""
+        """The seconds of a column of durations, otherwise between two stamps."""
         if what in self._names:
             return self._numbers(what) * self.units.get(what, 1.0)
         return self._moments(end) - self._moments("time")
 
     def _counts_from_start(self) -> bool:
-        """Whether stamps are numbers that are no time since 1970 in any unit."""
+        """Whether stamps are numbers that cannot be a time since 1970 in any unit."""
         largest = np.nanmax(self._numbers("time"), initial=0.0)
         return bool(largest > 0) and not any(_EPOCH[0] <= largest * unit <= _EPOCH[1] for unit in UNITS.values())
 
@@ -188,8 +197,8 @@ class _Fit:
                 return
 
     def stamps_beside_durations(self) -> None:
-        """Find the unit of stamps that count from the start of a log by Little's law: with hardly
-        anything in flight, whole numbers are of the unit of the durations.
+        """Find the unit of stamps that count from the start of a log, by Little's law. Where hardly
+        anything would be in flight, whole numbers have the unit of the durations.
         """
         unit, times = self.units.get("latency", 1.0), self._numbers("time")
         span = np.nanmax(times, initial=0.0) - np.nanmin(times, initial=0.0)
@@ -228,7 +237,7 @@ class _Fit:
         self._say(what, unit, times, values)
 
     def _say(self, what: str, unit: float, times: float, values: Floats) -> None:
-        """Take the unit of a column of durations, and say what is odd in it."""
+        """Set the unit of a column of durations, and note what is odd in it."""
         name, named = foreign_text(self._names[what], 40), self.units.get(what)
         subject = "a request" if what == "latency" else "a first token"
         long = format_seconds(_middle(values) * (named or 1.0))
@@ -251,7 +260,7 @@ class _Fit:
             )
 
     def step(self, what: str, end: str) -> float:
-        """The step of the clock that made a column of durations, else the stamps in its place."""
+        """The step of the clock that made a column of durations, or the stamps in its place."""
         if what in self._names and np.isfinite(values := self._numbers(what)).any():
             return _step(values, self.units.get(what, 1.0))
         if end not in self._names:
@@ -265,15 +274,15 @@ def _middle(values: Floats) -> float:
 
 
 def _usual_unit(times: float) -> float:
-    """The unit in which something is not surely too long, by how many times as long as usual it is
-    in seconds.
+    """The unit in which a time is not surely too long, given the multiple of the usual time that it
+    is in seconds.
     """
     steps = math.ceil(math.log(times / _SURELY, 1000)) if times > _SURELY else 0
     return float(max(1e-9, 1000.0**-steps))
 
 
 def _step(values: Floats, unit: float) -> float:
-    """The step, in seconds, on whose multiples all values lie; 0 where there is none."""
+    """The step, in seconds, of the grid that holds all values; 0 where there is none."""
     seconds = np.unique(values[np.isfinite(values)]) * unit
     if not len(seconds):
         return 0.0

@@ -1,10 +1,9 @@
-"""Request traces: the lengths, and the shared blocks of the prompts, of requests that others
-recorded, each with its arrival.
+"""Request traces: the lengths, arrivals and shared prompt blocks of recorded requests.
 
-Known are the files of `arrival_files` whose rows have both lengths: Azure LLM (ContextTokens,
-GeneratedTokens), BurstGPT (Request tokens, Response tokens), Mooncake and Bailian (input_length,
-output_length, hash_ids), and what `frontier workload --replay` writes. A request without an answer
-failed; as it did arrive it asks for one token.
+Known formats are the files of `arrival_files` whose rows have both lengths: Azure LLM
+(ContextTokens, GeneratedTokens), BurstGPT (Request tokens, Response tokens), Mooncake and Bailian
+(input_length, output_length, hash_ids), and the files of `frontier workload --replay`. A request
+without an answer failed. It did arrive, so it asks for one token.
 """
 
 import functools
@@ -33,7 +32,7 @@ def read_requests(path: str) -> Shape:
 
 @functools.lru_cache(maxsize=4)
 def _read(path: str, _state: tuple[int, int] | None) -> Shape:
-    """As read_requests. Kept, as a config is read several times for a sweep."""
+    """As read_requests, cached, since a sweep reads its config several times."""
     document = given_rows(path)[1]
     trace = arrivals_of(document).trace
     assert trace is not None

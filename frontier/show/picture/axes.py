@@ -1,4 +1,4 @@
-"""Axes of figures and the intervals on them: which range is shown, on which scale."""
+"""Axes of figures and the intervals on them: their range and their scale."""
 
 import math
 from collections.abc import Sequence
@@ -9,22 +9,22 @@ from frontier.show.axis_units import display
 from frontier.show.picture.data import Axis, Bar
 
 RATIOS = (Unit.SECONDS, Unit.DOLLARS_PER_MILLION_TOKENS, Unit.JOULES_PER_TOKEN)
-"""Units that are compared by factors, and so drawn on a logarithmic axis."""
+"""Units that are compared by factors, and therefore drawn on a logarithmic axis."""
 SMALL_RANGE = 3.0
-"""Below this ratio of largest to smallest a logarithmic axis has too few round ticks to be read;
-linear then."""
+"""The ratio of largest to smallest value below which a logarithmic axis has too few round ticks to
+be read; a linear one is used then."""
 REACH = 8.0
-"""A limit further than this factor from every point would squeeze the picture; it is named instead
-of drawn."""
+"""The factor from every point beyond which a limit is named, not drawn: it would squeeze the
+picture."""
 STUB = 0.028
-"""Length of what is drawn of an interval without an end, as a share of the axis."""
+"""Length of an interval that is drawn without an end, as a share of the axis."""
 
 
 def metric_axis(
     name: str, values: Sequence[float], bars: Sequence[float], limits: Sequence[float], gpus: int | None
 ) -> Axis:
-    """The axis over these values (the metric's own unit), their interval ends where near, and
-    limits where near.
+    """The axis over these values (in the metric's own unit), with the interval ends and limits that
+    are near.
     """
     scale, unit = display(name, values, gpus)
     shown = [v * scale for v in values if math.isfinite(v)] or [v * scale for v in limits] or [1.0]
@@ -36,7 +36,7 @@ def metric_axis(
 
 
 def rising_axis(name: str, values: Sequence[float], gpus: int | None, head: float) -> Axis:
-    """The vertical axis, from 0 for rates. `head` is the share that is kept free on top for
+    """The vertical axis, from 0 for rates. `head` is the share at the top that is kept free for
     words.
     """
     if metric(name).better == "lower" or metric(name).unit is Unit.SCORE:
@@ -68,7 +68,9 @@ def _named(name: str, unit: str, gpus: int | None, low: float, high: float, scal
 
 
 def _widened(low: float, high: float, bars: Sequence[float], *, log: bool) -> tuple[float, float]:
-    """Room around the values, and for interval ends up to an eighth of the span beyond them."""
+    """The range with room around the values; interval ends may extend it by up to an eighth of the
+    span.
+    """
     if log:
         span = math.log(high / low)
         inner, pad = math.exp(0.125 * span), max(math.exp(0.055 * span), 1.08 if span else 1.3)
@@ -81,19 +83,19 @@ def _widened(low: float, high: float, bars: Sequence[float], *, log: bool) -> tu
 
 
 def padded_axis(label: str, values: Sequence[float], *, log: bool) -> Axis:
-    """An axis over these values with some room; infinite ones, and 0 on a logarithm, lie beyond
-    it.
+    """An axis over these values with some room. Infinite values, and 0 on a logarithmic axis, lie
+    beyond it.
     """
     usable = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [1.0]
     return Axis(label, *_widened(min(usable), max(usable), (), log=log), log)
 
 
 def bar_of(estimate: Estimate, axis: Axis) -> Bar | None:
-    """The interval on an axis, None where none is known.
+    """The interval on an axis; None where none is known.
 
     An end without a bound, or beyond the axis, is open: a bar to the panel's edge would look like a
-    measured end. The lower end 0 of a rate or a latency says no more than that it is not negative,
-    so it is open too.
+    measured end. The lower end 0 of a rate or a latency only says that it is not negative, so it is
+    open too.
     """
     if not estimate.has_interval or estimate.low == estimate.high or axis.off(estimate.value):
         return None

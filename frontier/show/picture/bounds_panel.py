@@ -1,5 +1,5 @@
-"""The panel of bounds: where settings crowd at the limit that binds, a row for each with its value,
-the bound that decides, and the limit as a line.
+"""The panel of bounds, for settings that crowd at the limit that binds. Each has a row with its
+value and the bound that decides; the limit is a line.
 
 On the axes of the frontier these settings lie within an inch, where a bound cannot be told from the
 limit.
@@ -16,9 +16,9 @@ from frontier.show.picture.labels import tooltip
 from frontier.show.wording import deciding_bound, limit_value_text
 
 NEAR = 0.15
-"""A value that differs from the limit by at most this share of it is near."""
+"""A value is near the limit when it differs from it by at most this share."""
 CROWD, MOST = 3, 10
-"""Settings near the limit from which on they have a panel, and the most rows of it."""
+"""The number of settings near the limit from which they get a panel, and the most rows of it."""
 
 
 def bounds_panel(view: View) -> Panel | None:
@@ -70,7 +70,9 @@ def _row_name(point: Point) -> str:
 
 
 def _to_bound(value: float, bound: float | None, axis: Axis, *, inside: bool) -> Bar:
-    """From the value to its bound, cut at the axis; without one to the edge beyond the limit."""
+    """A bar from the value to its bound, cut at the axis; without a bound, to the edge beyond the
+    limit.
+    """
     if bound is None:
         bound = axis.worst if inside else axis.low + axis.high - axis.worst
     low, high = sorted((value, bound))

@@ -46,7 +46,9 @@ COLOURS: dict[Theme, dict[str, str]] = {
 
 
 def blend(colour: str, paper: str, share: float) -> str:
-    """So much of a colour on the paper: not every viewer of SVG and PDF knows transparency."""
+    """A colour mixed with the paper in this share, as not every viewer of SVG and PDF supports
+    transparency.
+    """
     mixed = (round(share * int(colour[i : i + 2], 16) + (1 - share) * int(paper[i : i + 2], 16)) for i in (1, 3, 5))
     return "#" + "".join(f"{part:02X}" for part in mixed)
 

@@ -1,10 +1,10 @@
 """Figure data: axes, lines, marks and words in display units, as frozen types that `draw` turns
 into a picture.
 
-`View` is what one panel of the frontier picture is made from: the points, frontier and decision of
-one series. All that decides what a figure says is here, in `picture`, `figures` and `multi_run`;
-matplotlib is imported by `draw` and `layout` alone, so that figures can be tested without pixels
-and commands that draw nothing start fast.
+`View` is the input of one panel of the frontier picture: the points, frontier and decision of one
+series. Everything that decides what a figure says is here, in `picture`, `figures` and `multi_run`.
+Only `draw` and `layout` import matplotlib, so that figures can be tested without pixels, and
+commands that draw nothing start fast.
 """
 
 import math
@@ -19,14 +19,13 @@ from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Frontier, Point
 
 FORMATS = ("png", "svg", "pdf")
-"""What a picture can be written as."""
+"""The formats of a picture's file."""
 Theme = Literal["light", "dark"]
 
 
 Sign = Literal["", "meets", "open", "violates", "excluded"]
-"""How a setting stands to the SLA: filled, a ring, a cross, a hollow square; without an SLA
-filled.
-"""
+"""How a setting stands to the SLA: filled, a ring, a cross, or a hollow square; filled without an
+SLA."""
 SIGN_WORDS: dict[Sign, str] = {
     "meets": "meets the SLA",
     "open": "not proven",
@@ -37,7 +36,9 @@ SIGN_WORDS: dict[Sign, str] = {
 
 
 class Role(StrEnum):
-    """What a thing means; its colour follows from it, and shape or text always says the same."""
+    """What a part of the picture means. Its colour follows from it, and shape or text always says
+    the same.
+    """
 
     FRONTIER = "frontier"
     OTHER = "other"
@@ -89,12 +90,12 @@ class Axis:
 
     @property
     def worst(self) -> float:
-        """The end of the axis where the metric is worst: the staircase extends to it."""
+        """The end of the axis where the metric is worst; the staircase extends to it."""
         return self.low if self.rising_is_better else self.high
 
     def off(self, value: float) -> int:
-        """1 for what no axis holds above (infinite), -1 for what this one does not hold below (0 on
-        a logarithm).
+        """Where a value is off the axis: 1 above every axis (infinite), -1 below a logarithmic axis
+        (0 or less), otherwise 0.
         """
         if value == math.inf:
             return 1
@@ -107,8 +108,8 @@ class Axis:
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """An interval in display units. An open end has no bound, or one beyond the axis: it is
-    drawn short.
+    """An interval in display units. An open end has no bound, or one beyond the axis; it is drawn
+    short.
     """
 
     low: float
@@ -121,10 +122,12 @@ class Bar:
 class Mark:
     """One setting as a symbol.
 
-    `sign` is how it stands to the SLA. `beyond`: its value is infinite, and it is drawn at the
-    edge. `star` is the colour of an operating point's star, `ring` marks the nearest to one. Beside
-    it stand its `words`, else its `text`, usually its concurrency; nothing where both are empty.
-    `tooltip` is what an SVG shows under the pointer.
+    - `sign`: how it stands to the SLA.
+    - `beyond`: its value is infinite, so it is drawn at the edge.
+    - `star`: the colour of an operating point's star; `ring` marks the nearest setting to one.
+    - `words`: the text beside it, otherwise `text`, usually its concurrency; nothing where both are
+      empty.
+    - `tooltip`: what an SVG shows under the pointer.
     """
 
     concurrency: float
@@ -143,7 +146,7 @@ class Mark:
 
     @property
     def name(self) -> str:
-        """Its setting, where it is not written beside the symbol."""
+        """The setting, for a mark that has no text beside it."""
         return str(self.concurrency) if isinstance(self.concurrency, Rate) else f"c={self.text}"
 
 
@@ -154,12 +157,17 @@ LineKind = Literal["stair", "roofline", "predicted", "measured", "steps", "fit",
 class Line:
     """A series of points, joined as `kind` says; `marker` tells lines apart without colour.
 
-    stair: a measured frontier, with `band` (x, low, high) as its attainment band; measured:
-    settings with intervals in y; steps: a distribution; fit: a model; cloud: dots that are not
-    joined; layer: of each setting a part of a column, `band` being (x, low, high); rows: parts of
-    rows, `band` being (y, start, end). An infinite value, or 0 on a logarithm, is drawn at the edge
-    as an open triangle, never left out. A `strong` line is the one to look at: it is drawn thicker,
-    and rows that are not are faint.
+    - stair: a measured frontier, with `band` (x, low, high) as its attainment band
+    - measured: settings with intervals in y
+    - steps: a distribution
+    - fit: a model
+    - cloud: dots that are not joined
+    - layer: a part of a column for each setting, `band` being (x, low, high)
+    - rows: parts of rows, `band` being (y, start, end)
+
+    An infinite value, or 0 on a logarithmic axis, is drawn at the edge as an open triangle, never
+    left out. A `strong` line is the one to look at: it is drawn thicker, and rows that are not
+    strong are faint.
     """
 
     name: str
@@ -174,8 +182,8 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """A straight line across the panel at one value of an axis, such as a limit, and what is
-    written beside it.
+    """A straight line across the panel at one value of an axis, such as a limit, and the words
+    beside it.
     """
 
     axis: Literal["x", "y"]
@@ -202,7 +210,7 @@ class Panel:
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is drawn on it: its axes then have no numbers, as they would be
+        """Whether nothing is drawn on the panel. Its axes then have no numbers, as they would be
         invented.
         """
         return not (self.marks or self.lines)
@@ -210,11 +218,11 @@ class Panel:
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A whole figure: panels in reading order under a title, a table of answers, a legend; notes
+    """A whole figure: panels in reading order under a title, a table of answers and a legend; notes
     and foot below.
 
-    A row of the table is its cells and their colour. `description` is for a reader who cannot see
-    the picture. `strip` is a low panel of named rows below the others.
+    A row of the table has cells and a colour. `description` is for a reader who cannot see the
+    picture. `strip` is a low panel of named rows below the others.
     """
 
     name: str
@@ -232,8 +240,8 @@ class Picture:
 
     @property
     def named_lines(self) -> tuple[Line, ...]:
-        """A line of each name and colour, for the legend of a detail figure: those whose name does
-        not stand at their end.
+        """The lines of the legend of a detail figure, one for each name and colour that does not
+        stand at a line's end.
         """
         lines: dict[tuple[str, Role], Line] = {}
         for line in (
@@ -247,7 +255,7 @@ class Picture:
 
     @property
     def signs(self) -> tuple[Sign, ...]:
-        """How its settings stand to the SLA, for the legend."""
+        """The signs of its settings, for the legend."""
         shown = {mark.sign for panel in self.panels for mark in panel.marks}
         return tuple(sign for sign in SIGN_WORDS if sign in shown)
 
@@ -257,8 +265,9 @@ class DrawnRoofline:
     """The roofline: the highest throughput that the hardware allows, in the metric's own unit, and
     on what assumption.
 
-    `curve` holds (x, y) in the metrics' own units where it depends on latency; without it a level
-    line. `stated` is that of the data sheet, where this one is of measured figures.
+    `curve` holds (x, y) in the metrics' own units where it depends on latency; without it the
+    roofline is a level line. `stated` is the data sheet's roofline, where this one is of measured
+    figures.
     """
 
     ceiling: float
@@ -269,11 +278,13 @@ class DrawnRoofline:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """What one panel shows. `limits` defaults to the decision's.
+    """The input of one panel.
 
-    `band` is the attainment band, ascending in x: (x, low, high) in the metrics' own units, each
-    holding from its x to the next worse one. `expected` are predictions, (concurrency, x, y) in the
-    metrics' own units: drawn dashed, their intervals being the bands of the prediction.
+    - `limits`: by default the decision's.
+    - `band`: the attainment band, ascending in x: (x, low, high) in the metrics' own units, each
+      holding from its x to the next worse one.
+    - `expected`: predictions, (concurrency, x, y) in the metrics' own units. They are drawn dashed;
+      their intervals are the bands of the prediction.
     """
 
     points: Sequence[Point]
@@ -292,7 +303,7 @@ class View:
 
     @property
     def drawable(self) -> list[Point]:
-        """Of these, the points that have a value on both axes."""
+        """The points of this deployment and shape that have a value on both axes."""
         return [p for p in self.mine if all(name in p.metrics for name in self.axes)]
 
     @property
@@ -307,15 +318,13 @@ class View:
 
     @property
     def hidden_limits(self) -> tuple[Limit, ...]:
-        """The limits on metrics that are on neither axis: the shaded region knows nothing of
-        them.
-        """
+        """The limits on metrics that are on neither axis; the shaded region does not show them."""
         return tuple(limit for limit in self.sla if limit.metric not in self.axes)
 
     @property
     def axes(self) -> tuple[str, str]:
-        """(horizontal, vertical): the objective that is better low, else the second, is
-        horizontal.
+        """The (horizontal, vertical) metrics. Horizontal is the objective that is better low,
+        otherwise the second.
         """
         first, second = self.frontier.objectives
         turned = metric(first).better == "lower" and metric(second).better == "higher"
@@ -328,7 +337,7 @@ class View:
         return Role.FRONTIER if point.concurrency in self.frontier.members else Role.DOMINATED
 
     def sign(self, point: Point) -> Sign:
-        """How it stands to the SLA; a setting that only a search looked at is not proven."""
+        """How the point stands to the SLA; a setting that only a search looked at is not proven."""
         if not point.valid or point.overloaded:
             return "excluded"
         if not self.sla:
@@ -341,5 +350,5 @@ _SIGNS: dict[Verdict, Sign] = {Verdict.MEETS: "meets", Verdict.VIOLATES: "violat
 
 
 def mark_id(panel: int, concurrency: float) -> str:
-    """The id of a setting's mark in an SVG, for a page to link it to its row."""
+    """The id of a setting's mark in an SVG, by which a page links it to its row."""
     return f"mark-{panel}-{concurrency:g}"

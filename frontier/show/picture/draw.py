@@ -1,8 +1,7 @@
-"""Draws figure data with matplotlib: PNG, PDF and SVG, the same bytes for the same figure. Decides
-nothing it says.
+"""Drawing figure data with matplotlib: PNG, PDF and SVG, the same bytes for the same figure.
 
-The object interface is used throughout: no pyplot, no global state, no display. Text stays text in
-SVG, and is never parsed as mathematics.
+Nothing here decides what a figure says. The object interface is used throughout: no pyplot, no
+global state, no display. Text stays text in SVG, and is never parsed as mathematics.
 """
 
 import io
@@ -52,14 +51,14 @@ TITLE, NOTE, FOOT = 16.0, 9.5, 9.0
 HEAD, RIGHT, ROW = 26.0, 24.0, 21.0
 """Pixels above a panel for its title, beside it on the right, and of a row of the strip."""
 CELLS = {1: 560, 2: 480, 3: 366}
-"""Pixels a chart of a page is wide, by how many stand side by side: what is readable there and on a
-phone."""
+"""The width of a page's chart in pixels, by the number that stand side by side: readable there and
+on a phone."""
 
 
 @contextmanager
 def defaults() -> Iterator[None]:
-    """matplotlib as shipped, whatever the user's matplotlibrc says; a glyph the font lacks is no
-    reason to fail.
+    """matplotlib with its shipped settings, whatever the user's matplotlibrc says. A glyph that the
+    font lacks raises nothing.
     """
     with mpl.rc_context(), warnings.catch_warnings():
         warnings.simplefilter("ignore", mpl.MatplotlibDeprecationWarning)  # defaults that matplotlib gives up
@@ -92,9 +91,9 @@ def render(
 ) -> bytes:
     """The picture as bytes of one of FORMATS; ValueError for another.
 
-    `width` in pixels enlarges or shrinks a PNG; a narrow one is laid out anew, so that its text can
-    be read. A page gives the width to lay out for as `laid_out`, and is not `titled` where it says
-    title, table and notes itself.
+    `width` in pixels scales a PNG; a narrow one is laid out anew, so that its text can be read. A
+    page gives the width of its layout as `laid_out`, and is not `titled` where it writes title,
+    table and notes itself.
     """
     if form not in FORMATS:
         raise ValueError(f"a picture cannot be written as {form!r}; it can as {', '.join(FORMATS)}")
@@ -112,8 +111,10 @@ def render(
 
 
 def _with_tooltips(svg: bytes, picture: Picture) -> bytes:
-    """The SVG with a `<title>` in each mark that has a tooltip, which browsers show under the
-    pointer. Marks of several runs at one setting have the same id, in the order of the panel.
+    """The SVG with a `<title>`, which browsers show under the pointer, in each mark that has a
+    tooltip.
+
+    Marks of several runs at one setting have the same id, in the order of the panel.
     """
     waiting: dict[str, list[str]] = {}
     for i, panel in enumerate((*picture.panels, *([picture.strip] if picture.strip else []))):
@@ -129,8 +130,8 @@ def _with_tooltips(svg: bytes, picture: Picture) -> bytes:
 
 
 def render_panel(picture: Picture, number: int) -> bytes:
-    """One panel of a detail figure as an SVG of its own, for a page that puts them side by side or,
-    on a phone, one below the other; the page says title, key and notes itself.
+    """One panel of a detail figure as an SVG of its own. A page puts panels side by side or, on a
+    phone, one below the other, and writes title, key and notes itself.
     """
     panel = picture.panels[number]
     alone = replace(picture, title=f"{picture.title}: {panel.title}", panels=(panel,), notes=(), columns=1)
@@ -153,9 +154,9 @@ class _Lines:
 
 
 def draw(picture: Picture, theme: Theme = "light", *, titled: bool = True, laid_out: int | None = None) -> Figure:
-    """The picture as a matplotlib Figure with an Agg canvas. To be called under `defaults`.
+    """The picture as a matplotlib Figure with an Agg canvas, to be called under `defaults`.
 
-    Words are laid out first: only then is known how tall the figure is, and which of them go below
+    Words are laid out first: only then is it known how tall the figure is, and which words go below
     the panels.
     """
     width, colours = laid_out or picture.width, COLOURS[theme]
@@ -226,7 +227,7 @@ def _cells(picture: Picture, width: int) -> tuple[list[_Cell], float]:
 
 
 def _unsaid(layouts: Sequence[PanelLayout]) -> list[str]:
-    """Notes on the words that found no room in their panels; the same words of several panels
+    """Notes of the words that found no room in their panels; words that several panels share come
     once.
     """
     panels: dict[str, list[str]] = {}
@@ -241,8 +242,8 @@ def _unsaid(layouts: Sequence[PanelLayout]) -> list[str]:
 
 
 def _table(picture: Picture, width: int) -> list[list[tuple[float, _Lines]]]:
-    """The table of answers as rows of (x, text): columns as wide as their widest cell, a long name
-    cut. Where that is wider than the figure, what follows a name stands below it.
+    """The table of answers as rows of (x, text). Columns are as wide as their widest cell; a long
+    name is cut. Where the table is wider than the figure, the cells after a name stand below it.
     """
     size = 10.5 if len(picture.rows) <= 12 else 9.0
     columns = max((len(cells) for cells, _ in picture.rows), default=0)
@@ -285,7 +286,9 @@ def _write(figure: Figure, lines: _Lines, x: float, top: float, theme: Theme) ->
 
 
 def _handles(picture: Picture, theme: Theme, *, titled: bool) -> list[Line2D]:
-    """What the legend draws: the signs of marks and, where the page does not say it, the lines."""
+    """The handles of the legend: the signs of marks and, where the page does not show them, the
+    lines.
+    """
     black, paper = ink(Role.TEXT, theme), COLOURS[theme]["paper"]
     handles = [_line_handle(line, ink(line.role, theme)) for line in picture.named_lines if titled]
     for sign in picture.signs:
@@ -297,7 +300,7 @@ def _handles(picture: Picture, theme: Theme, *, titled: bool) -> list[Line2D]:
 
 
 def _line_handle(line: Line, colour: str) -> Line2D:
-    """A line as it is drawn, for the legend; of a layer a square of its colour."""
+    """A line of the legend as it is drawn; for a layer a square of its colour."""
     if line.kind == "layer":
         return Line2D([], [], color=colour, marker="s", ms=9, mew=0, ls="none", label=line.name)
     lw, stroke, _ = STROKES[line.kind]

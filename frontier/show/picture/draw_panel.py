@@ -25,11 +25,11 @@ STROKES: dict[str, tuple[float, object, float]] = {
 }
 """Width, dashes and depth of each kind of line."""
 STRONG = 2.0
-"""So much thicker is a strong one."""
+"""The factor by which a strong line is thicker."""
 
 
 def look_of(sign: Sign, shape: str, colour: str, paper: str) -> tuple[str, str]:
-    """The symbol and the filling of a setting by how it stands to the SLA."""
+    """The symbol of a setting and its filling, by how it stands to the SLA."""
     looks = {"violates": ("x", colour), "excluded": ("s", paper), "open": (shape, paper)}
     return looks.get(sign, (shape, colour))
 
@@ -161,7 +161,7 @@ def _draw_blocks(axes: Axes, line: Line, colour: str) -> None:
 
 
 def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, upright: bool) -> None:
-    """Intervals at their places on the other axis; all at once, which is faster."""
+    """Draw intervals at their places on the other axis, all at once, which is faster."""
     if not bars:
         return
     stems = axes.vlines if upright else axes.hlines

@@ -1,8 +1,8 @@
 """The frontier picture as figure data: throughput against latency, the SLA, the operating point and
 its neighbours.
 
-The title is the decision. One series per panel; several panels share their scales, under a table of
-their answers.
+The title is the decision. Each series has a panel; several panels share their scales, under a table
+of their answers.
 """
 
 import itertools
@@ -46,7 +46,7 @@ from frontier.show.picture.labels import (
 from frontier.show.wording import Provenance
 
 FEW = 10
-"""Up to so many settings of one of several series are all numbered."""
+"""The number of settings up to which one of several series has all of them numbered."""
 
 
 def save(picture: Picture, path: Path, *, width: int | None = None, theme: Theme = "light") -> None:
@@ -102,9 +102,9 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) 
 def axes_of(views: Sequence[View], tall: float) -> tuple[Axis, Axis]:
     """Axes that hold every valid point of the views, which have the same objectives and GPUs.
 
-    An excluded point stretches them to at most three times the valid ones' range, and is named
-    below where it lies beyond: but where that would leave a quarter of the points off the panel,
-    the axes hold them all. `tall` is the panel's height in pixels: on top there is room for the
+    An excluded point stretches them to at most three times the range of the valid points, and is
+    named below where it lies beyond. Where that would leave a quarter of the points off the panel,
+    the axes hold all of them. `tall` is the panel's height in pixels; the top has room for the
     words on the limits.
     """
     across, up = views[0].axes
@@ -140,8 +140,8 @@ def axes_of(views: Sequence[View], tall: float) -> tuple[Axis, Axis]:
 
 
 def shared_axes(views: Sequence[View]) -> tuple[Axis, Axis] | None:
-    """The axes that several panels share; None where they have other objectives or GPUs, nothing to
-    draw, or where the smallest would be squeezed into a corner of the largest.
+    """The axes that several panels share. None where their objectives or GPUs differ, where there
+    is nothing to draw, or where the smallest panel would be squeezed into a corner of the largest.
     """
     if len({(view.axes, view.gpus) for view in views}) > 1 or not any(view.drawable for view in views):
         return None
@@ -176,8 +176,8 @@ def _panel(view: View, name: str, shared: tuple[Axis, Axis] | None, *, alone: bo
 
 
 def _as_shown(mark: Mark, view: View, *, alone: bool) -> Mark:
-    """The mark of the operating point with its star, that of the setting nearest to one with its
-    ring; `alone` in a picture with words too.
+    """The mark as shown: the operating point with a star, the nearest setting to one with a ring.
+    `alone` in a picture, it has words too.
     """
     decision = view.decision
     if decision is None or decision.verdict is Verdict.INVALID or mark.concurrency != decision.shown:
@@ -210,8 +210,8 @@ def mark_of(point: Point, view: View, x: Axis, y: Axis) -> Mark | None:
 
 
 def telling(marks: Sequence[Mark]) -> list[Mark]:
-    """The marks of one of several series: of more than FEW only the ends, the powers of two and the
-    operating point are numbered, as hundreds of numbers could not be read.
+    """The marks of one of several series. With more than FEW, only the ends, the powers of two and
+    the operating point are numbered: hundreds of numbers could not be read.
     """
     ends = {mark.concurrency for mark in (*marks[:1], *marks[-1:])}
 
@@ -223,7 +223,7 @@ def telling(marks: Sequence[Mark]) -> list[Mark]:
 
 
 def _predicted(view: View, x: Axis, y: Axis) -> list[Mark]:
-    """The predictions on these axes; the last one says what they are."""
+    """The predictions on these axes; the last one has the words on them."""
     places = [(c, a, b) for c, a, b in view.expected if x.holds(a.value * x.scale) and y.holds(b.value * y.scale)]
     return [
         Mark(
@@ -242,10 +242,10 @@ def _predicted(view: View, x: Axis, y: Axis) -> list[Mark]:
 def staircase(
     members: Sequence[Mark], view: View, x: Axis, y: Axis, role: Role = Role.FRONTIER, name: str = ""
 ) -> list[Line]:
-    """What is attained at each x: level from a setting to the next worse x, then up to that
-    setting.
+    """The staircase of what is attained at each x: level from a setting to the next worse x, then
+    up to that setting.
 
-    Between settings nothing was measured, so nothing is drawn through them; the last level runs to
+    Nothing was measured between settings, so no line is drawn through them. The last level runs to
     the worst end.
     """
     if not members:
@@ -259,8 +259,8 @@ def staircase(
 
 
 def _band(view: View, x: Axis, y: Axis) -> tuple[tuple[float, float, float], ...]:
-    """The attainment band in display units, cut to the panel; where nothing is attained there is
-    none.
+    """The attainment band in display units, cut to the panel; there is no band where nothing is
+    attained.
     """
     cut = []
     for at, low, high in view.band:
@@ -287,8 +287,8 @@ def region_of(view: View, x: Axis, y: Axis) -> tuple[float, float, float, float]
 
 
 def rules_of(view: View, x: Axis, y: Axis) -> tuple[Rule, ...]:
-    """The limits on these axes as lines across the panel, comfort marks dashed, with what is
-    written on them.
+    """The limits on these axes as lines across the panel, comfort marks dashed, with their
+    words.
     """
     rules = []
     sides: tuple[tuple[Literal["x", "y"], Axis], ...] = (("x", x), ("y", y))
@@ -302,7 +302,7 @@ def rules_of(view: View, x: Axis, y: Axis) -> tuple[Rule, ...]:
 
 
 def roofline_of(view: View, x: Axis, y: Axis) -> list[Line]:
-    """The roofline where it fits the panel, and dashed the one of the data sheet beside it."""
+    """The roofline where it fits the panel, with the data sheet's roofline dashed beside it."""
     roofline = view.roofline
     if roofline is None:
         return []
@@ -311,8 +311,8 @@ def roofline_of(view: View, x: Axis, y: Axis) -> list[Line]:
 
 
 def _roofline_line(roofline: DrawnRoofline, x: Axis, y: Axis, kind: LineKind) -> list[Line]:
-    """A roofline from the side of better latency on. A curve is cut to the axes, its level end
-    drawn out to the edge.
+    """A roofline, beginning at the better latency. A curve is cut to the axes, and its level end is
+    drawn to the edge.
     """
     best = x.high if x.rising_is_better else x.low
     curve = [(a * x.scale, b * y.scale) for a, b in roofline.curve] or [(best, roofline.ceiling * y.scale)]

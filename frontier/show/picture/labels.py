@@ -37,7 +37,9 @@ def view_name(view: View) -> str:
 
 
 def panel_names(views: Sequence[View]) -> list[str]:
-    """The names of several panels: what they differ in, the deployment, the shape, or both."""
+    """The names of several panels by what differs between them: the deployment, the shape,
+    or both.
+    """
     series = [view.frontier.series for view in views]
     shapes = [clean_name(of.shape.label) for of in series]
     if len({of.deployment for of in series}) == 1:
@@ -76,7 +78,7 @@ def view_sentence(view: View) -> str:
 
 def _tops_apart(views: Sequence[View]) -> str:
     """'Output throughput: up to 663 tok/s with 1024/256, 60.0 tok/s with 8192/512': the best and
-    the worst top of the frontiers of several shapes. '' where there are not two.
+    the worst top of the frontiers of several shapes. '' without two of them.
     """
     up = views[0].axes[1]
     values = {
@@ -138,8 +140,8 @@ def legend_line(views: Sequence[View], *, own_axes: bool) -> str:
 
 
 def limit_parts(views: Sequence[View]) -> list[str]:
-    """The limits beside those at their lines: 'also inside: p95 TTFT 41.3 of 150 ms'; of several
-    series all limits, where they are the same.
+    """The limits that have no line: 'also inside: p95 TTFT 41.3 of 150 ms'. For several series, all
+    limits where they are the same.
     """
     view = views[0]
     if len(views) > 1:
@@ -161,8 +163,8 @@ def joined(parts: Sequence[str]) -> str:
 
 
 def notes_of(view: View, panel: Panel, head: str) -> list[str]:
-    """Under the panel: why points are excluded, and which could not be drawn. `head` says of which
-    panel.
+    """Notes under the panel: why points are excluded, and which could not be drawn. `head` names
+    the panel.
     """
     across = view.axes[0]
     reasons = [kind.text(6) for kind in flag_kinds(view.mine) if kind.fatal]
@@ -201,7 +203,7 @@ def _roofline_notes(view: View, panel: Panel) -> list[str]:
 
 
 def _power_notes(view: View) -> list[str]:
-    """Where the power comes from, where an axis or a limit needs one."""
+    """The source of the power, where an axis or a limit needs one."""
     names = (*view.axes, *(limit.metric for limit in view.sla))
     power = power_text(p.power for p in view.mine if p.power)
     return [power] if power and any(metric(name).needs == "power" for name in names) else []
@@ -218,7 +220,7 @@ def unstarred(view: View) -> list[str]:
 
 
 _ENGINES = {"frontier-sim": "simulated engine", "virtual": "simulated engine in virtual time"}
-"""What the embedded engine is called, by what it says of itself."""
+"""The names of the embedded engine, by how it identifies itself."""
 
 
 def foot_line(provenance: Provenance | None) -> str:
@@ -232,7 +234,7 @@ def foot_line(provenance: Provenance | None) -> str:
 
 
 def describe(views: Sequence[View], title: str) -> str:
-    """For a reader who cannot see the picture."""
+    """A description of the picture for a reader who cannot see it."""
     sentences = [title + "."]
     for view in views:
         across, up = view.axes
@@ -246,14 +248,16 @@ def describe(views: Sequence[View], title: str) -> str:
 
 
 def level_words(name: str, of: str, value: float, gpus: int | None) -> str:
-    """'limit 18 ms', beside its line; where rates are drawn per GPU as promised and as drawn."""
+    """'limit 18 ms', beside its line. Where rates are drawn per GPU, both the promised and the
+    drawn value.
+    """
     per = f" ({value_text(of, value, gpus)})" if per_gpu(of, gpus) > 1 else ""
     return f"{name} {limit_value_text(of, value)}{per}"
 
 
 def tooltip(view: View, point: Point) -> str:
-    """What the point's row of the table says, a line each: the setting, both axes, the limited
-    metrics with their bounds, the verdict.
+    """The point's row of the table, a line each: the setting, both axes, the limited metrics with
+    their bounds, the verdict.
     """
     limits, words = view.sla, verdict_words(point, view.frontier, view.sla, view.decision)
     shown = [name for name in reversed(view.axes) if name not in {limit.metric for limit in limits}]
@@ -263,7 +267,9 @@ def tooltip(view: View, point: Point) -> str:
 
 
 def star_words(view: View, decision: Decision) -> str:
-    """'run here: c=52, 2,888 tok/s' beside the operating point, or what the nearest to one is."""
+    """'run here: c=52, 2,888 tok/s' beside the operating point, or what the nearest setting to one
+    is.
+    """
     nearest = "closest" if decision.verdict is Verdict.VIOLATES else "not proven"
     head, up = nearest if decision.concurrency is None else "run here", view.axes[1]
     rate = f", {named_value(up, decision.metrics[up].value, view.gpus)}" if up in decision.metrics else ""

@@ -1,8 +1,8 @@
 """Label placement: a greedy search for free places in a panel.
 
 Everything is in pixels at 100 dpi from the panel's lower left corner. A label never touches a line,
-a mark or another label; one that finds no free place is handed back, and the picture says its words
-below the panel.
+a mark or another label. A label that finds no free place is handed back, and the picture writes its
+words below the panel.
 """
 
 import itertools
@@ -24,7 +24,7 @@ LabelSide = Literal["left", "right"]
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A line of text in a box, with an optional leader (x0, y0, x1, y1) to what it speaks of."""
+    """A line of text in a box, with an optional leader (x0, y0, x1, y1) to its mark."""
 
     text: str
     box: Box
@@ -50,23 +50,23 @@ def _touches(lines: np.ndarray, box: Box) -> bool:
 
 
 _BESIDE = 16
-"""Pixels from its edge up to which words stand beside their mark and need no line to it."""
+"""Pixels from its edge up to which words stand beside their mark without a leader."""
 _LEADER_FROM = 9.0
-"""Pixels from the middle of a mark at which a leader to it begins."""
+"""Pixels from the middle of a mark at which its leader begins."""
 _NEAR, _FAR, _WORDS = (3,), (16, 24, 32, 40, 50), (9, 3, 15, 29, 49, 79, 119, 169, 229)
-"""Pixels from the edge of a mark at which its number may stand, without room there, and its words.
-"""
+"""Distances in pixels from the edge of a mark: of its number, of its number where there is no room
+so near, and of its words."""
 DIRECTIONS = (45, 90, 20, 0, 70, 135, -45, -20, -90, -70, 180, -135, 160, -160, 110, -110)
-"""Degrees from a mark at which its words may stand, where left and up are better: the best place of
-a point on the frontier first, which is away from the dominated.
-"""
+"""Directions in degrees from a mark for its words, where left and up are better. The best place of
+a point on the frontier comes first: away from the dominated points."""
 
 
 @dataclass(slots=True)
 class PanelLayout:
-    """Finds places for the words of one panel, the most important ones first. Nothing is placed on
-    `boxes` of marks and texts and on straight lines (`segments`); `head` pixels above the panel are
-    free.
+    """Finds places for the words of one panel, the most important ones first.
+
+    No word is placed on the `boxes` of marks and texts, or on straight lines (`segments`). `head`
+    pixels above the panel are free.
     """
 
     panel: Panel
@@ -108,14 +108,14 @@ class PanelLayout:
         return not _touches(self.segments.T, (x0, y0, x1, y1))
 
     def clear(self, leader: Box, x: float, y: float) -> bool:
-        """Whether a leader from the mark at a place crosses no other mark and no text; it may cross
+        """Whether a leader from the mark at a place crosses no other mark and no text. It may cross
         lines.
         """
         others = (box for box in self.boxes if not (box[0] <= x <= box[2] and box[1] <= y <= box[3]))
         return not any(_touches(np.array([leader]).T, box) for box in others)
 
     def at(self, x: float, y: float) -> At:
-        """Pixels of a place in display units; an infinite one is at the edge."""
+        """A place in display units as pixels; an infinite one is at the edge."""
         ax, ay = self.panel.x, self.panel.y
         return ax.fraction(ax.shown(x)) * self.width, ay.fraction(ay.shown(y)) * self.height
 
@@ -187,8 +187,8 @@ class PanelLayout:
         return False
 
     def _along(self, begin: At, end: At, wide: float) -> Iterator[tuple[float, float, LabelSide]]:
-        """Where text may begin or end (x, its middle y, on which side of x it lies): beside an
-        upright line from its top down, on the better side first; above and below a level one.
+        """Where text may begin or end: x, its middle y, and its side of x. Beside an upright line,
+        from its top down and on the better side first; above and below a level line.
         """
         (x, y), (until, _) = begin, end
         half = line_height(self.size) / 2
@@ -203,8 +203,8 @@ class PanelLayout:
             yield from ((x + step, y + up * (4 + half), level) for step, up in itertools.product(steps, (1, -1)))
 
     def _rank(self, mark: Mark) -> tuple[bool, int, float]:
-        """The ends first, then powers of two, multiples of sixteen and of eight, and the rest; the
-        frontier before others.
+        """The rank of a number: the ends, powers of two, multiples of sixteen, multiples of eight,
+        the rest; the frontier first.
         """
         c, loads = round(mark.concurrency), [each.concurrency for each in self.panel.marks]
         roundness = (c & (c - 1) == 0, c % 16 == 0, c % 8 == 0, True).index(True)
@@ -212,8 +212,8 @@ class PanelLayout:
         return not is_end, roundness + (mark.role is not Role.FRONTIER), mark.concurrency
 
     def _beside(self, mark: Mark, text: str, distances: Sequence[float]) -> bool:
-        """Write a mark's number or words at one of these distances from it: further off with a
-        leader that crosses no mark and no text. False where there is no room.
+        """Write a mark's number or words at one of these distances from it. Further off they get a
+        leader, which crosses no mark and no text. False where there is no room.
         """
         x, y = self.at(mark.x, mark.y)
         is_number = text == mark.text
@@ -231,8 +231,8 @@ class PanelLayout:
         return False
 
     def _is_nearest(self, mark: Mark, box: Box) -> bool:
-        """Whether no other mark is about as near to a place as this one, so that a number there is
-        not read as its.
+        """Whether no other mark is about as near to a place as this one; a number there could be
+        read as the other's.
         """
         x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
         distances = {id(m): math.hypot(place[0] - x, place[1] - y) for m, place in self._places}
@@ -242,8 +242,8 @@ class PanelLayout:
     def _ring(
         self, x: float, y: float, wide: float, tall: float, away: float, *, turned: bool
     ) -> Iterator[tuple[Box, Box]]:
-        """Boxes about `away` pixels from a place, the best first or `turned` the worst, each with
-        its leader.
+        """Boxes about `away` pixels from a place, each with its leader; the best first, or `turned`
+        the worst.
         """
         side = (1 if self.panel.x.rising_is_better else -1) * (-1 if turned else 1)
         over = (1 if self.panel.y.rising_is_better or not self.panel.y.metric else -1) * (-1 if turned else 1)
@@ -255,8 +255,8 @@ class PanelLayout:
             yield (x0, y0, x0 + wide, y0 + tall), (x + (tip[0] - x) * share, y + (tip[1] - y) * share, *tip)
 
     def _compass(self) -> None:
-        """An arrow toward better with that word, as near to its corner as there is room; else
-        none.
+        """Draw an arrow toward better with that word, as near to its corner as there is room; none
+        without room.
         """
         right, up = self.panel.x.rising_is_better, self.panel.y.rising_is_better
         word = f"better {'↗' if up else '↘'}" if right else f"{'↖' if up else '↙'} better"
@@ -271,8 +271,8 @@ def _radius(mark: Mark) -> float:
 
 
 def _behind(direction: float) -> float:
-    """Which share of a box lies behind the point where its leader ends, along one axis, for a
-    leader of this direction (a cosine or a sine): a box beside the place starts there, one above or
-    below it is centred.
+    """The share of a box that lies behind the end of its leader, along one axis. `direction` is the
+    leader's, a cosine or a sine. A box beside the place starts there; one above or below it is
+    centred.
     """
     return 0.5 if abs(direction) <= 0.3 else float(direction < 0)

@@ -1,5 +1,6 @@
-"""What is drawn of a run: which deployments and shapes, on which axes; its rooflines, detail
-figures and timelines."""
+"""The selection of a figure: deployments, shapes and axes of a run, with rooflines, detail figures
+and timelines.
+"""
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
@@ -24,8 +25,8 @@ from frontier.store.run_dir import RunDirectory
 
 
 def views_of(run: Run, limits: Sequence[Limit], objectives: Objectives = None) -> list[View]:
-    """Each frontier of a run as it is drawn, on the first two of its axes: its points, decision,
-    roofline and attainment band.
+    """Each frontier of a run as it is drawn, on the first two of its axes, with its points,
+    decision, roofline and attainment band.
     """
     decisions = run.solve(limits) if limits else ()
     drawn: Objectives = objectives[:2] if isinstance(objectives, tuple) else None
@@ -54,9 +55,7 @@ def views_of(run: Run, limits: Sequence[Limit], objectives: Objectives = None) -
 
 
 def provenance_of(run: Run) -> Provenance:
-    """Where the numbers come from. The loads of an import are not known to have been closed
-    loops.
-    """
+    """The provenance of the numbers. An import's loads are not known to have been closed loops."""
     tool = f"frontier {run.manifest.get('frontier', '')}".strip()
     deployments = run.config.deployments
     if run.is_imported:
@@ -87,13 +86,13 @@ def provenance_of(run: Run) -> Provenance:
 
 
 def _created(run: Run) -> str | None:
-    """When the run was begun; None of one that does not say it."""
+    """When the run was begun; None where it does not say so."""
     begun = run.manifest.get("created")
     return None if begun is None else f"{datetime.fromtimestamp(float(begun), UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _loop(shapes: Sequence[Shape]) -> str:
-    """How the load was made."""
+    """The kind of load: closed or open loop."""
     if (arrivals := shapes[0].arrivals) is not None:
         of_sessions = " of sessions" if any(shape.has_sessions for shape in shapes) else ""
         return f"open loop, {arrivals} arrivals{of_sessions}"
@@ -101,14 +100,12 @@ def _loop(shapes: Sequence[Shape]) -> str:
 
 
 MOST_PANELS = 24
-"""More panels than this in one picture cannot be read."""
+"""The most panels of one picture; more cannot be read."""
 
 
 def narrowed(run: Run, deployments: Sequence[str] = (), shapes: Sequence[str] = ()) -> Run:
-    """The run with only those deployments and shapes: named in full, by a pattern (`*fp8*`) or,
-    without one, a part.
-
-    UsageError when a name matches none.
+    """The run with only these deployments and shapes. A name is given in full, as a pattern
+    (`*fp8*`), or as a part of it. UsageError when one matches nothing.
     """
     if not deployments and not shapes:
         return run
@@ -131,7 +128,7 @@ def series_of(run: Run) -> list[Series]:
 
 
 def _matching(what: str, wanted: Sequence[str], known: Sequence[str]) -> set[str]:
-    """The known names that one of the wanted means; all where none is wanted."""
+    """The known names that the wanted ones match; all where none is wanted."""
     if not wanted:
         return set(known)
     matching: set[str] = set()
@@ -151,10 +148,9 @@ def _matching(what: str, wanted: Sequence[str], known: Sequence[str]) -> set[str
 
 
 def check_panels(run: Run, panels: Collection[object] | None = None) -> None:
-    """UsageError where the run has more frontiers than a picture or a page can show, with the way
-    to fewer.
-
-    `panels`: what has a panel of its own, every frontier by default.
+    """Check that the run has no more frontiers than a picture or a page can show. UsageError
+    otherwise, with the options that leave fewer. `panels`: what has a panel of its own, by default
+    every frontier.
     """
     series = series_of(run)
     if len(series if panels is None else panels) <= MOST_PANELS:
@@ -173,7 +169,9 @@ def check_panels(run: Run, panels: Collection[object] | None = None) -> None:
 
 
 def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> None:
-    """UsageError for an axis that no point (of the run `of`) has a value on, with what it needs."""
+    """Check that some point (of the run `of`) has a value on each axis. UsageError otherwise, with
+    what the axis needs.
+    """
     for name in axes:
         if points and not any(name in p.metrics for p in points):
             known = [n for n in names() if any(n in p.metrics for p in points)]
@@ -182,7 +180,7 @@ def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> No
 
 
 def samples_of(run: Run) -> dict[Series, dict[int, WindowData]]:
-    """The windows behind each point: those a claim stands on, else all of the setting's."""
+    """The windows behind each point: those that support a claim, otherwise all of the setting's."""
     return {series: run.samples(series) for series in run.histories}
 
 

@@ -18,7 +18,7 @@ def _renderer() -> RendererAgg:
 
 @lru_cache(maxsize=4096)
 def text_width(text: str, points: float, bold: bool = False) -> float:
-    """Pixels that a line of text takes, as matplotlib draws it. To be called under
+    """The width of a line of text in pixels, as matplotlib draws it; to be called under
     `draw.defaults`.
     """
     font = FontProperties(size=points, weight="bold" if bold else "normal")
@@ -32,8 +32,8 @@ def line_height(points: float) -> float:
 
 
 def wrap(text: str, points: float, width: float, *, lines: int = 2, bold: bool = False) -> tuple[str, ...]:
-    """Text broken at spaces into at most `lines` lines of `width` pixels; what does not fit is cut
-    with an ellipsis.
+    """Text broken at spaces into at most `lines` lines of `width` pixels; the rest is cut with an
+    ellipsis.
     """
     done: list[str] = []
     current = ""
@@ -52,8 +52,8 @@ def wrap(text: str, points: float, width: float, *, lines: int = 2, bold: bool =
 
 
 def fit(text: str, points: float, width: float, *, bold: bool = False, middle: bool = False) -> str:
-    """One line, cut with an ellipsis when it is wider than `width` pixels; a name is cut in its
-    `middle`, as both its ends tell it apart.
+    """One line, cut with an ellipsis when it is wider than `width` pixels. A name is cut in its
+    `middle`, since both its ends tell it apart.
     """
     if text_width(text, points, bold) <= width:
         return text

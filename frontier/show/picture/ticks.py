@@ -16,11 +16,11 @@ _LOG = [
     LogLocator(subs=subs, numticks=99)
     for subs in ((1, 1.5, 2, 3, 4, 5, 6, 8), (1, 2, 3, 5, 7), (1, 2, 5), (1, 3), (1,))
 ]
-"""Where the ticks of an axis may be, the most first."""
+"""The possible places of an axis's ticks, the most ticks first."""
 
 
 def ticks_of(axis: Axis, length: float, points: float, upright: bool) -> list[AxisTick]:
-    """The ticks of an axis as (value, text): its own where they fit, by priority, else round
+    """The ticks of an axis as (value, text): its own where they fit, by priority, otherwise round
     numbers.
     """
     fits = partial(_fit, axis=axis, length=length, points=points, upright=upright)

@@ -22,7 +22,7 @@ from frontier.simulator.spec import EngineSpec
 _PIECE = re.compile(r"\S{1,8}")
 _PER_MESSAGE, _PER_CHAT = 4, 1
 WORDS = (" river", " stone", " light", " under", " cloud", " field", " north", " water")
-"""What it answers: one word is one token."""
+"""The words of answers: one word is one token."""
 
 Pieces = Sequence[Hashable]
 
@@ -121,8 +121,8 @@ Tokens = Sequence[tuple[str, float]]
 
 
 def greedy_tokens(pieces: Pieces, count: int, spec: EngineSpec, rng: random.Random) -> Tokens:
-    """The words of an answer, with log-probabilities that the prompt decides. Another word than the
-    usual one is, for the share `token_flips`, decided by the prompt too, and for the share
+    """The words of an answer, with log-probabilities that the prompt decides. Some words differ
+    from the usual ones: the share `token_flips` of them, decided by the prompt too, and the share
     `token_noise` by chance.
     """
     model = random.Random(zlib.crc32(repr(pieces).encode()))
@@ -195,7 +195,7 @@ def pieces_of(body: Mapping[str, Any], api: Api) -> Pieces:
     """The tokens of the prompt with its beginning-of-text mark, or of the conversation with its
     template.
 
-    RefusedError when there is none that can be read.
+    RefusedError when there is no readable prompt.
     """
     if api == "chat":
         return _pieces_of_chat(body.get("messages"))

@@ -81,7 +81,7 @@ class _Stream:
 
 
 class _Server:
-    """The routes and what they share."""
+    """The routes, and the state that they share."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec

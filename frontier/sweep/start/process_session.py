@@ -1,9 +1,9 @@
-"""Processes of a session: found by the session's number, and told apart from later ones of the same
-numbers by when they were started.
+"""Processes of a session, found by the session's number. Start times tell them from later processes
+with the same numbers.
 
-A session keeps what a command started together, whatever process groups it makes; only `setsid`
-leaves it. The system gives the number of a session to no other as long as one of its processes
-lives.
+A session holds all processes that a command started, whatever process groups it makes; only
+`setsid` leaves it. The system gives the number of a session to no other as long as one of its
+processes lives.
 """
 
 import calendar
@@ -28,8 +28,8 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True)
 class SeenProcess:
-    """A process. `start`: when it was started, in ticks since the boot (Linux), else in seconds of
-    unix time. `lives`: it has not ended; one that only waits to be reaped has.
+    """A process. `start`: when it was started, in ticks since the boot (Linux), otherwise unix time
+    in seconds. `lives`: it has not ended; a zombie has.
     """
 
     pid: int
@@ -62,8 +62,8 @@ class ProcessSession:
         return cls(pid, start, this_system())
 
     def living(self) -> list[SeenProcess]:
-        """The processes of it that live, without the caller; none where its number is another
-        session's by now.
+        """The living processes of the session, without this one. Empty where the session's number
+        now belongs to another session.
         """
         if self.system != this_system():
             return []
@@ -74,7 +74,7 @@ class ProcessSession:
         return [p for p in mine if p.lives and p.pid != os.getpid()]
 
     def signal(self, number: int) -> bool:
-        """Signal what lives of it. Whether anything does."""
+        """Send a signal to its living processes. True where there are any."""
         living = self.living()
         for group in {process.group for process in living}:
             with suppress(ProcessLookupError, PermissionError):
@@ -89,13 +89,15 @@ def names(processes: Iterable[SeenProcess]) -> str:
 
 
 def ending(processes: Iterable[SeenProcess]) -> str:
-    """The command that ends them, by their groups, as they may make more processes meanwhile."""
+    """The shell command that ends them. It addresses process groups, as the processes may start
+    more meanwhile.
+    """
     groups = dict.fromkeys(process.group for process in processes)
     return " ".join([f"kill -{signal.SIGKILL.value}", *(f"-{group}" for group in groups)])
 
 
 def this_system() -> str:
-    """Where the numbers of processes mean the same: this boot of this machine, or container."""
+    """The scope in which process numbers are unique: this boot of this machine, or container."""
     try:
         told = (_PROC / "sys/kernel/random/boot_id").read_text() + str((_PROC / "self/ns/pid").readlink())
     except OSError:

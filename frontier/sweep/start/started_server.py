@@ -1,8 +1,9 @@
 """A server that a sweep starts: its command, the wait until it is ready, and its end.
 
-It runs under a supervisor, a process of its own that ends it whenever the sweep lets go of it or is
-gone. When the supervisor is lost the sweep ends what it started. Where both are lost the next sweep
-of the run names what lives on: the journal has the session in which it was started.
+It runs under a supervisor, a process of its own that ends it when the sweep lets go of it or is
+gone. When the supervisor is lost, the sweep ends what it started. Where both are lost, the next
+sweep of the run names the processes that are left: the journal has the session in which the server
+was started.
 """
 
 import asyncio
@@ -42,7 +43,9 @@ SUPERVISED = "supervised"
 
 @dataclass(frozen=True, slots=True)
 class LeftAlive:
-    """What lives of a server whose end no sweep has seen. `is_being_ended`: by its supervisor."""
+    """Processes left of a server whose end no sweep has seen. `is_being_ended`: its supervisor is
+    ending them.
+    """
 
     deployment: str
     processes: tuple[SeenProcess, ...]
@@ -50,13 +53,15 @@ class LeftAlive:
 
     @property
     def text(self) -> str:
-        """What it is, and the command that ends it."""
+        """The processes, and the command that ends them."""
         found, command = names(self.processes), ending(self.processes)
         return f"an earlier start of {self.deployment} is still alive: {found}; end it with  {command}"
 
 
 def left_alive(lines: Iterable[Mapping[str, Any]]) -> list[LeftAlive]:
-    """What lives of the servers that the sweeps of a run started, by the lines of its journal."""
+    """The processes left of the servers that the sweeps of a run started, by the lines of its
+    journal.
+    """
     unseen: dict[str, list[ProcessSession]] = {}
     for line in lines:
         if line["event"] == SUPERVISED:
@@ -97,7 +102,7 @@ class StartedServer:
         self._let_go = False
         self._lost: str | None = None
         self.status: int | None = None
-        """What the command ended with; None while it runs."""
+        """The exit status of the command; None while it runs."""
 
     async def start(
         self,
@@ -105,11 +110,11 @@ class StartedServer:
         journal: Callable[..., None],
         lines: Iterable[Mapping[str, Any]],
     ) -> None:
-        """Start it and wait until its ready command succeeds and `prepare` does; at once over when
-        the user stops. `lines` are the run's `journal` so far.
+        """Start the server, and wait until its ready command and `prepare` succeed; the wait ends
+        at once when the user stops. `lines` are the run's `journal` so far.
 
-        MeasurementError, with the last lines of the log, when it ends or is not ready within its
-        time.
+        MeasurementError, with the last lines of the log, when the server ends or is not ready
+        within its time.
         """
         name, ready = self.deployment.name, self.deployment.ready
         await self._ended_before(list(lines))
@@ -152,8 +157,8 @@ class StartedServer:
         return MeasurementError(what + tail, f"the whole log is {self.log}")
 
     async def _ended_before(self, lines: list[Mapping[str, Any]]) -> None:
-        """Nothing may live of a server that the run's sweeps started earlier: it has the port or
-        the memory. Its supervisor is waited for where it is ending it.
+        """Check that nothing is left of a server that the run's sweeps started earlier: it would
+        hold the port or the memory. Where its supervisor is ending it, wait for that.
         """
         deadline = self._clock() + self._longest
         while left := left_alive(lines):
@@ -164,8 +169,8 @@ class StartedServer:
             await sleep_or_stop(0.2, self._stop)
 
     async def _free(self) -> None:
-        """Nothing may answer at the address yet: it would be taken for the server that is about to
-        be started.
+        """Check that nothing answers at the address yet: it would be taken for the server that is
+        about to start.
         """
         deadline = self._clock() + _FREE_WITHIN
         while self._listens():
@@ -228,8 +233,8 @@ class StartedServer:
         self._listening = asyncio.create_task(self._listen(self._supervisor))
 
     async def _listen(self, supervisor: asyncio.subprocess.Process) -> None:
-        """Hear how the command ended. A supervisor that ends before it is told to was lost: then
-        what it started is ended here.
+        """Wait for the end of the command. A supervisor that ends before it was told to is lost;
+        then this process ends what it started.
         """
         assert supervisor.stdout is not None
         while status := await supervisor.stdout.readline():
@@ -248,13 +253,15 @@ class StartedServer:
 
     @property
     def alive(self) -> bool:
-        """It may still be there: it has not ended, or has ended well and left a server behind, as
-        `docker run -d` does.
+        """Whether the server may still be there: the command has not ended, or ended with status 0
+        and left a server behind, as `docker run -d` does.
         """
         return not self.status
 
     async def end(self) -> bool:
-        """Stop it: bounded, and whatever happens. Whether it was seen that nothing of it lives."""
+        """Stop the server within a bounded time, whatever happens. True when nothing of it
+        is left.
+        """
         supervisor, self._supervisor = self._supervisor, None
         if supervisor is None:
             return True
@@ -279,14 +286,14 @@ class StartedServer:
         return not left
 
     async def _succeeds(self, command: str) -> bool:
-        """A ready command ends with 0, in good time."""
+        """Whether the ready command ends with 0 in time."""
         stopped = self._stop.is_set
         done = await asyncio.to_thread(run_line, command, b"", os.environ, _READY_CHECK, most=1, stopped=stopped)
         return done.returncode == 0
 
 
 def last_lines(log: Path) -> list[str]:
-    """The end of a log, for a message: it is cleaned already, and cut here."""
+    """The end of a log, cut for a message; the log is cleaned already."""
     try:
         with Folder(log.parent).reader(log.name) as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - 4_000))

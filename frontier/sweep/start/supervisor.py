@@ -5,12 +5,13 @@ killed.
 
 It reads its job as one JSON line (see `Job`) from standard input, and writes the command's exit
 status to standard output once it has ended. When the pipe on its standard input closes, the sweep
-is done with the command or gone: the job's stop command runs, then what lives of this process's
-session, and so of the command's, gets SIGTERM and at last SIGKILL. What has left the session is the
-stop command's to end. The output of both goes to a log that is bounded and without secrets.
+is done with the command or gone. The job's stop command runs then. The processes left of this
+session, to which the command belongs, get SIGTERM and at last SIGKILL. A process that has left the
+session must be ended by the stop command.
 
-When this process is killed, Linux kills the command's shell; the sweep ends the rest of the session
-(`finish`). A sweep that is gone as well leaves the rest to its user: the next sweep names it.
+The output of both commands goes to a log that is bounded and without secrets. When this process is
+killed, Linux kills the command's shell, and the sweep ends the rest of the session (`finish`). If
+the sweep is gone as well, the rest is left to the user: the next sweep names it.
 """
 
 import contextlib
@@ -34,14 +35,14 @@ from frontier.store.files import Folder
 from frontier.sweep.start.process_session import ProcessSession, SeenProcess
 
 LOG_BYTES = 8_000_000
-"""Of a log at the most: where it is full, the older half of it goes."""
+"""Most bytes of a log: when it is full, its older half is dropped."""
 LINE_CHARS = 4_000
-"""Of a line of the log at the most; what is longer is cut, so that no line fills it."""
+"""Most characters of a line of the log; a longer line is cut, so that no line fills the log."""
 _LONG = 65_536
 _LOOK = 0.2
 """Seconds between two looks at whether the sweep still holds the pipe."""
 KILLED_WITHIN = 5.0
-"""Seconds in which what got SIGKILL has ended."""
+"""Seconds within which a process ends after SIGKILL."""
 _PR_SET_PDEATHSIG = 1
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.")
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
@@ -89,15 +90,15 @@ class Log:
             self.close()
 
     def close(self) -> None:
-        """No more is kept."""
+        """Close the log."""
         if self._file is not None:
             self._file.close()
             self._file = None
 
 
 def plain(line: bytes) -> str:
-    """Without terminal escapes and control characters; what is no UTF-8 can be turned back into its
-    bytes.
+    """Output without terminal escapes and control characters; bytes that are not UTF-8 can be
+    restored.
     """
     return _CONTROL.sub("", _ESCAPES.sub("", line.decode(errors="surrogateescape")))
 
@@ -106,7 +107,8 @@ class Lines:
     """The output of a command by lines, without secrets and escapes. A carriage return ends a line
     too.
 
-    A line too long is cut into several: after it was redacted, as half a secret would not be found.
+    A line that is too long is cut into several after it was redacted: half a secret would not be
+    found.
     """
 
     def __init__(self, secrets: Secrets) -> None:
@@ -123,7 +125,7 @@ class Lines:
             self._rest = left.encode(errors="surrogateescape")
 
     def last(self) -> Iterator[str]:
-        """What is left where no more comes."""
+        """The rest of the output, at its end."""
         return self.of(b"\n") if self._rest else iter(())
 
 
@@ -140,13 +142,13 @@ class Output:
         self._log = Log(Path(job.log))
 
     def pump(self, seconds: float = 0.0) -> None:
-        """Log what is there; where nothing is, wait for so long."""
+        """Log the output that is there; wait for this long where there is none."""
         if select.select([self.reader], [], [], seconds)[0]:
             for line in self._lines.of(os.read(self.reader, _LONG)):
                 self._log.write(line)
 
     def pump_until(self, over: Callable[[], bool], seconds: float) -> bool:
-        """Log until something is over, for at most so many seconds; whether it is."""
+        """Log until `over` returns True, for at most this many seconds. True when it is over."""
         deadline = time.monotonic() + seconds
         while not (done := over()) and time.monotonic() < deadline:
             self.pump(_LOOK / 4)
@@ -180,8 +182,8 @@ def _start(command: str, output: Output, **how: Any) -> "subprocess.Popen[bytes]
 
 
 def _die_with(parent: int) -> Callable[[], None] | None:
-    """What a child of `parent` runs before its command, so that it is killed when the parent is;
-    None where the system has no such thing.
+    """The function that a child of `parent` calls before its command, so that it is killed when the
+    parent is. None where the system cannot do that.
     """
     if sys.platform != "linux":
         return None
@@ -196,8 +198,8 @@ def _die_with(parent: int) -> Callable[[], None] | None:
 
 
 def finish(job: Job, session: ProcessSession, output: Output) -> list[SeenProcess]:
-    """Run the stop command of a job, then end what lives of the session it was run in, and close
-    the log. What lives on all the same.
+    """Run the stop command of a job, end what is left of its session, and close the log. Returns
+    the processes that are still alive.
     """
     if job.stop is not None:
         stopping = _start(job.stop, output, start_new_session=True)

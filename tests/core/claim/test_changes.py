@@ -1,0 +1,280 @@
+"""Changes of the server during a series: which windows still count, and what is measured again."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from frontier.core.claim import changes, proof, solver
+from frontier.core.claim.changes import CHANGE, FEWEST, Unchanged, unchanged
+from frontier.core.claim.claimed import claim_points, over_at_last
+from frontier.core.claim.verdict import judge
+from frontier.core.model.decisions import Cause, Limit, Verdict
+from frontier.core.model.trials import ClientHealth, Phase
+from frontier.search import complete, scan
+from frontier.search.scan import Ask, SearchPolicy
+from tests.kit.made import SHAPE, Server, trial
+
+TTFT = (Limit("p90_ttft", 0.05),)
+ONE = (("", TTFT),)
+
+
+class Course(Server):
+    """A server whose latencies are `factor(clock)` times as long as 20 ms."""
+
+    def __init__(self, factor, *, sigma=0.1, seed=1, **how):
+        super().__init__(lambda c: 0.02 * factor(self.clock), sigma=sigma, seed=seed, **how)
+
+
+def history_of(server, *trials, history=()):
+    """The history after these trials, (concurrency, phase) each."""
+    history = list(history)
+    for c, phase in trials:
+        repeat = 1 + sum((t.concurrency, t.phase) == (c, phase) for t, _ in history)
+        t = trial(c, phase, repeat, 300)
+        history.append((t, server.run(t)))
+    return history
+
+
+def kept(history, limits=TTFT):
+    """The places of the trials that still count."""
+    known = {id(sample) for _, sample in unchanged(history, limits)}
+    return [k for k, (_, sample) in enumerate(history) if id(sample) in known]
+
+
+PROOF = [(4, Phase.PROVE)] * 3
+
+
+def changed(by, *trials, before=()):
+    """A history with a proof of c=4, after which latencies are so many times as long."""
+    server = Course(lambda clock: 1.0)
+    history = history_of(server, *before, *PROOF)
+    at = server.clock
+    server.ttft = lambda c: 0.02 * (by if server.clock >= at else 1.0)
+    return history_of(server, *trials, history=history)
+
+
+def test_two_times_of_one_load_make_what_came_before_stale():
+    history = changed(2.0, (4, Phase.VISIT), (4, Phase.VISIT))
+    found = unchanged(history, TTFT)
+    assert [3, 4] == kept(history)
+    (change,) = found.changes
+    assert (4, 2, 3, "p90_ttft") == (change.concurrency, change.last, change.first, change.metric)
+    assert change.by == pytest.approx(math.log(2), abs=0.02)
+    assert () == found.suspect
+
+
+def test_one_window_that_differs_makes_the_load_suspect_and_nothing_stale():
+    history = changed(2.0, (4, Phase.VISIT))
+    assert ((), (4,)) == (unchanged(history, TTFT).changes, unchanged(history, TTFT).suspect)
+    assert list(range(4)) == kept(history)
+    ask = complete.next_ask(SearchPolicy((1, 4)), SHAPE, ONE, history)
+    assert (4, Phase.VISIT) == (ask.concurrency, ask.phase)
+
+
+def test_a_disturbance_of_one_window_is_no_change():
+    server = Course(lambda clock: 1.0)
+    history = history_of(server, *PROOF)
+    history = history_of(Course(lambda clock: 3.0), (4, Phase.VISIT), history=history)
+    assert (4,) == unchanged(history, TTFT).suspect
+    history = history_of(server, (4, Phase.VISIT), history=history)
+    assert ((), ()) == (unchanged(history, TTFT).changes, unchanged(history, TTFT).suspect)
+    assert list(range(5)) == kept(history)
+
+
+@pytest.mark.parametrize("by", [0.5, 1.5, 3.0])
+def test_what_was_measured_of_other_loads_before_a_change_is_stale_until_they_are_as_they_were(by):
+    before = [(1, Phase.GRID), (8, Phase.GRID), (2, Phase.SCAN)]
+    history = changed(by, (4, Phase.VISIT), (4, Phase.VISIT), before=before)
+    assert [6, 7] == kept(history)
+    again = history_of(Course(lambda clock: by), (1, Phase.GRID), history=history)
+    assert [6, 7, 8] == kept(again)
+    assert 1 == len(unchanged(again, TTFT).changes), "the same change, seen at another load"
+
+
+def test_a_load_that_is_as_it_was_says_that_only_the_other_one_changed():
+    before = [(1, Phase.GRID), (8, Phase.GRID)]
+    history = changed(2.0, (4, Phase.VISIT), (4, Phase.VISIT), before=before)
+    assert [5, 6] == kept(history)
+    history = history_of(Course(lambda clock: 1.0), (8, Phase.VISIT), history=history)
+    assert [0, 1, 5, 6, 7] == kept(history), "c=4 alone is another"
+    assert () == unchanged(history, TTFT).changes
+
+
+def test_a_load_that_was_measured_first_between_the_two_says_when_the_change_came():
+    server = Course(lambda clock: 1.0)
+    history = history_of(server, (1, Phase.GRID), *PROOF)
+    slow = Course(lambda clock: 2.0)
+    history = history_of(slow, (8, Phase.GRID), (4, Phase.VISIT), (4, Phase.VISIT), history=history)
+    assert [5, 6] == kept(history)
+    history = history_of(slow, (8, Phase.VISIT), history=history)
+    assert [4, 5, 6, 7] == kept(history)
+
+
+@pytest.mark.parametrize(("by", "is_one"), [(1.08, False), (1 / 1.08, False), (1.5, True), (1 / 1.5, True)])
+def test_a_change_is_one_beyond_ten_percent_whichever_way(by, is_one):
+    visits = [(4, Phase.VISIT)] * 4
+    assert is_one is bool(unchanged(changed(by, *visits), TTFT).changes)
+
+
+@pytest.mark.parametrize("seeds", [60, pytest.param(600, marks=pytest.mark.slow)])
+def test_runs_that_differ_by_four_percent_are_no_change_in_99_of_100_sweeps(seeds):
+    alarms = 0
+    for seed in range(seeds):
+        rng = np.random.default_rng([seed, 3])
+        server = Course(lambda clock: 1.0, seed=seed)
+        history = []
+        for c, phase in [*PROOF, *[(1, Phase.GRID), (4, Phase.VISIT)] * 6]:
+            factor = math.exp(0.04 * rng.standard_normal())
+            server.ttft = lambda c, factor=factor: 0.02 * factor
+            history = history_of(server, (c, phase), history=history)
+        alarms += bool(unchanged(history, TTFT).changes)
+    assert alarms <= max(1, 0.01 * seeds)
+
+
+def test_what_is_found_of_a_prefix_stays_found():
+    history = changed(2.0, *[(4, Phase.VISIT)] * 6)
+    starts = [unchanged(history[:k], TTFT).since for k in range(len(history) + 1)]
+    assert sorted(starts) == starts
+    assert isinstance(unchanged(history, TTFT), Unchanged)
+    again = unchanged(history, TTFT)
+    assert again is unchanged(again, TTFT)
+
+
+def test_windows_that_the_client_spoilt_show_no_change_and_other_latencies_than_the_limited_neither():
+    history = changed(3.0, (4, Phase.VISIT), (4, Phase.VISIT))
+    asleep = ClientHealth(suspended=30.0)
+    spoilt = [(t, dataclasses.replace(s, health=(asleep,)) if t.phase is Phase.VISIT else s) for t, s in history]
+    assert () == unchanged(spoilt, TTFT).changes == unchanged(spoilt, TTFT).suspect
+    assert () == unchanged(history, (Limit("p90_tpot", 1.0),)).changes
+
+
+def test_after_a_change_only_later_proofs_prove_and_visits_alone_do_not():
+    history = changed(1.3, *[(4, Phase.VISIT)] * 4)
+    (point,) = claim_points(history, TTFT)
+    assert 1200 == point.n
+    assert Verdict.UNPROVEN is judge(point, TTFT).verdict
+    proven = history_of(Course(lambda clock: 1.3), *PROOF, history=history)
+    assert Verdict.MEETS is judge(claim_points(proven, TTFT)[0], TTFT).verdict
+
+
+def test_the_newest_window_over_the_limit_forbids_a_setting_whatever_was_before():
+    before = history_of(Course(lambda clock: 1.0), *PROOF, *[(4, Phase.VISIT)] * 12)
+    assert () == over_at_last(before, TTFT)
+    history = history_of(Course(lambda clock: 5.0), (4, Phase.VISIT), history=before)
+    (point,) = claim_points(history, TTFT)
+    assert Verdict.MEETS is proof.candidates(history, TTFT)[0].verdict, "otherwise this tests nothing"
+    assert (4,) == over_at_last(history, TTFT)
+    assert Verdict.VIOLATES is judge(point, TTFT).verdict
+    decision = solver.solve([point], TTFT, history=history)
+    assert decision.concurrency is None
+    assert "newest trial" in " ".join(point.notes)
+
+
+POLICY = SearchPolicy((1, 2, 4))
+
+
+def swept(server, policy=POLICY, limits=TTFT, most=150):
+    """A whole sweep, as far as it goes."""
+    history, tiers = [], [("", limits)]
+    while True:
+        ask = scan.next_ask(policy, SHAPE, tiers, history)
+        if not isinstance(ask, Ask):
+            ask = complete.next_ask(policy, SHAPE, tiers, history)
+        if not isinstance(ask, Ask):
+            return history
+        repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
+        t = trial(ask.concurrency, ask.phase, repeat, ask.requests)
+        history.append((t, server.run(t)))
+        assert len(history) < most, "the sweep does not end"
+
+
+def decided(history, limits=TTFT):
+    return solver.solve(claim_points(history, limits), limits, history=history)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_server_that_became_five_times_slower_for_good_gets_no_answer(seed):
+    """20 ms, and 100 ms for good after some minutes; the limit is 50 ms."""
+    history = swept(Course(lambda clock: 5.0 if clock > 600 else 1.0, seed=seed))
+    assert history[-1][1].ends[-1] > 600, "otherwise this tests nothing"
+    decision = decided(history)
+    assert decision.concurrency is None
+    assert Verdict.VIOLATES is decision.verdict
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_a_server_that_became_slower_is_searched_anew_and_answered_as_it_is_now(seed):
+    def ttft(c):
+        return 0.02 * (1 + c / 8) * (1.6 if server.clock > 600 else 1.0)
+
+    server = Server(ttft, sigma=0.1, seed=seed)  # the p90 crosses 50 ms at c=9.6, then at c=3
+    history = swept(server, SearchPolicy((1, 2, 4, 8, 16)), most=200)
+    decision = decided(history)
+    assert decision.concurrency in (1, 2, 3)
+    assert any(reason.cause is Cause.CHANGED for reason in decision.explanation.reasons)
+
+
+def test_a_sweep_ends_with_a_window_of_what_is_chosen_and_its_claim_says_when_that_was():
+    history = swept(Course(lambda clock: 1.0))
+    decision = decided(history)
+    trial_, sample = history[-1]
+    assert decision.concurrency == trial_.concurrency
+    assert decision.claim is not None
+    assert decision.claim.until == sample.ends[-1]
+    assert None is complete.last_ask(ONE, history), "the same sweep again measures nothing"
+
+
+def test_each_tier_ends_with_a_window_of_its_own_setting():
+    tiers = [("fast", (Limit("p90_ttft", 0.05),)), ("slow", (Limit("p90_ttft", 0.5),))]
+    server = Server(lambda c: 0.02 * c, sigma=0.1)
+    history = history_of(server, *[(2, Phase.PROVE)] * 3, *[(16, Phase.PROVE)] * 3)
+    assert [2, 16] == [decided(history, limits).concurrency for _, limits in tiers]
+    ask = complete.last_ask(tiers, history)
+    assert (2, Phase.VISIT) == (ask.concurrency, ask.phase)
+    assert complete.last_ask(tiers, history_of(server, (2, Phase.VISIT), history=history)) is None
+
+
+def test_what_the_client_spoils_at_the_end_is_measured_again_but_not_for_ever():
+    server = Course(lambda clock: 1.0)
+    history = history_of(server, *PROOF, (1, Phase.GRID))
+    for _ in range(proof.MOST_SPOILT):
+        ask = complete.last_ask(ONE, history)
+        assert (4, Phase.VISIT) == (ask.concurrency, ask.phase)
+        t, sample = history_of(server, (4, Phase.VISIT))[0]
+        history.append((t, dataclasses.replace(sample, health=(ClientHealth(suspended=30.0),))))
+    assert complete.last_ask(ONE, history) is None
+
+
+def creeping(per_minute, visits=6):
+    server = Course(lambda clock: 1 + per_minute * clock / 60, sigma=0.05)
+    return history_of(server, *PROOF, *[(4, Phase.VISIT)] * visits)
+
+
+def test_a_latency_that_grows_is_found_and_a_step_is_no_growth():
+    found = unchanged(creeping(0.05), TTFT).growing
+    assert [4] == list(found)
+    assert found[4].per_minute == pytest.approx(0.04, abs=0.02)
+    assert {} == unchanged(changed(2.0, *[(4, Phase.VISIT)] * 6), TTFT).growing
+    assert {} == unchanged(creeping(0.0), TTFT).growing
+    assert {} == unchanged(creeping(0.05, visits=FEWEST - 4), TTFT).growing
+
+
+def test_a_creep_that_passes_the_limit_within_one_more_proof_leaves_the_setting_unproven():
+    history = creeping(0.02)
+    value = claim_points(history, TTFT)[0].metrics["p90_ttft"]
+    close, far = ((Limit("p90_ttft", value.upper * factor),) for factor in (1.1, 3.0))
+    assert Verdict.MEETS is decided(history, far).verdict
+    decision = decided(history, close)
+    assert (Verdict.UNPROVEN, None) == (decision.verdict, decision.concurrency)
+    (reason,) = (r for r in decision.explanation.settings if r.cause is Cause.GROWS)
+    assert reason.growth == pytest.approx(unchanged(history, close).growing[4].per_minute)
+
+
+def test_a_window_of_few_requests_has_no_level():
+    t = trial(4, Phase.VISIT, 1, 2 * changes.BATCHES - 1)
+    assert changes.level(Course(lambda clock: 1.0).run(t), TTFT[0]) is None
+    found = changes.level(Course(lambda clock: 1.0).run(trial(4, Phase.VISIT, 1, 4000)), TTFT[0])
+    assert found.mean == pytest.approx(math.log(0.02), abs=0.01)
+    assert CHANGE == pytest.approx(math.log(1.1))

@@ -1,0 +1,223 @@
+"""Placement: curves over concurrency, what a proof is forecast to take, and which concurrency is
+proven next."""
+
+import dataclasses
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from frontier.core.claim.proof import Candidate
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.points import Estimate, Point
+from frontier.core.model.trials import Phase
+from frontier.search import curves, place
+from frontier.search.curves import FAR, Curve, Part
+from frontier.search.place import State, candidate
+from frontier.search.series_history import SeriesHistory
+from tests.kit.made import SHAPE, Server, grid, trial
+
+P99 = Part(Limit("p99_ttft", 0.5))
+MEAN = Part(Limit("mean_e2e", 2.0))
+
+
+def curve(level, sigma=0.2, requests=400, pooled=1000, part=P99):
+    sigmas = dict.fromkeys(level, sigma) if sigma else {}
+    return Curve(part, level, dict.fromkeys(level, requests), sigmas, dict.fromkeys(sigmas, pooled))
+
+
+# --- curves
+
+
+def test_a_curve_is_the_median_and_the_distance_from_there_to_the_tail():
+    at = curve({8: -1.0})
+    assert at.at(8, 1.0) == pytest.approx(-1.0 + 0.2 * 2.32635, abs=1e-5), "the 99th percentile of a normal law"
+    assert at.at(8, 0.5) == pytest.approx(-1.0 + 0.2 * 2.57583, abs=1e-5), "half of the requests above it: the 99.5th"
+    bare = curve({8: -1.0}, sigma=0, part=MEAN)
+    assert -1.0 == bare.at(8, 1.0) == bare.at(8, 0.5), "a mean has no tail"
+    assert FAR == curve({}).at(8, 1.0), "nothing was seen"
+
+
+def test_the_standard_error_has_the_noise_of_the_median_of_the_tail_and_of_the_run():
+    """By hand: 0.2 * sqrt(1.57 / 400 + 2.32635**2 / 2000) = 0.016286 within the run, 0.03 from run
+    to run.
+    """
+    assert curve({8: -1.0}).standard_error(8) == pytest.approx(0.0341356, abs=1e-6)
+    assert place.EXACT == curve({8: -1.0}, sigma=0, part=MEAN).standard_error(8)
+
+
+@pytest.mark.parametrize(
+    ("ends", "c", "value"),
+    [
+        ({8: 0.1, 16: 0.3}, 12, 0.2),
+        ({8: 0.1, 16: 0.3}, 8, 0.1),
+        ({8: 0.1, 16: 0.3}, 4, 0.1),
+        ({8: 0.1, 16: 0.3}, 64, 0.3),
+        ({10: 0.1, 40: 6.0}, 20, 0.1 + 5.9 / 3),  # the 2.95th power of concurrency
+        ({10: 0.1, 40: 8.0}, 20, 0.1),  # the 3.16th: a cliff, taken to be at the geometric mean
+        ({10: 0.1, 40: 8.0}, 21, 8.0),
+    ],
+)
+def test_between_two_settings_a_latency_is_on_a_straight_line_and_a_cliff_is_half_way(ends, c, value):
+    assert math.exp(curves.interpolated({k: math.log(v) for k, v in ends.items()}, c)) == pytest.approx(value)
+
+
+def test_a_tail_is_the_widest_of_what_the_quantiles_of_enough_requests_say():
+    def wide(high, n=100):
+        """n values whose median is 0, and of which the last from rank `high` on are 1."""
+        return np.where(np.arange(1, n + 1) >= high, 1.0, 0.0)
+
+    def tail(*values):
+        return curves._tail(dict(enumerate(values, 1)), 1)
+
+    assert tail(wide(80)) == (pytest.approx(1 / 0.84162, abs=1e-4), 100)
+    assert tail(wide(90)) == (pytest.approx(1 / 1.28155, abs=1e-4), 100)
+    assert tail(wide(95)) == (pytest.approx(1 / 1.64485, abs=1e-4), 100)
+    assert tail(wide(96)) == (0.01, 100), "of 100 requests the 99th percentile says nothing"
+    assert tail(wide(297, 300)) == (pytest.approx(1 / 2.32635, abs=1e-4), 300)
+    assert tail(*[wide(90)] * 3, np.full(100, 9.0))[1] == 300, "of the three settings nearest by"
+
+
+def state_of(limits, history):
+    return State.of(SeriesHistory.of(limits, history))
+
+
+def test_a_limit_that_is_no_percentile_has_the_values_that_were_seen_as_its_level():
+    limits = (MEAN.limit, Limit("output_throughput", 500.0))
+    history = grid(Server(lambda c: 0.01 * c), (1, 8, 64))
+    state = state_of(limits, history)
+    mean, rate = state.curves
+    for c, point in state.points.items():
+        seen = point.metrics["mean_e2e"].value
+        assert mean.level[c] == pytest.approx(math.log(seen / 2.0))
+        assert rate.level[c] == pytest.approx(math.log(500.0 / point.metrics["output_throughput"].value))
+    assert not mean.sigma
+    assert not rate.sigma
+    assert sorted(mean.level.values()) == list(mean.level.values())
+    far = state_of((Limit("mean_e2e", 1e-3),), history).curves[0]
+    assert {FAR} == set(far.level.values()), "what is far beyond its limit says no more than that"
+    assert {-FAR} == set(state_of((Limit("mean_e2e", 1e4),), history).curves[0].level.values())
+
+
+def test_the_scan_says_what_is_inside_and_where_the_edge_is():
+    state = state_of((P99.limit,), grid(Server(lambda c: 0.01 * c), (8, 16, 24, 40, 64)))  # crossed at c=31.4
+    assert (24, 40) == state.bracket()
+    assert 24 == state.edge()
+    assert state.surely_outside(64)
+    assert not state.surely_outside(16)
+    assert state.value(24) < 0 < state.value(40)
+    assert state.value(24) == state.curves[0].at(24, 1.0), "at the percentile of the limit itself"
+    assert state_of((P99.limit,), grid(Server(lambda c: 0.01), (8, 16))).bracket() == (16, None)
+    outside = state_of((P99.limit,), grid(Server(lambda c: 1.0), (8, 16)))
+    assert outside.bracket() is outside.edge() is None
+
+
+def test_the_more_windows_a_proof_has_and_the_lower_it_is_the_likelier_it_succeeds():
+    state = state_of(
+        (P99.limit,),
+        [
+            (trial(c, Phase.SCAN, requests=400), sample)
+            for _, sample in grid(Server(lambda c: 0.01 * c), (8, 16, 24, 40), requests=400)
+            for c in [sample.concurrency]
+        ],
+    )
+    near, low = state.prospects(30), state.prospects(16)
+    assert list(near) == [3, 6, 12, 20, 36]
+    assert list(near.values()) == sorted(near.values())
+    assert near[3] < near[36] < 0.9
+    assert low[3] > 0.9
+
+
+# --- the next candidate
+
+
+@dataclass
+class Known:
+    """What `candidate` asks of a `State`: here every proof succeeds and the throughput is the
+    concurrency.
+    """
+
+    inside: tuple[int, int | None] | None = (8, 32)
+    candidates: tuple[Candidate, ...] = ()
+    chance: float = 1.0
+    points: dict[int, None] = field(default_factory=lambda: {8: None, 32: None})
+    judged_by_grid: frozenset[int] = frozenset()
+    rates: dict[int, float] = field(default_factory=dict)
+    chances: dict[int, dict[int, float]] = field(default_factory=dict)
+
+    def bracket(self):
+        return self.inside
+
+    def rate(self, c):
+        return self.rates.get(c, c)
+
+    def prospects(self, c):
+        return self.chances.get(c, {3: self.chance})
+
+
+def judged(c, verdict, windows=3, value=0.1, upper=0.1):
+    point = Point("d", SHAPE, c, {"p99_ttft": Estimate(value, value, upper, 100, upper=upper)}, 100)
+    return Candidate(c, verdict, "", 0.0125, windows, point, point)
+
+
+FAILED = judged(20, Verdict.VIOLATES)
+
+
+@pytest.mark.parametrize(
+    ("known", "proven", "c"),
+    [
+        (Known(), (), 31),  # below the lowest that is outside
+        (Known(inside=(8, None)), (), 64),  # nothing is outside: the top
+        (Known(candidates=(FAILED,)), (), 18),  # 0.9 of what was given up
+        (Known(candidates=(FAILED, judged(18, Verdict.VIOLATES))), (), 12),  # then 0.7
+        (Known(candidates=(FAILED, judged(18, Verdict.VIOLATES, windows=2))), (), 16),  # given up unjudged: no ascent
+        (Known(candidates=(FAILED, judged(8, Verdict.MEETS))), (8,), 19),  # next to it, once something is proven
+        (Known(candidates=(judged(31, Verdict.MEETS),)), (31,), None),  # nothing is left
+        (Known(chance=0.0), (), 21),  # nothing is provable: 0.7 of the highest
+        (Known(rates={c: c / 100 for c in range(1, 65)}), (), 31),  # however little a setting gives
+        (Known(inside=None), (), 8),  # that nothing is inside is claimed from fresh data too
+        (Known(inside=None, judged_by_grid=frozenset({8})), (), None),
+        (Known(inside=None, candidates=(FAILED,)), (), None),
+    ],
+)
+def test_the_next_candidate_is_as_high_as_what_was_seen_and_given_up_allow(known, proven, c):
+    assert c == candidate(known, 64, proven, window_worth=0.0)
+
+
+def test_how_far_bounds_lie_is_learned_from_what_is_proven_where_anything_is():
+    state = state_of((P99.limit,), grid(Server(lambda c: 0.01 * c), (8, 16, 24, 40)))
+    proven = judged(24, Verdict.MEETS, value=0.38, upper=0.46)  # 0.19 beyond its value, in ln
+    disturbed = judged(26, Verdict.VIOLATES, value=0.4, upper=0.8)  # 0.69
+
+    def wider(*candidates):
+        return dataclasses.replace(state, candidates=candidates)._seen()[1][P99]
+
+    expected = state._reach(state.curves[0], 24, 3, state.window_size(24), 0.0125)
+    assert wider(proven) == wider(proven, disturbed) == pytest.approx(math.log(0.46 / 0.38) / expected)
+    assert wider(disturbed) > wider(proven) > 1.0
+    assert 1.0 == wider() == wider(judged(24, Verdict.MEETS, windows=2, value=0.38, upper=0.46)), "not judged"
+
+
+def test_a_lower_setting_is_the_next_candidate_where_it_gave_clearly_more_and_was_not_tried():
+    proven, rates = judged(31, Verdict.MEETS), {8: 35.0}
+    assert 8 == candidate(Known(candidates=(proven,), rates=rates), 64, (31,), 0.0)
+    assert candidate(Known(candidates=(proven,), rates={8: 33.9}), 64, (31,), 0.0) is None, "not clearly"
+    tried = (proven, judged(8, Verdict.VIOLATES))
+    assert candidate(Known(candidates=tried, rates=rates), 64, (31,), 0.0) is None
+
+
+def test_a_candidate_is_worth_its_chance_and_its_throughput_less_its_windows():
+    unsure = {c: {3: 1.0 if c <= 16 else 0.2} for c in range(9, 32)}
+    assert 16 == candidate(Known(chances=unsure), 64, (), 0.0), "0.2 * 31 + 0.8 * 0.75 * 16 is less than 16"
+    slow = {c: {3: 1.0} if c <= 24 else {36: 1.0} for c in range(1, 32)}
+    assert 31 == candidate(Known(chances=slow), 64, (), 0.001)
+    assert 24 == candidate(Known(chances=slow), 64, (), 0.01), "33 more windows are not worth 29 % more"
+    assert candidate(Known(), 64, (30,), 0.1) is None, "3 windows for 3 % more"
+    assert 31 == candidate(Known(), 64, (30,), 0.01)
+
+
+def test_the_windows_of_a_proof_are_forecast_from_the_chance_at_each_judgement():
+    known = Known(chances={10: {3: 0.5, 6: 0.8, 12: 0.7}})
+    expected = 3 * 0.5 + 6 * 0.3 + place.GIVEN_UP_AFTER * 0.2
+    assert place._forecast(known, 10) == place.ProofForecast(pytest.approx(10), 0.8, pytest.approx(expected))

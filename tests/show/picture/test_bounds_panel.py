@@ -1,0 +1,91 @@
+"""The panel of bounds: when there is one, and what its rows show."""
+
+from dataclasses import replace
+
+import pytest
+from matplotlib.text import Text
+
+from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import SessionRate
+from frontier.core.model.points import Point
+from frontier.show.picture.bounds_panel import MOST, bounds_panel
+from frontier.show.picture.data import Panel, Role, View
+from frontier.show.picture.draw import defaults, draw
+from tests.kit.toy import LIMIT, estimate, picture, toy_decision, toy_frontier, toy_point
+
+MS = 1e-3
+NEAR = {8: 100.0, 48: 440.0, 56: 478.0, 64: 505.0, 80: 565.0, 128: 900.0}
+"""p99 TTFT in ms by concurrency, around a limit of 500."""
+
+
+def points(values: dict[int, float] = NEAR) -> list[Point]:
+    made = []
+    for c, value in values.items():
+        point = toy_point(c)
+        made.append(replace(point, metrics={**point.metrics, "p99_ttft": estimate(value * MS, 0.02)}))
+    return made
+
+
+def panel(measured: list[Point], limit: Limit = LIMIT) -> Panel | None:
+    return bounds_panel(View(measured, toy_frontier(measured), toy_decision(measured, (limit,))))
+
+
+def test_each_setting_near_the_limit_has_a_row_with_its_value_and_the_bound_that_decides() -> None:
+    measured = points()
+    found = panel(measured)
+    assert found is not None
+    of = {p.concurrency: p.metrics["p99_ttft"] for p in measured}
+
+    assert ("c=48", "c=56", "c=64", "c=80") == found.y.names
+    assert [(rule.axis, rule.at) for rule in found.rules] == [("x", 500.0)]
+    for row, mark in enumerate(found.marks):
+        e = of[mark.concurrency]  # type: ignore[index]
+        assert (pytest.approx(e.value * 1e3), row) == (mark.x, mark.y)
+        bound = e.upper if e.value <= LIMIT.promise else e.lower
+        assert mark.x_bar is not None
+        assert sorted((e.value * 1e3, bound * 1e3)) == pytest.approx([mark.x_bar.low, mark.x_bar.high])
+    assert [Role.OPERATING if c == 56 else None for c in (48, 56, 64, 80)] == [mark.star for mark in found.marks]
+
+
+def test_where_nothing_crowds_there_is_no_panel() -> None:
+    assert panel(points({8: 100.0, 56: 478.0, 64: 505.0, 128: 900.0})) is None
+    assert picture(points(), toy_frontier(points())).strip is None
+
+
+def test_a_value_without_a_bound_runs_to_the_edge() -> None:
+    measured = points()
+    open_ended = replace(measured[1].metrics["p99_ttft"], upper=float("inf"))
+    measured[1] = replace(measured[1], metrics={**measured[1].metrics, "p99_ttft": open_ended})
+    found = panel(measured)
+    assert found is not None
+    assert found.marks[0].x_bar is not None
+
+    assert found.x.high == found.marks[0].x_bar.high
+
+
+def test_of_many_settings_the_nearest_have_rows() -> None:
+    found = panel(points({c: 460.0 + c for c in range(1, 61)}))
+    assert found is not None
+
+    assert MOST == len(found.marks)
+    assert all(abs(mark.x - 500) <= 6 for mark in found.marks)
+
+
+def test_the_picture_draws_it_below_the_frontier() -> None:
+    measured = points()
+    drawn = picture(measured, toy_frontier(measured), toy_decision(measured))
+
+    assert drawn.strip == panel(measured)
+
+
+def test_the_names_of_its_rows_are_not_cut_at_the_edge() -> None:
+    measured = [replace(p, concurrency=SessionRate.of(p.concurrency + 0.387)) for p in points()]
+    drawn = picture(measured, toy_frontier(measured), toy_decision(measured))
+    assert drawn.strip is not None
+    with defaults():
+        figure = draw(drawn)
+        figure.canvas.draw()
+    names = [text for text in figure.findobj(Text) if text.get_text() in drawn.strip.y.names]
+
+    assert len(names) >= 4
+    assert all(name.get_window_extent().x0 >= 0 for name in names)

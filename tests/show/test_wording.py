@@ -1,0 +1,112 @@
+"""Words: limits, intervals, cleaning, flags."""
+
+import dataclasses
+import math
+import re
+import string
+
+import pytest
+
+from frontier.cli.status import trial_words
+from frontier.core.model.decisions import Cause, Limit, Reason
+from frontier.core.model.points import Estimate, Flag
+from frontier.core.model.text import clean
+from frontier.show.explain import SENTENCES, sentence, words_of
+from frontier.show.wording import WIDENS, flag_kinds, flag_words, interval_text, value_text
+from tests.kit.golden import assert_golden_row
+from tests.kit.places import ROOT
+from tests.kit.toy import toy_point
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_every_cause_has_a_sentence_of_words_that_there_are(cause: Cause) -> None:
+    """A name that no word has would show only when its sentence is made."""
+    names = {name for _, name, _, _ in string.Formatter().parse(SENTENCES[cause]) if name is not None}
+    assert names <= words_of(Reason(cause)).keys()
+    assert sentence(Reason(cause))
+
+
+@pytest.mark.parametrize(
+    ("name", "promise", "text"),
+    [
+        ("p99_ttft", 0.5, "p99 TTFT ≤ 500 ms"),
+        ("p99_tpot", 0.03, "p99 TPOT ≤ 30 ms"),
+        ("p99_e2e", 1.5, "p99 E2E ≤ 1.5 s"),
+        ("error_rate", 0.01, "error rate ≤ 1%"),
+        ("p50_interactivity", 20.0, "p50 interactivity ≥ 20 tok/s/user"),
+    ],
+)
+def test_limits_read_as_they_were_written(name: str, promise: float, text: str) -> None:
+    assert text == str(Limit(name, promise))
+
+
+def test_an_interval_has_the_unit_of_its_value() -> None:
+    assert "[373, 438]" == interval_text("p99_ttft", Estimate(0.396, 0.373, 0.438, 900))
+    assert "[0.963, 1.14]" == interval_text("p99_ttft", Estimate(1.04, 0.963, 1.14, 900))
+    assert "[704, 721]" == interval_text("output_throughput", Estimate(2850, 2816, 2884, 900), 4)
+    assert "≥ 373 *" == interval_text("p99_ttft", Estimate(0.396, 0.373, math.inf, 100))
+    assert "" == interval_text("p99_ttft", Estimate.without_interval(0.396, 100))
+
+
+def test_what_is_not_known_is_a_dash() -> None:
+    assert "–" == value_text("p99_ttft", None)
+    assert "–" == value_text("output_throughput", math.nan)
+
+
+def test_cleaning_removes_what_a_terminal_or_a_page_could_obey() -> None:
+    assert "ab c d" == clean("a\x1bb\r\nc\td\x00\u202e\u200b\ud800")
+    assert 160 == len(clean("x" * 1000))
+    assert "naïve 漢字 ≤" == clean("naïve 漢字 ≤")
+
+
+def test_a_warning_says_that_it_widens_the_bounds() -> None:
+    table = re.findall(r"^\| (`.*?) \| ([^|]*) \|", (ROOT / "docs" / "flags.md").read_text(), re.MULTILINE)
+    assert WIDENS == {name for names, what in table if "widens" in what for name in re.findall(r"`(\w+)`", names)}
+    unsteady = Flag("non_stationary", "TPOT and E2E varied by ±18% over time", "±0.5%", "look for throttling")
+    fatal, warning = flag_words(unsteady), flag_words(dataclasses.replace(unsteady, fatal=False))
+    assert warning.startswith(fatal)
+    assert len(warning) > len(fatal)
+    assert_golden_row("flags", warning)
+
+
+def test_many_settings_with_few_figures_are_listed_under_each() -> None:
+    few = [
+        toy_point(c, flags=(Flag("few", "401 requests" if c == 8 else "400 requests", "1000", "ask for more"),))
+        for c in (1, 2, 4, 8, 16, 32)
+    ]
+    (kind,) = flag_kinds(few)
+
+    assert_golden_row("flags", kind.text())
+
+
+def test_of_many_settings_the_first_are_listed_and_a_shared_figure_once() -> None:
+    (kind,) = flag_kinds(toy_point(c, flags=(Flag("few", f"{c}%", "", ""),)) for c in (1, 2, 4, 8))
+    assert "few: c=1 1%, c=2 2% and 2 more" == kind.text(2)
+    assert "few: c=1 1%, c=2 2%, c=4 4%, c=8 8%" == kind.text()
+    (kind,) = flag_kinds(toy_point(c, flags=(Flag("few", "7%", "", ""),)) for c in (1, 2, 4, 8))
+    assert "few 7%: c=1, c=2, c=4, c=8" == kind.text()
+    assert "few 7%: c=1, c=2 and 2 more" == kind.text(2)
+
+
+def test_a_limit_that_depends_on_the_setting_stands_beside_each_figure() -> None:
+    few = [
+        toy_point(c, flags=(Flag("few", f"{n} requests", least, "ask for more"),))
+        for c, n, least in ((42, 400, "1000"), (64, 1200, "1280"))
+    ]
+    (kind,) = flag_kinds(few)
+
+    assert_golden_row("flags", kind.text())
+
+
+@pytest.mark.parametrize(
+    ("key", "words"),
+    [
+        ("default-short-c0064-scan-r1", "short c=64"),
+        ("fp8-1024x256-c0008-grid-r2", "fp8-1024x256 c=8, repeat 2"),
+        ("default-chat80_rag20_-7a0b5ab7-c0004-scan-r1", "chat80 rag20 c=4"),
+        ("default-short-q2.5-prove-r3", "short 2.5/s, repeat 3"),
+        ("another form", "another form"),
+    ],
+)
+def test_a_trials_key_is_said_in_words(key: str, words: str) -> None:
+    assert trial_words(key) == words
