@@ -306,7 +306,7 @@ class FirstProof:
             await conductor.start_anew(name)
             policy = search_policy(config, MOST, (), name)
             while True:
-                history = conductor.histories.get(series, [])
+                history = conductor.state.histories.get(series, [])
                 candidates = SeriesHistory.of(config.limits, history).candidates
                 if any(k.verdict is Verdict.MEETS for k in candidates):
                     break

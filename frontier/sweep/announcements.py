@@ -5,9 +5,11 @@ time left.
 """
 
 import math
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Literal
 
+from frontier.config import Config
 from frontier.core.claim import proof
 from frontier.core.claim.claimed import claim_points
 from frontier.core.claim.verdict import judge
@@ -15,13 +17,15 @@ from frontier.core.model.decisions import Verdict
 from frontier.core.model.loads import load_facts, setting
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
-from frontier.planning.sweep_progress import Stage
-from frontier.run import Run
+from frontier.planning.plan import ToProve
+from frontier.planning.sweep_progress import Progress, Stage
+from frontier.run import GrowingHistory, Run
 from frontier.search.auto import SETTINGS
 from frontier.search.scan import Ask
 from frontier.store.journal import last_session, load_of
+from frontier.store.run_dir import RunDirectory
+from frontier.sweep.ledger import Ledger
 from frontier.sweep.proposals import Proposals
-from frontier.sweep.sweep_state import SweepState
 
 _WORDS: dict[Phase, Literal["grid", "scan", "prove", "complete"]] = {
     Phase.SCAN: "scan",
@@ -40,8 +44,14 @@ class Announcer:
     announced.
     """
 
-    sweep: SweepState
+    config: Config
+    run: RunDirectory
+    progress: Progress
+    prove: ToProve
+    ledger: Ledger
     proposals: Proposals
+    histories: defaultdict[Series, GrowingHistory]
+    forecast: dict[str, float]
     _announced: dict[Series, int] = field(default_factory=dict)
 
     def stage(self, trial: Trial) -> None:
@@ -50,20 +60,20 @@ class Announcer:
         word = _WORDS[trial.phase]
         if self.proposals.in_first_pass(trial) and trial.series not in self._announced:
             word = "grid"
-        own = {t.concurrency for t, _ in self.sweep.history(trial.series) if t.phase not in proof.SCANS}
-        settings = self.sweep.config.concurrency
+        own = {t.concurrency for t, _ in self.histories[trial.series] if t.phase not in proof.SCANS}
+        settings = self.config.concurrency
         number = every.index(trial.series) + 1
         measured, in_all = len(own & set(settings)), len(settings)
-        if self.sweep.config.auto:
+        if self.config.auto:
             measured, in_all = len(own), SETTINGS
-        self.sweep.progress.stage(Stage(word, number, len(every), measured, in_all))
+        self.progress.stage(Stage(word, number, len(every), measured, in_all))
 
     def judged(self, trial: Trial) -> None:
         """Report how a setting stands: by the trials that support a claim, or by this trial where
         nothing may be claimed.
         """
-        limits = self.sweep.config.limits
-        history = self.sweep.history(trial.series)
+        limits = self.config.limits
+        history = self.histories[trial.series]
         if not limits:
             return
         own = [(t, s) for t, s in history if t.concurrency == trial.concurrency]
@@ -76,12 +86,12 @@ class Announcer:
         known = {lim: e for lim in deciding if (e := point.metrics.get(lim.metric)) is not None}
         if known:
             shown = max(known, key=lambda lim: (known[lim].need or 0, lim.metric == judgement.binding))
-            self.sweep.progress.judged(trial, judgement, shown, known[shown])
+            self.progress.judged(trial, judgement, shown, known[shown])
 
     def operating_point(self, series: Series) -> None:
         """Report the operating point as soon as it is proven, and when it is another one."""
-        history, config, run = self.sweep.history(series), self.sweep.config, self.sweep.run
-        if not config.limits or not history or self.sweep.prove:
+        history, config, run = self.histories[series], self.config, self.run
+        if not config.limits or not history or self.prove:
             return
         ask = self.proposals.to_search(series)
         if isinstance(ask, Ask) and any(t.phase is ask.phase and t.concurrency == ask.concurrency for t, _ in history):
@@ -95,12 +105,12 @@ class Announcer:
             if before is not None:
                 del self._announced[series]
                 what = f"{setting(before)} is no longer proven, by what was measured since"
-                self.sweep.progress.note(f"corrected: {what}")
+                self.progress.note(f"corrected: {what}")
             return
         if decision.concurrency == before:
             return
         self._announced[series] = decision.concurrency
-        seconds = self._proven_before(series, decision.concurrency) or self.sweep.ledger.spent().seconds
+        seconds = self._proven_before(series, decision.concurrency) or self.ledger.spent().seconds
         run.journal(
             "proven",
             deployment=series.deployment,
@@ -108,13 +118,13 @@ class Announcer:
             after=round(seconds, 1),
             **load_facts(decision.concurrency),
         )
-        self.sweep.progress.announced(decision, seconds, self.proposals.better(series, decision))
+        self.progress.announced(decision, seconds, self.proposals.better(series, decision))
 
     def _proven_before(self, series: Series, c: int) -> float | None:
         """Seconds after which an earlier session proved a setting; None once this session has
         finished a trial.
         """
-        lines = self.sweep.run.journal_lines()
+        lines = self.run.journal_lines()
         if any(line["event"] == "trial_done" for line in last_session(lines)):
             return None
         where = series.deployment, series.shape.label, c
@@ -128,5 +138,6 @@ class Announcer:
             return
         low, high = left.range
         known = {"left": low} if math.isinf(high) else {"left": left.seconds, "left_at_most": high}
-        self.sweep.forecast = {name: round(seconds, 1) for name, seconds in known.items()}
-        self.sweep.progress.expect(left)
+        self.forecast.clear()
+        self.forecast.update({name: round(seconds, 1) for name, seconds in known.items()})
+        self.progress.expect(left)

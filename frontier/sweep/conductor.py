@@ -16,14 +16,16 @@ What is subtle:
 - A trial whose numbers mean nothing stays in the run; its repeat gets a number of its own.
 """
 
+import asyncio
 import contextlib
+import time
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from frontier.client.ask.same_server import journalled
-from frontier.config import DeploymentConfig
+from frontier.config import Config, DeploymentConfig
 from frontier.core.claim.changes import PROOFS
 from frontier.core.claim.proof import SCANS
 from frontier.core.model.errors import FrontierError, MemoryShortError, StoreError
@@ -32,10 +34,14 @@ from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats import laws
 from frontier.planning.budget import described_trials, parts_left
-from frontier.planning.plan import grid_size, in_turn, make_trial, runs_grid
+from frontier.planning.plan import NO_PROOFS, Plan, ToProve, grid_size, in_turn, make_trial, runs_grid
+from frontier.planning.sweep_progress import Progress
 from frontier.search.scan import Ask
+from frontier.store.run_dir import RunDirectory
 from frontier.store.window_cache import load_window_data
 from frontier.sweep.announcements import Announcer
+from frontier.sweep.backend import Backend
+from frontier.sweep.ledger import Ledger
 from frontier.sweep.proposals import Proposals
 from frontier.sweep.servers import Servers
 from frontier.sweep.start.started_server import LAST_LINES
@@ -50,13 +56,8 @@ PATIENCE = 4
 the reason will not go away."""
 
 
-class Course(Protocol):
-    """A sweep with an order of its own: it measures by the conductor's `start_anew` and
-    `run_ask`.
-    """
-
-    async def __call__(self, conductor: "Conductor", /) -> None:
-        """Measure all there is."""
+Course = Callable[["Conductor"], Awaitable[None]]
+"""Measures all there is in an order of its own, by `start_anew` and `run_ask` of the conductor."""
 
 
 class _Interrupted(Exception):  # noqa: N818
@@ -64,12 +65,24 @@ class _Interrupted(Exception):  # noqa: N818
 
 
 @dataclass
-class Conductor(SweepState):
+class Conductor:
     """One sweep of one config into one run directory. With a `course`, the course decides the
     order.
     """
 
-    course: "Course | None" = None
+    config: Config
+    plan: Plan
+    run: RunDirectory
+    backend: Backend
+    progress: Progress
+    stop: asyncio.Event
+    prove: ToProve = NO_PROOFS
+    ready_wait: float = 900.0
+    clock: Callable[[], float] = time.monotonic
+    wall: Callable[[], float] = time.time
+    course: Course | None = None
+    state: SweepState = field(default_factory=SweepState)
+    ledger: Ledger = field(init=False)
     _servers: Servers = field(init=False)
     _runner: TrialRunner = field(init=False)
     _proposals: Proposals = field(init=False)
@@ -79,11 +92,16 @@ class Conductor(SweepState):
     _completing: dict[Series, float] = field(default_factory=lambda: defaultdict(float))
 
     def __post_init__(self) -> None:
-        super().__post_init__()
-        self._servers = Servers(self)
-        self._runner = TrialRunner(self, self._servers)
-        self._proposals = Proposals(self)
-        self._announcer = Announcer(self, self._proposals)
+        config, run, progress, state = self.config, self.run, self.progress, self.state
+        self.ledger = ledger = Ledger(config.budget, self.clock, self.wall)
+        self._servers = Servers(
+            run, self.backend, progress, self.stop, self.clock, self.ready_wait, state.failures, state.done
+        )
+        self._runner = TrialRunner(config, run, self.backend, progress, self.stop, ledger, self._servers, state)
+        self._proposals = Proposals(config, self.plan, self.prove, ledger, state)
+        self._announcer = Announcer(
+            config, run, progress, self.prove, ledger, self._proposals, state.histories, state.forecast
+        )
 
     async def conduct(self) -> SweepEnd:
         """Run what is left of the plan. Whatever the end, finished trials are on disk."""
@@ -98,10 +116,10 @@ class Conductor(SweepState):
                 end = "interrupted"
                 await self._servers.close()
             self._report_dropped()
-            gone = self.failures.given_up if self.course is None else {}
-            if end == "finished" and (gone or self.dropped):
+            gone = self.state.failures.given_up if self.course is None else {}
+            if end == "finished" and (gone or self.state.dropped):
                 end = "server_lost" if gone else "budget"
-            self.run.journal(end, spent=self.ledger.spent().tree(), **self.failures.facts())
+            self.run.journal(end, spent=self.ledger.spent().tree(), **self.state.failures.facts())
             return end
         except FrontierError as error:
             self._journal_failure(error)
@@ -126,7 +144,7 @@ class Conductor(SweepState):
         trials = {key: measurement.trial for key, measurement in finished.items()}
         lines = self.run.journal_lines()
         self.ledger.recall(lines, trials)
-        self.identities = journalled(lines)
+        self.state.identities.update(journalled(lines))
         self._servers.tell_left(lines)
         stale = {trial.key for trial in self.plan.left(trials)}
         for key, measurement in finished.items():
@@ -148,7 +166,7 @@ class Conductor(SweepState):
     # ----------------------------------------------------------------------------------------------
 
     async def _measure_all(self) -> None:
-        todo = [trial for trial in self.plan.trials if trial.key not in self.done]
+        todo = [trial for trial in self.plan.trials if trial.key not in self.state.done]
         self.progress.plan(len(self.plan.trials), len(self.plan.trials) - len(todo))
         self._announcer.time_left()
         turns = in_turn(d for d in self.config.deployments if d.name in self.plan.deployments)
@@ -168,9 +186,9 @@ class Conductor(SweepState):
         for deployment in needed:
             if not await self._servers.up(deployment) and self.stop.is_set():
                 raise _Interrupted
-        there = [d for d in group if d.name not in self.failures.given_up]
+        there = [d for d in group if d.name not in self.state.failures.given_up]
         if not there:
-            reason = next(iter(self.failures.given_up[d.name].why for d in group)).splitlines()[0]
+            reason = next(iter(self.state.failures.given_up[d.name].why for d in group)).splitlines()[0]
             self._leave_out(todo, reason.removesuffix(LAST_LINES))
             return
         await self._passes(there, todo)
@@ -201,7 +219,7 @@ class Conductor(SweepState):
         """Whether a trial of the grid is run because the config says so; otherwise only the
         completion may ask for it.
         """
-        return runs_grid(self.config) and not self.prove and trial.key not in self.done
+        return runs_grid(self.config) and not self.prove and trial.key not in self.state.done
 
     async def start_anew(self, deployment: str) -> bool:
         """Stop the running servers and start this deployment from scratch. False when it is given
@@ -236,23 +254,23 @@ class Conductor(SweepState):
 
     async def _grid(self, todo: Sequence[Trial]) -> None:
         put_off = await self._pass(todo)
-        if any(trial.deployment not in self.failures.given_up for trial in put_off):
+        if any(trial.deployment not in self.state.failures.given_up for trial in put_off):
             self.progress.note(f"{len(put_off)} put off after a loss; tried again now, the lowest first")
-            self.failures.failed_at.clear()
+            self.state.failures.failed_at.clear()
             put_off = await self._pass(sorted(put_off, key=lambda trial: trial.concurrency))
         for trial in put_off:
-            self._skip(trial, self.failures.reason_to_skip(trial))
+            self._skip(trial, self.state.failures.reason_to_skip(trial))
 
     async def _pass(self, trials: Sequence[Trial]) -> list[Trial]:
         """Run these trials. Returns those that are put off because a server was lost under them."""
         put_off = []
         for trial in trials:
-            if trial.key in self.done:
+            if trial.key in self.state.done:
                 continue
             if (reason := self._proposals.reason_to_skip(trial)) is not None:
                 self._skip(trial, reason)
                 continue
-            if self.failures.reason_to_skip(trial) or await self._measure(trial) == "lost":
+            if self.state.failures.reason_to_skip(trial) or await self._measure(trial) == "lost":
                 put_off.append(trial)
         return put_off
 
@@ -273,7 +291,7 @@ class Conductor(SweepState):
         """
         while isinstance(ask := self._proposals.to_search(series), Ask):
             step = await self.run_ask(series, ask)
-            if step == "dropped" or series.deployment in self.failures.given_up:
+            if step == "dropped" or series.deployment in self.state.failures.given_up:
                 return
             if step == "lost" and self._proposals.to_search(series) == ask:
                 return  # it would be asked for again without end
@@ -284,7 +302,7 @@ class Conductor(SweepState):
             if await self._repeat(excluded) == "done":
                 await self._answer(series)
             return
-        if (self.config.searches or self.prove) and self.history(series):
+        if (self.config.searches or self.prove) and self.state.histories[series]:
             facts = {"deployment": series.deployment, "shape": series.shape.label, "reason": ask.reason}
             self.run.journal("search_done", **facts)
             if ask.proven is None:  # a proof has its line
@@ -333,19 +351,12 @@ class Conductor(SweepState):
         """Measure the trial that is asked for, and journal why."""
         trial = self._proposals.trial(series, ask)
         facts = {"deployment": trial.deployment, "shape": trial.shape.label, **load_facts(ask.concurrency)}
-        self.run.journal(
-            "asked",
-            trial=trial.key,
-            reason=ask.reason,
-            phase=ask.phase.value,
-            requests=ask.requests,
-            seconds=ask.seconds,
-            **facts,
-        )
-        lost = self.failures.reason_to_skip(trial)
+        size = {"phase": ask.phase.value, "requests": ask.requests, "seconds": ask.seconds}
+        self.run.journal("asked", trial=trial.key, reason=ask.reason, **size, **facts)
+        lost = self.state.failures.reason_to_skip(trial)
         step: TrialEnd = "lost" if lost else await self._measure(trial)
         if step == "lost":
-            self._skip(trial, lost or self.failures.reason_to_skip(trial))
+            self._skip(trial, lost or self.state.failures.reason_to_skip(trial))
         return step
 
     async def _measure(self, trial: Trial, *, in_place: bool = False) -> TrialEnd:
@@ -361,7 +372,7 @@ class Conductor(SweepState):
             self._announcer.judged(trial)
             if self.course is None:
                 self._announcer.time_left()
-            found = self.excluded.get(trial.key)
+            found = self.state.excluded.get(trial.key)
             if found is not None and found.away and self._stays_open(trial.key) and not in_place:
                 return await self._after_absence(trial)
         return step
@@ -381,9 +392,9 @@ class Conductor(SweepState):
         """A trial to repeat: its numbers mean nothing, the cause may pass, and its setting has no
         valid trial. None where there is no such trial.
         """
-        if self._in_vain >= PATIENCE or series.deployment in self.failures.given_up:
+        if self._in_vain >= PATIENCE or series.deployment in self.state.failures.given_up:
             return None
-        excluded, history = self.excluded, self.history(series)
+        excluded, history = self.state.excluded, self.state.histories[series]
         valid = {trial.concurrency for trial, _ in history if trial.key not in excluded}
         open_ = [
             trial
@@ -401,14 +412,14 @@ class Conductor(SweepState):
         """
         repeats = self._repeats.get(key, [])
         in_place = any(key in others and key != first for first, others in self._repeats.items())
-        return not in_place and len(repeats) < MOST_REPEATS and (not repeats or repeats[-1] in self.excluded)
+        return not in_place and len(repeats) < MOST_REPEATS and (not repeats or repeats[-1] in self.state.excluded)
 
     async def _repeat(self, trial: Trial) -> TrialEnd:
         """Repeat a trial under a number of its own: nothing measured is thrown away."""
-        reason, again = self.excluded[trial.key].why, self._proposals.once_more(trial)
+        reason, again = self.state.excluded[trial.key].why, self._proposals.once_more(trial)
         self.progress.note(f"{setting(trial.concurrency)} is measured again: {reason}")
         step = await self._measure(again, in_place=True)
-        self.dropped.pop(again.key, None)  # without room it counts as it is
+        self.state.dropped.pop(again.key, None)  # without room it counts as it is
         if step == "done":
             self.run.journal("measured_again", trial=trial.key, under=again.key, reason=reason)
             self._count_repeat(trial.key, again.key)
@@ -416,7 +427,7 @@ class Conductor(SweepState):
 
     def _count_repeat(self, key: str, again: str) -> None:
         self._repeats[key].append(again)
-        self._in_vain = self._in_vain + 1 if again in self.excluded else 0
+        self._in_vain = self._in_vain + 1 if again in self.state.excluded else 0
 
     # -- what is reported
     # ----------------------------------------------------------------------------------------------
@@ -425,22 +436,22 @@ class Conductor(SweepState):
         """Report the settings that the completion left out because they would have shown nothing
         new.
         """
-        known = {trial.concurrency for trial, _ in self.history(series)}
+        known = {trial.concurrency for trial, _ in self.state.histories[series]}
         for c in (c for c in self.config.concurrency if c not in known):
             size, deployment = grid_size(self.config, c), self.config.deployment(series.deployment)
             trial = make_trial(self.config, deployment, series.shape, c, Phase.GRID, 1, *size)
-            if trial.key not in self.skipped and (why := self._proposals.reason_to_skip(trial)):
+            if trial.key not in self.state.skipped and (why := self._proposals.reason_to_skip(trial)):
                 self._skip(trial, why)
 
     def _skip(self, trial: Trial, reason: str | None) -> None:
         reason = reason or "the server was lost under it"
-        self.skipped.add(trial.key)
+        self.state.skipped.add(trial.key)
         self.run.journal("skipped", trial=trial.key, reason=reason)
         self.progress.note(f"skipped {trial.shape.label} {setting(trial.concurrency)}: {reason}")
 
     def _report_dropped(self) -> None:
         by_limit: dict[str, list[Trial]] = {}
-        for trial, limit in self.dropped.values():
+        for trial, limit in self.state.dropped.values():
             by_limit.setdefault(limit, []).append(trial)
         for limit, trials in by_limit.items():
             self._leave_out(trials, f"the budget had no room: {limit}")

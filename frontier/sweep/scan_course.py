@@ -32,7 +32,7 @@ class ScanCourse:
             if one.deployment != running and not await conductor.start_anew(one.deployment):
                 continue
             running, until = one.deployment, used + (self.seconds - used) / (len(series) - i)
-            while ask := next_look(conductor.config, one, conductor.histories.get(one, ())):
+            while ask := next_look(conductor.config, one, conductor.state.histories.get(one, ())):
                 began = conductor.clock()
                 if await conductor.run_ask(one, ask) != "done":
                     break

@@ -5,7 +5,8 @@ when lost.
 gone.
 """
 
-from collections.abc import Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -13,11 +14,13 @@ from typing import Any
 from frontier.config import DeploymentConfig
 from frontier.core.model.errors import AnotherServerError, MeasurementError
 from frontier.core.model.units import format_elapsed
+from frontier.planning.sweep_progress import Progress
 from frontier.store.journal import server_words, servers
-from frontier.sweep.backend import PUT_BACK, Facts
+from frontier.store.run_dir import RunDirectory
+from frontier.sweep.backend import PUT_BACK, Backend, Facts
 from frontier.sweep.start.started_server import StartedServer, left_alive
 from frontier.sweep.stopping import sleep_or_stop, unless_stopped
-from frontier.sweep.sweep_state import FailureCause, GivenUp, SweepState
+from frontier.sweep.sweep_state import FailureCause, GivenUp, ServerFailures
 
 ATTEMPTS = 2
 """How often one trial is tried when the server is lost under it."""
@@ -43,7 +46,14 @@ class Servers:
     deployment name.
     """
 
-    sweep: SweepState
+    run: RunDirectory
+    backend: Backend
+    progress: Progress
+    stop: asyncio.Event
+    clock: Callable[[], float]
+    ready_wait: float
+    failures: ServerFailures
+    done: Set[str]
     facts: dict[str, Facts] = field(default_factory=dict)
     started: dict[str, StartedServer] = field(default_factory=dict)
 
@@ -53,7 +63,7 @@ class Servers:
         """
         for left in left_alive(lines):
             if not left.is_being_ended:
-                self.sweep.progress.note(f"warning: {left.text}")
+                self.progress.note(f"warning: {left.text}")
 
     async def up(self, deployment: DeploymentConfig) -> bool:
         """Bring a deployment up for measuring; the sweep starts it where the config says how. False
@@ -71,14 +81,14 @@ class Servers:
         except MeasurementError as error:
             self.give_up(deployment.name, error)
             return False
-        return not self.sweep.stop.is_set()
+        return not self.stop.is_set()
 
     async def anew(self, deployment: DeploymentConfig) -> bool:
         """Start a deployment from scratch, with nothing else running. False when it is given up:
         the other deployments are then measured, also where the user starts the server.
         """
         await self.close()
-        await self.sweep.backend.release()
+        await self.backend.release()
         try:
             return await self.up(deployment)
         except MeasurementError as error:
@@ -89,16 +99,16 @@ class Servers:
         await self.down(deployment.name)
         server = StartedServer(
             deployment,
-            self.sweep.run.log_file(deployment.name),
-            self.sweep.stop,
-            self.sweep.clock,
-            self.sweep.progress.note,
-            self.sweep.backend.secrets(),
+            self.run.log_file(deployment.name),
+            self.stop,
+            self.clock,
+            self.progress.note,
+            self.backend.secrets(),
         )
         self.started[deployment.name] = server
-        self.sweep.run.journal("starting", deployment=deployment.name)
+        self.run.journal("starting", deployment=deployment.name)
         try:
-            run = self.sweep.run
+            run = self.run
             await server.start(partial(self.prepare, deployment), run.journal, run.journal_lines())
         except BaseException:
             await self.down(deployment.name)
@@ -108,7 +118,7 @@ class Servers:
         """Stop a server that the sweep started; other servers are left alone."""
         server = self.started.pop(name, None)
         if server is not None and await server.end():  # what lives on is named before the next start
-            self.sweep.run.journal("stopped", deployment=name)
+            self.run.journal("stopped", deployment=name)
 
     async def close(self) -> None:
         """Stop every server that the sweep started."""
@@ -117,29 +127,29 @@ class Servers:
 
     async def prepare(self, deployment: DeploymentConfig) -> None:
         """`_prepare`, unless the user stops the sweep meanwhile."""
-        await unless_stopped(self._prepare(deployment), self.sweep.stop)
+        await unless_stopped(self._prepare(deployment), self.stop)
 
     async def _prepare(self, deployment: DeploymentConfig) -> None:
         """Check that a deployment can be measured. AnotherServerError when its server is not the
         one that the run was begun with.
         """
-        facts = await self.sweep.backend.prepare(deployment)
-        if self.sweep.done:  # another server's trials must not be mixed with them
-            require_same_server(self.sweep.run.journal_lines(), facts)
+        facts = await self.backend.prepare(deployment)
+        if self.done:  # another server's trials must not be mixed with them
+            require_same_server(self.run.journal_lines(), facts)
         self.facts[deployment.name] = facts
-        self.sweep.run.journal("server", deployment=deployment.name, identity=facts.identity, model=facts.model)
+        self.run.journal("server", deployment=deployment.name, identity=facts.identity, model=facts.model)
         for note in facts.notes:
-            self.sweep.progress.note(note)
+            self.progress.note(note)
 
     async def back(self, deployment: DeploymentConfig) -> bool:
         """Wait for a lost server to answer again, for a bounded time. The deployment is given up
         when it does not.
         """
-        began, pause = self.sweep.clock(), 1.0
-        deadline = began + self.sweep.ready_wait
+        began, pause = self.clock(), 1.0
+        deadline = began + self.ready_wait
         started = self.started.get(deployment.name)
-        while not self.sweep.stop.is_set():
-            if started is not None and (not started.alive or self.sweep.clock() - began > HUNG):
+        while not self.stop.is_set():
+            if started is not None and (not started.alive or self.clock() - began > HUNG):
                 return await self.up(deployment)
             try:
                 await self.prepare(deployment)
@@ -147,15 +157,15 @@ class Servers:
                 self.give_up(deployment.name, error)
                 return False
             except MeasurementError as error:
-                if (left := deadline - self.sweep.clock()) <= 0:
+                if (left := deadline - self.clock()) <= 0:
                     self.give_up(deployment.name, error)
                     return False
-                self.sweep.progress.note(f"waiting for the server, at most {format_elapsed(left)} more: {error.what}")
-                await sleep_or_stop(min(max(pause, error.retry_after or 0.0), left), self.sweep.stop)
+                self.progress.note(f"waiting for the server, at most {format_elapsed(left)} more: {error.what}")
+                await sleep_or_stop(min(max(pause, error.retry_after or 0.0), left), self.stop)
                 pause = min(2 * pause, 15.0)
             else:
-                if not self.sweep.stop.is_set():
-                    self.sweep.progress.note("the server is back")
+                if not self.stop.is_set():
+                    self.progress.note("the server is back")
                     return True
         return False
 
@@ -163,6 +173,6 @@ class Servers:
         """Run nothing more on a deployment in this session."""
         came_up: FailureCause = "lost" if name in self.facts else "never_came_up"
         given_up = GivenUp("another" if isinstance(error, AnotherServerError) else came_up, error.what)
-        self.sweep.failures.given_up[name] = given_up
-        self.sweep.run.journal("given_up", deployment=name, reason=given_up.why, cause=given_up.cause)
-        self.sweep.progress.note(f"nothing more is run on {name}: {error.what}")
+        self.failures.given_up[name] = given_up
+        self.run.journal("given_up", deployment=name, reason=given_up.why, cause=given_up.cause)
+        self.progress.note(f"nothing more is run on {name}: {error.what}")

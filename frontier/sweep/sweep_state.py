@@ -2,22 +2,15 @@
 servers.
 """
 
-import asyncio
-import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 from frontier.client.ask.same_server import Identity
-from frontier.config import Config
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Trial
-from frontier.planning.plan import NO_PROOFS, Plan, ToProve
-from frontier.planning.sweep_progress import Progress
 from frontier.run import GrowingHistory
-from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import Backend
-from frontier.sweep.ledger import Ledger
 
 FailureCause = Literal["never_came_up", "lost", "another"]
 
@@ -82,14 +75,10 @@ class Exclusion:
     away: bool = False
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class SweepState:
-    """What the parts of one sweep share.
+    """What changes while a sweep goes on, in collections that its parts share and never replace.
 
-    - `prove`: settings that the user asked to be proven; then nothing else is measured.
-    - `ready_wait`: the longest wait for a lost server, in seconds; a large model must have time to
-      load again.
-    - `clock` counts seconds; `wall` is unix time, by which the budget's deadline is kept.
     - `histories`: the finished trials, by series.
     - `done`: the keys of the trials that count.
     - `dropped`: the trials without room in the budget, each with the limit.
@@ -100,17 +89,7 @@ class SweepState:
       begins.
     """
 
-    config: Config
-    plan: Plan
-    run: RunDirectory
-    backend: Backend
-    progress: Progress
-    stop: asyncio.Event
-    prove: ToProve = NO_PROOFS
-    ready_wait: float = 900.0
-    clock: Callable[[], float] = time.monotonic
-    wall: Callable[[], float] = time.time
-    histories: dict[Series, GrowingHistory] = field(default_factory=dict)
+    histories: defaultdict[Series, GrowingHistory] = field(default_factory=lambda: defaultdict(list))
     failures: ServerFailures = field(default_factory=ServerFailures)
     done: set[str] = field(default_factory=set)
     dropped: dict[str, tuple[Trial, str]] = field(default_factory=dict)
@@ -118,11 +97,8 @@ class SweepState:
     excluded: dict[str, Exclusion] = field(default_factory=dict)
     identities: dict[str, Identity] = field(default_factory=dict)
     forecast: dict[str, float] = field(default_factory=dict)
-    ledger: Ledger = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.ledger = Ledger(self.config.budget, self.clock, self.wall)
-
-    def history(self, series: Series) -> GrowingHistory:
-        """The finished trials of one series."""
-        return self.histories.setdefault(series, [])
+    def left(self, trials: Iterable[Trial]) -> list[Trial]:
+        """The trials that are neither done nor left out."""
+        gone = {*self.done, *self.dropped, *self.skipped}
+        return [trial for trial in trials if trial.key not in gone]

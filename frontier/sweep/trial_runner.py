@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from frontier.client.ask.same_server import EVENT, Identity
 from frontier.client.load.shard import WorkerLostError
+from frontier.config import Config
 from frontier.core.claim.causes import may_pass
 from frontier.core.claim.changes import away
 from frontier.core.estimates.estimate import estimate
@@ -21,9 +22,11 @@ from frontier.core.model.loads import setting
 from frontier.core.model.points import Flag
 from frontier.core.model.trials import Measurement, Outcome, Record, Trial
 from frontier.core.window.window import WindowData
+from frontier.planning.sweep_progress import Progress
 from frontier.store.run_dir import RunDirectory
 from frontier.store.window_cache import load_window_data
 from frontier.sweep.backend import Backend, OnRecord, OnTick
+from frontier.sweep.ledger import Ledger
 from frontier.sweep.servers import ATTEMPTS, Servers
 from frontier.sweep.stopping import sleep_or_stop
 from frontier.sweep.sweep_state import Exclusion, SweepState
@@ -85,8 +88,14 @@ async def recorded(  # noqa: PLR0913
 class TrialRunner:
     """Runs the trials of a sweep into its histories."""
 
-    sweep: SweepState
+    config: Config
+    run: RunDirectory
+    backend: Backend
+    progress: Progress
+    stop: asyncio.Event
+    ledger: Ledger
     servers: Servers
+    state: SweepState
     _workers: int = 1
     _failed: Counter[str] = field(default_factory=Counter)
     """How the requests of the last attempt failed."""
@@ -100,9 +109,9 @@ class TrialRunner:
         """
         attempts = workers_lost = 0
         while True:
-            if self.sweep.stop.is_set():
+            if self.stop.is_set():
                 return "interrupted"
-            if (limit := self.sweep.ledger.refuses(trial)) is not None:
+            if (limit := self.ledger.refuses(trial)) is not None:
                 return self._drop(trial, limit)
             try:
                 measurement = await self._attempt(trial)
@@ -123,11 +132,11 @@ class TrialRunner:
     def _ended(self, trial: Trial, measurement: Measurement) -> TrialEnd:
         """Take in a trial that ran to its end, or that the user or the budget cut off."""
         if measurement.ended == "interrupted":
-            self.sweep.run.journal("interrupted", trial=trial.key, **self.sweep.ledger.facts())
-            return "interrupted" if self.sweep.stop.is_set() else self._drop(trial, CUT_OFF)
+            self.run.journal("interrupted", trial=trial.key, **self.ledger.facts())
+            return "interrupted" if self.stop.is_set() else self._drop(trial, CUT_OFF)
         # From the file, not from memory: what is decided now is what a later look at the run will
         # decide.
-        step = self._finish(trial, load_window_data(self.sweep.run, measurement))
+        step = self._finish(trial, load_window_data(self.run, measurement))
         return self._drop(trial, CUT_OFF) if measurement.ended == "budget" else step
 
     async def _wait_for_server(self, trial: Trial, attempts: int) -> TrialEnd | None:
@@ -136,69 +145,69 @@ class TrialRunner:
         if self._failed:
             error, times = self._failed.most_common(1)[0]
             why = f"{self._failed.total()} requests failed, {times} of them so: {error}"
-        self.sweep.run.journal("server_lost", trial=trial.key, life=attempts, reason=why, **self.sweep.ledger.facts())
-        self.sweep.progress.note(f"the server was lost during {trial.shape.label} {setting(trial.concurrency)}: {why}")
-        if not await self.servers.back(self.sweep.config.deployment(trial.deployment)):
-            return "interrupted" if self.sweep.stop.is_set() else "lost"
+        self.run.journal("server_lost", trial=trial.key, life=attempts, reason=why, **self.ledger.facts())
+        self.progress.note(f"the server was lost during {trial.shape.label} {setting(trial.concurrency)}: {why}")
+        if not await self.servers.back(self.config.deployment(trial.deployment)):
+            return "interrupted" if self.stop.is_set() else "lost"
         if attempts < ATTEMPTS:
             return None
         what = f"the server was lost {ATTEMPTS} times under {setting(trial.concurrency)}: {why}"
-        self.sweep.failures.record(trial, what)
+        self.state.failures.record(trial, what)
         return "lost"
 
     def _gives_up(self, trial: Trial, times: int, error: WorkerLostError) -> bool:
         """Report that a client process failed. True when that happened too often and the trial is
         given up.
         """
-        self.sweep.run.journal("worker_lost", trial=trial.key, reason=error.what, **self.sweep.ledger.facts())
+        self.run.journal("worker_lost", trial=trial.key, reason=error.what, **self.ledger.facts())
         where = f"{trial.shape.label} {setting(trial.concurrency)}"
         if times <= WORKERS_LOST:
-            self.sweep.progress.note(f"{error.what}: {where} does not count, and is run again without that process")
+            self.progress.note(f"{error.what}: {where} does not count, and is run again without that process")
             return False
         what = f"client processes failed {times} times under {setting(trial.concurrency)}, at last: {error.what}"
         hint = error.hint or "see what ends them (memory?), or send from one:  workers: 1"
-        self.sweep.progress.note(f"{what}; {hint}")
-        self.sweep.failures.record(trial, what)
+        self.progress.note(f"{what}; {hint}")
+        self.state.failures.record(trial, what)
         return True
 
     async def _attempt(self, trial: Trial) -> Measurement:
-        self.sweep.progress.trial_started(trial)
+        self.progress.trial_started(trial)
         e2e = self._expected_e2e(trial)
-        workers = self.sweep.backend.workers(trial, e2e)
+        workers = self.backend.workers(trial, e2e)
         several = {"client_processes": workers} if workers > 1 else {}
-        self.sweep.run.journal("trial_begun", trial=trial.key, **several, **self.sweep.forecast)
-        self.sweep.ledger.begin_attempt()
+        self.run.journal("trial_begun", trial=trial.key, **several, **self.state.forecast)
+        self.ledger.begin_attempt()
         self._failed.clear()
         if workers != self._workers:
             self._workers = workers
             processes = "one client process" if workers == 1 else f"{workers} client processes"
-            self.sweep.progress.note(f"c={trial.concurrency} is sent by {processes}")
+            self.progress.note(f"c={trial.concurrency} is sent by {processes}")
         async with self._halting() as halt:
             return await recorded(
-                self.sweep.run,
-                self.sweep.backend,
+                self.run,
+                self.backend,
                 trial,
                 halt,
                 expected_e2e=e2e,
                 on_record=self._count,
-                on_tick=self.sweep.progress.tick,
-                kept_with=lambda found: self.sweep.ledger.facts() if found.ended in KEPT else None,
-                by_budget=lambda: not self.sweep.stop.is_set(),
+                on_tick=self.progress.tick,
+                kept_with=lambda found: self.ledger.facts() if found.ended in KEPT else None,
+                by_budget=lambda: not self.stop.is_set(),
             )
 
     def _count(self, record: Record) -> None:
         """Count what a request spent, and how it failed."""
         if record.outcome not in (Outcome.OK, Outcome.CANCELLED, Outcome.CLIENT):
             self._failed[record.error or record.outcome.value] += 1
-        self.sweep.ledger.count(record)
+        self.ledger.count(record)
 
     @contextlib.asynccontextmanager
     async def _halting(self) -> AsyncIterator[asyncio.Event]:
         """The event that ends the trial in flight: the user stops, or the budget's time is over."""
-        halt, left = asyncio.Event(), self.sweep.ledger.seconds_left()
+        halt, left = asyncio.Event(), self.ledger.seconds_left()
 
         async def watch() -> None:
-            await sleep_or_stop(left, self.sweep.stop)
+            await sleep_or_stop(left, self.stop)
             halt.set()
 
         watching = asyncio.create_task(watch())
@@ -211,46 +220,46 @@ class TrialRunner:
         """Take a finished trial into its history, in place of an earlier one with the same key.
         Returns its flags.
         """
-        first = self.sweep.identities.get(trial.deployment, Identity())
+        first = self.state.identities.get(trial.deployment, Identity())
         known, sample = first.with_window(sample)
         if known != first and (known.names or known.process):
-            self.sweep.run.journal(EVENT, deployment=trial.deployment, **known.facts())
-        self.sweep.identities[trial.deployment] = known
-        sample = replace(sample, quality=self.sweep.config.deployment(trial.deployment).stated_quality)
-        history = self.sweep.history(trial.series)
+            self.run.journal(EVENT, deployment=trial.deployment, **known.facts())
+        self.state.identities[trial.deployment] = known
+        sample = replace(sample, quality=self.config.deployment(trial.deployment).stated_quality)
+        history = self.state.histories[trial.series]
         history[:] = [(t, s) for t, s in history if t.key != trial.key]
         history.append((trial, sample))
-        self.sweep.done.add(trial.key)
-        raised = flags(sample, self.sweep.config.limits)
+        self.state.done.add(trial.key)
+        raised = flags(sample, self.config.limits)
         fatal = [flag for flag in raised if flag.fatal]
         if fatal:
             # What a server lists changes once, as another is deployed; what answers name, again.
             stays = [flag for flag in fatal if not (flag.name == "server_changed" and any(sample.changed))]
-            self.sweep.excluded[trial.key] = Exclusion("; ".join(flag.measured for flag in fatal), may_pass(stays))
+            self.state.excluded[trial.key] = Exclusion("; ".join(flag.measured for flag in fatal), may_pass(stays))
         elif away(sample):
-            self.sweep.excluded[trial.key] = Exclusion(failure_words(sample), may_pass=True, away=True)
+            self.state.excluded[trial.key] = Exclusion(failure_words(sample), may_pass=True, away=True)
         else:
-            self.sweep.excluded.pop(trial.key, None)
+            self.state.excluded.pop(trial.key, None)
         return raised
 
     def _finish(self, trial: Trial, sample: WindowData) -> TrialEnd:
         raised = self.recall(trial, sample)
         if names := [flag.name for flag in raised if flag.fatal]:
-            self.sweep.run.journal("flagged", trial=trial.key, flags=names)
-        self.sweep.dropped.pop(trial.key, None)
-        self.sweep.ledger.finish_attempt(trial)
+            self.run.journal("flagged", trial=trial.key, flags=names)
+        self.state.dropped.pop(trial.key, None)
+        self.ledger.finish_attempt(trial)
         # For the eye: point values only, no claim.
-        limited = [limit.metric for limit in self.sweep.config.limits]
+        limited = [limit.metric for limit in self.config.limits]
         values = {n: estimate(sample, n) for n in ("output_throughput", *limited, *_FIGURES, "error_rate")}
         figures = {name: None if value is None else value.value for name, value in values.items()}
-        self.sweep.progress.trial_finished(trial, figures, raised)
+        self.progress.trial_finished(trial, figures, raised)
         return "done"
 
     def _drop(self, trial: Trial, limit: str) -> TrialEnd:
         """Note that the budget has no room for the trial. Later trials may be smaller and fit."""
-        if not self.sweep.dropped:
-            self.sweep.progress.note(f"the budget is near its end ({limit}): what no longer fits is dropped")
-        self.sweep.dropped[trial.key] = trial, limit
+        if not self.state.dropped:
+            self.progress.note(f"the budget is near its end ({limit}): what no longer fits is dropped")
+        self.state.dropped[trial.key] = trial, limit
         return "dropped"
 
     def _expected_e2e(self, trial: Trial) -> float | None:
@@ -259,7 +268,7 @@ class TrialRunner:
         """
         nearest = [
             (abs(t.concurrency - trial.concurrency), float(s.e2e[s.ok].mean()))
-            for t, s in self.sweep.history(trial.series)
+            for t, s in self.state.histories[trial.series]
             if s.ok.any()
         ]
         return min(nearest)[1] if nearest else None

@@ -22,13 +22,15 @@ from frontier.core.model.trials import ClientHealth, Measurement, Phase, Trial
 from frontier.extras.api.notebook_run import load
 from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.extras.present.report import page_of, report_of
-from frontier.planning.plan import make_plan
+from frontier.planning.plan import NO_PROOFS, make_plan
 from frontier.planning.sweep_progress import HigherSetting
 from frontier.search.scan import Ask
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Facts
 from frontier.sweep.conductor import Conductor
+from frontier.sweep.ledger import Ledger
 from frontier.sweep.proposals import Proposals
+from frontier.sweep.sweep_state import SweepState
 from tests.core.claim.test_claim import window
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row
@@ -178,19 +180,18 @@ def test_a_lost_trial_is_measured_again_and_the_answer_is_the_uninterrupted_one(
         assert values == others
 
 
-def test_the_next_trial_takes_the_number_of_a_removed_one_and_replaces_none(tmp_path: Path) -> None:
+def test_the_next_trial_takes_the_number_of_a_removed_one_and_replaces_none() -> None:
     text = config_text(ENGINES["smooth"])
     config, series = load_config(text, "sweep.yaml"), Series("default", Shape.of(256, 32))
-    with open_run(tmp_path / "run", config, text) as run:
-        sweep = Conductor(config, make_plan(config), run, VirtualBackend({}), Told(), asyncio.Event())
-        ask, proposals = Ask(8, Phase.PROVE, 100, "proving"), Proposals(sweep)
-        kept: list[Trial] = []
-        for number in (1, 2, 3):
-            kept.append(proposals.trial(series, ask))
-            sweep.history(series).append((kept[-1], window(5)))
-            assert number == kept[-1].repeat
-        del sweep.history(series)[0]
-        assert proposals.trial(series, ask) == kept[0]
+    state, ledger = SweepState(), Ledger(config.budget, time.monotonic, time.time)
+    ask, proposals = Ask(8, Phase.PROVE, 100, "proving"), Proposals(config, make_plan(config), NO_PROOFS, ledger, state)
+    kept: list[Trial] = []
+    for number in (1, 2, 3):
+        kept.append(proposals.trial(series, ask))
+        state.histories[series].append((kept[-1], window(5)))
+        assert number == kept[-1].repeat
+    del state.histories[series][0]
+    assert proposals.trial(series, ask) == kept[0]
 
 
 def test_derived_files_can_be_deleted_or_damaged_without_changing_the_answer(tmp_path: Path) -> None:

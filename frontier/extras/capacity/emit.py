@@ -1,7 +1,7 @@
 """The lines that set a proven concurrency: an engine's flag, an autoscaler's target, an alert.
 
 `emit` fills in one template. Each output is checked by its tool's own parser where that is
-installed (tests/report/test_emit.py).
+installed (tests/extras/capacity/test_emit.py).
 """
 
 import jinja2
@@ -13,9 +13,9 @@ from frontier.core.model.units import format_number, trimmed
 from frontier.extras.capacity.head_count import HeadCount
 
 _ASSUMED = "vllm"
-"""Whose gauges of running and of waiting requests, by engine."""
+"""The engine whose metric names are taken where the engine of a run is not known."""
 _ALERTED = ("ttft", "e2e")
-"""The latencies that both engines keep as histograms, each under its own prefix."""
+"""The latencies whose histograms the alerts ask for."""
 BY_PEOPLE = ("keda", "prometheus-rule")
 """Targets whose value is a mean number in flight, which depends on the people."""
 

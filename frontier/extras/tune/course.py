@@ -118,4 +118,4 @@ class RaceCourse:
 
     def _race(self, conductor: Conductor, running: Series | None) -> Race:
         lines = conductor.run.journal_lines()
-        return race_of(conductor.config, self.variants, self.rules, conductor.histories, lines, running)
+        return race_of(conductor.config, self.variants, self.rules, conductor.state.histories, lines, running)
