@@ -1,19 +1,12 @@
-"""The conductor runs a sweep: it picks the next trial, has it measured, and goes on until nothing
-is left.
+"""The conductor runs a sweep: it picks the next trial, has it measured, and goes on to the end.
 
-In: a `SweepState` (config, plan, budget, progress) and a run directory, empty or of an earlier
-session. Out: finished trials and journal lines in the run directory, and a `SweepEnd`.
+In: a config, its plan and a run directory, empty or of an earlier session. Out: finished trials and
+journal lines in the run directory, and a `SweepEnd`. In the turn of each deployment the operating
+points are proven first, then the frontiers are completed.
 
-The order: each deployment or group of deployments has a turn. In a turn the operating point of
-every series is found and proven first, then the frontiers are completed.
-
-What is subtle:
-
-- The conductor has no state file. After a restart it replays the run directory: finished trials
-  count by their fingerprint, and `Proposals` propose from that history alone.
-- So a trial that adds nothing to the history would be proposed again without end. Every loop over
-  proposals must stop when a proposal comes back unchanged.
-- A trial whose numbers mean nothing stays in the run; its repeat gets a number of its own.
+Subtle: the conductor keeps no state file. After a restart finished trials count by their
+fingerprint, and `Proposals` follow from that history alone. So a trial that adds nothing to it
+would be proposed without end: every loop stops when a proposal comes back unchanged.
 """
 
 import asyncio
@@ -66,8 +59,10 @@ class _Interrupted(Exception):  # noqa: N818
 
 @dataclass
 class Conductor:
-    """One sweep of one config into one run directory. With a `course`, the course decides the
-    order.
+    """One sweep of one config into one run directory; with a `course`, in the order of the course.
+
+    `prove`: settings to prove, and nothing else. `ready_wait`: the longest wait for a lost server,
+    in seconds. `clock` counts seconds; `wall` is unix time, by which a budget's deadline is kept.
     """
 
     config: Config
@@ -388,9 +383,7 @@ class Conductor:
     # ----------------------------------------------------------------------------------------------
 
     def _to_repeat(self, series: Series) -> Trial | None:
-        """A trial to repeat: its numbers mean nothing, the cause may pass, and its setting has no
-        valid trial. None where there is no such trial.
-        """
+        """A trial whose numbers mean nothing, by what may pass, at a setting without a valid one."""
         if self._in_vain >= PATIENCE or series.deployment in self.state.failures.given_up:
             return None
         excluded, history = self.state.excluded, self.state.histories[series]
@@ -406,9 +399,7 @@ class Conductor:
         return min(open_, key=lambda t: (t.phase not in (*PROOFS, Phase.VISIT), t.concurrency, t.repeat), default=None)
 
     def _stays_open(self, key: str) -> bool:
-        """Whether a trial may be repeated: it is not a repeat itself, fewer than MOST_REPEATS were
-        made, and the last of them means nothing either.
-        """
+        """Whether a trial, itself no repeat, has few repeats and the last of them means nothing."""
         repeats = self._repeats.get(key, [])
         in_place = any(key in others and key != first for first, others in self._repeats.items())
         return not in_place and len(repeats) < MOST_REPEATS and (not repeats or repeats[-1] in self.state.excluded)
