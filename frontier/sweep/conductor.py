@@ -383,7 +383,7 @@ class Conductor:
     # ----------------------------------------------------------------------------------------------
 
     def _to_repeat(self, series: Series) -> Trial | None:
-        """A trial whose numbers mean nothing, by what may pass, at a setting without a valid one."""
+        """A trial whose numbers mean nothing, by what may pass; its setting has no valid one."""
         if self._in_vain >= PATIENCE or series.deployment in self.state.failures.given_up:
             return None
         excluded, history = self.state.excluded, self.state.histories[series]
