@@ -276,15 +276,15 @@ def test_no_duration_is_taken_from_the_wall_clock() -> None:
     duration.
     """
     root = Path(frontier.__file__).parent
-    files = [*(root / "sweep").glob("*.py"), *(root / "client").rglob("*.py")]
+    files = [*(root / "sweep").rglob("*.py"), *(root / "client").rglob("*.py")]
     calls = [
         file.stem
         for file in files
         for node in ast.walk(ast.parse(file.read_text()))
         if isinstance(node, ast.Attribute) and ast.unparse(node) == "time.time"
     ]
-    # sweep_state: the hour of a deadline; shard, trial: a trial's epoch.
-    assert sorted(calls) == ["shard", "sweep_state", "trial"]
+    # conductor: the hour of a deadline; shard, trial: a trial's epoch.
+    assert sorted(calls) == ["conductor", "shard", "trial"]
 
 
 @pytest.mark.fault("wall clock set back by an hour, again and again")
