@@ -65,13 +65,11 @@ def solve(
     concurrency is named.
 
     `scanned` are settings of which nothing can be claimed; they are named where they may be a
-    better answer. `history` says what the claim covers and what cut a proof short; `end` is how the
-    sweep ended.
+    better answer. `history` says what the claim covers, `end` how the sweep ended.
 
     When nothing is feasible, the verdict is VIOLATES with the nearest miss as candidate (UNPROVEN
-    where settings below it were only scanned). It is UNPROVEN or MARGINAL with the best undecided
-    setting, and INVALID when no valid point could have answered. UsageError without limits;
-    ValueError as `by_concurrency`.
+    where settings below it were only scanned), UNPROVEN or MARGINAL with the best undecided one, or
+    INVALID when no valid point could answer. UsageError without limits.
     """
     by_c = by_concurrency(points) if points or not scanned else {}
     kept = unchanged(history, limits)

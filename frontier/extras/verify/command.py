@@ -56,10 +56,12 @@ def command(
     and latency is counted from each arrival. The exit code is the verdict, as solve's. RUN defaults
     to the newest run under runs/ that holds a finished trial.
 
-    \b
-    Examples:
-      frontier verify
-      frontier verify runs/llama8b --load 80%
+    With --find: which is the highest rate that holds so? Exit code 0 found, 3 no rate, 4 not
+    proven. The same command again goes on.
+
+    With --for: does it still hold later? The load of the operating point, as it was measured, is
+    held for so long. A latency that grows is named with the time since when. Exit code 0 held, 3
+    the SLA is broken, 4 not proven. The same command again goes on.
 
     With --quality: how often do deployments that have  quality: {reference: NAME}  choose the same
     next token as NAME, each with as many requests in flight as at its operating point? Then it is
@@ -71,23 +73,11 @@ def command(
 
     \b
     Examples:
-      frontier verify runs/llama8b --quality
-      frontier verify runs/llama8b --quality --scorer 'python3 score.py'
-
-    With --for: does it still hold later? The load of the operating point, as it was measured, is
-    held for so long. A latency that grows is named with the time since when. Exit code 0 held, 3
-    the SLA is broken, 4 not proven. The same command again goes on.
-
-    \b
-    Examples:
-      frontier verify runs/llama8b --for 8h
-
-    With --find: which is the highest rate that holds so? Exit code 0 found, 3 no rate, 4 not
-    proven. The same command again goes on.
-
-    \b
-    Examples:
+      frontier verify
+      frontier verify runs/llama8b --load 80%
       frontier verify runs/llama8b --find
+      frontier verify runs/llama8b --for 8h
+      frontier verify runs/llama8b --quality --scorer 'python3 score.py'
     """
     from frontier.extras.verify.open_loop_check import checks
 
