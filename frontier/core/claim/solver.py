@@ -68,8 +68,8 @@ def solve(
     better answer. `history` says what the claim covers, `end` how the sweep ended.
 
     When nothing is feasible, the verdict is VIOLATES with the nearest miss as candidate (UNPROVEN
-    where settings below it were only scanned), UNPROVEN or MARGINAL with the best undecided one, or
-    INVALID when no valid point could answer. UsageError without limits.
+    where settings below it were only scanned), UNPROVEN or MARGINAL with the best undecided one,
+    else INVALID. UsageError without limits; ValueError as `by_concurrency`.
     """
     by_c = by_concurrency(points) if points or not scanned else {}
     kept = unchanged(history, limits)
