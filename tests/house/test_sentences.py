@@ -27,7 +27,10 @@ def docstrings(tree: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def sentences(text: str) -> list[str]:
-    """The sentences of a text; a paragraph, an item of a list and an indented line begin one."""
+    """The sentences of a text; a paragraph, an item of a list and an indented line begin one. What
+    click prints as it stands, as examples, is none.
+    """
+    text = "\n\n".join(paragraph for paragraph in text.split("\n\n") if not paragraph.startswith("\b"))
     return [" ".join(sentence.split()) for sentence in _END.split(text) if sentence.strip()]
 
 

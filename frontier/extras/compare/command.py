@@ -62,8 +62,6 @@ def command(  # noqa: PLR0913
       frontier compare runs/night --deployment bf16 --deployment fp8
       frontier compare runs/main runs/pull-request --within 5% --json
       frontier compare runs/h100 runs/b200 --set-a gpus=8 --set-b gpus=4
-
-    \b
       frontier compare --gate runs/ci --deployment base --deployment new
       frontier compare --gate runs/main runs/pull-request --spread 1% --allow 10%
     """

@@ -65,8 +65,6 @@ def command(shown: common.RunOptions, sources: tuple[str, ...], beside: Path | N
       frontier workload access.jsonl > sweep.yaml
       frontier workload log.csv --columns input=tokens_in,output=tokens_out
       frontier workload access.jsonl --from 2026-11-24 --to 2026-11-25
-
-    \b
       frontier workload trace.jsonl --replay kept.jsonl --share 12.5%
       frontier workload http://localhost:8000/metrics --beside runs/llama
     """
