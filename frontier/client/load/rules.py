@@ -110,6 +110,8 @@ class StreamStatus:
     `early_e2e` on average. `lost`: no connection, or not a word, for so long that the server is
     gone. `failing`: since when every request was answered with a failure, where that has lasted.
     `stuck`: when the earliest request was sent that is still open, or that a stream pauses after.
+    `silent`: how many requests have been silent for long, and for how many seconds at least; only
+    in the report of a client process.
     """
 
     now: float
@@ -125,6 +127,7 @@ class StreamStatus:
     failing: float | None = None
     early_e2e: float = 0.0
     stuck: float | None = None
+    silent: tuple[int, float] | None = None
 
     @property
     def mean_e2e(self) -> float | None:
@@ -140,6 +143,7 @@ def together(statuses: Sequence[StreamStatus]) -> StreamStatus:
     """
     failing = [s.failing for s in statuses if s.failing is not None]
     stuck = [s.stuck for s in statuses if s.stuck is not None]
+    silent = [s.silent for s in statuses if s.silent is not None]
     return StreamStatus(
         now=min(s.now for s in statuses),
         begun=sum(s.begun for s in statuses),
@@ -153,6 +157,7 @@ def together(statuses: Sequence[StreamStatus]) -> StreamStatus:
         lost=all(s.lost for s in statuses),
         failing=min(failing) if len(failing) == len(statuses) else None,
         stuck=min(stuck, default=None),
+        silent=(sum(n for n, _ in silent), min(seconds for _, seconds in silent)) if silent else None,
     )
 
 

@@ -19,7 +19,7 @@ import math
 import platform
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from frontier._version import __version__
@@ -164,7 +164,9 @@ class ShardHost:
     def _report(self) -> ShardReport:
         """How the streams stand now, with the records since the last report."""
         records, self._records = tuple(self._records), []
-        return ShardReport(StreamStatus(-math.inf) if self._loop is None else self._loop.status(), records)
+        if self._loop is None:
+            return ShardReport(StreamStatus(-math.inf), records)
+        return ShardReport(replace(self._loop.status(), silent=self._loop.silent()), records)
 
     def _on_record(self, record: Record) -> None:
         self._records.append(record)
@@ -315,7 +317,7 @@ class _ShardedTrial:
             self._tell_evidence()
             if on_progress is not None and now >= next_progress:
                 stage = self.state.stage(now, status.begun == self.trial.concurrency)
-                on_progress(TrialProgress.of(stage, status, self.live))
+                on_progress(TrialProgress.of(stage, status, self.live, status.silent))
                 next_progress = now + _PROGRESS_EVERY
             await asyncio.sleep(ASK_EVERY)
         self.results = list(await asyncio.gather(*map(self._result, self.workers)))
