@@ -8,7 +8,7 @@ import secrets
 from frontier.client.ask.evidence import scrape
 from frontier.client.ask.facts import facts_at
 from frontier.client.ask.new_prompts import send_new_prompts
-from frontier.client.ask.preflight import Check, Preflight, ask_once, preflight
+from frontier.client.ask.preflight import Check, Preflight, ask_once, calibrate, preflight
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import Client
@@ -40,6 +40,7 @@ async def probe(target: Target, *, wait: float = 0.0) -> tuple[Check, ...]:
         found = await preflight(target, wait=wait, pick=True, checks=checks)
         async with Client(found.target) as client:
             checks += [await _connections(client, found), await _cache(client, found), await _metrics(client)]
+        checks += await _prompt_tokens(found)
     except FrontierError as error:
         checks.append(Check("usable", "fail", str(error)))
     return (*checks, Check("client", "ok", f"{CARRIES}; {auto_chooses()}"))
@@ -55,6 +56,14 @@ async def _connections(client: Client, found: Preflight) -> Check:
         return Check("connections", "ok", "kept between requests")
     again = f"; {resent} had closed unannounced, and the request was sent again" if resent else ""
     return Check("connections", "note", f"{opened} opened for {requests} requests{again}: TTFT includes connecting")
+
+
+async def _prompt_tokens(found: Preflight) -> list[Check]:
+    """Why the server's count of prompts is wrong, or may be, as a sweep would say; nothing where it
+    is as usual.
+    """
+    doubt = (await calibrate(found, [_PROMPT])).doubt
+    return [Check("prompt tokens", "note", doubt.removeprefix("prompts: "))] if doubt else []
 
 
 async def _cache(client: Client, found: Preflight) -> Check:

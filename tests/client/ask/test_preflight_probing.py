@@ -186,3 +186,13 @@ def test_servers_are_found_on_ports_and_others_are_told_apart() -> None:
         f"http://127.0.0.1:{one.port}/v1": "vllm 0.11.0",
         f"http://127.0.0.1:{three.port}/v1": "ollama 0.12",
     } == found
+
+
+def test_a_count_of_prompts_that_never_grows_is_a_line(server: Hostile) -> None:
+    engine = quick("constant")
+    engine.usage_of = lambda _, completion: {"prompt_tokens": 24, "completion_tokens": completion}
+    found = checks(target(server, "constant"))
+    assert found["prompt tokens"].state == "note"
+    assert "24 for" in found["prompt tokens"].detail
+    quick("counts")
+    assert "prompt tokens" not in checks(target(server, "counts"))
