@@ -223,7 +223,7 @@ def remedy(resource: Resource, engine: str | None, here: Signs, alone: Signs) ->
     of = _REMEDIES[resource]
     options = [option for option in of.options if option.fits(here, alone)] or [of.last or of.options[0]]
     cap = cap_to_try(here) if resource is Resource.BATCH else None
-    changes = [on_engine(option.change, option.flag, engine, cap) for option in options]
+    changes = [on_engine(option.change, option.flag, engine, cap, here.ranks) for option in options]
     effects = []
     for option in options:
         spent = sum(here.parts.get(place, 0.0) for place in option.places)
@@ -233,16 +233,20 @@ def remedy(resource: Resource, engine: str | None, here: Signs, alone: Signs) ->
     return ", or ".join(changes), "; ".join(effects)
 
 
-def on_engine(change: str, flag: EngineSetting | None, engine: str | None, cap: int | None = None) -> str:
-    """A change with its flag's name on an engine in place of ` ({flag})`; the limit on requests in
-    flight gets a `cap` as its value where one is given.
+def on_engine(
+    change: str, flag: EngineSetting | None, engine: str | None, cap: int | None = None, ranks: int = 1
+) -> str:
+    """A change with its flag's name on an engine in place of ` ({flag})`. The limit on requests in
+    flight gets a `cap` as its value where one is given: a share where each of the `ranks` has its
+    own.
     """
     known = KNOWN.get(engine or "")
     label = f"on {vllm.ENGINE.title}" if known is None else known.title
     known = known or vllm.ENGINE
     name = known.flags.get(flag, "") if flag else ""
     if cap is not None:
-        name = (name or known.limit).format(c=cap)
+        share = -(-cap // ranks) if known.limit_per_rank else cap
+        name = (name or known.limit).format(c=share) + (f" on each of {ranks} ranks" if share != cap else "")
     return change.replace(" ({flag})", f" ({label} {name})" if name else "")
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from frontier.client.ask.facts import RANKS
 from frontier.client.ask.metrics_notes import contradiction
 from frontier.core.model.loads import Rate
 from frontier.core.model.points import Point
@@ -28,6 +29,7 @@ class Signs:
       driver held it down.
     - `memory`: the share of the memory's bandwidth at which decoding reads, by the roofline.
     - `settings`: the server's settings.
+    - `ranks`: how many data-parallel ranks it has, each with the cap of its settings.
     """
 
     concurrency: int
@@ -55,6 +57,7 @@ class Signs:
     client: str = ""
     refused: str = ""
     settings: ServerSettings = field(default_factory=ServerSettings)
+    ranks: int = 1
 
     @property
     def tpot(self) -> float:
@@ -76,7 +79,7 @@ class Signs:
         """The most requests that run by the server's settings; None where more do run, as several
         replicas each have a cap.
         """
-        cap = self.settings.cap
+        cap = None if self.settings.cap is None else self.settings.cap * self.ranks
         return None if cap is None or (self.running_max or 0) > cap else cap
 
     @property
@@ -141,6 +144,7 @@ def signs_of(point: Point, sample: WindowData, settings: ServerSettings | None =
         client=flag.measured if flag else "",
         refused=refused,
         settings=settings,
+        ranks=max((int(window.get(RANKS, 1)) for window in sample.server), default=1),
     )
 
 

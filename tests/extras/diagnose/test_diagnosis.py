@@ -232,6 +232,15 @@ def test_flags_have_the_names_of_the_engine() -> None:
             assert change.strip()
 
 
+def test_a_cap_to_try_is_shared_by_the_ranks_of_the_server() -> None:
+    """--max-num-seqs holds for each rank: four of 16 run 64."""
+    here = signs(256, running_max=64.0, kv_max=None, settings=ServerSettings(cap=16), ranks=4)
+    assert (64, 128) == (here.cap, cap_to_try(here))
+    told = remedy(Resource.BATCH, None, here, signs(1))[0]
+    assert "--max-num-seqs 32 on each of 4 ranks" in told
+    assert "max-running-requests 128)" in remedy(Resource.BATCH, "sglang", here, signs(1))[0]
+
+
 def test_a_cap_to_try_leaves_room_in_the_memory() -> None:
     assert cap_to_try(signs(64, running_max=16.0, kv_max=0.8)) == 18
     assert cap_to_try(signs(20, running_max=16.0, kv_max=None)) == 20
