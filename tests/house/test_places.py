@@ -1,6 +1,7 @@
 """A test lies where its module lies: `tests/core/claim/test_solver.py` for
 `frontier/core/claim/solver.py`."""
 
+from tests.conftest import SECONDS_EACH
 from tests.kit.places import ROOT, TESTS
 
 APART = ("adversaries", "cases", "faults", "house", "journeys", "real_engines", "studies")
@@ -22,3 +23,8 @@ def test_each_file_of_tests_names_a_module_or_its_room() -> None:
             astray.append(str(path.relative_to(TESTS)))
     assert known > 150
     assert astray == []
+
+
+def test_files_of_slow_tests_are_there() -> None:
+    """A file that was moved or renamed would put seconds a test into the fast lane."""
+    assert [name for name in SECONDS_EACH if not (TESTS / name).exists()] == []
