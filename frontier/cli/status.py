@@ -23,6 +23,8 @@ from frontier.store.run_dir import RunDirectory
 _NAMED = 4
 """Most trials that one line names as left; the others are counted."""
 _WARNINGS = ("warning", "skipped", "dropped", "server_lost", "measured_again", "flagged", "failed", "given_up")
+_KEPT_FOR_LATER = ("answered",)
+"""Events that a resumed sweep needs, and that tell a reader nothing."""
 _EVERY = 1.0
 
 
@@ -111,7 +113,7 @@ def read_state(path: Path) -> dict[str, Any]:
         ],
         "elapsed": round(until - session[0]["time"], 1) if session else None,
         "events": len(journal),
-        "last": journal[-3:],
+        "last": [line for line in journal if line["event"] not in _KEPT_FOR_LATER][-3:],
         "held_elsewhere": run.held_elsewhere() if is_running else None,
         "warnings": [_event_text(event) for event in session if event["event"] in _WARNINGS][-3:],
     }

@@ -195,7 +195,7 @@ def test_a_run_directory_that_is_moved_ends_the_sweep_which_resumes_at_the_new_p
     assert len(finished(tmp_path / "moved")) == 1
     said = run_frontier("sweep", "sweep.yaml", "-o", "moved", cwd=tmp_path)
     assert said.code == own_exit_code(tmp_path / "moved"), said.err
-    assert finished(tmp_path / "moved") == [1, 4]
+    assert {*finished(tmp_path / "moved")} == {1, 4}
 
 
 def test_a_run_that_can_only_be_read_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
