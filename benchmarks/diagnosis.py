@@ -1,7 +1,7 @@
 """How often the diagnosis is right: the embedded engine configured to bind on each resource in
 turn.
 
-    python -m benchmarks.diagnosis --results diagnosis.jsonl   # 400 cases, 4 minutes of CPU; goes on
+    python -m benchmarks.diagnosis --results diagnosis.jsonl   # 4 minutes of CPU; goes on
     python -m benchmarks.diagnosis --results diagnosis.jsonl --tables
 
 The figures are in docs/validation/how-often-right.md.
