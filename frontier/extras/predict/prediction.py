@@ -3,8 +3,8 @@
 Before anything is measured, the engine model runs in virtual time at an assumed efficiency. The
 assumption is plain: every step costs a fixed overhead, plus the roofline of its work at a share of
 the peak. Its error was measured on aiconfigurator's silicon sample (239 points,
-docs/validation/prediction.md), and gives the bands. Of TTFT it only predicts an idle prefill: on
-real servers requests come in waves and wait for more than the engine.
+docs/validation/how-often-right.md), and gives the bands. Of TTFT it only predicts an idle prefill:
+on real servers requests come in waves and wait for more than the engine.
 
 A prediction says where to measure. It proves nothing, and no operating point is chosen from it.
 """
