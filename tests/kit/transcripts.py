@@ -32,7 +32,7 @@ JOURNEYS = {
     "killed": ("troubleshooting.md", "The sweep is dead in the morning"),
     "precisions": ("compare.md", "Two precisions"),
     "gate": ("compare.md", "Gate"),
-    "slow": ("slow-first-token.md", "A planted case"),
+    "slow": ("bottlenecks.md", "A planted case"),
 }
 """Sections of docs/ whose commands are shown with their answers: typed in order by
 tests/journeys/test_journeys.py."""
