@@ -23,7 +23,7 @@ HOST = "http://localhost:8000"
 
 
 JOURNEYS = {
-    "quickstart": ("tutorial.md", "A first sweep, one minute"),
+    "quickstart": ("tutorial.md", "A first sweep"),
     "review": ("tutorial.md", "The review"),
     "key": ("troubleshooting.md", "The server wants a key"),
     "model": ("troubleshooting.md", "A wrong model name"),

@@ -76,7 +76,8 @@ class Assumption:
         if spec.speculation is not None:
             drafts = f"; {spec.speculation.tokens} drafts a step, {spec.speculation.acceptance:.0%} accepted"
         return (
-            f"every step at {spec.efficiency:.0%} of the roofline plus {spec.overhead * 1e3:g} ms; "
+            f"every step at {spec.efficiency:.0%} of the roofline plus {spec.overhead * 1e3:g} ms, in all less than "
+            f"{spec.efficiency:.0%}; "
             f"chunks of {spec.max_batched_tokens:,} tokens, at most {spec.max_num_seqs:,} running{drafts}"
         )
 
