@@ -1,5 +1,5 @@
-"""The examples that need no server, swept in virtual time and drawn; the quickstart over HTTP, on an
-idle machine:
+"""The examples that need no server, swept in virtual time and drawn; the quickstart over HTTP,
+which needs an idle machine:
 
     python docs/examples/make.py [NAME ...]      all of them in about 10 minutes
 
