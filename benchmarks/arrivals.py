@@ -1,12 +1,12 @@
 """How near the rate that is estimated for independent users comes to the highest that holds.
 
     python -m benchmarks.arrivals --deployments 60 --results arrivals.jsonl  # goes on where it was
-    python -m benchmarks.arrivals --results arrivals.jsonl --tables   # docs/validation/capacity.md
+    python -m benchmarks.arrivals --results arrivals.jsonl --tables
 
-The deployments are those of `benchmarks.people`: engine, shape, SLA, a sweep in virtual time and
-its operating point. The truth is the same engine with the operating point's limit of requests in
-flight, which Poisson arrivals meet at shares of the closed loop's rate; what waits for admission
-waits in its queue.
+The figures are in docs/validation/how-often-right.md. The deployments are those of
+`benchmarks.people`: engine, shape, SLA, a sweep in virtual time and its operating point. The truth
+is the same engine with the operating point's limit of requests in flight, which Poisson arrivals
+meet at shares of the closed loop's rate; what waits for admission waits in its queue.
 """
 
 import argparse

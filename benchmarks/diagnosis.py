@@ -1,9 +1,10 @@
 """How often the diagnosis is right: the embedded engine configured to bind on each resource in
 turn.
 
-    python -m benchmarks.diagnosis --results diagnosis.jsonl        # 400 cases, 4 minutes of CPU;
-    goes on where it was python -m benchmarks.diagnosis --results diagnosis.jsonl --tables        #
-    docs/validation/bottlenecks.md
+    python -m benchmarks.diagnosis --results diagnosis.jsonl   # 4 minutes of CPU; goes on
+    python -m benchmarks.diagnosis --results diagnosis.jsonl --tables
+
+The figures are in docs/validation/how-often-right.md.
 
 There are two draws of cases, which have nothing in common. Of the first come the probabilities that
 the diagnosis states; the second, which no rule was made on, tests them.
@@ -664,8 +665,8 @@ def second(rows: Sequence[Mapping[str, Any]], drawn: str) -> tuple[int, int]:
 
 
 def tables(rows: Sequence[Mapping[str, Any]]) -> str:
-    """The tables of docs/validation/bottlenecks.md: the cases of the second draw, and both draws by
-    what was stated.
+    """The tables behind docs/validation/how-often-right.md: the cases of the second draw, and both
+    draws by what was stated.
     """
 
     def line(head: str, some: Sequence[Mapping[str, Any]]) -> str:

@@ -3,7 +3,8 @@
 How often `frontier compare --gate` raises a false alarm, and what it catches.
 Deployments are drawn as for the calibration, in virtual time, and get differences from day to day
 on top of those from run to run. Of two sweeps, one each of BASE and NEW, the engine is the
-simulated one and the sweeps are whole. Prints the tables of docs/validation/gate.md.
+simulated one and the sweeps are whole. Prints the tables
+behind docs/validation/how-often-right.md.
 """
 
 import argparse

@@ -1,7 +1,7 @@
 """How well the causes of jitter are told apart: each planted in the embedded engine, alone and in
 pairs.
 
-    python -m benchmarks.jitter --cases 100        # 2 minutes of CPU; docs/validation/jitter.md
+    python -m benchmarks.jitter --cases 100   # 2 minutes of CPU; docs/validation/how-often-right.md
 
 A case is an engine, a shape and a concurrency, drawn by its number, with one or two causes planted:
 long prompts (prefill of other requests), little KV memory (preemptions), pauses of the engine

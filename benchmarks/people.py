@@ -1,9 +1,10 @@
 """How often a promised head count holds: fleets of the embedded engine behind a router, with people
 who think.
 
-    python -m benchmarks.people --deployments 200 --results people.jsonl      # goes on where it was
-    stopped python -m benchmarks.people --results people.jsonl --tables               #
-    docs/validation/capacity.md
+    python -m benchmarks.people --deployments 200 --results people.jsonl   # goes on where it was
+    python -m benchmarks.people --results people.jsonl --tables
+
+The figures are in docs/validation/how-often-right.md.
 
 Each deployment is drawn by its number: engine, shape, SLA, think time, replicas. Its sweep, its
 operating point and the head count are those of frontier; the truth is a fleet in virtual time, on

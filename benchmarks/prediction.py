@@ -1,5 +1,5 @@
-"""How well the engine model predicts deployments measured on real GPUs; the tables of
-docs/validation/prediction.md.
+"""How well the engine model predicts deployments measured on real GPUs; the tables
+behind docs/validation/how-often-right.md.
 
 Run: python -m benchmarks.prediction [--expect] [--once] [FILE]
 

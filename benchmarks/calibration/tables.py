@@ -1,4 +1,4 @@
-"""The study's results as counts, and as the Markdown of docs/validation/calibration.md."""
+"""The study's results: counts, and Markdown (docs/validation/calibration.md has the main ones)."""
 
 import math
 from collections.abc import Iterable, Mapping, Sequence

@@ -47,7 +47,7 @@ EARLIER = (
     ),
     Design("the same, windows sized by what candidates before showed", 3.9, 0.94, "1,001, ten families"),
 )
-"""As docs/decisions/0012 and docs/validation/calibration.md had them; of a range the middle."""
+"""As docs/decisions/0012 has them; of a range the middle."""
 
 
 def measured(name: str, results: Path) -> Design:

@@ -73,8 +73,8 @@ sla: {@sla}
 # gpus: 1
 # price: $3/gpu/h                    # or $12/h for the whole deployment
 # hardware: h200                     # a known GPU; or a whole description:
-# hardware: {name: H200, memory_bandwidth: 4.8TB/s, memory: 141GB, tflops: 989, model: llama-3.1-8b, precision: fp8}
-# hardware: {memory_bandwidth: 4.8TB/s, memory: 141GB, weights: 16GB, kv_per_token: 131kB}      # without a model card
+# hardware: {name: H200, memory_bandwidth: 4.8TB/s, memory: 141GiB, tflops: 989, model: llama-3.1-8b, precision: fp8}
+# hardware: {memory_bandwidth: 4.8TB/s, memory: 141GiB, weights: 16GB, kv_per_token: 131kB}      # without a model card
 # hardware: {power: 700W}            # what it draws: for energy per token where nvidia-smi is not beside the server
 
 # How it is reached

@@ -34,9 +34,9 @@ def command(
     """Which concurrency is proven inside the SLA: the operating point, or the statement that there
     is none.
 
-    Nothing is measured again: a finished run answers any SLA. The exit code is the verdict, the
-    worst one of several tiers or shapes. RUN defaults to the newest run under runs/ that holds a
-    finished trial.
+    Nothing is measured: an SLA is answered from the trials of RUN, or with the command that would
+    decide it. The exit code is the verdict, the worst one of several tiers or shapes. RUN defaults
+    to the newest run under runs/ that holds a finished trial.
 
     \b
     Examples:

@@ -8,8 +8,8 @@ cap, a request waits for a slot: its wait is a sum of gaps between departures of
 Random arrivals come in bunches, which a closed loop does not show: requests that wait for their
 first token are a queue of its own. The records give the speed of this queue, and the time of a
 request that finds m others in it. The rate of arrivals gives how often m are found (a birth-death
-process again). docs/capacity.md has the assumptions, docs/validation/capacity.md how often the
-promise holds.
+process again). docs/capacity.md has the assumptions, docs/validation/how-often-right.md
+how often the promise holds.
 """
 
 import math

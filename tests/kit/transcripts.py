@@ -23,7 +23,7 @@ HOST = "http://localhost:8000"
 
 
 JOURNEYS = {
-    "quickstart": ("tutorial.md", "A first sweep, one minute"),
+    "quickstart": ("tutorial.md", "A first sweep"),
     "review": ("tutorial.md", "The review"),
     "key": ("troubleshooting.md", "The server wants a key"),
     "model": ("troubleshooting.md", "A wrong model name"),
@@ -32,7 +32,7 @@ JOURNEYS = {
     "killed": ("troubleshooting.md", "The sweep is dead in the morning"),
     "precisions": ("compare.md", "Two precisions"),
     "gate": ("compare.md", "Gate"),
-    "slow": ("slow-first-token.md", "A planted case"),
+    "slow": ("bottlenecks.md", "A planted case"),
 }
 """Sections of docs/ whose commands are shown with their answers: typed in order by
 tests/journeys/test_journeys.py."""

@@ -48,7 +48,7 @@ def of_sessions(seed: int) -> Deployment | None:
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("drawn", [4, pytest.param(14, marks=pytest.mark.nightly)])
 def test_the_rates_of_sessions_that_are_named_keep_their_limits(drawn: int) -> None:
-    """What docs/decisions/0015-rates.md says of sessions."""
+    """What docs/decisions/0011-open-loop-rate.md says of sessions."""
     results = [studied(d) for seed in range(drawn) if (d := of_sessions(seed)) is not None]
     assert len(results) >= 0.7 * drawn
     assert all(result.share is not None for result in results)

@@ -6,6 +6,10 @@ them, token ids. No two prompts of a sweep share their first block, so a prefix 
 The first words are drawn anew per request; the rest is a slice of a text that is made once per
 trial. How many words make how many tokens is learned from the server's own count by
 `calibrate_words`.
+
+The server's prefix cache is never emptied: most servers cannot, and on one in use it is rude.
+Prompts of a file come again with every trial, so each pass through the file has a cache salt of its
+own.
 """
 
 import dataclasses

@@ -6,7 +6,7 @@ issue is where to look, and the server's gauges say why requests wait there. Cau
 server are checked first: a client that is too slow, refused requests, a clock that fell.
 
 A probability is the share of simulated cases in which evidence as complete and as clear as this
-named the right resource (docs/validation/bottlenecks.md), and nothing more.
+named the right resource (docs/validation/how-often-right.md), and nothing more.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,8 +3,8 @@
 Before anything is measured, the engine model runs in virtual time at an assumed efficiency. The
 assumption is plain: every step costs a fixed overhead, plus the roofline of its work at a share of
 the peak. Its error was measured on aiconfigurator's silicon sample (239 points,
-docs/validation/prediction.md), and gives the bands. Of TTFT it only predicts an idle prefill: on
-real servers requests come in waves and wait for more than the engine.
+docs/validation/how-often-right.md), and gives the bands. Of TTFT it only predicts an idle prefill:
+on real servers requests come in waves and wait for more than the engine.
 
 A prediction says where to measure. It proves nothing, and no operating point is chosen from it.
 """
@@ -76,7 +76,8 @@ class Assumption:
         if spec.speculation is not None:
             drafts = f"; {spec.speculation.tokens} drafts a step, {spec.speculation.acceptance:.0%} accepted"
         return (
-            f"every step at {spec.efficiency:.0%} of the roofline plus {spec.overhead * 1e3:g} ms; "
+            f"every step at {spec.efficiency:.0%} of the roofline plus {spec.overhead * 1e3:g} ms, in all less than "
+            f"{spec.efficiency:.0%}; "
             f"chunks of {spec.max_batched_tokens:,} tokens, at most {spec.max_num_seqs:,} running{drafts}"
         )
 

@@ -19,7 +19,7 @@ from frontier.show.verbosity import Detail
 from frontier.show.wording import limits_text
 
 PREDICT_SCHEMA = "frontier.predict/1"
-BAND = "the band holds 95 of 100 such predictions"
+BAND = "the 95% band holds about 93 of 100 such predictions"
 BAND_HEAD = "95% band"
 
 

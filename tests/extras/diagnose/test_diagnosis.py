@@ -2,13 +2,14 @@
 truth."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks.diagnosis import EVIDENCE, STATING, TESTING, diagnosed, draw, second, stated, tables
+from benchmarks.diagnosis import EVIDENCE, STATING, TESTING, diagnosed, draw, second, stated, verdict
 from frontier.config import load_config
 from frontier.core.estimates import estimate
 from frontier.core.model.loads import Rate
@@ -412,8 +413,17 @@ def test_the_page_and_the_stated_probabilities_are_those_of_the_study() -> None:
     study = rows()
     first, other = ([row for row in study if row["draw"] == name] for name in (STATING, TESTING))
     assert [row["case"] for row in first] == [row["case"] for row in other] == list(range(200))
-    page = (ROOT / "docs" / "validation" / "bottlenecks.md").read_text()
-    assert tables(study) in page
+    page = (ROOT / "docs" / "validation" / "how-often-right.md").read_text()
+    shown = re.search(r"(\d+) right, (\d+) wrong, (\d+) not known \| (\d+) cases", page)
+    counts = [sum(verdict(row) == word for row in other) for word in ("right", "wrong", "not known")]
+    assert shown is not None
+    assert [int(count) for count in shown.groups()] == [*counts, len(other)]
+    text = " ".join(page.partition("\n## Bottlenecks\n")[2].partition("\n## ")[0].split())
+    by_evidence = {kind: [row["right"] for row in other if row["basis"] in EVIDENCE[kind]] for kind in EVIDENCE}
+    moved = [row["moved"] for row in other if row["moved"] is not None]
+    pairs = [(sum(some), len(some)) for some in (*by_evidence.values(), moved)]
+    for right, named in (*pairs, second(study, TESTING)):
+        assert re.search(rf"\b{right} of {named}\b", text), (right, named)
     # Stated from the first draw, tested on the second, which may fall short by chance alone.
     assert {EVIDENCE[kind]: share for kind, share in stated(study).items()} == {
         bases: PROBABILITY[bases[0]] for bases in EVIDENCE.values()
