@@ -6,7 +6,6 @@ import asyncio
 import gc
 import itertools
 import math
-import statistics
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -111,9 +110,15 @@ def test_no_stream_pauses_after_an_answer_whose_body_has_no_end(ended: All, name
     times: dict[int, list[Record]] = {}
     for record in sorted(ended[name].records, key=lambda r: r.sent):
         times.setdefault(record.stream, []).append(record)
-    pauses = [b.sent - (a.last or a.end) for records in times.values() for a, b in itertools.pairwise(records)]
-    assert len(pauses) >= 5
-    assert statistics.median(pauses) < 0.15, "the shortest pause after a failure was 0.05 s and doubled up to 2 s"
+    # A pause after a failure is a floor that doubles from 0.05 s: the fourth is 0.4 s at least, on
+    # any machine, while one quick pause among the later ones shows that there is none.
+    later = [
+        following.sent - (before.last or before.end)
+        for records in times.values()
+        for before, following in list(itertools.pairwise(records))[3:]
+    ]
+    assert later
+    assert min(later) < 0.3
 
 
 @pytest.mark.parametrize("name", GOOD)
