@@ -2,7 +2,6 @@
 
 import math
 import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,6 +16,7 @@ from frontier.core.model.units import format_elapsed
 from frontier.show.rough import format_range
 from frontier.show.verbosity import Detail
 from frontier.store.run_dir import RunDirectory
+from frontier.world import world
 
 if TYPE_CHECKING:
     from frontier.config import Config
@@ -66,7 +66,7 @@ def remaining(config: "Config", plan: "Plan", run: Path | None) -> "tuple[Ledger
     """What the sweep has spent so far, and the trials of the grid that are left."""
     from frontier.sweep.ledger import Ledger
 
-    ledger = Ledger(config.budget, lambda: 0.0, time.time)
+    ledger = Ledger(config.budget, lambda: 0.0, world().wall)
     ledger.begin_turn(config.deployments)
     if run is None:
         return ledger, plan.trials
@@ -261,7 +261,7 @@ def _budget_line(found: Outlook) -> str:
     caps, spent = found.ledger.whole, found.ledger.spent()
     words = dict(caps.words)
     if caps.until < math.inf:
-        words["until"] += f" (in {format_elapsed(max(0.0, caps.until - time.time()))})"
+        words["until"] += f" (in {format_elapsed(max(0.0, caps.until - world().wall()))})"
     limits = ", ".join(f"{name} {limit}" for name, limit in words.items())
     if spent.seconds:
         limits += f"; {format_elapsed(spent.seconds)} and {spent.requests:,.0f} requests of it are spent"

@@ -3,7 +3,6 @@ what fits into the budget, and what a p95 would save.
 """
 
 import re
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,6 +39,7 @@ from frontier.show.rough import format_range, format_rough
 from frontier.show.table import Table, to_text
 from frontier.store.journal import Amount
 from frontier.sweep.ledger import Ledger
+from frontier.world import world
 
 _P99 = re.compile(r"\bp99(\.\d+)?_")
 
@@ -149,7 +149,7 @@ def measured_plan(
         p95 = of_sweep({series: each.seconds(ledger.times) for series, each in other.items()}, ledger.times)
     answers, rest = (_need(coming, ledger.times, config, part) for part in ("answer", "rest"))
     caps, spent = ledger.whole, ledger.spent()
-    refused = tuple(caps.refuses(spent, need, time.time()) for need in (answers, answers + rest))
+    refused = tuple(caps.refuses(spent, need, world().wall()) for need in (answers, answers + rest))
     command = with_budget(again, config, (answers + rest) * ENOUGH + spent) if caps.words else None
     trials = sum(len(history) for history in histories.values())
     nowhere = "none is inside" if config.searches and config.limits else "–"

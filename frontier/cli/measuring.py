@@ -4,7 +4,6 @@ import asyncio
 import os
 import signal
 import sys
-import time
 from contextlib import AsyncExitStack
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -39,13 +38,12 @@ def measure(
     The journal keeps `facts` of the session. With `quiet` nothing is printed meanwhile; without
     `announces`, what is proven is not announced.
     """
-    from frontier.client.http.http_client import run as run_loop
     from frontier.planning.sweep_progress import Progress
     from frontier.show.live import make_progress
-    from frontier.sweep.backend import HttpBackend
+    from frontier.sweep.backend import new_salt, open_backend, run_to_end
     from frontier.sweep.conductor import Conductor
 
-    salt = time.time_ns()  # makes the prompts of this session differ from those that the server has cached before
+    salt = new_salt()
     run.journal("session", salt=salt, **facts)
 
     async def go() -> "SweepEnd":
@@ -58,10 +56,10 @@ def measure(
             stack.callback(progress.close)
             if (option := registry.SWEEP_OPTION.find()) is not None:
                 progress = await stack.enter_async_context(option.around(progress, given))
-            backend = HttpBackend(config, os.environ, salt)
+            backend = open_backend(config, os.environ, salt)
             return await Conductor(config, plan, run, backend, progress, stop, **options).conduct()
 
-    return run_loop(go())
+    return run_to_end(go())
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:

@@ -19,6 +19,7 @@ from frontier.core.model.units import count, format_elapsed
 from frontier.show.verbosity import Detail
 from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import RunDirectory
+from frontier.world import world
 
 _NAMED = 4
 """Most trials that one line names as left; the others are counted."""
@@ -93,7 +94,7 @@ def read_state(path: Path) -> dict[str, Any]:
     seconds = 0.0 if now.state == "finished" else left
     if running is not None and seconds is not None:
         seconds = max(0.0, seconds - running["since"])
-    until = time.time() if is_running or not journal else journal[-1]["time"]
+    until = world().wall() if is_running or not journal else journal[-1]["time"]
     return {
         "schema": "frontier.status/1",
         "run": str(path),
@@ -148,7 +149,7 @@ def _running(session: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
     """The trial in flight, how many seconds it has run, and its number of client processes."""
     for event in reversed(session):
         if event["event"] == "trial_begun":
-            since = round(max(0.0, time.time() - event["time"]), 1)
+            since = round(max(0.0, world().wall() - event["time"]), 1)
             return {"trial": event["trial"], "since": since, "client_processes": event.get("client_processes", 1)}
         if event["event"] in ("trial_done", "interrupted", "server_lost"):
             return None

@@ -7,7 +7,6 @@ consent to a foreign config, measure (`measuring`), answer (`_conclude`), notify
 
 import os
 import platform
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from frontier.show.verbosity import Detail
 from frontier.store.files import free_bytes
 from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import AnotherSweepError, RunDirectory
+from frontier.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -129,7 +129,7 @@ def _require_time(request: "SweepRequest", plan: "Plan") -> None:
     from frontier.sweep.ledger import deadline
 
     until = request.config.budget.until
-    if until is None or deadline(until, time.time()) > time.time():
+    if until is None or deadline(until, now := world().wall()) > now:
         return
     if remaining(request.config, plan, request.run)[1]:
         name = "--until" if "--until" in request.options else "budget.until"

@@ -19,6 +19,7 @@ from frontier.core.model.trials import Trial
 from frontier.core.model.units import format_elapsed
 from frontier.planning.sweep_progress import HigherSetting
 from frontier.show.progress import DIM, PlainProgress, SweepProgress, figures_text
+from frontier.world import world
 
 if TYPE_CHECKING:
     from frontier.client.load.loop import TrialProgress
@@ -33,9 +34,10 @@ def make_progress(stream: TextIO, limited: Collection[str] = ()) -> SweepProgres
     """The live view where the stream is a terminal that can redraw a line, otherwise the plain one.
     `limited` are the metrics of the SLA.
     """
+    clock = world().clock
     console = Console(file=stream, highlight=False, markup=False, emoji=False)
     live = console.is_terminal and not console.is_dumb_terminal
-    progress: SweepProgress = LiveProgress(console) if live else PlainProgress(stream)
+    progress: SweepProgress = LiveProgress(console, clock) if live else PlainProgress(stream, clock)
     progress.limited = limited
     return progress
 

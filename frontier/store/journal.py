@@ -5,7 +5,6 @@ A line is on the disk before the next step is taken.
 
 import operator
 import os
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, astuple, dataclass
@@ -18,6 +17,7 @@ from frontier.core.model.errors import StoreError
 from frontier.core.model.loads import Rate, SessionRate
 from frontier.store.files import Folder, too_large, writing
 from frontier.store.records import LATEST, build, require_usable, stored, stored_tree
+from frontier.world import world
 
 MOST_BYTES, LINE_BYTES = 512 * 2**20, 8 * 2**20
 """The most bytes of a journal, and of one line. The program writes no longer line."""
@@ -95,7 +95,7 @@ class Journal:
         """
         if isinstance(reason := facts.get("reason"), str):
             facts["reason"] = masked(reason)
-        tree = stored_tree({"time": round(time.time(), 3), "event": event, **facts})
+        tree = stored_tree({"time": round(world().wall(), 3), "event": event, **facts})
         line = orjson.dumps(tree, option=orjson.OPT_APPEND_NEWLINE)
         with writing(self._path), self._folder.appender(self._name) as file:
             before = file.tell()

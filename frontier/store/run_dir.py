@@ -18,7 +18,6 @@ was repeated, how far a race of `tune` is, and the windows of `verify --for`.
 import math
 import re
 import stat
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -36,6 +35,7 @@ from frontier.store.files import CONFIG_BYTES, Folder, writing
 from frontier.store.journal import Journal
 from frontier.store.records import build, stored_tree
 from frontier.store.trial_files import EVIDENCE_BYTES, TrialFiles, TrialWriter
+from frontier.world import world
 
 T = TypeVar("T")
 SCHEMA = "frontier.run/1"
@@ -112,7 +112,7 @@ class RunDirectory(TrialFiles):
                     "schema": SCHEMA,
                     "identity": identity,
                     "canonical": canonical,
-                    "created": time.time(),
+                    "created": world().wall(),
                     "hashed": True,
                     "defaults": dict(defaults),
                     **stored_tree(facts),

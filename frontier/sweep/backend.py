@@ -1,11 +1,11 @@
 """Backends run trials: on servers over HTTP, or on the simulator."""
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from frontier import registry
 from frontier.client import run_trial
@@ -14,6 +14,7 @@ from frontier.client.ask.new_prompts import settle_cached
 from frontier.client.ask.preflight import Preflight, calibrate, changed, preflight, settle_salt
 from frontier.client.ask.prompts import Calibration, PromptPlan, prompt_seed
 from frontier.client.ask.target import Target
+from frontier.client.http.http_client import run
 from frontier.client.load.loop import TrialProgress
 from frontier.client.load.processes import LocalWorkers, workers_needed
 from frontier.client.load.shard import Worker, WorkerLostError, run_sharded
@@ -28,9 +29,11 @@ from frontier.search.window_size import connections_wanted
 from frontier.simulator.http.process import SimulatorProcess
 from frontier.sweep.given_files import read_key_file, read_prompts
 from frontier.sweep.secrets_of_config import secrets_of
+from frontier.world import world
 
 OnRecord = Callable[[Record], None]
 OnTick = Callable[[TrialProgress], None]
+T = TypeVar("T")
 PUT_BACK = "put the old server back, or begin a run of its own with  -o DIR"
 
 
@@ -79,6 +82,25 @@ class Backend(Protocol):
 
     async def close(self) -> None:
         """Stop what was started."""
+
+
+def open_backend(config: Config, environ: Mapping[str, str], salt: int = 0) -> Backend:
+    """What runs the trials of a config: servers over HTTP, or what the world has in their place."""
+    made: Backend = (world().backend or HttpBackend)(config, environ, salt)
+    return made
+
+
+def run_to_end(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine, run on the event loop of the world."""
+    result: T = (world().run or run)(coroutine)
+    return result
+
+
+def new_salt() -> int:
+    """A salt that differs from session to session: so do the prompts, and what a server has cached
+    of earlier ones is not hit.
+    """
+    return int(world().wall() * 1e9)
 
 
 class HttpBackend(Backend):

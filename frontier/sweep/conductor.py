@@ -11,7 +11,6 @@ would be proposed without end: every loop stops when a proposal comes back uncha
 
 import asyncio
 import contextlib
-import time
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
@@ -40,6 +39,7 @@ from frontier.sweep.servers import Servers
 from frontier.sweep.start.started_server import LAST_LINES
 from frontier.sweep.sweep_state import SweepState
 from frontier.sweep.trial_runner import TrialEnd, TrialRunner
+from frontier.world import world
 
 SweepEnd = Literal["finished", "interrupted", "server_lost", "budget"]
 MOST_REPEATS = 2
@@ -73,8 +73,8 @@ class Conductor:
     stop: asyncio.Event
     prove: ToProve = NO_PROOFS
     ready_wait: float = 900.0
-    clock: Callable[[], float] = time.monotonic
-    wall: Callable[[], float] = time.time
+    clock: Callable[[], float] = field(default_factory=lambda: world().clock)
+    wall: Callable[[], float] = field(default_factory=lambda: world().wall)
     course: Course | None = None
     state: SweepState = field(default_factory=SweepState)
     ledger: Ledger = field(init=False)

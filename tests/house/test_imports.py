@@ -17,6 +17,7 @@ RINGS = [
     "_version",
     "core",
     "registry",
+    "world",
     "search",
     "client",
     "fields",

@@ -1,12 +1,10 @@
 """What programs and notebooks call: `load_config` and `run_sweep`."""
 
 import asyncio
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from frontier.client.http.http_client import run as run_loop
 from frontier.config import Config, Setting
 from frontier.config import load_config as config_of_text
 from frontier.config.config_file import open_run, require_sweep, with_trace
@@ -78,10 +76,10 @@ def run_sweep(
             if virtual:
                 measures = VirtualBackend({d.name: d.engine_spec() for d in config.deployments})
             else:
-                measures = backend.HttpBackend(config, environ or {}, time.time_ns())
+                measures = backend.open_backend(config, environ or {}, backend.new_salt())
             plan = make_plan(config)
             return await Conductor(config, plan, directory, measures, Progress(), asyncio.Event()).conduct()
 
-        if run_loop(conduct()) == "server_lost":
+        if backend.run_to_end(conduct()) == "server_lost":
             raise MeasurementError(lost_server(directory.journal_lines()), "call it again to go on")
     return load(run)

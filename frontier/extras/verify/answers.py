@@ -33,6 +33,7 @@ from frontier.core.model.units import format_bytes, format_elapsed
 from frontier.extras.verify.open_loop_check import Sender
 from frontier.extras.verify.replies import GreedyReplies, GreedyReply
 from frontier.run import Run
+from frontier.sweep.backend import HttpBackend
 from frontier.sweep.given_files import read_prompts
 from frontier.sweep.shell_line import run_line
 
@@ -157,8 +158,9 @@ async def _ask(sender: Sender, decision: Decision, prompts: int, scorer: Scorer 
     """The answers of a prepared deployment; None when it was stopped. MeasurementError where too
     many fail.
     """
-    shape, config, target = decision.shape, sender.run.config, sender.backend.target(decision.deployment)
+    assert isinstance(sender.backend, HttpBackend)  # what a model answers has no virtual time
     assert decision.concurrency is not None
+    shape, config, target = decision.shape, sender.run.config, sender.backend.target(decision.deployment)
     distinct = _prompts(shape, config, prompts)
     given = [distinct[i % len(distinct)] for i in range(prompts)]
     length = round(shape.osl.mean)

@@ -6,7 +6,6 @@ import asyncio
 import os
 import shlex
 import sys
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -18,6 +17,7 @@ from frontier.cli.consent import consent_to_reach
 from frontier.core.model.errors import ExitCode
 from frontier.core.model.units import format_elapsed
 from frontier.store.run_dir import RunDirectory
+from frontier.world import world
 
 if TYPE_CHECKING:
     from frontier.client.load.loop import TrialProgress
@@ -61,19 +61,18 @@ def stopped(kept: str = "what was finished is kept") -> ExitCode:
 def send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") -> T:
     """Run `work` with the run's lock held. Signals stop it, and what is finished is kept."""
     from frontier.cli.measuring import stop_on_signals
-    from frontier.client.http.http_client import run as run_loop
     from frontier.extras.verify.open_loop_check import Sender
-    from frontier.sweep.backend import HttpBackend
+    from frontier.sweep.backend import new_salt, open_backend, run_to_end
 
     async def go() -> T:
         stop = asyncio.Event()
         stop_on_signals(stop)
         config = run.config.model_copy(update={"given_workers": None})  # an open loop is sent from this process
-        backend = HttpBackend(config, os.environ, time.time_ns())
+        backend = open_backend(config, os.environ, new_salt())
         return await work(Sender(run, backend, store, tick, stop))
 
     with RunDirectory.open_to_verify(run.path) as store:
-        done = run_loop(go())
+        done = run_to_end(go())
     tick.clear()
     return done
 
@@ -85,13 +84,13 @@ class Tick:
 
     def expect(self, what: str, left: float) -> None:
         """Show `what` from here on, with everything done after `left` seconds."""
-        self._what, self._left, self._since = what, left, time.monotonic()
+        self._what, self._left, self._since = what, left, world().clock()
 
     def __call__(self, progress: "TrialProgress") -> None:
         if sys.stderr.isatty():
             line = f"{progress.stage}: {progress.window_sent:,} sent, {progress.in_flight:,} in flight"
             if self._what:
-                left = max(self._left - (time.monotonic() - self._since), 1.0)
+                left = max(self._left - (world().clock() - self._since), 1.0)
                 line = f"{self._what}  {line} · about {format_elapsed(left)} left"
             click.echo(f"\r\x1b[K{line}", nl=False, err=True)
 

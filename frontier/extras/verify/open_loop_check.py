@@ -35,7 +35,7 @@ from frontier.planning.sla_result import Checked, OpenLoopCheck
 from frontier.run import Run
 from frontier.search.load_trials import LoadAsk, LoadPolicy, proof_size
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.backend import HttpBackend, OnTick
+from frontier.sweep.backend import Backend, OnTick
 from frontier.sweep.servers import require_same_server
 from frontier.sweep.trial_runner import recorded
 
@@ -133,7 +133,7 @@ class Sender:
     """
 
     run: Run
-    backend: HttpBackend
+    backend: Backend
     store: RunDirectory
     on_tick: OnTick
     stop: asyncio.Event
