@@ -29,6 +29,7 @@ from frontier.planning.sweep_progress import HigherSetting, Progress, Stage
 from frontier.planning.time_left import TimeLeft
 from frontier.show.rough import format_range, format_rough
 from frontier.show.wording import count, evidence_text, flag_words, value_text
+from frontier.world import world
 
 if TYPE_CHECKING:
     from frontier.client.load.loop import TrialProgress
@@ -229,7 +230,7 @@ class PlainProgress(SweepProgress):
         self,
         stream: TextIO,
         clock: Callable[[], float] = time.monotonic,
-        stamp: Callable[[], str] = lambda: time.strftime("%Y-%m-%d %H:%M:%S"),
+        stamp: Callable[[], str] = lambda: time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(world().wall())),
     ) -> None:
         super().__init__(clock)
         self._stream, self._stamp, self._last, self._day = stream, stamp, clock(), ""

@@ -1,0 +1,101 @@
+"""python -m benchmarks.nights [--count N] [--seed S] [--jobs N] [--night SEED]
+
+Plays nights by number: a config, its servers, what goes wrong and the commands of a user are drawn
+from the seed, run in virtual time, and what must always hold is checked. One line for each night
+with a fault, with the command that runs it alone; exit code 0, or 1 where a fault was found.
+"""
+
+import argparse
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+
+from benchmarks.nights.draw import draw
+from benchmarks.nights.invariants import INVARIANTS, look_further, printed_commands_work
+from benchmarks.nights.play import play, playing
+
+MOST_SEEDS = 10**9
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What came of a night: (invariant, what was found) for each fault, and the seconds of
+    processor time.
+    """
+
+    seed: int
+    faults: tuple[tuple[str, str], ...]
+    seconds: float
+    trials: int
+
+
+def one(seed: int) -> Result:
+    """Play the night of a seed and check it."""
+    began = time.process_time()
+    with playing(draw(seed)) as (player, told):
+        play(player, told)
+        look_further(player, told)
+        faults = [(check.__name__, line) for check in INVARIANTS for line in check(told)]
+        faults += [(printed_commands_work.__name__, line) for line in printed_commands_work(player, told)]
+        return Result(seed, tuple(faults), time.process_time() - began, player.server.trials)
+
+
+def results(seeds: Iterable[int], jobs: int) -> Iterable[Result]:
+    """The nights of these seeds, in their order."""
+    if jobs == 1:
+        yield from map(one, seeds)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(one, seeds)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.nights", description=__doc__)
+    parser.add_argument("--count", type=int, default=100, help="nights")
+    parser.add_argument("--seed", type=int, default=0, help="the first night's")
+    parser.add_argument("--night", type=int, help="this night alone, with all that was said")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    options = parser.parse_args()
+    first, count = (options.seed, options.count) if options.night is None else (options.night, 1)
+    if not 0 <= first <= first + count - 1 <= MOST_SEEDS or count < 1:
+        print(f"there is no night {first}: seeds are 0 to {MOST_SEEDS:,}", file=sys.stderr)
+        return 2
+    if options.night is not None:
+        return _alone(options.night)
+    found, bad, seconds, trials = Counter[str](), 0, 0.0, 0
+    for result in results(range(first, first + count), options.jobs):
+        seconds, trials = seconds + result.seconds, trials + result.trials
+        found.update({name for name, _ in result.faults})
+        if result.faults:
+            bad += 1
+            name, line = result.faults[0]
+            print(f"{name}: {line}\n  python -m benchmarks.nights --night {result.seed}", flush=True)
+    for name, times in found.most_common():
+        print(f"{times:6,} nights: {name}")
+    print(f"{count:,} nights, {bad:,} with a fault; {trials:,} trials, {seconds / count:.1f} s of a core a night")
+    return int(bad > 0)
+
+
+def _alone(seed: int) -> int:
+    """Play one night and print it whole."""
+    night = draw(seed)
+    print(night.text, night.families, *night.laws.items(), night.course, sep="\n")
+    with playing(night) as (player, told):
+        play(player, told)
+        look_further(player, told)
+        for k, said in enumerate(told.said):
+            if "--json" not in said.words and said.words[0] != "report":
+                print(f"\n$ {said.line}    (exit {int(said.code)}, {said.trials} trials, {said.seconds:,.0f} s)")
+                print(said.err if k < told.looks else "", said.out, said.raised, sep="")
+        faults = [(check.__name__, line) for check in INVARIANTS for line in check(told)]
+        faults += [(printed_commands_work.__name__, line) for line in printed_commands_work(player, told)]
+    for name, line in faults:
+        print(f"{name}: {line}")
+    return int(bool(faults))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

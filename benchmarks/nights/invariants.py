@@ -1,0 +1,436 @@
+"""What must hold of every night. Each invariant is a function of what the night told, and yields a
+line for each fault.
+"""
+
+import itertools
+import json
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from benchmarks.nights import outputs
+from benchmarks.nights.draw import RUN, SWEEP, Command, Damage, Edit
+from benchmarks.nights.play import KILLED, Player, Said, Told
+
+Invariant = Callable[[Told], Iterator[str]]
+CODES = (0, 2, 3, 4, 5, 130, KILLED)
+MOST_TRIALS, MOST_SECONDS = 400, 72 * 3600.0
+BUSY = ("busy", "client bound", "idle core", "load generator")
+READS = ("solve", "show", "status", "report", "compare", "users")
+
+
+def tree(said: Said | None) -> Mapping[str, Any]:
+    """The JSON that a command printed; empty where it printed none."""
+    if said is None or not said.out.lstrip().startswith("{"):
+        return {}
+    found: Mapping[str, Any] = json.loads(said.out)
+    return found
+
+
+def journal(told: Told) -> list[dict[str, Any]]:
+    file = told.run / "journal.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines() if line.strip()] if file.exists() else []
+
+
+def series(told: Told) -> set[tuple[str, str]]:
+    return {(d, s) for d, s, _ in outputs.points(tree(told.look("show", RUN, "--json")))}
+
+
+def alone(told: Told) -> bool:
+    """One series in a closed loop, whose answer is one block of text."""
+    return len(series(told)) == 1 and told.night.kind in ("closed", "sessions")
+
+
+# --- it ends, with a code
+
+
+def it_ends(told: Told) -> Iterator[str]:
+    for said in told.said:
+        if said.trials > MOST_TRIALS or said.seconds > MOST_SECONDS:
+            yield f"{said.line}: {said.trials} trials in {said.seconds:,.0f} s"
+
+
+def no_exception(told: Told) -> Iterator[str]:
+    for said in told.said:
+        if said.raised:
+            yield f"{said.line}: {said.raised.strip().splitlines()[-1]}"
+        elif said.code not in CODES:
+            yield f"{said.line}: exit {said.code}: {(said.err.strip() or 'nothing said').splitlines()[-2:]}"
+
+
+def codes_agree(told: Told) -> Iterator[str]:
+    """The last sweep's exit code and that of `solve`, where nothing was changed in between."""
+    last = told.said[told.looks - 1] if told.looks else None
+    solved = told.look("solve", RUN)
+    if last is None or solved is None or last.words != SWEEP or last.code not in (0, 3, 4, 5):
+        return
+    if not told.night.limits or isinstance(told.night.steps[-1], Damage | Edit) or "server" in last.err:
+        return
+    if last.code != solved.code and solved.code != 2:
+        yield f"sweep {int(last.code)}, solve {int(solved.code)}"
+
+
+# --- nothing that was sent is lost, nothing is done twice
+
+
+def every_trial_is_whole(told: Told) -> Iterator[str]:
+    if any(isinstance(step, Damage) for step in told.night.steps):
+        return
+    for file in (told.run / "evidence").glob("*-r*.json"):
+        said = json.loads(file.read_text()).get("records")
+        records = sum(1 for _ in (told.run / "trials" / f"{file.stem}.jsonl").open())
+        if said != records:
+            yield f"{file.stem}: {records} records of {said}"
+
+
+def no_trial_twice(told: Told) -> Iterator[str]:
+    """The same sweep again leaves finished trials as they are, and a finished sweep measures
+    nothing.
+    """
+    if any(isinstance(step, Damage | Edit) for step in told.night.steps):
+        return
+    for said in told.sweeps:
+        for name, digest in said.before.items():
+            if name.startswith("trials/") and name.endswith(".jsonl") and said.after.get(name) != digest:
+                yield f"{said.line}: {name} was measured again"
+    for first, second in itertools.pairwise(told.sweeps):
+        whole = first.words == second.words == SWEEP and first.code in (0, 3, 4) and "Plan:" in second.err
+        if whole and "unfinished" not in first.out and "server" not in first.err and second.trials:
+            yield f"{second.line}: {second.trials} trials after a finished sweep"
+
+
+def reading_changes_nothing(told: Told) -> Iterator[str]:
+    for said in told.said:
+        if said.words[0] in READS and said.before != said.after:
+            changed = [n for n in {*said.before, *said.after} if said.before.get(n) != said.after.get(n)]
+            yield f"{said.line} changed {changed}"
+
+
+# --- two outputs say the same
+
+
+def table_and_json_agree(told: Told) -> Iterator[str]:
+    shown, found = told.look("show", RUN), outputs.points(tree(told.look("show", RUN, "--json")))
+    if shown is None or not alone(told):
+        return
+    by_setting = {load: point for (_, _, load), point in found.items()}
+    read = outputs.rows(shown.out)
+    if {row.setting for row in read} != set(by_setting):
+        yield f"the table has {sorted(r.setting for r in read)}, the JSON {sorted(by_setting)}"
+    for row in read:
+        point = by_setting.get(row.setting)
+        if point is None:
+            continue
+        if point["n"] != row.n:
+            yield f"c={row.setting}: n {row.n} in the table, {point['n']} in the JSON"
+        rate = point["metrics"].get("output_throughput", {}).get("value")
+        if rate is not None and not outputs.near(rate, row.throughput):
+            yield f"c={row.setting}: {row.throughput} tok/s in the table, {rate} in the JSON"
+        excluded = bool(point.get("excluded")) and "invalid" in str(point["excluded"])
+        if excluded != row.verdict.startswith("excluded"):
+            yield f"c={row.setting}: {row.verdict!r} in the table, {point.get('excluded')!r} in the JSON"
+
+
+def verdicts_agree(told: Told) -> Iterator[str]:
+    """What the table says of a setting is what `solve --json` judges."""
+    shown, solved = told.look("show", RUN), tree(told.look("solve", RUN, "--json"))
+    if shown is None or not alone(told) or not solved.get("shapes"):
+        return
+    judged = {j["concurrency"]: j["verdict"] for j in solved["shapes"][0]["judgements"]}
+    starts = {"meets": ("meets",), "violates": ("violates", "over"), "invalid": ("excluded",)}
+    for row in outputs.rows(shown.out):
+        verdict = judged.get(row.setting)
+        allowed = starts.get(verdict or "", ("not proven", "over", "comfort", "marginal", "meets promise"))
+        if verdict is not None and not row.verdict.startswith(allowed):
+            yield f"c={row.setting}: {row.verdict!r} in the table, {verdict} in the JSON"
+
+
+def figures_are_of_the_setting_named(told: Told) -> Iterator[str]:
+    """Each number of an answer is of the setting in whose block it stands."""
+    for said, shown in _asked(told):
+        by_setting = {load: point for (_, _, load), point in outputs.points(tree(shown)).items()}
+        for answer in outputs.answers(said.out):
+            point = by_setting.get(answer.setting)
+            for figure in answer.figures:
+                known = point and point["metrics"].get(outputs.metric_of(figure.words))
+                if known and known["value"] is not None and not outputs.near(known["value"], figure.value, 0.02):
+                    yield f"{said.line}: {figure.words} {figure.value:g} under c={answer.setting}, which has {known['value']:g}"
+                    break
+
+
+def one_sided_inside_two_sided(told: Told) -> Iterator[str]:
+    for said, shown in _asked(told):
+        by_setting = {load: point for (_, _, load), point in outputs.points(tree(shown)).items()}
+        for answer in outputs.answers(said.out):
+            point = by_setting.get(answer.setting)
+            for figure in answer.figures:
+                known = point and point["metrics"].get(outputs.metric_of(figure.words))
+                if known and figure.bound is not None and known["high"] is not None:
+                    if figure.bound > known["high"] * 1.02 + 1e-9:
+                        yield (
+                            f"{said.line}: c={answer.setting} {figure.words} at most {figure.bound:g} (95%), "
+                            f"and [{known['low']:g}, {known['high']:g}] (95%)"
+                        )
+
+
+def _asked(told: Told) -> Iterator[tuple[Said, Said | None]]:
+    """Every answer in text at the end, with the points by the same limits."""
+    if not alone(told):
+        return
+    for said in told.said[told.looks :]:
+        if said.words[0] == "solve" and "--json" not in said.words and "-v" not in said.words:
+            yield said, told.look("show", *said.words[1:], "--json")
+
+
+def a_harder_question_takes_more(told: Told) -> Iterator[str]:
+    """A p95 inside a limit takes no more requests than a p99 inside it, and one need has one
+    number.
+    """
+    texts = [(said.words, said.out) for said, _ in _asked(told)]
+    shown = [
+        s for s in told.said[told.looks :] if s.words[0] == "show" and "--json" not in s.words and "-v" not in s.words
+    ]
+    for words, text in [*texts, *((s.words, s.out) for s in shown)]:
+        known: dict[int, int] = {}
+        for load, need in outputs.needs(text):
+            if not outputs.near(known.setdefault(load, need), need, 0.05):
+                yield f"frontier {' '.join(words)}: c={load} needs {known[load]:,} and {need:,} requests"
+    by_p: dict[int, dict[int, int]] = {}
+    for words, text in [*texts, *((s.words, s.out) for s in shown)]:
+        asked = re.fullmatch(r"p(9[59])_\w+<=\S+", words[-1])
+        if asked and "--sla" in words:
+            for load, need in outputs.needs(text):
+                known = by_p.setdefault(int(asked[1]), {})
+                known[load] = max(known.get(load, 0), need)
+    for load, need in by_p.get(95, {}).items():
+        harder = by_p.get(99, {}).get(load)
+        if harder is not None and need > 1.1 * harder:
+            yield f"c={load}: the p95 needs {need:,} requests, the p99 of the same limit {harder:,}"
+
+
+def counts_agree(told: Told) -> Iterator[str]:
+    """The trials that a sweep counts, that `status` counts and that are on the disk."""
+    status = told.look("status", RUN)
+    if status is None or any(isinstance(step, Damage | Edit) for step in told.night.steps):
+        return
+    files = len(list((told.run / "evidence").glob("*-r*.json")))
+    if (match := re.search(r"(\d+) trials?: ", status.out)) and int(match[1]) != files:
+        yield f"status counts {match[1]} trials, and {files} are on the disk"
+    if any(isinstance(step, Command) and step.interrupted for step in told.night.steps):
+        return
+    ran = [int(m[1]) for said in told.sweeps if (m := re.search(r"(\d+) trials? run in", said.err))]
+    if len(ran) == len(told.sweeps) and sum(ran) != files:
+        yield f"the sweeps ran {' + '.join(map(str, ran))} trials, and {files} are on the disk"
+
+
+def left_agrees(told: Told) -> Iterator[str]:
+    """What `status` counts as left, and the settings that the answer lists as unfinished."""
+    status, solved = tree(told.look("status", RUN, "--json")), tree(told.look("show", RUN, "--json"))
+    unfinished = solved.get("unfinished") or {}
+    left = status.get("left")
+    if left is None or not status or not unfinished:
+        return
+    named = len(unfinished.get("not_measured", ()))
+    if named > left + len(status.get("open", ())):
+        yield f"status has {left} left, the answer names {named} that were not measured"
+
+
+def progress_and_table_agree(told: Told) -> Iterator[str]:
+    """A setting that the search called inside is not over its limit in the table of the same
+    command.
+    """
+    if not alone(told) or any(isinstance(step, Damage | Edit) for step in told.night.steps):
+        return
+    for said in told.sweeps:
+        table = {row.setting: row.verdict for row in outputs.rows(said.out)}
+        measured_later = set(map(int, re.findall(r"c=(\d+)", "".join(re.findall(r"complete .*", said.err)))))
+        for line in re.findall(r"search +(c=.*)", said.err):
+            inside = re.search(r"c=([\d ]+) inside", line)
+            for load in map(int, inside[1].split()) if inside else ():
+                if table.get(load, "").startswith(("over", "violates")) and load not in measured_later:
+                    yield f"{said.line}: the search says c={load} inside, the table {table[load]!r}"
+
+
+def one_rate_of_arrivals(told: Told) -> Iterator[str]:
+    """The rate of independent users is the same in JSON, text, page and `verify`."""
+    solved = tree(told.look("solve", RUN, "--json"))
+    if not alone(told) or not solved.get("shapes"):
+        return
+    known = (solved["shapes"][0].get("arrival_rate") or {}).get("rate")
+    if known is None:
+        return
+    verbose = told.look("solve", RUN, "-v")
+    texts = {"solve -v": verbose.out if verbose else ""}
+    for said in told.said[told.looks :]:
+        if said.words[0] == "report":
+            texts["the page"] = outputs.page_text(said.out)
+    for said in told.said:
+        if said.words == ("verify", RUN) and told.said.index(said) >= _last_change(told):
+            texts["verify"] = said.err
+    for name, text in texts.items():
+        pattern = r"about ([\d.,]+) requests/s with that limit|requests arrive at ([\d.,]+)/s"
+        for match in re.findall(pattern, re.sub(r"\s+", " ", text)):
+            rate = float((match[0] or match[1]).replace(",", ""))
+            if not outputs.near(rate, known):
+                yield f"{name}: {rate:g} requests/s, JSON {known:g}"
+
+
+def _last_change(told: Told) -> int:
+    """The place of the first command after the last that measured for the run or changed its
+    SLA.
+    """
+    if any(isinstance(step, Damage | Edit) for step in told.night.steps):
+        return len(told.said)
+    return max((k + 1 for k, said in enumerate(told.said) if said.words[0] == "sweep"), default=0)
+
+
+def one_word_for_a_verdict(told: Told) -> Iterator[str]:
+    """The page has one word for what became of a setting, in all its tables."""
+    if not alone(told):
+        return
+    for said in told.said[told.looks :]:
+        if said.words[0] != "report":
+            continue
+        text = outputs.page_text(said.out)
+        every = re.findall(r"^(\d+) \| .* \| ([^|]+?) \| *$", text, re.M)
+        words: dict[str, set[str]] = {load: {verdict.strip().split(":")[0].split(" (")[0]} for load, verdict in every}
+        for load, verdict in re.findall(r"^c=(\d+) \| ([^|]+?) \| (?:p\d+|error)", text, re.M):
+            words.setdefault(load, set()).add(verdict.split(":")[0].split(" (")[0])
+        for load, verdicts in words.items():
+            if len(verdicts) > 1:
+                yield f"the page calls c={load} {' and '.join(sorted(verdicts))}"
+
+
+# --- causes
+
+
+def the_cause_is_named(told: Told) -> Iterator[str]:
+    """A setting whose windows were widened by a busy client is not called too close to its
+    limit.
+    """
+    found = outputs.points(tree(told.look("show", RUN, "--json")))
+    if not alone(told):
+        return
+    bound = {load for (_, _, load), point in found.items() if "client_bound" in point["flags"]}
+    for said in told.said[told.looks :]:
+        if said.words[0] != "solve" or "--json" in said.words:
+            continue
+        text = re.sub(r"\s+", " ", said.out)
+        for match in re.finditer(r"c=(\d+)(?: may give[^.]*\.?)?[^.]*(too close to its limit|too much alike)", text):
+            if int(match[1]) in bound and not any(word in text for word in BUSY):
+                yield f"{said.line}: c={match[1]} is called {match[2]}, and this machine was busy"
+
+
+def the_budget_is_no_excuse(told: Told) -> Iterator[str]:
+    """Only a proof that the budget cut is said to have ended with the budget."""
+    lines = journal(told)
+    cut = {t for line in lines if line["event"] == "dropped" for t in line.get("trials", ())}
+    cut |= {line["trial"] for line in lines if line["event"] == "flagged" and "cut_off" in line.get("flags", ())}
+    for said in told.said[told.looks :]:
+        text = re.sub(r"\s+", " ", said.out)
+        for match in re.finditer(r"c=(\d+) is not proven: [^.]*the budget ended its proof", text):
+            mark = f"-c{int(match[1]):04d}-"
+            if not any(mark in key and "-grid-" not in key for key in cut):
+                yield f"{said.line}: the budget ended no proof of c={match[1]}"
+
+
+# --- relations
+
+
+def a_looser_sla_keeps_what_met(told: Told) -> Iterator[str]:
+    met: dict[str, set[Any]] = {}
+    for said in told.said[told.looks :]:
+        if said.words[0] == "solve" and "--json" in said.words and "--sla" in said.words:
+            for shape in tree(said).get("shapes", ()):
+                met.setdefault(said.words[-1], set()).update(
+                    (shape["deployment"], shape["shape"], j["concurrency"])
+                    for j in shape["judgements"]
+                    if j["verdict"] == "meets"
+                )
+    tight, loose = (met.get(text) for text in _tight_and_loose(told))
+    if tight is not None and loose is not None and not tight <= loose:
+        yield f"met by the tighter limits alone: {sorted(tight - loose, key=str)}"
+
+
+def _tight_and_loose(told: Told) -> tuple[str, str]:
+    """The night's limits, and the same limits half as high again, as options."""
+    limits = {k: v for k, v in told.night.limits.items() if k != "error_rate"}
+    tight, loose = (",".join(f"{k}<={v * f * 1e3:.5g}ms" for k, v in limits.items()) for f in (1.0, 1.5))
+    return tight, loose
+
+
+INVARIANTS: tuple[Invariant, ...] = (
+    it_ends,
+    no_exception,
+    codes_agree,
+    every_trial_is_whole,
+    no_trial_twice,
+    reading_changes_nothing,
+    table_and_json_agree,
+    verdicts_agree,
+    figures_are_of_the_setting_named,
+    one_sided_inside_two_sided,
+    a_harder_question_takes_more,
+    counts_agree,
+    left_agrees,
+    progress_and_table_agree,
+    one_rate_of_arrivals,
+    one_word_for_a_verdict,
+    the_cause_is_named,
+    the_budget_is_no_excuse,
+    a_looser_sla_keeps_what_met,
+)
+
+
+def look_further(player: Player, told: Told) -> None:
+    """Ask the run what the invariants compare: other SLAs, and in a night with pictures the
+    page.
+    """
+    limits = {k: v for k, v in told.night.limits.items() if k != "error_rate"}
+    if limits and told.night.kind != "rate":
+        name, value = next(iter(limits.items()))
+        quantity = name.partition("_")[2]
+        for p in (95, 99):
+            text = f"p{p}_{quantity}<={value * 1e3:.5g}ms"
+            for words in (
+                ("solve", RUN, "--sla", text),
+                ("show", RUN, "--sla", text),
+                ("show", RUN, "--sla", text, "--json"),
+            ):
+                told.said.append(player.run(Command(words)))
+        for text in _tight_and_loose(told):
+            told.said.append(player.run(Command(("solve", RUN, "--json", "--sla", text))))
+    if told.night.pictures and limits:
+        said = player.run(Command(("report", RUN, "-o", "page.html")))
+        page = told.folder / "page.html"
+        told.said.append(Said(**{**_fields(said), "out": page.read_text() if page.exists() else ""}))
+
+
+def _fields(said: Said) -> dict[str, Any]:
+    return {name: getattr(said, name) for name in Said.__slots__}
+
+
+def printed_commands_work(player: Player, told: Told) -> Iterator[str]:
+    """A command that an answer prints runs as it stands and does what it promises: with --prove N,
+    a trial of N, or a word why not. Run last: it changes the run.
+    """
+    if any(isinstance(step, Damage) for step in told.night.steps):
+        return
+    texts = [
+        said.out for said in told.said[told.looks :] if said.words[:1] == ("solve",) and "--json" not in said.words
+    ]
+    wanted = {shlex.join(words): words for text in texts for words in outputs.commands(text)}
+    for line, words in list(wanted.items())[:2]:
+        said = player.run(Command(tuple(words)))
+        if said.raised or said.code not in CODES or said.code == 2:
+            yield f"frontier {line}: exit {int(said.code)}: {(said.raised or said.err).strip().splitlines()[-1:]}"
+        elif "--prove" in words and not said.trials:
+            named = words[words.index("--prove") + 1]
+            told_why = re.search(
+                rf"(not proven|not measured|left out|given up|busy|lost)[^\n]*{named}|{named}[^\n]*not", said.err
+            )
+            if said.code != 0 and not told_why:
+                yield f"frontier {line}: no trial, exit {int(said.code)}, and no word of c={named}"
+        elif words[0] == "sweep" and "--prove" not in words and not said.trials and "unfinished" in said.out:
+            yield f"frontier {line}: no trial, and still unfinished"

@@ -1,0 +1,147 @@
+"""What was written, read as a user reads it: tables, answers, counts, needs and commands."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from html import unescape
+from typing import Any
+
+UNITS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "%": 1e-2, "min": 60.0}
+_VALUE = r"([\d.,]+)\s?(µs|ms|s|%|min)"
+_NAMED = re.compile(r"c=(\d+)|concurrency (\d+)|--prove (\d+)")
+
+
+def number(text: str, unit: str = "s") -> float:
+    """'18.7', 'ms' -> 0.0187."""
+    return float(text.replace(",", "")) * UNITS[unit]
+
+
+def joined(text: str) -> str:
+    """The text with its broken lines joined: a line that is indented by five or more goes on."""
+    return re.sub(r"\n {5,}(?=\S)", " ", text)
+
+
+def near(a: float, b: float, within: float = 0.011) -> bool:
+    """Equal as far as three digits tell."""
+    return abs(a - b) <= within * max(abs(a), abs(b), 1e-12)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the table of points."""
+
+    setting: int
+    throughput: float
+    n: int
+    verdict: str
+
+
+def rows(text: str) -> list[Row]:
+    """The first table of points in the text."""
+    found: list[Row] = []
+    header = ""
+    for line in text.splitlines():
+        if re.match(r" *c +tok/s", line):
+            header = line
+            continue
+        if not header:
+            continue
+        cells = re.split(r" {2,}", line.strip())
+        if len(cells) < 3 or not cells[0].isdigit():
+            break
+        place = line.split()
+        counts = [cell for cell in cells[2:] if re.fullmatch(r"[\d,]+", cell)]
+        if counts:
+            verdict = cells[cells.index(counts[-1]) + 1 :]
+            found.append(
+                Row(
+                    int(place[0]),
+                    float(place[1].replace(",", "")),
+                    int(counts[-1].replace(",", "")),
+                    "  ".join(verdict),
+                )
+            )
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A line of the answer: the metric in words, its value, and its one-sided bound where it has
+    one.
+    """
+
+    words: str
+    value: float
+    bound: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The block of one answer: its first line, the setting that is named last before its figures,
+    and these.
+    """
+
+    head: str
+    setting: int | None
+    figures: tuple[Figure, ...]
+
+
+_FIGURE = re.compile(rf"^  (p\d+ \w+|error rate)  +{_VALUE}  +(?:(at most|at least) {_VALUE} \(95%\)|no bound)?")
+
+
+def answers(text: str) -> list[Answer]:
+    """The answers in a text of `solve`."""
+    found: list[Answer] = []
+    head, setting, figures = "", None, list[Figure]()
+    for line in [*text.splitlines(), "Run at END"]:
+        if re.match(r"(Run at|No setting|Nothing|Every setting)", line):
+            if head:
+                found.append(Answer(head, setting, tuple(figures)))
+            head, setting, figures = line, None, []
+        if match := _FIGURE.match(line):
+            bound = number(match[5], match[6]) if match[5] and match[4] == "at most" else None
+            figures.append(Figure(match[1], number(match[2], match[3]), bound))
+        elif not figures and (named := _NAMED.findall(line.split(" may give")[0])):
+            # The answer's own setting comes first; what may give more stands after it.
+            setting = int(next(filter(None, named[0 if line.startswith("Run at") else -1])))
+    return found
+
+
+def metric_of(words: str) -> str:
+    """'p90 TPOT' -> 'p90_tpot'."""
+    return words.lower().replace(" ", "_")
+
+
+def needs(text: str) -> Iterator[tuple[int, int]]:
+    """(setting, requests that would decide it), wherever a text names both."""
+    for line in joined(text).splitlines():
+        if match := re.match(r" *(\d+) .*needs about ([\d,]+) requests", line):
+            yield int(match[1]), int(match[2].replace(",", ""))
+        for match in re.finditer(
+            r"c=(\d+) (?:is not proven|had a short)[^.;]*[.;]?[^.;]*?about ([\d,]+) requests", line
+        ):
+            yield int(match[1]), int(match[2].replace(",", ""))
+
+
+def commands(text: str) -> list[list[str]]:
+    """The command lines of `frontier` that a text prints on lines of their own."""
+    lines = re.findall(r"^ *(frontier (?:sweep|verify|solve|show) .*)$", text.replace("Next             ", ""), re.M)
+    return [shlex.split(line)[1:] for line in lines]
+
+
+def page_text(page: str) -> str:
+    """A page as text: a row a line, its cells with ' | ' between them."""
+    page = re.sub(r"<(style|script|svg)[^>]*>.*?</\1>", "", page, flags=re.S)
+    page = re.sub(r"\s*</t[dh]>\s*", " | ", page)
+    page = re.sub(r"</(tr|p|div|h\d|li|dt|dd|summary)>", "\n", page)
+    return re.sub(r"\n\s*\n+", "\n", unescape(re.sub(r"<[^>]+>", "", page)))
+
+
+def points(tree: Mapping[str, Any]) -> dict[tuple[str, str, Any], Mapping[str, Any]]:
+    """The points of `show --json`, by deployment, shape and setting."""
+    found = {}
+    for point in tree.get("points", ()):
+        load = point["concurrency"] if point.get("rate") is None else point["rate"]
+        found[(point["deployment"], point["shape"], load)] = point
+    return found
