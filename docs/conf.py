@@ -23,6 +23,7 @@ include_patterns = [
     "*.md",
     "docs/**.md",
     "tests/real_engines/README.md",
+    "tests/faults/README.md",
     "benchmarks/truth/README.md",
 ]
 exclude_patterns = [".venv", ".ci", "runs", "site"]

@@ -1,6 +1,5 @@
-"""Counts how often one run of all the tests makes each fault of docs/validation/reliability.md,
-from the marks of the tests.
-
+"""Counts how often one run of all the tests makes each fault of the matrix (README.md beside this
+file), from the marks of the tests.
 
 A test is marked `@pytest.mark.fault(ROW, times=N)`: N times in each of its cases, or in the one
 case that is marked.

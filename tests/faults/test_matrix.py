@@ -1,4 +1,4 @@
-"""The fault matrix of docs/validation/reliability.md: its counts are those of the tests."""
+"""The fault matrix, README.md beside this file: its counts are those of the tests."""
 
 import re
 
@@ -7,7 +7,7 @@ import pytest
 from tests.faults.count_faults import count_faults, faults_made
 from tests.kit.places import ROOT
 
-PAGE = ROOT / "docs" / "validation" / "reliability.md"
+PAGE = ROOT / "tests" / "faults" / "README.md"
 
 
 def test_every_row_of_the_matrix_names_its_count_and_its_test_files() -> None:
