@@ -30,7 +30,7 @@ def thresholds() -> str:
         "",
         "Each constant that decides something for a user: where it stands, its value, what it means and why. Seconds,",
         "bytes and shares from 0 to 1 unless stated otherwise. Those that a user meets are in",
-        "[flags](flags.md#thresholds), too.",
+        "[flags](flags.md), too.",
     ]
     for folder in DECIDING:
         lines += ["", f"## {folder}/", "", "| where | name | value | meaning |", "|---|---|---|---|"]

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from frontier.config import load_config
+from frontier.core.claim.proof import ALPHA, JUDGED_AFTER
 from frontier.core.model.errors import ExitCode
 from frontier.fields import parse_size
 from frontier.hardware.gpus import HARDWARE
@@ -118,6 +119,9 @@ def test_the_arithmetic_of_how_it_proves() -> None:
     assert all((p / 100) ** n <= 0.05 < (p / 100) ** (n - 1) for p, n in least.items())
     assert re.search(r"least 299 .*? p95 at least 59\b", page)
     assert re.search(r"at least 299 .*?,\s+a\s+p95\s+59,", README)
+    assert f"is at most {100 * ALPHA:g} %" in page
+    (judged,) = re.findall(r"judged after ([\d, and]+) windows", page)
+    assert tuple(map(int, re.findall(r"\d+", judged))) == JUDGED_AFTER
     assert round(100 * 0.99**100) == 37
     assert "in 37 of 100" in page
     assert round(100 * 0.8**12) == 7
