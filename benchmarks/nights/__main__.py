@@ -14,7 +14,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 
 from benchmarks.nights.draw import draw
-from benchmarks.nights.invariants import INVARIANTS, look_further, printed_commands_work
+from benchmarks.nights.invariants import INVARIANTS, look_further, named, printed_commands_work, too_often
 from benchmarks.nights.play import play, playing
 
 MOST_SEEDS = 10**9
@@ -30,6 +30,7 @@ class Result:
     faults: tuple[tuple[str, str], ...]
     seconds: float
     trials: int
+    named: tuple[tuple[str, bool], ...] = ()
 
 
 def one(seed: int) -> Result:
@@ -39,8 +40,9 @@ def one(seed: int) -> Result:
         play(player, told)
         look_further(player, told)
         faults = [(check.__name__, line) for check in INVARIANTS for line in check(told)]
+        settings = tuple(named(told))
         faults += [(printed_commands_work.__name__, line) for line in printed_commands_work(player, told)]
-        return Result(seed, tuple(faults), time.process_time() - began, player.server.trials)
+        return Result(seed, tuple(faults), time.process_time() - began, player.server.trials, settings)
 
 
 def results(seeds: Iterable[int], jobs: int) -> Iterable[Result]:

@@ -24,7 +24,6 @@ class Disk:
 
     def __init__(self) -> None:
         self.folder, self.kind, self.at, self.count = "", "", 0, 0
-        self._fsync = os.fsync
         os.fsync = self._synced
         sys.addaudithook(self._hook)
 
@@ -35,11 +34,10 @@ class Disk:
     def mend(self) -> None:
         self.kind = ""
 
-    def _synced(self, descriptor: int) -> None:
+    def _synced(self, _descriptor: int) -> None:
         if self.kind:
             self._step()
-        # Nothing of a night has to outlive the machine, and a sync takes longer than the rest of a
-        # step.
+        # No night has to outlive the machine, and a sync takes longer than all else.
 
     def _hook(self, event: str, arguments: tuple[Any, ...]) -> None:
         if not self.kind:

@@ -146,7 +146,7 @@ def _course(rng: random.Random, families: list[str]) -> Course:
         return Course(lost=(at, at + _between(rng, 5, 2_000)))
     if kind == "busy":
         spans = [(t, t + _between(rng, 5, 120)) for t in (_between(rng, 2, 300) for _ in range(rng.randint(1, 4)))]
-        return Course(busy=tuple(sorted(spans)))
+        return Course(busy=tuple(sorted(spans)), lag=_between(rng, 0.006, 0.08))
     return Course()
 
 
@@ -242,7 +242,7 @@ def _sizes(rng: random.Random, config: dict[str, Any], families: list[str]) -> N
     if rng.random() < 0.15:
         config["repeats"] = rng.choice([1, 2, 3])
     if rng.random() < 0.3:
-        config["refine"] = rng.choice([0, 1, 2])
+        config["refine"] = rng.choice([0, 1, 2] if config.get("concurrency") != "auto" and "rate" not in config else [1, 2])
     if rng.random() < 0.1:
         config["max_time"] = rng.choice(["20s", "60s"])
 

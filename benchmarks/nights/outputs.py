@@ -40,24 +40,23 @@ class Row:
 def rows(text: str) -> list[Row]:
     """The first table of points in the text."""
     found: list[Row] = []
-    header = ""
+    header: list[str] = []
     for line in text.splitlines():
-        if re.match(r" *c +tok/s", line):
-            header = line
+        if re.match(r" *(c|N) +(in flight +)?(tok/s)", line):
+            header = re.split(r" {2,}", line.strip())
             continue
         if not header:
             continue
         cells = re.split(r" {2,}", line.strip())
         if len(cells) < 3 or not cells[0].isdigit():
             break
-        place = line.split()
         counts = [cell for cell in cells[2:] if re.fullmatch(r"[\d,]+", cell)]
         if counts:
             verdict = cells[cells.index(counts[-1]) + 1 :]
             found.append(
                 Row(
-                    int(place[0]),
-                    float(place[1].replace(",", "")),
+                    int(cells[0]),
+                    float(cells[header.index("tok/s")].replace(",", "")),
                     int(counts[-1].replace(",", "")),
                     "  ".join(verdict),
                 )

@@ -75,8 +75,8 @@ class Course:
     """What changes in a night, in its seconds.
 
     From `at` on, latencies are `factor` times as long; with a `tail`, only those of this share of
-    the requests. In `lost` (from, until) the server is down; `busy` are spans in which this machine
-    is busy.
+    the requests. In `lost` (from, until) the server is down; in the spans
+    `busy` this machine is busy, and its event loop `lag` seconds late.
     """
 
     at: float = math.inf
@@ -84,6 +84,7 @@ class Course:
     tail: float | None = None
     lost: tuple[float, float] | None = None
     busy: tuple[tuple[float, float], ...] = ()
+    lag: float = 0.05
 
     def slower(self, now: float, u: float) -> float:
         """The factor of a request sent now, whose place among all is `u`."""
@@ -450,7 +451,7 @@ class NightBackend(Backend):
         busy = any(a < at + window.end and at + window.start < b for a, b in self.server.course.busy)
         health = ClientHealth(0.0004, 0.0008, 0.12, 0.001)
         if busy:
-            health = replace(health, loop_lag_p99=0.05, send_late_p99=0.03)
+            health = replace(health, loop_lag_p99=self.server.course.lag, send_late_p99=0.6 * self.server.course.lag)
         epoch = EPOCH + self.server.clock.shift + at
         return Measurement(trial, epoch, window, state.ended, health, {}, "virtual")
 

@@ -3,7 +3,6 @@
 A line is on the disk before the next step is taken.
 """
 
-import operator
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -47,7 +46,12 @@ class Amount:
         return cls(**next((line["spent"] for line in reversed(lines) if "spent" in line), {}))
 
     def __add__(self, other: "Amount") -> "Amount":
-        return Amount(*map(operator.add, astuple(self), astuple(other)))
+        return Amount(  # written out, as it is added up for each request
+            self.seconds + other.seconds,
+            self.requests + other.requests,
+            self.tokens + other.tokens,
+            self.dollars + other.dollars,
+        )
 
     def __mul__(self, factor: float) -> "Amount":
         return Amount(*(factor * part for part in astuple(self)))
