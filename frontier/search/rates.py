@@ -32,6 +32,9 @@ LOOK_REQUESTS, LOOK_SECONDS, LOOK_TURNS = 50, 12.0, 4.0
 of a request, whichever is longest."""
 SATURATED_REQUESTS = 400
 """Requests of the look that shows how much is served at most."""
+TURNED_AWAY = 1 / 3
+"""A server that fails more than this share of the requests has no backlog, and serves no more at a
+higher rate."""
 MOST_RATE = 20_000.0
 """The ramp ends here: no client process sends more."""
 LATE = BLOCKS // 2
@@ -65,8 +68,10 @@ def load_trial(phase: Phase, requests: int, sample: WindowData) -> LoadTrial:
 
 
 def is_overloaded(sample: WindowData) -> bool:
-    """Whether the backlog grew through the window."""
-    return any(load_flags.overloaded(sample))
+    """Whether more arrives than is served: the backlog grew through the window, or the server
+    turned most of the requests away.
+    """
+    return any(load_flags.overloaded(sample)) or float((~sample.ok).mean()) > TURNED_AWAY
 
 
 def _is_saturated_look(trial: LoadTrial) -> bool:

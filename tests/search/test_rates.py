@@ -2,9 +2,11 @@
 truth is known."""
 
 import dataclasses
+import math
 import random
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 
 from frontier.core.claim.changes import History
@@ -122,6 +124,28 @@ def studied(deployment: Deployment, truth_requests: int = 20_000) -> Studied:
         truth_requests *= 6
     beyond = deployment.value(done.proven, truth_requests) / deployment.limit.promise - 1
     return Studied(share, beyond > 0, beyond, requests, len(asks))
+
+
+def test_the_ramp_ends_where_a_quota_turns_requests_away() -> None:
+    """A gateway with a quota has no backlog at any rate: only failures say that it is beyond it."""
+    quota, shape = 10.0, Shape.of(64, 4)
+    spec = EngineSpec(step_base=5e-3, max_num_seqs=1_000)
+    deployment = Deployment(spec, dataclasses.replace(shape, arrivals=POISSON), Limit("p90_e2e", 1.0), quota)
+    policy, history = SearchPolicy((Rate.of(1.0),)), []
+    asks: list[Ask] = []
+    while len(asks) < 30 and isinstance(
+        ask := scan.next_ask(policy, deployment.shape, [("", [deployment.limit])], history), Ask
+    ):
+        asks.append(ask)
+        trial, sample = measured(deployment, ask, len(history))
+        kept = np.arange(len(sample.ok)) % 100 < 100 * quota / max(quota, ask.concurrency / 1000)
+        latencies = {name: np.where(kept, getattr(sample, name), math.inf) for name in ("ttft", "tpot", "e2e")}
+        history.append((trial, dataclasses.replace(sample, ok=kept, **latencies)))
+    assert max(ask.concurrency for ask in asks) <= 4_000 * quota
+    assert len(asks) < 30
+    assert isinstance(ask, Done)
+    assert ask.proven is not None
+    assert 0.7 * quota < ask.proven / 1000 <= quota * 1.1
 
 
 def test_the_ramp_doubles_until_more_arrives_than_is_served_and_measures_how_much_that_is() -> None:
