@@ -3,7 +3,7 @@
 import math
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -92,7 +92,11 @@ def draw(seed: int) -> Night:
     course = _course(rng, families)
     config, limits, top = _config(rng, law, families)
     names = [d["name"] for d in config.get("deployments", ())] or ["default"]
-    laws = {name: law if k == 0 else _law(rng, []) for k, name in enumerate(names)}
+    pace = rng.uniform(0.7, 1.3)
+    laws = {
+        name: law if k == 0 else replace(law, tpot=law.tpot * pace, ttft=law.ttft * pace)
+        for k, name in enumerate(names)
+    }
     steps = _steps(rng, limits, top, families)
     return Night(seed, config, laws, course, tuple(steps), limits, tuple(families), pictures=rng.random() < 0.05)
 
@@ -106,8 +110,8 @@ def _law(rng: random.Random, families: list[str]) -> Law:
     law: dict[str, Any] = {
         "tpot": _between(rng, 0.004, 0.03),
         "ttft": _between(rng, 0.02, 0.4),
-        "half": _between(rng, 6, 60),
-        "power": rng.uniform(0.6, 1.4),
+        "half": _between(rng, 5, 30),
+        "power": rng.uniform(0.8, 1.6),
     }
     noise = rng.choice(["none", "little", "usual", "usual", "much"])
     factor = {"none": 0.0, "little": 0.1, "usual": 1.0, "much": 3.0}[noise]
@@ -172,13 +176,13 @@ def _config(rng: random.Random, law: Law, families: list[str]) -> tuple[dict[str
         per_second = 8 / (law.ttft + law.tpot * osl)
         config["rate"] = rng.choice(["auto", [round(per_second * k, 3) for k in (0.25, 0.5, 1.0)]])
     else:
-        listed = sorted(rng.sample([1, 2, 3, 4, 6, 8, 12, 16, 24], rng.randint(2, 5)))
-        config["concurrency"] = rng.choice([listed, listed, f"1..{rng.choice([8, 16, 24])}", "auto"])
+        listed = sorted(rng.sample([1, 2, 3, 4, 6, 8, 12, 16], rng.randint(2, 4)))
+        config["concurrency"] = rng.choice([listed, listed, f"1..{rng.choice([8, 16])}", "auto"])
         top = rng.choice(listed)
-    limits = _limits(rng, law, osl, top)
+    limits = _limits(rng, law, osl, top, far=config.get("concurrency") != "auto")
     _sla(rng, config, limits, load, families)
     _sizes(rng, config, families)
-    if load == "closed" and rng.random() < 0.12:
+    if load == "closed" and rng.random() < 0.07:
         families.append("deployments")
         config["deployments"] = [
             {"name": "a", "endpoint": config.pop("endpoint")},
@@ -187,8 +191,8 @@ def _config(rng: random.Random, law: Law, families: list[str]) -> tuple[dict[str
     return config, limits, top
 
 
-def _limits(rng: random.Random, law: Law, osl: int, top: int) -> dict[str, float]:
-    """Limits near what is met at the setting `top`."""
+def _limits(rng: random.Random, law: Law, osl: int, top: int, *, far: bool) -> dict[str, float]:
+    """Limits near what is met at the setting `top`, or now and then `far` above it."""
     seated = min(top, law.seats)
     grown = (1 + (seated - 1) / law.half) ** law.power
     tail = math.exp(1.3 * math.hypot(law.first_noise, law.shared))
@@ -199,7 +203,7 @@ def _limits(rng: random.Random, law: Law, osl: int, top: int) -> dict[str, float
     if osl == 1:
         names = ["ttft"]
     p = rng.choice([90, 90, 90, 95])
-    loose = rng.choice([1.02, 1.1, 1.3, 0.9, 0.4, 5.0])
+    loose = rng.choice([1.02, 1.1, 1.3, 0.9, 0.4, 5.0 if far else 1.2])
     found = {f"p{p}_{name}": float(f"{values[name] * loose * rng.uniform(0.95, 1.1):.3g}") for name in names}
     if rng.random() < 0.25:
         found["error_rate"] = rng.choice([0.01, 0.05])
@@ -242,7 +246,9 @@ def _sizes(rng: random.Random, config: dict[str, Any], families: list[str]) -> N
     if rng.random() < 0.15:
         config["repeats"] = rng.choice([1, 2, 3])
     if rng.random() < 0.3:
-        config["refine"] = rng.choice([0, 1, 2] if config.get("concurrency") != "auto" and "rate" not in config else [1, 2])
+        config["refine"] = rng.choice(
+            [0, 1, 2] if config.get("concurrency") != "auto" and "rate" not in config else [1, 2]
+        )
     if rng.random() < 0.1:
         config["max_time"] = rng.choice(["20s", "60s"])
 
