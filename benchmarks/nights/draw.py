@@ -245,9 +245,9 @@ def _sizes(rng: random.Random, config: dict[str, Any], families: list[str]) -> N
         config["requests"] = rng.choice([30, 100, 300])
     if rng.random() < 0.15:
         config["repeats"] = rng.choice([1, 2, 3])
-    if rng.random() < 0.3:
+    if rng.random() < 0.6:
         config["refine"] = rng.choice(
-            [0, 1, 2] if config.get("concurrency") != "auto" and "rate" not in config else [1, 2]
+            [0, 1, 1, 2] if config.get("concurrency") != "auto" and "rate" not in config else [1]
         )
     if rng.random() < 0.1:
         config["max_time"] = rng.choice(["20s", "60s"])
@@ -261,7 +261,7 @@ SWEEP = ("sweep", CONFIG, "-o", RUN)
 
 def _steps(rng: random.Random, limits: dict[str, float], top: int, families: list[str]) -> list[Step]:
     steps: list[Step] = []
-    for _ in range(rng.choice([0, 0, 0, 1, 1, 2, 3])):
+    for _ in range(rng.choice([0, 0, 0, 0, 1, 1, 2])):
         trouble = rng.choice(["stop", "stop", "kill", "full"])
         families.append(trouble)
         if trouble == "stop":
@@ -269,7 +269,7 @@ def _steps(rng: random.Random, limits: dict[str, float], top: int, families: lis
         else:
             steps.append(Command(SWEEP, disk=(trouble, rng.randint(1, 250))))
     steps.append(Command(SWEEP))
-    for _ in range(rng.choice([0, 1, 1, 2, 2])):
+    for _ in range(rng.choice([0, 1, 1, 1, 2])):
         steps += _more(rng, limits, top, families)
     return steps
 
