@@ -68,17 +68,23 @@ def main() -> int:
     if options.night is not None:
         return _alone(options.night)
     found, bad, seconds, trials = Counter[str](), 0, 0.0, 0
+    broken, counts = Counter[str](), Counter[str]()
     for result in results(range(first, first + count), options.jobs):
         seconds, trials = seconds + result.seconds, trials + result.trials
         found.update({name for name, _ in result.faults})
+        for family, breaks in result.named:
+            counts[family] += 1
+            broken[family] += breaks
         if result.faults:
             bad += 1
             name, line = result.faults[0]
             print(f"{name}: {line}\n  python -m benchmarks.nights --night {result.seed}", flush=True)
     for name, times in found.most_common():
         print(f"{times:6,} nights: {name}")
+    often = list(too_often({family: (broken[family], counts[family]) for family in counts}))
+    print(*often, f"{broken.total():,} of {counts.total():,} named settings break their SLA", sep="\n")
     print(f"{count:,} nights, {bad:,} with a fault; {trials:,} trials, {seconds / count:.1f} s of a core a night")
-    return int(bad > 0)
+    return int(bad > 0 or bool(often))
 
 
 def _alone(seed: int) -> int:

@@ -24,7 +24,6 @@ class Disk:
 
     def __init__(self) -> None:
         self.folder, self.kind, self.at, self.count = "", "", 0, 0
-        os.fsync = self._synced
         sys.addaudithook(self._hook)
 
     def fail(self, folder: Path, kind: str, at: int) -> None:
@@ -34,7 +33,7 @@ class Disk:
     def mend(self) -> None:
         self.kind = ""
 
-    def _synced(self, _descriptor: int) -> None:
+    def synced(self, _descriptor: int) -> None:
         if self.kind:
             self._step()
         # No night has to outlive the machine, and a sync takes longer than all else.

@@ -160,7 +160,8 @@ def figures_are_of_the_setting_named(told: Told) -> Iterator[str]:
             for figure in answer.figures:
                 known = point and point["metrics"].get(outputs.metric_of(figure.words))
                 if known and known["value"] is not None and not outputs.near(known["value"], figure.value, 0.02):
-                    yield f"{said.line}: {figure.words} {figure.value:g} under c={answer.setting}, which has {known['value']:g}"
+                    of = f"c={answer.setting}, which has {known['value']:g}"
+                    yield f"{said.line}: {figure.words} {figure.value:g} under {of}"
                     break
 
 
@@ -171,12 +172,12 @@ def one_sided_inside_two_sided(told: Told) -> Iterator[str]:
             point = by_setting.get(answer.setting)
             for figure in answer.figures:
                 known = point and point["metrics"].get(outputs.metric_of(figure.words))
-                if known and figure.bound is not None and known["high"] is not None:
-                    if figure.bound > known["high"] * 1.02 + 1e-9:
-                        yield (
-                            f"{said.line}: c={answer.setting} {figure.words} at most {figure.bound:g} (95%), "
-                            f"and [{known['low']:g}, {known['high']:g}] (95%)"
-                        )
+                high = known["high"] if known else None
+                if known and high is not None and figure.bound is not None and figure.bound > high * 1.02 + 1e-9:
+                    yield (
+                        f"{said.line}: c={answer.setting} {figure.words} at most {figure.bound:g} (95%), "
+                        f"and [{known['low']:g}, {high:g}] (95%)"
+                    )
 
 
 def _asked(told: Told) -> Iterator[tuple[Said, Said | None]]:
@@ -463,7 +464,7 @@ def named(told: Told) -> Iterator[tuple[str, bool]]:
         true = truth(law, sizes, load, course.factor if changed else 1.0)
         limits = {limit["metric"]: limit["promise"] for limit in shape["limits"]}
         broken = any(true[name] > 1.01 * limit for name, limit in limits.items() if name in true)
-        yield (night.families[0] if night.families[0] != "no noise" else "no noise"), broken
+        yield night.families[0], broken
 
 
 def _shapes(told: Told) -> Sequence[Shape]:

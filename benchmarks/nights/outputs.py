@@ -50,17 +50,11 @@ def rows(text: str) -> list[Row]:
         cells = re.split(r" {2,}", line.strip())
         if len(cells) < 3 or not cells[0].isdigit():
             break
-        counts = [cell for cell in cells[2:] if re.fullmatch(r"[\d,]+", cell)]
-        if counts:
-            verdict = cells[cells.index(counts[-1]) + 1 :]
-            found.append(
-                Row(
-                    int(cells[0]),
-                    float(cells[header.index("tok/s")].replace(",", "")),
-                    int(counts[-1].replace(",", "")),
-                    "  ".join(verdict),
-                )
-            )
+        n = header.index("n")
+        rate = cells[header.index("tok/s")]
+        if len(cells) > n:
+            count = int(cells[n].replace(",", ""))
+            found.append(Row(int(cells[0]), float(rate.replace(",", "")), count, "  ".join(cells[n + 1 :])))
     return found
 
 

@@ -143,7 +143,7 @@ class Player:
         """A digest of each file of the run, but for what is derived from the others."""
         run = self.folder / RUN
         files = (p for p in sorted(run.rglob("*")) if p.is_file() and "derived" not in p.parts and p.name != "lock")
-        return {str(p.relative_to(run)): hashlib.sha1(p.read_bytes()).hexdigest() for p in files}  # noqa: S324
+        return {str(p.relative_to(run)): hashlib.sha1(p.read_bytes()).hexdigest() for p in files}
 
     def change(self, step: Edit | SetClock | Damage) -> None:
         """What is no command."""
@@ -165,16 +165,16 @@ def playing(night: Night) -> Iterator[tuple[Player, Told]]:
     """A player in a fresh folder, which is gone afterwards, and what it told."""
     home = Path.cwd()
     folder = Path(tempfile.mkdtemp(prefix="night-"))
-    save = plot.save_pictures
+    save, fsync = plot.save_pictures, os.fsync
     try:
         os.chdir(folder)
-        _disk()
+        os.fsync = _disk().synced
         if not night.pictures:
             plot.save_pictures = lambda *_, **__: None  # type: ignore[assignment]
         player = Player(night, folder)
         yield player, Told(night, folder, player.server)
     finally:
-        plot.save_pictures = save
+        plot.save_pictures, os.fsync = save, fsync
         os.chdir(home)
         shutil.rmtree(folder, ignore_errors=True)
 
