@@ -11,7 +11,7 @@ from typing import Any
 
 from scipy.stats import binomtest
 
-from benchmarks.nights import outputs
+from benchmarks.nights import oracle, outputs
 from benchmarks.nights.draw import CONFIG, RUN, SWEEP, Command, Damage, Edit
 from benchmarks.nights.play import KILLED, Player, Said, Told
 from benchmarks.nights.server import truth
@@ -135,6 +135,23 @@ def table_and_json_agree(told: Told) -> Iterator[str]:
         excluded = bool(point.get("excluded")) and "invalid" in str(point["excluded"])
         if excluded != row.verdict.startswith("excluded"):
             yield f"c={row.setting}: {row.verdict!r} in the table, {point.get('excluded')!r} in the JSON"
+
+
+def figures_are_of_the_files(told: Told) -> Iterator[str]:
+    """Requests, failures and the slowest first token of each point are those of some of its trials'
+    files, as a second program reads them.
+    """
+    if told.night.kind != "closed" or any(isinstance(step, Damage) for step in told.night.steps):
+        return
+    if len({shape for _, shape in series(told)}) != 1:
+        return
+    files = oracle.windows(told.run)
+    for (deployment, _, load), point in outputs.points(tree(told.look("show", RUN, "--json"))).items():
+        mine = [w for w in files if (w.deployment, w.setting) == (deployment, load)]
+        metrics = point["metrics"]
+        errors, slowest = (metrics.get(name, {}).get("value") for name in ("error_rate", "max_ttft"))
+        if len(mine) <= 12 and not oracle.explains(mine, point["n"], errors, slowest):
+            yield f"c={load}: n={point['n']}, errors {errors}; its files have {[(w.key, w.n, w.failed) for w in mine]}"
 
 
 def verdicts_agree(told: Told) -> Iterator[str]:
@@ -355,8 +372,19 @@ def a_looser_sla_keeps_what_met(told: Told) -> Iterator[str]:
                     if j["verdict"] == "meets"
                 )
     tight, loose = (met.get(text) for text in _tight_and_loose(told))
-    if tight is not None and loose is not None and not tight <= loose:
+    if tight is None or loose is None:
+        return
+    if not tight <= loose:
         yield f"met by the tighter limits alone: {sorted(tight - loose, key=str)}"
+    if told.night.config.get("marginal_gain") is False:
+        answers = [
+            {(s["deployment"], s["shape"]): s["concurrency"] or 0 for s in tree(said).get("shapes", ())}
+            for text in _tight_and_loose(told)
+            for said in [told.look("solve", RUN, "--json", "--sla", text)]
+        ]
+        for one, named in answers[0].items():
+            if named > answers[1].get(one, named):
+                yield f"{one}: the answer is c={named}, and c={answers[1][one]} by limits half as high again"
 
 
 def _tight_and_loose(told: Told) -> tuple[str, str]:
@@ -374,6 +402,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     no_trial_twice,
     reading_changes_nothing,
     table_and_json_agree,
+    figures_are_of_the_files,
     verdicts_agree,
     figures_are_of_the_setting_named,
     one_sided_inside_two_sided,

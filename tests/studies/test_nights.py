@@ -165,6 +165,16 @@ def test_an_invariant_finds_a_fault_of_its_kind(sound: Told, name: str, words: t
 
 
 @pytest.mark.whole
+def test_a_count_that_no_file_has_is_found(sound: Told) -> None:
+    words = ("show", RUN, "--json")
+    point = invariants.tree(sound.look(*words))["points"][0]
+    old, new = f'"n": {point["n"]}', f'"n": {point["n"] + 1}'
+    said = [mutated(s, old, new) if s.words == words else s for s in sound.said]
+    assert list(invariants.figures_are_of_the_files(sound)) == []
+    assert list(invariants.figures_are_of_the_files(dataclasses.replace(sound, said=said)))
+
+
+@pytest.mark.whole
 def test_an_exception_a_lost_file_and_a_repeated_trial_are_found(sound: Told) -> None:
     first = sound.said[0]
     for name, changed in {
