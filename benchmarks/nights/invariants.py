@@ -329,20 +329,20 @@ def one_word_for_a_verdict(told: Told) -> Iterator[str]:
 
 
 def the_cause_is_named(told: Told) -> Iterator[str]:
-    """A setting whose windows were widened by a busy client is not called too close to its
-    limit.
+    """Where an answer says of a setting that it is not proven, and a busy client widened its
+    bounds, the answer says so.
     """
-    found = outputs.points(tree(told.look("show", RUN, "--json")))
     if not alone(told):
         return
-    bound = {load for (_, _, load), point in found.items() if "client_bound" in point["flags"]}
+    found = outputs.points(tree(told.look("show", RUN, "--json")))
+    bound = {load for (_, _, load), point in found.items() if "client_bound" in point["flags"] and point["valid"]}
     for said in told.said[told.looks :]:
         if said.words[0] != "solve" or "--json" in said.words:
             continue
         text = re.sub(r"\s+", " ", said.out)
-        for match in re.finditer(r"c=(\d+)(?: may give[^.]*\.?)?[^.]*(too close to its limit|too much alike)", text):
+        for match in re.finditer(r"c=(\d+) (?:gives[^.]*is|is) not proven: [^;]*at most[^;]*would decide", text):
             if int(match[1]) in bound and not any(word in text for word in BUSY):
-                yield f"{said.line}: c={match[1]} is called {match[2]}, and this machine was busy"
+                yield f"{said.line}: c={match[1]} is not proven, this machine was busy, and the answer does not say so"
 
 
 def the_budget_is_no_excuse(told: Told) -> Iterator[str]:
