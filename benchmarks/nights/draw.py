@@ -149,7 +149,7 @@ def _course(rng: random.Random, families: list[str]) -> Course:
     if kind == "lost":
         return Course(lost=(at, at + _between(rng, 5, 2_000)))
     if kind == "busy":
-        spans = [(t, t + _between(rng, 5, 120)) for t in (_between(rng, 2, 300) for _ in range(rng.randint(1, 4)))]
+        spans = [(t, t + _between(rng, 5, 2_000)) for t in (_between(rng, 2, 300) for _ in range(rng.randint(1, 3)))]
         return Course(busy=tuple(sorted(spans)), lag=_between(rng, 0.006, 0.08))
     return Course()
 
