@@ -21,7 +21,7 @@ def test_the_tests_that_need_torch_pass_where_it_is(file: str) -> None:
         pytest.skip(f"real engine not installed: {reason}")
     python = default_folder() / "venv" / "bin" / "python"
     paths = os.pathsep.join([str(ROOT), *dict.fromkeys(p for p in sys.path if p.endswith("-packages"))])
-    words = (python, "-m", "pytest", "-q", "-n", "0", "-m", "", "-rs", f"tests/hardware/{file}.py")
+    words = (python, "-m", "pytest", "-q", "-n", "0", "-m", "", "-rs", f"tests/extras/predict/{file}.py")
     done = subprocess.run(
         words, cwd=ROOT, env={**os.environ, "PYTHONPATH": paths}, capture_output=True, text=True, timeout=540
     )
