@@ -130,7 +130,7 @@ def table_and_json_agree(told: Told) -> Iterator[str]:
         if point["n"] != row.n:
             yield f"c={row.setting}: n {row.n} in the table, {point['n']} in the JSON"
         rate = point["metrics"].get("output_throughput", {}).get("value")
-        if rate is not None and not outputs.near(rate, row.throughput):
+        if rate is not None and row.throughput is not None and not outputs.near(rate, row.throughput):
             yield f"c={row.setting}: {row.throughput} tok/s in the table, {rate} in the JSON"
         excluded = bool(point.get("excluded")) and "invalid" in str(point["excluded"])
         if excluded != row.verdict.startswith("excluded"):

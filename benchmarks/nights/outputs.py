@@ -32,9 +32,14 @@ class Row:
     """A row of the table of points."""
 
     setting: int
-    throughput: float
+    throughput: float | None
     n: int
     verdict: str
+
+
+def _count(cell: str) -> float | None:
+    """A cell of a table; None where it has a dash."""
+    return None if cell in "–-" else float(cell.replace(",", ""))
 
 
 def rows(text: str) -> list[Row]:
@@ -53,8 +58,8 @@ def rows(text: str) -> list[Row]:
         n = header.index("n")
         rate = cells[header.index("tok/s")]
         if len(cells) > n:
-            count = int(cells[n].replace(",", ""))
-            found.append(Row(int(cells[0]), float(rate.replace(",", "")), count, "  ".join(cells[n + 1 :])))
+            verdict = "  ".join(cells[n + 1 :])
+            found.append(Row(int(cells[0]), _count(rate), int(_count(cells[n]) or 0), verdict))
     return found
 
 
