@@ -340,7 +340,8 @@ def the_cause_is_named(told: Told) -> Iterator[str]:
         if said.words[0] != "solve" or "--json" in said.words:
             continue
         text = re.sub(r"\s+", " ", said.out)
-        for match in re.finditer(r"c=(\d+) (?:gives[^.]*is|is) not proven: [^;]*at most[^;]*; about [0-9,]+ requests", text):
+        said_of = r"c=(\d+) (?:gives[^.]*is|is) not proven: [^;]*at most[^;]*; about [0-9,]+ requests"
+        for match in re.finditer(said_of, text):
             if int(match[1]) in bound and not any(word in text for word in BUSY):
                 yield f"{said.line}: c={match[1]} is not proven, this machine was busy, and the answer does not say so"
 
