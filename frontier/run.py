@@ -357,7 +357,8 @@ class Run:
 
         1. The metrics that are asked for. 2. The metrics that the config names. 3. Output
         throughput against the latency that binds the operating point under `limits` (default: the
-        config's). Without an operating point: against the first limited latency.
+        config's); without one, the latency that binds the best candidate. Where nothing was
+        judged: against the first limited latency.
         """
         wanted = self.limits() if limits is None else tuple(limits)
         latencies = [limit.metric for limit in wanted if metric(limit.metric).quantity is not None]
@@ -371,7 +372,7 @@ class Run:
             return chosen
         with suppress(UsageError):  # a limit on what no point has a value of: there is no answer
             for decision in self.solve(wanted):
-                if decision.concurrency is not None and decision.binding in latencies:
+                if decision.binding in latencies:
                     chosen[decision.series] = ("output_throughput", decision.binding)
         return chosen
 

@@ -345,6 +345,16 @@ class View:
         judged = self.decision.judgement(point.concurrency) if self.decision else None
         return "open" if judged is None else _SIGNS.get(judged.verdict, "open")
 
+    def broken(self, point: Point) -> str | None:
+        """The limit that a violating point breaks and that is not the one drawn: beside its mark,
+        as it may lie where the drawn limit is kept.
+        """
+        judged = self.decision.judgement(point.concurrency) if self.decision else None
+        if judged is None or self.sign(point) != "violates":
+            return None
+        shown = any(judged.per_metric.get(name) is Verdict.VIOLATES for name in self.axes)
+        return None if shown else judged.violated
+
 
 _SIGNS: dict[Verdict, Sign] = {Verdict.MEETS: "meets", Verdict.VIOLATES: "violates"}
 

@@ -14,6 +14,7 @@ from typing import Literal
 
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.loads import bare
+from frontier.core.model.metrics import metric
 from frontier.core.model.points import Point
 from frontier.show.picture.axes import bar_of, metric_axis, rising_axis
 from frontier.show.picture.bounds_panel import bounds_panel
@@ -202,11 +203,17 @@ def mark_of(point: Point, view: View, x: Axis, y: Axis) -> Mark | None:
         role,
         None if beyond else bar_of(across, x),
         bar_of(up, y),
-        "" if beyond else bare(c),
+        "" if beyond else _number(point, view),
         sign=view.sign(point),
         beyond=beyond,
         tooltip=tooltip(view, point),
     )
+
+
+def _number(point: Point, view: View) -> str:
+    """The number of a setting, with the limit that it breaks where no axis shows that."""
+    broken = view.broken(point)
+    return bare(point.concurrency) + (f": over {metric(broken).label}" if broken is not None else "")
 
 
 def telling(marks: Sequence[Mark]) -> list[Mark]:

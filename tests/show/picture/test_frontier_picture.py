@@ -147,7 +147,8 @@ def test_the_sign_of_a_setting_is_its_verdict() -> None:
 def test_a_setting_that_breaks_a_limit_off_the_axes_is_a_cross() -> None:
     points = toy_points((1, 8, 64, 80))
     found = drawn(points, Limit("p99_ttft", 9.0), Limit("p99_tpot", 0.022))
-    assert {64, 80} == {mark.concurrency for mark in only(found).marks if mark.sign == "violates"}
+    crosses = {mark.concurrency: mark.text for mark in only(found).marks if mark.sign == "violates"}
+    assert {64: "64: over p99 TPOT", 80: "80: over p99 TPOT"} == crosses, "it may lie inside the limit that is drawn"
 
 
 def test_a_claim_without_an_upper_end_shows_the_bound_it_stands_on() -> None:
