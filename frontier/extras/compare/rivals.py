@@ -88,7 +88,8 @@ def _pair_sentence(contest: Contest) -> str:
     best = best_of(contest) if inside else None
     clauses = "".join(f"; {name} may give more, which is not proven" for name, _ in (best.may_give if best else ()))
     if outcome.verdict not in ("better", "worse"):
-        values = f"{_value(contest, deciding, 0)}, {_value(contest, deciding, 1)} ({ratio_text(deciding.ratio)})"
+        both = f"{_value(contest, deciding, 0)}, {_value(contest, deciding, 1)} ({ratio_text(deciding.ratio)})"
+        values = both if _has_values(deciding) else ratio_text(deciding.ratio)
         return f"No clear winner between {a} and {b} {where}: {values}{clauses}"
     if inside and inside is not deciding:
         clauses = f"; {promise} {_value(contest, inside, 1)} against {_value(contest, inside, 0)}{clauses}"
@@ -104,8 +105,17 @@ def _ratio_sentence(contest: Contest, found: MetricDifference, where: str) -> st
     ratio = found.ratio.value if better else 1 / found.ratio.value
     verb = "gives" if of.higher_is_better else "has"
     first, second = contest.names[better], contest.names[1 - better]
-    values = f"{_value(contest, found, better)} against {_value(contest, found, 1 - better)}"
-    return f"{first} {verb} {format_number(ratio)}× the {of.label} of {second} {where}: {values}"
+    said = f"{first} {verb} {format_number(ratio)}× the {of.label} of {second} {where}"
+    if not _has_values(found):
+        return said
+    return f"{said}: {_value(contest, found, better)} against {_value(contest, found, 1 - better)}"
+
+
+def _has_values(found: MetricDifference) -> bool:
+    """Whether each side has a value to print: over several settings the ratio is a mean, and no
+    setting has its values.
+    """
+    return len(found.settings) == 1
 
 
 def _value(contest: Contest, found: MetricDifference, side: int) -> str:
@@ -124,10 +134,14 @@ def _shown_per(contest: Contest) -> int | None:
 
 def _load_words(found: MetricDifference) -> str:
     """'the same load (c=1, 8, 32)', 'the same load per GPU (16 settings from c=1 on)'."""
-    loads = [pair[0] for pair in found.settings]
     per = "" if all(x == y for x, y in found.settings) else " per GPU"
-    which = listed(loads) if len(loads) <= MANY else f"{len(loads)} settings from {setting(loads[0])} on"
-    return f"the same load{per} ({which})"
+    return f"the same load{per} ({_which(found)})"
+
+
+def _which(found: MetricDifference) -> str:
+    """'c=1, 8, 32', '16 settings from c=1 on'."""
+    loads = [pair[0] for pair in found.settings]
+    return listed(loads) if len(loads) <= MANY else f"{len(loads)} settings from {setting(loads[0])} on"
 
 
 def ratio_text(ratio: Estimate) -> str:
@@ -141,12 +155,16 @@ def ratio_text(ratio: Estimate) -> str:
 
 
 def difference_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """A row for each compared metric: the ratio with its interval, and the values of A and B."""
+    """A row for each compared metric: the ratio with its interval, and the values of A and B.
+
+    Where there are no such values, the row names the settings.
+    """
     rows = []
     for found in comparison.differences:
         a, b = (value_text(found.metric, value, _shown_per(comparison.contest)) for value in (found.a, found.b))
         where = "inside the SLA" if found.inside_sla else "at the same load"
-        rows.append((f"{metric(found.metric).label} {where}", ratio_text(found.ratio), f"{a} → {b}"))
+        values = f"{a} → {b}" if _has_values(found) else f"mean of {_which(found)}"
+        rows.append((f"{metric(found.metric).label} {where}", ratio_text(found.ratio), values))
     return rows
 
 
