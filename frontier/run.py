@@ -357,8 +357,7 @@ class Run:
 
         1. The metrics that are asked for. 2. The metrics that the config names. 3. Output
         throughput against the latency that binds the operating point under `limits` (default: the
-        config's); without one, the latency that binds the best candidate. Where nothing was
-        judged: against the first limited latency.
+        config's) or else the best candidate; where nothing was judged, the first limited latency.
         """
         wanted = self.limits() if limits is None else tuple(limits)
         latencies = [limit.metric for limit in wanted if metric(limit.metric).quantity is not None]
