@@ -78,6 +78,7 @@ class Held:
     - `growths`: which metric grew (a limited one, or its usual request), and how.
     - `minutes_to_see`: the time until a growth of 10 % would be noticed, where all of a latency
       grows.
+    - `watches`: the watch over each latency.
     """
 
     plan: SoakPlan
@@ -85,6 +86,16 @@ class Held:
     shares: tuple[OverLimitShare, ...]
     growths: tuple[tuple[str, LatencyGrowth], ...]
     minutes_to_see: float
+    watches: tuple[LatencyWatch, ...] = ()
+
+    @property
+    def least_growth(self) -> float | None:
+        """The least growth of each latency that these windows could have named (1.2: by 20 %); None
+        where they were too few.
+        """
+        could = [watch.least_named for watch in self.watches]
+        known = [each for each in could if each is not None]
+        return max(known) if known and len(known) == len(could) else None
 
     @property
     def seconds(self) -> float:
@@ -197,7 +208,8 @@ class Following:
         known = [watch.windows_to_see(1.1) for what, watch in self._watches.items() if what.endswith(USUAL)]
         spacing = (valid[-1].ended - valid[0].begun) / len(valid) if valid else self.plan.window
         minutes = max(known, default=math.inf) * spacing / 60
-        return Held(self.plan, tuple(self.windows), shares, tuple(self.growths), minutes)
+        watches = tuple(self._watches.values())
+        return Held(self.plan, tuple(self.windows), shares, tuple(self.growths), minutes, watches)
 
 
 def judge(plan: SoakPlan, windows: Sequence[Kept]) -> Held:

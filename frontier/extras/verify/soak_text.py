@@ -50,7 +50,7 @@ def hold_text(held: Held, *, again: str, width: int, detail: Detail = Detail.USU
     answer = [to_text(Text(head, style="bold"), table.drawn(width), width=width), *growth_texts(held)]
     lines = []
     if not held.growths and not math.isinf(held.minutes_to_see):
-        lines.append("No latency has grown.")
+        lines.append(_nothing_grew(held))
     if not math.isinf(held.minutes_to_see):
         minutes = format_elapsed(60 * held.minutes_to_see)
         lines.append(f"How sure  +10 % would be known within about {minutes}; a steady server is called changed once")
@@ -63,6 +63,13 @@ def hold_text(held: Held, *, again: str, width: int, detail: Detail = Detail.USU
         left = format_elapsed(held.plan.duration - held.seconds)
         lines.append(f"{left} are left. To go on:\n  {again}")
     return "\n".join(detail.of(answer, lines, ("   ".join(_window(window)) for window in held.windows)))
+
+
+def _nothing_grew(held: Held) -> str:
+    """That no growth was seen, with the least one that could have been."""
+    if held.least_growth is None:
+        return f"Too short to see whether a latency grows: {count(len(held.windows), 'window')}."
+    return f"No latency was seen to grow; growth by {held.least_growth - 1:.0%} from the beginning would have been."
 
 
 def _row(share: OverLimitShare) -> list[str]:
@@ -111,6 +118,7 @@ def hold_json(held: Held) -> dict[str, Any]:
         "requests": sum(w.n for w in held.windows if not w.excluded),
         "limits": [_share_json(share) for share in held.shares],
         "growths": [{"of": what, **asdict(growth)} for what, growth in held.growths],
+        "least_growth": held.least_growth,
         "minutes_to_see_10_percent": None if math.isinf(held.minutes_to_see) else held.minutes_to_see,
     }
 

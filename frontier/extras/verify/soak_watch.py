@@ -25,6 +25,10 @@ FLOOR = 0.03
 """The smallest deviation of a window's percentile (in ln) that is assumed."""
 FEWEST = 5
 """Windows to learn from before any is judged."""
+MOST_GROWTH = 10_000
+"""Percent: where not even this could have been named, no growth could."""
+MOST_JUDGED = 2_000
+"""Windows within which a growth is to be named: more name hardly less, and take long."""
 MONTH = 30 * 86_400.0
 """Seconds in which an unchanged server is reported as changed at most once."""
 SPARE = 5.0
@@ -110,6 +114,24 @@ class LatencyWatch:
     def windows_to_see(self, times: float) -> float:
         """The number of windows until a latency that has grown by the factor `times` is noticed."""
         return self.threshold / max(0.05, min(CLIP, math.log(times) / self.deviation) - SLACK)
+
+    @property
+    def least_named(self) -> float | None:
+        """The least growth (a factor) that so many windows could have named, had the latency grown
+        as soon as there was something to judge it by; None where there were too few for any.
+        """
+        judged = min(self.n - FEWEST, MOST_JUDGED)
+
+        def is_named(percent: int) -> bool:
+            after = LatencyWatch(self.threshold, FEWEST, 0.0, self.squares * (FEWEST - 1) / (self.n - 1))
+            level = math.log1p(percent / 100)
+            return any(after.add(level, 0.0, 0.0) is not None for _ in range(judged))
+
+        if judged < 1 or not is_named(MOST_GROWTH):
+            return None
+        found = least(is_named, 1)
+        assert found is not None
+        return 1 + found / 100
 
 
 def _normal(t: float, freedom: int) -> float:

@@ -142,6 +142,8 @@ def test_a_steady_engine_is_left_alone(run):
     assert (Verdict.MEETS, ()) == (found.verdict, found.growths)
     assert 900.0 <= found.seconds < 940.0
     assert 0 < found.minutes_to_see < 10
+    assert found.least_growth is not None
+    assert 1.0 < found.least_growth < 1.5
 
 
 def test_a_hold_that_was_stopped_goes_on_and_one_that_is_over_begins_anew(run):
@@ -240,6 +242,30 @@ def test_one_wild_window_is_no_growth():
     levels = rng.normal(0, 0.05, 300)
     levels[100], levels[200] = 3.0, math.inf
     assert [watch.add(x, i, i + 1) for i, x in enumerate(levels)] == [None] * 300
+
+
+@pytest.mark.parametrize("windows", [12, 20, 60, 300])
+def test_the_least_growth_that_could_be_named_is_named_and_a_smaller_one_is_not(windows):
+    def named(times: float) -> bool:
+        watch, rng = LatencyWatch(threshold(10_000)), np.random.default_rng(1)
+        learned = rng.normal(0, 0.001, 5)
+        levels = [*learned, *[math.log(times)] * (windows - 5)]
+        return any(watch.add(level, i, i + 1) is not None for i, level in enumerate(levels))
+
+    steady = LatencyWatch(threshold(10_000))
+    for i in range(windows):
+        steady.add(0.0, i, i + 1)
+    least = steady.least_named
+    assert least is not None
+    assert named(least + 0.02)
+    assert not named(least - 0.02)
+
+
+def test_of_few_windows_no_growth_could_be_named():
+    watch = LatencyWatch(threshold(10_000))
+    for i in range(8):
+        watch.add(0.0, i, i + 1)
+    assert watch.least_named is None
 
 
 def test_failures_that_reach_the_percentile_are_a_growth():
