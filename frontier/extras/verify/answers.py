@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import orjson
 
@@ -158,9 +158,9 @@ async def _ask(sender: Sender, decision: Decision, prompts: int, scorer: Scorer 
     """The answers of a prepared deployment; None when it was stopped. MeasurementError where too
     many fail.
     """
-    assert isinstance(sender.backend, HttpBackend)  # what a model answers has no virtual time
     assert decision.concurrency is not None
-    shape, config, target = decision.shape, sender.run.config, sender.backend.target(decision.deployment)
+    shape, config = decision.shape, sender.run.config
+    target = cast("HttpBackend", sender.backend).target(decision.deployment)
     distinct = _prompts(shape, config, prompts)
     given = [distinct[i % len(distinct)] for i in range(prompts)]
     length = round(shape.osl.mean)
