@@ -10,6 +10,7 @@ import re
 import sys
 import tempfile
 import traceback
+import warnings
 from collections.abc import MutableMapping
 from typing import Any, NoReturn
 
@@ -209,6 +210,8 @@ def main() -> NoReturn:
     gc.set_threshold(300_000, 20, 100)
     out = install_streams()
     _mend_environment(os.environ)
+    if not sys.warnoptions:
+        warnings.simplefilter("ignore")  # what a library has to say is for developers, who give -W
     code = final_exit_code(out, run(sys.argv[1:]))
     gc.freeze()  # the interpreter looks for garbage once more when it ends, in memory that the system takes back anyway
     sys.exit(code)

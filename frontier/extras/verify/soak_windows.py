@@ -104,7 +104,7 @@ def logarithms(values: Floats, p: float) -> tuple[float, float]:
     """
     tail = intervals.quantile(values, min(p, 1 - BEYOND / len(values)))
     logs = np.log(values[np.isfinite(values) & (values > 0)])
-    return float(np.log(tail)), float(logs.mean()) if len(logs) else math.inf
+    return math.log(tail) if tail > 0 else -math.inf, float(logs.mean()) if len(logs) else math.inf
 
 
 def read(lines: Iterable[Mapping[str, Any]], hold: str) -> list[Kept]:

@@ -282,6 +282,10 @@ def test_of_few_requests_a_lower_percentile_is_followed():
     assert logarithms(np.append(values, np.inf), 0.5)[1] == pytest.approx(np.log(values).mean())
 
 
+def test_a_latency_of_zero_has_a_logarithm_and_no_warning():
+    assert logarithms(np.zeros(40), 0.9) == (-math.inf, math.inf)
+
+
 def test_a_window_at_a_rate_lasts_as_long_as_one_in_a_closed_loop(tmp_path: Path) -> None:
     """The streams of a rate bound what may be in flight; they are no requests to wait for."""
     (tmp_path / "s.yaml").write_text(
