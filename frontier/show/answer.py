@@ -148,9 +148,6 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
     style = f"bold {'yellow' if half_undecided(decision) else _STYLES.get(decision.verdict, 'yellow')}"
     head = [Text.assemble((line, style), " " * gap, name)] if gap >= 2 else [Text(name), Text(line, style=style)]
     lines: list[RenderableType] = [*head]
-    words, command = next_step_lines(decision)
-    lines += [Text(words)] if words else []
-    lines += [Text(f"  {command}", no_wrap=True, overflow="ignore")] if command else []
     # The throughput of an operating point stands in the headline, but a limit on it does not.
     stated = ("output_throughput",) if decision.concurrency is not None else ()
     rows: list[tuple[str, ...]] = [
@@ -162,6 +159,10 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
         lines.append(indented(Table.of((), rows, right=(1,)).drawn(width)))
     if any(NO_BOUND in cell for row in rows for cell in row):
         lines.append(indented(NO_BOUND_LEGEND, "dim"))
+    # Below the figures, which are of the setting in the headline: the step may be of another.
+    words, command = next_step_lines(decision)
+    lines += [Text(words)] if words else []
+    lines += [Text(f"  {command}", no_wrap=True, overflow="ignore")] if command else []
     return lines
 
 

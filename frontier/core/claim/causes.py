@@ -102,7 +102,12 @@ def with_causes(
     open_settings = [reason for reason in settings if reason.settings[0] not in unworthy]
     step = None if point_estimates else _next_step(decision, points, open_settings, given_up)
     decision = dataclasses.replace(decision, next_step=step)
-    reasons = [*_happened(server), *_undefined(decision), *_answered(decision, points, by_concurrency)]
+    answered = _answered(decision, points, by_concurrency)
+    shown = decision.candidate
+    decision = _with_step_shown(decision, points, judged)
+    if decision.candidate is not None and decision.candidate != shown:
+        answered = [by_concurrency[decision.candidate], *answered]
+    reasons = [*_happened(server), *_undefined(decision), *answered]
     reasons += _other_optima(decision, points, rate)
     reasons += _non_monotone(decision)
     if decision.verdict is not Verdict.INVALID:
@@ -283,6 +288,21 @@ def _next_step(
         steps,
         default=None,
         key=lambda s: (s.requests is not None, s.concurrency == decision.candidate, s.gain or 0.0, s.throughput or 0.0),
+    )
+
+
+def _with_step_shown(decision: Decision, points: Mapping[int, Point], judged: Mapping[int, Judgement]) -> Decision:
+    """The decision; one that nothing decides yet, with the setting of its next step as candidate:
+    what is recommended and what is shown are of one setting.
+    """
+    step, undecided = decision.next_step, decision.concurrency is None and decision.verdict in _OPEN
+    if step is None or step.flags or not undecided or step.concurrency == decision.candidate:
+        return decision
+    point, own = points[step.concurrency], judged.get(step.concurrency)
+    verdict = Verdict.UNPROVEN if own is None else own.verdict
+    binding = (own or judge(point, decision.limits)).binding
+    return dataclasses.replace(
+        decision, candidate=step.concurrency, verdict=verdict, metrics=point.metrics, binding=binding
     )
 
 

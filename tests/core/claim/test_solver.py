@@ -797,6 +797,16 @@ def test_without_an_answer_the_next_step_is_the_candidate():
     assert solver.solve([point(1, 0.9)], [TTFT]).next_step is None
 
 
+def test_without_an_answer_what_is_shown_is_of_the_setting_that_is_recommended():
+    too_close, few = point(96, estimate(0.4999, 0.3, 0.9), 900), point(64, (0.3, 0.4, 0.51), 500)
+    d = solver.solve([few, too_close], [TTFT])
+    assert (None, Verdict.MARGINAL, 64, 64) == (d.concurrency, d.verdict, d.candidate, d.next_step.concurrency)
+    assert (few.metrics, TTFT.metric) == (d.metrics, d.binding)
+    assert [(64,), (96,)] == [reason.settings for reason in d.explanation.reasons], "the other's reason stays"
+    looked = solver.solve([too_close], [TTFT], scanned=[few])
+    assert (Verdict.UNPROVEN, 64, few.metrics) == (looked.verdict, looked.candidate, looked.metrics)
+
+
 def test_there_is_one_number_of_requests_that_would_decide():
     few = point(
         32, estimate(0.2, 0.1, INF, n=300, need=1641), 900, p99_tpot=estimate(0.02, 0.01, INF, n=300, need=1300)
