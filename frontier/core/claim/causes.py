@@ -102,11 +102,7 @@ def with_causes(
     open_settings = [reason for reason in settings if reason.settings[0] not in unworthy]
     step = None if point_estimates else _next_step(decision, points, open_settings, given_up)
     decision = dataclasses.replace(decision, next_step=step)
-    answered = _answered(decision, points, by_concurrency)
-    shown = decision.candidate
-    decision = _with_step_shown(decision, points, judged)
-    if decision.candidate is not None and decision.candidate != shown:
-        answered = [by_concurrency[decision.candidate], *answered]
+    decision, answered = _answered(decision, points, judged, by_concurrency)
     reasons = [*_happened(server), *_undefined(decision), *answered]
     reasons += _other_optima(decision, points, rate)
     reasons += _non_monotone(decision)
@@ -120,11 +116,24 @@ def with_causes(
     return dataclasses.replace(decision, explanation=Explanation(settings, tuple(reasons), remarks))
 
 
-def _answered(decision: Decision, points: Mapping[int, Point], settings: Mapping[int, Reason]) -> list[Reason]:
-    """Why the operating point is the answer, or why there is none."""
+def _answered(
+    decision: Decision, points: Mapping[int, Point], judged: Mapping[int, Judgement], settings: Mapping[int, Reason]
+) -> tuple[Decision, list[Reason]]:
+    """Why the operating point is the answer, or why there is none. Where nothing is decided yet,
+    the setting of the next step becomes the candidate: what is recommended and what is shown are of
+    one setting.
+    """
     if decision.concurrency is not None:
-        return _chosen(decision, decision.concurrency, settings)
-    return _no_answer(decision, points, settings)
+        return decision, _chosen(decision, decision.concurrency, settings)
+    reasons, step = _no_answer(decision, points, settings), decision.next_step
+    if step is None or step.flags or decision.verdict not in _OPEN or step.concurrency == decision.candidate:
+        return decision, reasons
+    c, point, own = step.concurrency, points[step.concurrency], judged.get(step.concurrency)
+    verdict, binding = Verdict.UNPROVEN, judge(point, decision.limits).binding
+    if own is not None:
+        verdict, binding = own.verdict, own.binding
+    shown = dataclasses.replace(decision, candidate=c, verdict=verdict, metrics=point.metrics, binding=binding)
+    return shown, [settings[c], *reasons]
 
 
 def _happened(server: Server) -> list[Reason]:
@@ -288,21 +297,6 @@ def _next_step(
         steps,
         default=None,
         key=lambda s: (s.requests is not None, s.concurrency == decision.candidate, s.gain or 0.0, s.throughput or 0.0),
-    )
-
-
-def _with_step_shown(decision: Decision, points: Mapping[int, Point], judged: Mapping[int, Judgement]) -> Decision:
-    """The decision; one that nothing decides yet, with the setting of its next step as candidate:
-    what is recommended and what is shown are of one setting.
-    """
-    step, undecided = decision.next_step, decision.concurrency is None and decision.verdict in _OPEN
-    if step is None or step.flags or not undecided or step.concurrency == decision.candidate:
-        return decision
-    point, own = points[step.concurrency], judged.get(step.concurrency)
-    verdict = Verdict.UNPROVEN if own is None else own.verdict
-    binding = (own or judge(point, decision.limits)).binding
-    return dataclasses.replace(
-        decision, candidate=step.concurrency, verdict=verdict, metrics=point.metrics, binding=binding
     )
 
 
