@@ -117,7 +117,7 @@ def summary(decisions: Sequence[Decision], gpus: DeploymentGpus = None) -> Table
         parts = answer_parts(decision, gpus=of)
         if decision.concurrency is None:  # why is in its own lines
             parts = (_NOTHING.get(decision.verdict, "none proven"), "", *binding_parts(decision, of))
-        rows.append((name, *(part.removesuffix(" (95%)") for part in parts)))
+        rows.append((name, *(part.partition(" (")[0] for part in parts)))
     return Table.of((), rows, right=(2,))
 
 

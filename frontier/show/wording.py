@@ -119,16 +119,18 @@ def _is_stated(name: str, estimate: Estimate) -> bool:
 
 
 def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
-    """'[373, 438]' in the unit of `value_text`, '≥ 373 *' without an upper end, '' without an
-    interval.
+    """'[373, 438]' in the unit of `value_text`, '' without an interval. Without an upper end '≥ 373,
+    at most 440 (95%)' with the bound that there is, '≥ 373 *' without one.
     """
     if _is_stated(name, estimate) or (math.isinf(estimate.low) and math.isinf(estimate.high)):
         return ""
     factor = display_one(name, estimate.value, gpus)[0]
-    low, high = estimate.low * factor, estimate.high * factor
-    if math.isinf(high) and math.isfinite(estimate.value):
-        return f"≥ {format_number(low)} {NO_BOUND}"
-    return f"[{format_number(low)}, {format_number(high)}]"
+    low, high, upper = (format_number(end * factor) for end in (estimate.low, estimate.high, estimate.upper))
+    if math.isfinite(estimate.high) or math.isinf(estimate.value):
+        return f"[{low}, {high}]"
+    if math.isinf(estimate.upper):
+        return f"≥ {low} {NO_BOUND}"
+    return f"≥ {low}, at most {upper} ({level_text(estimate.confidence)})"
 
 
 def ci_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
@@ -142,8 +144,8 @@ def ci_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
 
 
 def bound_text(estimate: Estimate, limit: Limit) -> str:
-    """The one-sided bound that decides: 'at most 438 ms (95%)', 'at least ...', or why it is
-    missing.
+    """The one-sided bound that decides, with its confidence: 'at most 438 ms (98.75%)', 'at least
+    ...', or why it is missing.
     """
     if math.isinf(estimate.value):
         return "too many requests failed"
@@ -153,7 +155,16 @@ def bound_text(estimate: Estimate, limit: Limit) -> str:
     if _is_stated(limit.metric, estimate):
         return "stated"
     word = "at most" if limit.holds(estimate.value) == (limit.better == "lower") else "at least"
-    return f"{word} {value_text(limit.metric, bound)} (95%)"
+    return f"{word} {value_text(limit.metric, bound)} ({level_text(estimate.confidence)})"
+
+
+def level_text(confidence: float) -> str:
+    """'95%', '98.75%', '99.06%': a confidence, never rounded up.
+
+    >>> [level_text(level) for level in (0.95, 0.9875, 1 - 0.0125 * 0.75)]
+    ['95%', '98.75%', '99.06%']
+    """
+    return f"{math.floor(confidence * 1e4 + 1e-6) / 100:g}%"
 
 
 def bound_words(estimate: Estimate, limit: Limit) -> str:

@@ -12,7 +12,7 @@ from frontier.core.model.decisions import Cause, Limit, Reason
 from frontier.core.model.points import Estimate, Flag
 from frontier.core.model.text import clean
 from frontier.show.explain import SENTENCES, sentence, words_of
-from frontier.show.wording import WIDENS, flag_kinds, flag_words, interval_text, value_text
+from frontier.show.wording import NO_BOUND, WIDENS, flag_kinds, flag_words, interval_text, value_text
 from tests.kit.golden import assert_golden_row
 from tests.kit.places import ROOT
 from tests.kit.toy import toy_point
@@ -110,3 +110,12 @@ def test_a_limit_that_depends_on_the_setting_stands_beside_each_figure() -> None
 )
 def test_a_trials_key_is_said_in_words(key: str, words: str) -> None:
     assert trial_words(key) == words
+
+
+def test_a_bound_stands_where_an_interval_has_no_end() -> None:
+    """What has a bound in one table has one in every other."""
+    proven = Estimate(0.0132, 0.0131, math.inf, 300, 0.013, 0.0137, confidence=0.9875)
+    for estimate, level in ((proven, "98.75%"), (dataclasses.replace(proven, confidence=0.95), "95%")):
+        text = interval_text("p99_tpot", estimate)
+        assert (True, True, False) == ("13.7" in text, level in text, NO_BOUND in text)
+    assert NO_BOUND in interval_text("p99_tpot", dataclasses.replace(proven, upper=math.inf))

@@ -15,8 +15,9 @@ from frontier.core.model.shapes import Shape
 class Estimate:
     """A value with its confidence intervals. `low`..`high` is the two-sided 95 % interval.
 
-    `lower` and `upper` are the one-sided 95 % bounds that verdicts use; infinite: no such bound
-    exists. `need` is how many requests would give a percentile a bound by ranks, where there are
+    `lower` and `upper` are the one-sided bounds that verdicts use, each at `confidence`: 95 %, or
+    more where the error is shared among judgements (`core.claim.proof`), and then they may lie
+    outside the interval. Infinite: no such bound exists. `need` is how many requests would give a percentile a bound by ranks, where there are
     too few. Its upper bound is then a rough one (`core.estimates.bounds.above_largest`), or
     infinite. `n` counts the requests behind the value.
     """
@@ -28,6 +29,7 @@ class Estimate:
     lower: float = -math.inf
     upper: float = math.inf
     need: int | None = None
+    confidence: float = 0.95
 
     @classmethod
     def without_interval(cls, value: float, n: int) -> "Estimate":
@@ -55,7 +57,7 @@ class Estimate:
         the bounds.
 
         >>> Estimate(6.0, 3.0, math.inf, 9).scaled(1, 3)
-        Estimate(value=2.0, low=1.0, high=inf, n=9, lower=-inf, upper=inf, need=None)
+        Estimate(value=2.0, low=1.0, high=inf, n=9, lower=-inf, upper=inf, need=None, confidence=0.95)
         """
         if not (factor >= 0 and divisor > 0):
             raise ValueError(f"an estimate cannot be scaled by {factor} / {divisor}")
@@ -63,8 +65,8 @@ class Estimate:
         def scale(x: float) -> float:
             return x if math.isinf(x) else x * factor / divisor
 
-        lower, upper = scale(self.lower), scale(self.upper)
-        return Estimate(scale(self.value), scale(self.low), scale(self.high), self.n, lower, upper, self.need)
+        ends = {name: scale(getattr(self, name)) for name in ("value", "low", "high", "lower", "upper")}
+        return replace(self, **ends)
 
     def moved(self, down: Callable[[float], float], up: Callable[[float], float]) -> "Estimate":
         """The estimate with its lower ends moved by `down` and its upper ends by `up`; the value
@@ -82,7 +84,7 @@ class Estimate:
         the inverse is certainly infinite, as the cost per token without any token.
 
         >>> Estimate(2.0, 1.0, 4.0, 9, 1.25, math.inf).inverted(10)
-        Estimate(value=5.0, low=2.5, high=10.0, n=9, lower=-inf, upper=8.0, need=None)
+        Estimate(value=5.0, low=2.5, high=10.0, n=9, lower=-inf, upper=8.0, need=None, confidence=0.95)
         """
 
         def over(x: float, otherwise: float) -> float:
@@ -90,14 +92,13 @@ class Estimate:
                 return x
             return numerator / x if 0 < x < math.inf else otherwise
 
-        return Estimate(
+        return replace(
+            self,
             value=0.0 if math.isinf(self.value) else over(self.value, math.inf),
             low=over(self.high, -math.inf if math.isinf(self.high) else math.inf),
             high=over(self.low, math.inf),
-            n=self.n,
             lower=over(self.upper, -math.inf if math.isinf(self.upper) else lower_at_zero),
             upper=over(self.lower, math.inf),
-            need=self.need,
         )
 
 

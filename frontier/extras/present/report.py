@@ -131,7 +131,11 @@ GLOSSARY = (
     ("throughput", "Output tokens per second of all requests together, as they arrived in the window."),
     ("window", "The part of a trial that counts: after warm-up, before the load is taken away."),
     ("95% CI", "Two-sided 95% confidence interval."),
-    ("at most, at least", "One-sided 95% confidence bound; an SLA is met when the bound keeps its limit."),
+    (
+        "at most, at least",
+        "One-sided bound with its confidence: 95%, or more where several judgements share the error of 5%, so that it may "
+        "lie outside the 95% CI. An SLA is met when the bound keeps its limit.",
+    ),
     ("SLA", "The latency targets that the operating point must keep."),
     ("operating point", "The setting to run: the bounds of its percentiles keep the SLA, and so does all below it."),
     ("frontier", "The settings that no other beats in both throughput and latency; the others are dominated."),

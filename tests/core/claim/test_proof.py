@@ -17,6 +17,7 @@ from frontier.core.model.points import Point
 from frontier.core.model.trials import ClientHealth, Phase
 from frontier.core.stats import intervals
 from frontier.search import window_size
+from frontier.show.wording import bound_text
 from tests.kit.golden import assert_golden_row
 from tests.kit.made import SHAPE, Server, bounds, trial
 from tests.kit.made import sample as made_sample
@@ -64,6 +65,22 @@ def test_a_candidate_is_judged_after_stated_numbers_of_windows_only():
     history = history_of(server, 8, *[Phase.PROVE] * 4)
     verdicts = [proof.candidates(history[:k], TTFT)[0].verdict for k in (1, 2, 3, 4)]
     assert [Verdict.UNPROVEN, Verdict.UNPROVEN, Verdict.MEETS, Verdict.MEETS] == verdicts
+
+
+def test_a_bound_of_a_proof_says_how_sure_it_is():
+    """Of the same windows, the bound at a part of the error lies outside the 95 % interval: they
+    are not of one confidence, and are not said to be.
+    """
+    limits = (*TTFT, Limit("error_rate", 0.05))
+    history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
+    (point,) = claim_points(history, limits)
+    (candidate,) = proof.candidates(history, limits)
+    errors = point.metrics["error_rate"]
+    assert (errors.upper > errors.high, 1 - candidate.alpha) == (True, errors.confidence)
+    assert {errors.confidence} == {point.metrics[limit.metric].confidence for limit in limits}
+    usual = point.metrics["p50_tpot"]
+    assert (0.95, True) == (usual.confidence, usual.upper <= usual.high)
+    assert "98.75%" in bound_text(errors, limits[1])
 
 
 def test_without_limits_the_windows_of_a_proof_are_a_point_and_nobody_is_a_candidate():
