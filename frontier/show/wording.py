@@ -119,8 +119,8 @@ def _is_stated(name: str, estimate: Estimate) -> bool:
 
 
 def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
-    """'[373, 438]' in the unit of `value_text`, '' without an interval. Without an upper end '≥ 373,
-    at most 440 (95%)' with the bound that there is, '≥ 373 *' without one.
+    """'[373, 438]' in the unit of `value_text`, '' without an interval. Without an upper end
+    '≥ 373, at most 440 (95%)' with the bound that there is, '≥ 373 *' without one.
     """
     if _is_stated(name, estimate) or (math.isinf(estimate.low) and math.isinf(estimate.high)):
         return ""

@@ -17,9 +17,9 @@ class Estimate:
 
     `lower` and `upper` are the one-sided bounds that verdicts use, each at `confidence`: 95 %, or
     more where the error is shared among judgements (`core.claim.proof`), and then they may lie
-    outside the interval. Infinite: no such bound exists. `need` is how many requests would give a percentile a bound by ranks, where there are
-    too few. Its upper bound is then a rough one (`core.estimates.bounds.above_largest`), or
-    infinite. `n` counts the requests behind the value.
+    outside the interval. Infinite: no such bound exists. `need` is how many requests would give a
+    percentile a bound by ranks, where there are too few. Its upper bound is then a rough one
+    (`core.estimates.bounds.above_largest`), or infinite. `n` counts the requests behind the value.
     """
 
     value: float
@@ -56,8 +56,9 @@ class Estimate:
         ValueError unless the factor is 0 or more and the divisor above 0: a negative one would swap
         the bounds.
 
-        >>> Estimate(6.0, 3.0, math.inf, 9).scaled(1, 3)
-        Estimate(value=2.0, low=1.0, high=inf, n=9, lower=-inf, upper=inf, need=None, confidence=0.95)
+        >>> third = Estimate(6.0, 3.0, math.inf, 9).scaled(1, 3)
+        >>> third.value, third.low, third.high, third.n
+        (2.0, 1.0, inf, 9)
         """
         if not (factor >= 0 and divisor > 0):
             raise ValueError(f"an estimate cannot be scaled by {factor} / {divisor}")
@@ -65,8 +66,8 @@ class Estimate:
         def scale(x: float) -> float:
             return x if math.isinf(x) else x * factor / divisor
 
-        ends = {name: scale(getattr(self, name)) for name in ("value", "low", "high", "lower", "upper")}
-        return replace(self, **ends)
+        value, low, high = map(scale, (self.value, self.low, self.high))
+        return replace(self, value=value, low=low, high=high, lower=scale(self.lower), upper=scale(self.upper))
 
     def moved(self, down: Callable[[float], float], up: Callable[[float], float]) -> "Estimate":
         """The estimate with its lower ends moved by `down` and its upper ends by `up`; the value
@@ -83,8 +84,9 @@ class Estimate:
         one-sided lower bound where the upper one is 0 or less. -inf claims nothing. inf says that
         the inverse is certainly infinite, as the cost per token without any token.
 
-        >>> Estimate(2.0, 1.0, 4.0, 9, 1.25, math.inf).inverted(10)
-        Estimate(value=5.0, low=2.5, high=10.0, n=9, lower=-inf, upper=8.0, need=None, confidence=0.95)
+        >>> over = Estimate(2.0, 1.0, 4.0, 9, 1.25, math.inf).inverted(10)
+        >>> over.value, over.low, over.high, over.lower, over.upper
+        (5.0, 2.5, 10.0, -inf, 8.0)
         """
 
         def over(x: float, otherwise: float) -> float:

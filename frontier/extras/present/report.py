@@ -133,8 +133,10 @@ GLOSSARY = (
     ("95% CI", "Two-sided 95% confidence interval."),
     (
         "at most, at least",
-        "One-sided bound with its confidence: 95%, or more where several judgements share the error of 5%, so that it may "
-        "lie outside the 95% CI. An SLA is met when the bound keeps its limit.",
+        (
+            "One-sided bound with its confidence: 95%, or more where several judgements share the error of 5%, so that "
+            "it may lie outside the 95% CI. An SLA is met when the bound keeps its limit."
+        ),
     ),
     ("SLA", "The latency targets that the operating point must keep."),
     ("operating point", "The setting to run: the bounds of its percentiles keep the SLA, and so does all below it."),
