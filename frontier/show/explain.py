@@ -149,14 +149,16 @@ def _what_would_decide(reason: Reason) -> str:
     trials short.
     """
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
-    if reason.need is None:
-        close = how_close(reason, "its bound is too wide", "too close to the limit", "too many requests fail")
-        why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
-        return f"{cut}{why} to decide at a reasonable cost"
-    return f"{cut}about {roughly(reason.need)} requests would decide"
+    decides = None if reason.need is None else f"about {roughly(reason.need)} requests"
+    if decides is not None and (reason.cut is None or reason.cut.by != "given_up"):
+        return f"{cut}{decides} would decide"
+    close = how_close(reason, "its bound is too wide", "too close to the limit", "too many requests fail")
+    why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
+    return f"{cut}{why} to decide at a reasonable cost" + (f" ({decides})" if decides else "")
 
 
 _CUTS = {
+    "given_up": "its proof was given up after {n}: ",
     "budget": "the budget ended its proof after {n}; ",
     "running": "its proof goes on, {n} so far; ",
     "server_lost": "the server was lost in its proof after {n}; ",

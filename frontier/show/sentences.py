@@ -182,9 +182,10 @@ def next_step_words(decision: Decision) -> str:
         return "a sweep would decide"
     if step.requests is None:
         why = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
+        number = f" (about {roughly(why.need)} requests)" if why is not None and why.need is not None else ""
         if why is not None and why.cause is Cause.TOO_FEW:
-            return "requests too much alike to decide at a reasonable cost"
-        close = "too close to its limit to decide at a reasonable cost"
+            return f"requests too much alike to decide at a reasonable cost{number}"
+        close = f"too close to its limit to decide at a reasonable cost{number}"
         return close if why is None else how_close(why, close, close, "too many requests fail to decide it")
     amount = f"{roughly(step.requests)} requests"
     if step.seconds is None:

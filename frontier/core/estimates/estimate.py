@@ -18,7 +18,7 @@ from frontier.core.estimates.sources import Given, source_of
 from frontier.core.estimates.widening import widening
 from frontier.core.flags.flags import flags
 from frontier.core.model.decisions import Limit
-from frontier.core.model.metrics import DEFAULT_METRICS, NEEDS, Metric, metric
+from frontier.core.model.metrics import DEFAULT_METRICS, NEEDS, metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.stats import connections, intervals
 from frontier.core.window.histogram import ALPHA, X0, LogHistogram
@@ -89,18 +89,14 @@ def estimate(
     """
     m = metric(name)
     sample = narrowed(sample, m.group)
-    found = _estimate(sample, m, Given(limits, price, confidence)) if sample.n else None
-    return None if found is None else replace(found, confidence=confidence)
-
-
-def _estimate(sample: WindowData, m: Metric, given: Given) -> Estimate | None:
-    """The metric of a sample that has requests."""
+    if not sample.n:
+        return None
     if m.quantity == "itl":
-        return _itl(sample, m.p, given.confidence)
+        return _itl(sample, m.p, confidence)
     if m.quantity is not None:
-        latency = _of_requests(sample, m.quantity, m.p, given.confidence)
+        latency = _of_requests(sample, m.quantity, m.p, confidence)
         return latency.inverted() if latency is not None and m.inverted else latency
-    return source_of(m).estimate(sample, m, given)
+    return source_of(m).estimate(sample, m, Given(limits, price, confidence))
 
 
 def _of_requests(sample: WindowData, quantity: str, p: float | None, confidence: float) -> Estimate | None:

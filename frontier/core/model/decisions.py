@@ -119,34 +119,15 @@ class Verdict(StrEnum):
     UNPROVEN = "unproven"
     INVALID = "invalid"
 
-    @property
-    def headline(self) -> str:
-        """One short word for the head of a decision: 'met', 'no', 'marginal', 'unproven',
-        'invalid'.
-        """
-        return _VERDICT_WORDS[self][0]
 
-    @property
-    def words(self) -> str:
-        """The verdict with its reason, for a table: 'marginal: its interval crosses the limit'."""
-        return _VERDICT_WORDS[self][1]
-
-
-_VERDICT_WORDS = {
-    Verdict.INVALID: ("invalid", "invalid: excluded"),
-    Verdict.VIOLATES: ("no", "violates"),
-    Verdict.UNPROVEN: ("unproven", "unproven"),
-    Verdict.MARGINAL: ("marginal", "marginal: its interval crosses the limit"),
-    Verdict.MEETS: ("met", "meets"),
-}
-"""Headline and words of each verdict, the worst first."""
+_WORST_FIRST = (Verdict.INVALID, Verdict.VIOLATES, Verdict.UNPROVEN, Verdict.MARGINAL, Verdict.MEETS)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict that decides among several: invalid, violates, unproven, marginal, meets.
     ValueError without any.
     """
-    return min(verdicts, key=tuple(_VERDICT_WORDS).index)
+    return min(verdicts, key=_WORST_FIRST.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +225,9 @@ class Cause(StrEnum):
 class EndedEarly:
     """What ended the proof of a setting before it was decided.
 
-    `by` is `max_time`, which let fewer than the `planned` requests be sent, or the way the sweep
-    ended ('budget', 'interrupted', ...; 'running': it goes on).
+    `by` is `max_time`, which let fewer than the `planned` requests be sent, `given_up` where more
+    would have been too many, or the way the sweep ended ('budget', 'interrupted', ...; 'running':
+    it goes on).
     """
 
     by: str

@@ -66,8 +66,14 @@ class Estimate:
         def scale(x: float) -> float:
             return x if math.isinf(x) else x * factor / divisor
 
-        value, low, high = map(scale, (self.value, self.low, self.high))
-        return replace(self, value=value, low=low, high=high, lower=scale(self.lower), upper=scale(self.upper))
+        return replace(
+            self,
+            value=scale(self.value),
+            low=scale(self.low),
+            high=scale(self.high),
+            lower=scale(self.lower),
+            upper=scale(self.upper),
+        )
 
     def moved(self, down: Callable[[float], float], up: Callable[[float], float]) -> "Estimate":
         """The estimate with its lower ends moved by `down` and its upper ends by `up`; the value

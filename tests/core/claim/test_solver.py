@@ -805,6 +805,34 @@ def test_without_an_answer_what_is_shown_is_of_the_setting_that_is_recommended()
     assert [(64,), (96,)] == [reason.settings for reason in d.explanation.reasons], "the other's reason stays"
     looked = solver.solve([too_close], [TTFT], scanned=[few])
     assert (Verdict.UNPROVEN, 64, few.metrics) == (looked.verdict, looked.candidate, looked.metrics)
+    values = solver.solve([point(96, 0.6)], [TTFT], scanned=[few], point_estimates=True)
+    assert (64, None) == (values.candidate, values.next_step)
+    flagged = solver.solve([few, point(96, 0.2, 900, flags=WAVES)], [TTFT])
+    assert (64, 64) == (flagged.candidate, flagged.next_step.concurrency), "what counts comes before what does not"
+
+
+@pytest.mark.parametrize("p95", [0.3, 0.4, 0.46, 0.499, 0.4999])
+@pytest.mark.parametrize("need", [None, 1000])
+def test_a_percentile_needs_no_fewer_requests_than_a_lower_one_inside_the_same_limit(p95, need):
+    """Who proves the p99 to be inside has proven the p95. Bounds of two confidences are compared at
+    one.
+    """
+    z = NormalDist().inv_cdf
+
+    def latency(value, confidence, need=None):
+        reach = 0.1 * z(confidence) / z(0.95)
+        upper = INF if need else value + reach
+        return Estimate(value, value - 0.1, upper, 600, value - reach, upper, need, confidence)
+
+    lower, higher = Limit("p95_ttft", 0.5), Limit("p99_ttft", 0.5)
+    for asked, sure_ in ((0.95, 0.95), (0.9875, 0.95)):  # a limited metric has the bounds of its proof
+        easy = point(8, latency(0.4999, sure_, need), p95_ttft=latency(p95, asked))
+        hard = point(8, latency(0.4999, asked, need), p95_ttft=latency(p95, sure_))
+        less, more = judge(easy, [lower]), judge(hard, [higher])
+        if less.verdict is Verdict.MARGINAL:
+            assert more.need is None or (less.need is not None and less.need <= more.need + 1)
+    over = point(8, estimate(0.6, 0.4, 0.7, 600), p95_ttft=estimate(0.49, 0.3, 0.6, 600))
+    assert judge(over, [higher]).need is not None, "a p95 inside its limit does not keep a p99 from violating it"
 
 
 def test_there_is_one_number_of_requests_that_would_decide():
