@@ -38,6 +38,7 @@ from frontier.show.verbosity import Detail
 from frontier.show.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
+    VERDICT_WORDS,
     bound_text,
     flag_words,
     interval_text,
@@ -231,7 +232,7 @@ def _verified(checked: Checked, width: int, again: str, detail: Detail) -> str:
     decision, point, verdict = checked.check.decision, checked.point, checked.judgement.verdict
     share = "" if checked.check.load == 1.0 else f"{format_share(checked.check.load)} of "
     head = (
-        f"{verdict.headline:<5} with Poisson arrivals at {format_number(checked.check.rate)} requests/s, "
+        f"{VERDICT_WORDS[verdict]}, with Poisson arrivals at {format_number(checked.check.rate)} requests/s, "
         f"{share}the rate of {setting(decision.concurrency or 0)}   {decision.series.label(longest=40)}"
     )
     rows = [open_row(point, decision, limit, checked.judgement.binding) for limit in decision.limits]

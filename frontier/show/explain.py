@@ -65,7 +65,20 @@ SENTENCES = {
 
 def sentence(reason: Reason) -> str:
     """One reason as a sentence. It is cleaned, as flags hold words of servers and files."""
-    return clean(SENTENCES[reason.cause].format(**words_of(reason)), 400)
+    words = OVER_AND_NO_FASTER if _is_over_and_no_faster(reason) else SENTENCES[reason.cause]
+    return clean(words.format(**words_of(reason)), 400)
+
+
+OVER_AND_NO_FASTER = "{c} is over by its value, and {faster}: {evidence}."
+"""A setting that nobody would take, whatever would decide it."""
+
+
+def _is_over_and_no_faster(reason: Reason) -> bool:
+    """Whether an undecided setting is over its limit by its value and gives no more throughput than
+    the operating point.
+    """
+    over = reason.limit is not None and reason.estimate is not None and reason.limit.breaks(reason.estimate.value)
+    return over and reason.cause in UNDECIDED and reason.gain is not None and reason.gain <= 0
 
 
 def words_of(reason: Reason) -> dict[str, str]:
@@ -136,6 +149,7 @@ def _change_words(reason: Reason) -> dict[str, str]:
         cost = f"{reason.cost:.3g}× the {metric(reason.metric).label}"
     return {
         "gain": f"{gain:+.1%}" if abs(gain) < 0.01 else f"{gain:+.0%}",
+        "faster": f"gives {-gain:.0%} less throughput" if matters and gain < 0 else "no faster",
         "gives": gives if matters and reason.cause in UNDECIDED else "",
         "but": but if matters else "",
         "cost": cost,

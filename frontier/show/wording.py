@@ -9,7 +9,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from frontier.core.model.decisions import Limit, Reason
+from frontier.core.model.decisions import Limit, Reason, Verdict
 from frontier.core.model.loads import setting as setting
 from frontier.core.model.metrics import RATES, Unit, metric, per_gpu
 from frontier.core.model.points import Estimate, Flag, Frontier, Point, TimeBreakdown
@@ -91,6 +91,16 @@ def limit_value_text(name: str, value: float) -> str:
     '1.00%'.
     """
     return metric(name).format_trimmed(value)
+
+
+VERDICT_WORDS = {
+    Verdict.MEETS: "meets",
+    Verdict.VIOLATES: "violates",
+    Verdict.MARGINAL: "not proven",
+    Verdict.UNPROVEN: "not proven",
+    Verdict.INVALID: "excluded",
+}
+"""A verdict in texts; JSON tells two kinds of *not proven* apart."""
 
 
 def limits_text(limits: Iterable[Limit]) -> str:

@@ -782,6 +782,17 @@ def test_of_two_better_settings_the_one_that_can_be_decided_is_the_next_step():
     assert (96, None) == (alone.next_step.concurrency, alone.next_step.requests)
 
 
+@pytest.mark.parametrize("throughput", [99.9, 99, 60])
+def test_a_setting_over_its_limit_and_no_faster_is_not_said_to_need_requests(throughput):
+    over = point(64, estimate(0.55, 0.4, 0.7), throughput)
+    d = solver.solve([point(8, 0.1, 100), over], [TTFT])
+    said = sentence(of_setting(d, 64))
+    assert (8, True, False) == (d.concurrency, "550 ms" in said, "would decide" in said)
+    faster = solver.solve([point(8, 0.1, 100), point(64, estimate(0.55, 0.4, 0.7), 130)], [TTFT])
+    assert "would decide" in sentence(of_setting(faster, 64))
+    assert_golden_row("answers", said)
+
+
 def test_a_step_that_would_not_be_worth_its_tail_is_no_next_step():
     few = point(64, estimate(0.4, 0.1, INF, n=300, need=1000), 112)  # 12 % more for four times the tail
     assert solver.solve([point(8, 0.1, 100), few], [TTFT]).next_step is None
