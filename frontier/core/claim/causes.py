@@ -97,9 +97,8 @@ def with_causes(
     said = (_setting(decision, points.get(c), judged.get(c), c, gains[c], cuts.get(c)) for c in every)
     settings = tuple(_of_server(reason, server) for reason in said)
     by_concurrency = {reason.settings[0]: reason for reason in settings}
-    open_settings = [reason for reason in settings if reason.settings[0] not in unworthy]
     values_alone = point_estimates and decision.concurrency is not None
-    step = None if values_alone else _next_step(decision, points, open_settings)
+    step = None if values_alone else _next_step(decision, points, settings, unworthy)
     decision = dataclasses.replace(decision, next_step=step)
     decision, answered = _answered(decision, points, judged, by_concurrency)
     reasons = [*_happened(server), *_undefined(decision), *answered]
@@ -110,10 +109,10 @@ def with_causes(
         reasons += _excluded(point for point in points.values() if point.concurrency not in named)
     if point_estimates:
         reasons.append(Reason(Cause.POINT_ESTIMATES))
+        step = None
     chosen = points.get(decision.concurrency) if decision.concurrency is not None else None
     remarks = chosen.notes if chosen is not None else ()
-    explanation, step = Explanation(settings, tuple(reasons), remarks), None if point_estimates else step
-    return dataclasses.replace(decision, explanation=explanation, next_step=step)
+    return dataclasses.replace(decision, explanation=Explanation(settings, tuple(reasons), remarks), next_step=step)
 
 
 def _answered(
@@ -275,7 +274,9 @@ def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
     return judged.need if judged.verdict in _OPEN else point.n or None
 
 
-def _next_step(decision: Decision, points: Mapping[int, Point], settings: Iterable[Reason]) -> NextStep | None:
+def _next_step(
+    decision: Decision, points: Mapping[int, Point], settings: Iterable[Reason], unworthy: Collection[int]
+) -> NextStep | None:
     """The unproven setting that is worth deciding next; None without one.
 
     It lies below every violation, its values keep every limit, and it would give clearly more
@@ -288,7 +289,7 @@ def _next_step(decision: Decision, points: Mapping[int, Point], settings: Iterab
     for reason in settings:
         (c,) = reason.settings
         point = points.get(c)
-        if point is None or reason.cause not in (*UNDECIDED, Cause.EXCLUDED) or c >= below:
+        if point is None or reason.cause not in (*UNDECIDED, Cause.EXCLUDED) or c in unworthy or c >= below:
             continue
         gains = decision.concurrency is None or (reason.gain or 0.0) >= CLEARLY_MORE
         if not (gains and inside(point, decision.limits) and may_pass(point.fatal)):
