@@ -39,6 +39,7 @@ from frontier.show.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
     VERDICT_WORDS,
+    beside_limit,
     bound_text,
     flag_words,
     interval_text,
@@ -270,7 +271,7 @@ def open_row(point: Point, decision: Decision, limit: Limit, binds: str | None) 
     binding = ", binding" if name == binds else ""
     return (
         metric(name).label,
-        value_text(name, here.value) if here is not None else "not measured",
+        beside_limit(here.value, limit) if here is not None else "not measured",
         bound_text(here, limit) if here is not None else "",
         f"closed loop {value_text(name, there.value)}" if there is not None else "",
         f"limit {limit_value_text(name, limit.promise)}{binding}",

@@ -15,7 +15,15 @@ from frontier.show.costs import power_text
 from frontier.show.mixes import shares_sentence
 from frontier.show.rough import roughly
 from frontier.show.sentences import claim_sentence, next_step_note
-from frontier.show.wording import count, evidence_text, flag_words, how_close, limit_value_text, value_text
+from frontier.show.wording import (
+    beside_limit,
+    count,
+    evidence_text,
+    flag_words,
+    how_close,
+    limit_value_text,
+    value_text,
+)
 
 SENTENCES = {
     Cause.CHOSEN: "Binding: {evidence}.",
@@ -110,6 +118,8 @@ def _figure_words(reason: Reason) -> dict[str, str]:
     known = estimate is not None and not math.isnan(estimate.value)
     label = metric(reason.metric).label if reason.metric else ""
     value = value_text(reason.metric, estimate.value) if reason.metric and known and estimate else "–"
+    if limit is not None and estimate is not None and limit.metric == reason.metric:
+        value = beside_limit(estimate.value, limit)
     promise = limit_value_text(limit.metric, limit.promise) if limit else ""
     failed = next((f" ({flag.measured})" for flag in reason.flags if flag.name == "errors"), "")
     lacks = f"{estimate.n if estimate else 0:,} requests prove no {label} ({value}, limit {promise})"
@@ -132,7 +142,7 @@ def _where_in_range(reason: Reason) -> str:
         return ""
     comfort = limit_value_text(limit.metric, limit.comfort)
     if limit.comfortable(reason.estimate.value):
-        return f"inside the comfort mark {comfort}: there is headroom for more load"
+        return f"inside the comfort mark {comfort}: there is room for more load"
     return f"between comfort {comfort} and promise {limit_value_text(limit.metric, limit.promise)}"
 
 

@@ -6,7 +6,8 @@ Every function here turns data into text; none decides anything. A decision's se
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from frontier.core.model.decisions import Limit, Reason, Verdict
@@ -86,11 +87,33 @@ def named_value(name: str, value: float, gpus: int | None = None) -> str:
     return f"{metric(name).label} {text}" if metric(name).unit in (Unit.SECONDS, Unit.SHARE, Unit.SCORE) else text
 
 
+def _in_digits(text: str, number: float, tells: Callable[[float], bool]) -> str:
+    """The text of a number, which has three digits, with up to seven where three do not tell it."""
+    if not math.isfinite(number) or tells(float(f"{number:.3g}")):
+        return text
+    rounded = next((r for r in (float(f"{number:.{digits}g}") for digits in range(4, 7)) if tells(r)), number)
+    return re.sub(r"[\d,.]+", f"{rounded:,.7g}", text, count=1)
+
+
 def limit_value_text(name: str, value: float) -> str:
-    """A limit as its author wrote it: '500 ms', '1.5 s', '1%' rather than '500 ms', '1.50 s',
-    '1.00%'.
+    """A limit as its author wrote it: '500 ms', '1.5 s', '18.25 ms' rather than '500 ms', '1.50 s',
+    '18.3 ms'.
     """
-    return metric(name).format_trimmed(value)
+    number = value * display_one(name, value)[0]
+    return _in_digits(metric(name).format_trimmed(value), number, lambda r: math.isclose(r, number, rel_tol=1e-6))
+
+
+def beside_limit(value: float | None, limit: Limit) -> str:
+    """A value with the digits that show on which side of its limit it lies: '100.3 ms' beside a
+    limit of 100 ms.
+    """
+    text = value_text(limit.metric, value)
+    if value is None or math.isnan(value):
+        return text
+    factor = display_one(limit.metric, value)[0]
+    promise = limit.promise * factor
+    side = (value > limit.promise, value < limit.promise)
+    return _in_digits(text, value * factor, lambda r: (r > promise, r < promise) == side)
 
 
 VERDICT_WORDS = {
@@ -105,7 +128,10 @@ VERDICT_WORDS = {
 
 def limits_text(limits: Iterable[Limit]) -> str:
     """'p99 TTFT ≤ 500 ms and p99 TPOT ≤ 30 ms'."""
-    return " and ".join(map(str, limits))
+    signs = {"lower": "≤", "higher": "≥"}
+    return " and ".join(
+        f"{lim.of.label} {signs[lim.better]} {limit_value_text(lim.metric, lim.promise)}" for lim in limits
+    )
 
 
 NO_BOUND = "*"
@@ -165,7 +191,7 @@ def bound_text(estimate: Estimate, limit: Limit) -> str:
     if _is_stated(limit.metric, estimate):
         return "stated"
     word = "at most" if limit.holds(estimate.value) == (limit.better == "lower") else "at least"
-    return f"{word} {value_text(limit.metric, bound)} ({level_text(estimate.confidence)})"
+    return f"{word} {beside_limit(bound, limit)} ({level_text(estimate.confidence)})"
 
 
 def level_text(confidence: float) -> str:
@@ -189,7 +215,7 @@ def evidence_text(estimate: Estimate | None, limit: Limit) -> str:
     if estimate is None or math.isnan(estimate.value):
         return f"{limit.of.label} not measured"
     bound = bound_words(estimate, limit)
-    value, promise = value_text(limit.metric, estimate.value), limit_value_text(limit.metric, limit.promise)
+    value, promise = beside_limit(estimate.value, limit), limit_value_text(limit.metric, limit.promise)
     return f"{limit.of.label} {value}, {bound}, limit {promise}"
 
 

@@ -26,7 +26,7 @@ from frontier.planning.sla_result import ArrivalRate
 from frontier.run import Run
 from frontier.show.answer import answer_lines
 from frontier.show.costs import power_text
-from frontier.show.explain import sentence
+from frontier.show.explain import sentence, words_of
 from frontier.show.json_out import Tree
 from frontier.show.notes import Noted, notes_of
 from frontier.show.numbers import Figure, figure_row, figures
@@ -47,7 +47,6 @@ from frontier.show.wording import (
     flag_kinds,
     interval_text,
     limit_value_text,
-    value_text,
 )
 from frontier.store.run_dir import RunDirectory
 
@@ -375,7 +374,7 @@ def _neighbour(reason: Reason, verdict: str) -> tuple[str, ...]:
         setting(reason.settings[0]),
         verdict,
         metric(name).label if name else "–",
-        value_text(name, estimate.value) if name and estimate else "–",
+        words_of(reason)["value"],
         bound_text(estimate, limit) if estimate and limit else bound or "not known",
         limit_value_text(limit.metric, limit.promise) if limit else "–",
         "chosen" if reason.cause is Cause.CHOSEN else sentence(reason),
