@@ -97,8 +97,8 @@ def with_causes(
     said = (_setting(decision, points.get(c), judged.get(c), c, gains[c], cuts.get(c)) for c in every)
     settings = tuple(_of_server(reason, server) for reason in said)
     by_concurrency = {reason.settings[0]: reason for reason in settings}
-    values_alone = point_estimates and decision.concurrency is not None
-    step = None if values_alone else _next_step(decision, points, settings, unworthy)
+    undecided = decision.concurrency is None or not point_estimates
+    step = _next_step(decision, points, settings, unworthy) if undecided else None
     decision = dataclasses.replace(decision, next_step=step)
     decision, answered = _answered(decision, points, judged, by_concurrency)
     reasons = [*_happened(server), *_undefined(decision), *answered]
@@ -295,8 +295,7 @@ def _next_step(
         if not (gains and inside(point, decision.limits) and may_pass(point.fatal)):
             continue
         speed = point.value("output_throughput")
-        given_up = reason.cut is not None and reason.cut.by == "given_up"
-        requests = None if given_up else requests_to_decide(point, decision.limits)
+        requests = None if reason.cut == EndedEarly("given_up") else requests_to_decide(point, decision.limits)
         steps.append(NextStep(c, reason.gain, speed if math.isfinite(speed) else None, point.fatal, requests))
     return max(
         steps,

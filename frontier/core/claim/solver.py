@@ -92,12 +92,11 @@ def solve(
     decision = _or_scanned(decision, [p for p in scanned if p.concurrency < lowest])
     decision, corrected = _with_claim(decision, history, kept, point_estimates)
     by_c = {p.concurrency: p for p in scanned} | by_c
-    given_up = _given_up(kept, tuple(limits))
     return with_causes(
         decision,
         by_c,
         rate,
-        cuts=ended_early(history, limits, end) | {c: EndedEarly("given_up") for c in given_up},
+        cuts=ended_early(history, limits, end) | _given_up(kept, tuple(limits)),
         server=Server(corrected, kept.changes, growing, _stale(history, kept)),
         point_estimates=point_estimates,
         unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
@@ -141,13 +140,13 @@ def _with_claim(
     return replace(decision, claim=claim), corrected
 
 
-def _given_up(history: Unchanged, limits: tuple[Limit, ...]) -> frozenset[int]:
+def _given_up(history: Unchanged, limits: tuple[Limit, ...]) -> dict[int, EndedEarly]:
     """The settings whose proof was given up as too close to a limit: more of it decides nothing."""
-    return frozenset(
-        k.concurrency
+    return {
+        k.concurrency: EndedEarly("given_up")
         for k in candidates(history, limits)
         if k.verdict is Verdict.VIOLATES and k.windows >= WINDOWS and k.point.valid
-    )
+    }
 
 
 def _outgrown(history: Unchanged, points: Mapping[int, Point], limits: Sequence[Limit]) -> dict[int, Growth]:
