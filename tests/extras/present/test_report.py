@@ -287,7 +287,7 @@ def test_a_setting_that_is_not_judged_is_said_to_be_so() -> None:
     grid = neighbours_table(toy_decision(points, judgements=judged), points)
 
     assert grid is not None
-    assert ("c=60", "not proven (short trial)") in [row[:2] for row in grid.texts]
+    assert [True] == ["short trial" in verdict for c, verdict, *_ in grid.texts if c == "c=60"]
     assert ["c=56", "c=60", "c=64", "c=96"] == [row[0] for row in grid.texts]
 
 
