@@ -238,7 +238,7 @@ def counts_agree(told: Told) -> Iterator[str]:
     if status is None or any(isinstance(step, Damage | Edit) for step in told.night.steps):
         return
     files = len(list((told.run / "evidence").glob("*-r*.json")))
-    if (match := re.search(r"(\d+) trials?: ", status.out)) and int(match[1]) != files:
+    if (match := re.search(r"(\d+) trials?\b", status.out)) and int(match[1]) != files:
         yield f"status counts {match[1]} trials, and {files} are on the disk"
     if any(isinstance(step, Command) and step.interrupted for step in told.night.steps):
         return

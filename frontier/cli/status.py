@@ -16,6 +16,7 @@ from frontier.core.model.loads import load_facts, setting
 from frontier.core.model.shapes import DEFAULT_DEPLOYMENT
 from frontier.core.model.text import clean
 from frontier.core.model.units import count, format_elapsed
+from frontier.planning.standing import counts_text
 from frontier.show.verbosity import Detail
 from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import RunDirectory
@@ -73,6 +74,8 @@ def read_state(path: Path) -> dict[str, Any]:
     """The state of a run's sweep, for JSON: trials done, running and left, seconds left, and the
     last warnings.
 
+    - `trials_finished`: on the disk, `refined` of them of the search. `done` of the `planned`
+      trials need not be run any more; `measured` of the listed `settings` are.
     - `seconds_left`: as the sweep itself last said it.
     - `proven`: the operating points known so far.
     - `skipped`: the trials that were given up in the session that runs, or ran last.
@@ -100,6 +103,9 @@ def read_state(path: Path) -> dict[str, Any]:
         "run": str(path),
         "state": now.state,
         "end": now.end,
+        "trials_finished": now.trials,
+        "settings": now.settings,
+        "measured": now.measured,
         "done": now.done,
         "planned": now.planned,
         "refined": now.refined,
@@ -128,6 +134,9 @@ def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
         "run": str(path),
         "state": "imported",
         "end": "imported",
+        "trials_finished": done,
+        "settings": done,
+        "measured": done,
         "done": done,
         "planned": done,
         "skipped": 0,
@@ -187,10 +196,9 @@ def line(state: Mapping[str, Any]) -> str:
     """The state in one line."""
     if state["state"] == "imported":
         return f"imported  {state['done']} points; nothing is left to measure"
-    listed = f"{state['done']} of {state['planned']} listed"
-    more = f"{state['done'] + state['refined']} trials: {listed}, {state['refined']} of the search"
-    parts = [f"{state['state']}  {more if state['refined'] else f'{listed} trials'}"]
-    parts += [f"{len(state['open'])} left"] if state["open"] else []
+    counted = (state[name] for name in ("trials_finished", "refined", "measured", "settings"))
+    parts = [f"{state['state']}  {counts_text(*counted)}"]
+    parts += [f"{count(len(state['open']), 'trial')} left"] if state["open"] else []
     parts += [f"proven: {', '.join(setting(load_of(one)) for one in state['proven'])}"] if state["proven"] else []
     if state["state"] == "running" and state["seconds_left"] is not None:
         parts.append(f"about {format_elapsed(state['seconds_left'])} to go")

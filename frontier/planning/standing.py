@@ -35,9 +35,11 @@ End = Literal["running", "finished", "budget", "interrupted", "server_lost", "fa
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far a sweep has come. `left` are the planned trials that are neither finished nor given
-    up; `given_up` are the trials that the last session skipped, or dropped for the budget. A
-    setting is measured when one of its trials is finished.
+    """How far a sweep has come. `trials` are finished and on the disk, `refined` of them are of the
+    search. `done` of the `planned` trials need not be run any more: they are finished, or a proof
+    stands in their place. `left` are the planned trials that are neither done nor given up;
+    `given_up` are the trials that the last session skipped, or dropped for the budget. A setting is
+    measured when one of its trials that is no short trial of the search is finished.
 
     `end` is how the last session ended, `reason` why, where the journal has it, and `cause` why
     there was no server. `again` is the command of that session. `missing` are the listed settings
@@ -47,6 +49,7 @@ class Standing:
 
     end: End
     reason: str
+    trials: int
     planned: int
     done: int
     refined: int
@@ -102,7 +105,8 @@ class Standing:
         named = (("Not measured", self.missing), ("Short trials only", short))
         lines = [f"{what}: {_named(settings, self.several)}." for what, settings in named if settings]
         if self.unfinished and not lines:
-            lines = [f"{self.done} of {count(self.planned, 'trial')} are done."]
+            part = f"{self.done} of {count(self.planned, 'listed trial')} are done."
+            lines = [part if self.done < self.planned else "Every listed setting is measured; the search is not over."]
         why = () if self.unfinished or not lines else dict.fromkeys(map(capital, self.given_up.values()))
         return "\n  ".join([" ".join(lines), *why])
 
@@ -126,6 +130,7 @@ class Standing:
             "measured": self.measured,
             "trials": self.planned,
             "finished": self.done,
+            "trials_finished": self.trials,
             "not_measured": [_setting_tree(setting) for setting in self.missing],
             "short": [_setting_tree(setting) for setting in self.short],
             "go_on": go_on,
@@ -178,6 +183,7 @@ def standing(
     return Standing(
         end="running" if running else ended,
         reason=str(last.get("reason", "")),
+        trials=len(finished),
         planned=len(planned),
         done=len(done),
         refined=len(finished.keys() - planned.keys()),
@@ -191,6 +197,13 @@ def standing(
         short=tuple(sorted((settings & tried) - measured, key=_place)),
         several=len({series for series, _ in settings}) > 1,
     )
+
+
+def counts_text(trials: int, refined: int, measured: int, settings: int) -> str:
+    """'23 trials: 1 listed, 22 of the search; 1 of 5 listed settings measured'."""
+    of_each = f": {trials - refined:,} listed, {refined:,} of the search" if refined else ""
+    listed_settings = f"; {measured} of {count(settings, 'listed setting')} measured" if settings else ""
+    return f"{count(trials, 'trial')}{of_each}{listed_settings}"
 
 
 def _setting(trial: Trial) -> tuple[Series, int]:

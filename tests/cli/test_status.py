@@ -1,13 +1,16 @@
 """`frontier status` beside a sweep that runs: what it tells, and that it disturbs nothing."""
 
 import json
+import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from frontier.cli.status import line, page, read_state, trial_words
 from frontier.config import load_config
+from frontier.read_run import load
 from tests.kit.commands import frontier, http_sweep, start, until_trial
 from tests.kit.golden import assert_golden_row
 from tests.kit.neutral import without_numbers
@@ -50,6 +53,24 @@ def test_time_left_comes_from_what_was_measured_and_warnings_are_the_last_ones(t
     again = read_state(tmp_path / "run")
     assert ("stopped", 1) == (again["state"], again["left"])
     assert again["seconds_left"] == pytest.approx(0.0, abs=30), "virtual time passes in no time"
+
+
+@pytest.mark.parametrize("requests", ["", "requests: 400"], ids=["sized by the sweep", "sized by the config"])
+def test_sweep_status_and_answer_count_the_trials_on_the_disk(requests: str, tmp_path: Path) -> None:
+    text = re.sub("repeats: .*|requests: .*", "", config_text(ENGINES["smooth"])) + requests
+    _, first, _ = sweep_in_virtual_time(tmp_path / "run", f"{text}\nbudget: {{requests: 5000}}\n")
+    _, again, _ = sweep_in_virtual_time(tmp_path / "run", f"{text}\nbudget: {{requests: 8000}}\n")
+    files = len(list((tmp_path / "run" / "trials").glob("*.jsonl")))
+    told = read_state(tmp_path / "run")
+    known = int(again.notes[0].split()[-1])
+    assert (len(first.finished), files) == (known, known + len(again.finished))
+    assert files == told["trials_finished"]
+    assert line(told).startswith(f"{told['state']}  {files} trials")
+    standing = load(tmp_path / "run").standing
+    assert standing is not None
+    tree = replace(standing, end="budget").tree("") or {}
+    assert [told["settings"], told["measured"]] == [tree["settings"], tree["measured"]]
+    assert tree["settings"] - tree["measured"] == len(tree["not_measured"]) + len(tree["short"])
 
 
 @pytest.mark.parametrize(("event", "killed"), [("trial_begun", True), ("interrupted", False), ("stopped", False)])
