@@ -152,10 +152,10 @@ class Run:
         """The config's SLA (its first tier)."""
         return self.config.limits
 
-    def samples(self, series: Series) -> dict[int, WindowData]:
-        """The data that each point stands on, by concurrency; empty for imported aggregates."""
+    def samples(self, series: Series, limits: Sequence[Limit] | None = None) -> dict[int, WindowData]:
+        """The data of each point by concurrency, `limits` as for `points`; empty for aggregates."""
         history = self.histories.get(series, [])
-        claimed = claim_windows(history, self.limits())
+        claimed = claim_windows(history, self.limits() if limits is None else limits)
         groups = by_concurrency(history)
         return {c: claimed[c] if c in claimed else window.join(parts) for c, parts in groups.items()}
 
@@ -278,21 +278,21 @@ class Run:
         """
         asked = [(name, tuple(limits)) for name, limits in (self.config.tiers if tiers is None else tiers)]
         again = None if self.standing is None else self.standing.again
-        found = [self._answer(name, limits, *self._decide(limits, options)) for name, limits in asked]
+        found = []
+        for name, limits in asked:
+            points, decisions = self._decide(limits, options)
+            found.append(make_sla_result(name, limits, points, decisions, self.gpus, self.arrival_rates(decisions)))
         return tuple(replace(each, commands=shared_commands(each, self.config, again)) for each in found)
 
-    def _answer(
-        self, tier: str, limits: tuple[Limit, ...], points: Sequence[Point], decisions: tuple[Decision, ...]
-    ) -> SlaResult:
-        rates = {d.series: rate for d in decisions if (rate := self.arrival_rate(d, points)) is not None}
-        return make_sla_result(tier, limits, points, decisions, self.gpus, rates)
+    def arrival_rates(self, decisions: Sequence[Decision]) -> dict[Series, ArrivalRate]:
+        """The rate of independent arrivals that each operating point can take, where it is known."""
+        rates = ((d.series, arrival_rate(d, *self.measured(d))) for d in decisions if d.concurrency is not None)
+        return {series: rate for series, rate in rates if rate is not None}
 
-    def arrival_rate(self, decision: Decision, points: Sequence[Point]) -> ArrivalRate | None:
-        """The estimated rate of independent arrivals that an operating point can take; None where
-        it is not known.
-        """
-        mine = [point for point in points if point.series == decision.series]
-        return arrival_rate(decision, mine, self.samples(decision.series))
+    def measured(self, decision: Decision) -> tuple[list[Point], dict[int, WindowData]]:
+        """All points of a decision's series under its limits, and the data they stand on."""
+        mine = [point for point in self.points(decision.limits) if point.series == decision.series]
+        return mine, self.samples(decision.series, decision.limits)
 
     def _decide(
         self, limits: tuple[Limit, ...], options: Mapping[str, bool]

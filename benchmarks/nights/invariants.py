@@ -280,8 +280,9 @@ def one_rate_of_arrivals(told: Told) -> Iterator[str]:
     solved = tree(told.look("solve", RUN, "--json"))
     if not alone(told) or not solved.get("shapes"):
         return
-    known = (solved["shapes"][0].get("arrival_rate") or {}).get("rate")
-    if known is None:
+    found = [(s.get("arrival_rate") or {}).get("rate") for tier in solved["tiers"] for s in tier["shapes"]]
+    rates = [rate for rate in found if rate is not None]
+    if not rates:
         return
     verbose = told.look("solve", RUN, "-v")
     texts = {"solve -v": verbose.out if verbose else ""}
@@ -295,8 +296,8 @@ def one_rate_of_arrivals(told: Told) -> Iterator[str]:
         pattern = r"about ([\d.,]+) requests/s with that limit|requests arrive at ([\d.,]+)/s"
         for match in re.findall(pattern, re.sub(r"\s+", " ", text)):
             rate = float((match[0] or match[1]).replace(",", ""))
-            if not outputs.near(rate, known):
-                yield f"{name}: {rate:g} requests/s, JSON {known:g}"
+            if not any(outputs.near(rate, known) for known in rates):
+                yield f"{name}: {rate:g} requests/s, JSON {', '.join(f'{known:g}' for known in rates)}"
 
 
 def _last_change(told: Told) -> int:
