@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from frontier.config import Config, Setting, config_text
+from frontier.core.model.decisions import Ended
 from frontier.core.model.errors import UsageError
 from frontier.core.model.loads import listed, load_facts
 from frontier.core.model.series import Series
@@ -71,6 +72,10 @@ class Standing:
         if self.end == "running":
             return "running"
         return "finished" if self.end in _DONE and not self.left else "stopped"
+
+    def ended(self, config: Config) -> Ended:
+        """How the sweep of `config` ended, for what may be said of its proofs."""
+        return Ended(self.end, tuple(limits for _, limits in config.tiers), self.given_up.keys())
 
     @property
     def unfinished(self) -> bool:

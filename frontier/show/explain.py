@@ -158,6 +158,7 @@ def _what_would_decide(reason: Reason) -> str:
 
 _CUTS = {
     "budget": "the budget ended its proof after {n}; ",
+    "proven": "{n} were enough for the config's limits; ",
     "running": "its proof goes on, {n} so far; ",
     "server_lost": "the server was lost in its proof after {n}; ",
     "failed": "the sweep failed in its proof after {n}; ",

@@ -2,7 +2,7 @@
 its reasons."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -241,11 +241,24 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Ended:
+    """How a sweep ended: 'finished', 'budget', 'interrupted', ...; 'running': it goes on; '' for none.
+
+    `asked` are the sets of limits that it proved, `dropped` the keys of the trials that its budget
+    had no room for.
+    """
+
+    by: str = ""
+    asked: Sequence[Sequence[Limit]] = ()
+    dropped: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class EndedEarly:
     """What ended the proof of a setting before it was decided.
 
-    `by` is `max_time`, which let fewer than the `planned` requests be sent, or the way the sweep
-    ended ('budget', 'interrupted', ...; 'running': it goes on).
+    `by` is `max_time`, which let fewer than the `planned` requests be sent, the way the sweep ended
+    (`Ended.by`), or 'proven': it ended well, for the limits that the sweep was asked for.
     """
 
     by: str
