@@ -44,7 +44,7 @@ from frontier.hardware.distance import bounds, distance
 from frontier.hardware.roofline import Roofline
 from frontier.planning.arrivals import arrival_rate
 from frontier.planning.budget import TrialTimes
-from frontier.planning.next_step import go_on, shared_commands, with_command, with_top
+from frontier.planning.next_step import SweepAgain, go_on, shared_commands, with_command, with_top
 from frontier.planning.sla_result import ArrivalRate, SlaResult, make_sla_result
 from frontier.planning.standing import Standing
 from frontier.search.auto import MOST
@@ -114,7 +114,8 @@ class Run:
     @property
     def unfinished(self) -> str:
         """What of the plan is not measured, with the command that goes on; '' for nothing."""
-        return "" if self.standing is None else self.standing.text(self.go_on)
+        first = next((f" Trial {e.trial} was changed or damaged: {e.hint}." for _, e in self.altered), "")
+        return "" if self.standing is None else self.standing.text(self.go_on, first)
 
     @property
     def not_measured(self) -> str:
@@ -123,14 +124,15 @@ class Run:
 
     @functools.cached_property
     def go_on(self) -> str:
-        """The command that measures what is left: the last session's, with a larger budget where
-        the budget ended it. '' for an import.
-        """
-        if self.standing is None:
+        """The command that measures what is left, with room in the budget; '' where nothing is."""
+        if self.again is None or self.standing is None or not self.standing.unfinished:
             return ""
-        if self.standing.end != "budget":
-            return self.standing.again
-        return go_on(self.config, self.standing.again, self.histories, self.times, self.spent, most_connections(MOST))
+        return go_on(self.again, self.histories, most_connections(MOST))
+
+    @property
+    def again(self) -> SweepAgain | None:
+        """The sweep of this run once more; None for an import."""
+        return (self.standing and SweepAgain(self.config, self.standing.again, self.times, self.spent)) or None
 
     @property
     def is_imported(self) -> bool:
@@ -153,7 +155,7 @@ class Run:
         return self.config.limits
 
     def samples(self, series: Series, limits: Sequence[Limit] | None = None) -> dict[int, WindowData]:
-        """The data of each point by concurrency, `limits` as for `points`; empty for aggregates."""
+        """The data of each point by concurrency, limits as in `points`; empty for aggregates."""
         history = self.histories.get(series, [])
         claimed = claim_windows(history, self.limits() if limits is None else limits)
         groups = by_concurrency(history)
@@ -277,15 +279,14 @@ class Run:
         share.
         """
         asked = [(name, tuple(limits)) for name, limits in (self.config.tiers if tiers is None else tiers)]
-        again = None if self.standing is None else self.standing.again
         found = []
         for name, limits in asked:
             points, decisions = self._decide(limits, options)
             found.append(make_sla_result(name, limits, points, decisions, self.gpus, self.arrival_rates(decisions)))
-        return tuple(replace(each, commands=shared_commands(each, self.config, again)) for each in found)
+        return tuple(replace(each, commands=shared_commands(each, self.again)) for each in found)
 
     def arrival_rates(self, decisions: Sequence[Decision]) -> dict[Series, ArrivalRate]:
-        """The rate of independent arrivals that each operating point can take, where it is known."""
+        """The estimated rate of independent arrivals of each operating point, where it is known."""
         rates = ((d.series, arrival_rate(d, *self.measured(d))) for d in decisions if d.concurrency is not None)
         return {series: rate for series, rate in rates if rate is not None}
 
@@ -305,10 +306,9 @@ class Run:
         solved = solver.solve_all(points, limits, scanned=scanned, histories=self.histories, end=end, **chosen)
         most = most_connections(MOST)
         decisions = [with_top(d, self.config, self.histories.get(d.series, ()), most) for d in solved]
-        again = None if self.standing is None else self.standing.again
         return points, tuple(
             replace(
-                with_command(decision, self.config, again, self.times, self.spent),
+                with_command(decision, self.again),
                 engine=self._engine(decision.series),
                 ranks=self._ranks(decision.series),
             )

@@ -115,15 +115,15 @@ class Standing:
         why = () if self.unfinished or not lines else dict.fromkeys(map(capital, self.given_up.values()))
         return "\n  ".join([" ".join(lines), *why])
 
-    def text(self, go_on: str) -> str:
-        """How the run ended, which settings are not measured, and the command that measures them;
-        '' for a finished run.
+    def text(self, go_on: str, first: str = "") -> str:
+        """How the run ended, which settings are not measured, and the command that measures them,
+        with a sentence on what to do `first`; '' for a finished run.
         """
         if not self.unfinished:
             return ""
         if self.end == "running":
             return f"{self.brief}. {self.gaps}"
-        return f"{self.brief}. {self.gaps} To complete it:\n  {go_on}"
+        return f"{self.brief}. {self.gaps}{first} To complete it:\n  {go_on}"
 
     def tree(self, go_on: str) -> dict[str, Any] | None:
         """The standing for JSON; None for a finished run."""

@@ -28,7 +28,7 @@ from frontier.core.claim.claimed import claim_points, claimed
 from frontier.core.claim.proof import candidates
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates.sources import attains
-from frontier.core.model.decisions import Claim, Ended, EndedEarly, Limit, Verdict
+from frontier.core.model.decisions import NO_SWEEP, Claim, Ended, EndedEarly, Limit, Verdict
 from frontier.core.model.metrics import fewest_to_bound
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.window.window import Bools, Floats, WindowData, narrowed
@@ -134,7 +134,7 @@ def corrected_settings(history: History, limits: Sequence[Limit], verdicts: dict
     return tuple(corrected)
 
 
-def ended_early(history: History, limits: Sequence[Limit] = (), end: Ended = Ended()) -> dict[int, EndedEarly]:
+def ended_early(history: History, limits: Sequence[Limit] = (), end: Ended = NO_SWEEP) -> dict[int, EndedEarly]:
     """What cut short the proof of a setting, by concurrency: `max_time`, or the `end` of the sweep
     while it went on. A budget ends the proofs alone that it had no room for.
     """

@@ -242,15 +242,19 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a sweep ended: 'finished', 'budget', 'interrupted', ...; 'running': it goes on; '' for none.
+    """How a sweep ended: 'finished', 'budget', 'interrupted', ...; 'running': it goes on; '' for
+    none.
 
-    `asked` are the sets of limits that it proved, `dropped` the keys of the trials that its budget
-    had no room for.
+    `asked` are the sets of limits that it was to prove, `dropped` the keys of the trials that its
+    budget had no room for.
     """
 
     by: str = ""
     asked: Sequence[Sequence[Limit]] = ()
     dropped: Collection[str] = ()
+
+
+NO_SWEEP = Ended()
 
 
 @dataclass(frozen=True, slots=True)
