@@ -460,7 +460,8 @@ def printed_commands_work(player: Player, told: Told) -> Iterator[str]:
         elif "--prove" in words and not said.trials:
             named = words[words.index("--prove") + 1]
             told_why = re.search(
-                rf"(not proven|not measured|left out|given up|busy|lost)[^\n]*{named}|{named}[^\n]*not", said.err
+                rf"(not proven|not measured|left out|given up|busy|lost)[^\n]*{named}|{named}[^\n]*not",
+                said.err + said.out,
             )
             if said.code != 0 and not told_why:
                 yield f"frontier {line}: no trial, exit {int(said.code)}, and no word of c={named}"
