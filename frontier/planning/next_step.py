@@ -53,6 +53,15 @@ class SweepAgain:
         total = (need or Amount()) * enough + self.spent
         return with_budget(f"{self.command} {shlex.join(more)}", self.config, total), need
 
+    def elsewhere(self, concurrency: int, decision: Decision) -> str:
+        """The command that proves a setting of a decision in a run of its own."""
+        words = shlex.split(self.command)
+        words = [f"{word}-2" if words[i - 1] == "-o" else word for i, word in enumerate(words)]
+        command = " ".join("&&" if word == "&&" else shlex.quote(word) for word in words)
+        needs = {decision.series: least_to_prove(decision.limits)}
+        fresh = replace(self, command=command, spent=Amount())
+        return fresh.to_prove(concurrency, decision.limits, needs, ENOUGH_FOR_PROOFS)[0]
+
     def _need(self, series: Series, concurrency: int, requests: int) -> Amount | None:
         """What so many requests take, by the trials of the same series; None where there are none
         to go by.
@@ -81,10 +90,14 @@ def with_command(decision: Decision, again: SweepAgain | None) -> Decision:
     import.
     """
     step = decision.next_step
-    if step is None or (step.requests is None and again is not None) or isinstance(step.concurrency, Rate):
+    if step is None or isinstance(step.concurrency, Rate):
         return decision
-    if again is None or step.requests is None:
+    if again is None:
         return replace(decision, next_step=replace(step, requests=None, command=_own_sweep(decision, step)))
+    if step.requests is None:
+        # More of what a busy client measured decides nothing: only a new run does.
+        command = again.elsewhere(step.concurrency, decision) if step.widened else None
+        return replace(decision, next_step=replace(step, command=command))
     needs = {decision.series: step.requests}
     command, need = again.to_prove(step.concurrency, decision.limits, needs, ENOUGH)
     step = replace(step, seconds=None if need is None else need.seconds, command=command)

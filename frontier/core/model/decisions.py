@@ -278,7 +278,7 @@ class Reason:
     - `cost`: the factor by which the tail of `metric` grows
     - `need`: the number of requests in all that would decide
     - `cut`: what ended its proof before that
-    - `flags`: the flags that excluded a setting
+    - `flags`: the flags that excluded a setting, or the client's that widened its bound
     - `growth`: the share by which a latency changed, or grows in a minute
     """
 
@@ -318,8 +318,9 @@ class NextStep:
 
     `gain` is its throughput over that of the operating point, as a share more; None without an
     operating point. `throughput` is its output throughput as measured. `flags` excluded it, if any
-    did. `requests` would decide it (None: no reasonable number, or not known), which would take
-    `seconds` with `command`. Without `seconds` the command is what to run instead.
+    did; `widened` are flags that made the bound too wide. `requests` would decide it (None: no
+    reasonable number, or not known), which would take `seconds` with `command`. Without `seconds`
+    the command is what to run instead.
     """
 
     concurrency: int
@@ -329,6 +330,7 @@ class NextStep:
     requests: int | None = None
     seconds: float | None = None
     command: str | None = None
+    widened: tuple[Flag, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
