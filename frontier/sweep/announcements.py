@@ -6,6 +6,7 @@ time left.
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,8 +14,9 @@ from frontier.config import Config
 from frontier.core.claim import proof
 from frontier.core.claim.claimed import claim_points
 from frontier.core.claim.verdict import judge
-from frontier.core.model.decisions import Verdict
+from frontier.core.model.decisions import Judgement, Limit, Verdict
 from frontier.core.model.loads import load_facts, setting
+from frontier.core.model.points import Point
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.planning.plan import ToProve
@@ -80,13 +82,8 @@ class Announcer:
         points = () if trial.phase in (*proof.SCANS, Phase.FRONTIER) else claim_points(own, limits)
         point = points[0] if points else proof.pilot_point(proof.join(tuple(s for _, s in own)), limits)
         judgement = judge(point, limits)
-        # Of several that keep it unproven the one that needs most requests to have a bound, else
-        # the nearest its limit.
-        deciding = [lim for lim in limits if judgement.per_metric[lim.metric] is judgement.verdict] or limits
-        known = {lim: e for lim in deciding if (e := point.metrics.get(lim.metric)) is not None}
-        if known:
-            shown = max(known, key=lambda lim: (known[lim].need or 0, lim.metric == judgement.binding))
-            self.progress.judged(trial, judgement, shown, known[shown])
+        if (shown := deciding_limit(point, judgement, limits)) is not None:
+            self.progress.judged(trial, judgement, shown, point.metrics[shown.metric])
 
     def operating_point(self, series: Series) -> None:
         """Report the operating point as soon as it is proven, and when it is another one."""
@@ -141,3 +138,18 @@ class Announcer:
         self.forecast.clear()
         self.forecast.update({name: round(seconds, 1) for name, seconds in known.items()})
         self.progress.expect(left)
+
+
+def deciding_limit(point: Point, judgement: Judgement, limits: Sequence[Limit]) -> Limit | None:
+    """The limit by which a setting is reported. A setting that is not decided is over the first
+    limit that its values break, as in the table. Otherwise, of the limits with its verdict, it is
+    the one that needs most requests to have a bound, else the nearest.
+    """
+    known = [limit for limit in limits if limit.metric in point.metrics]
+    same = [limit for limit in known if judgement.per_metric[limit.metric] is judgement.verdict]
+    broken = [limit for limit in known if limit.breaks(point.metrics[limit.metric].value)]
+    if judgement.verdict is not Verdict.VIOLATES and broken:
+        return broken[0]
+    wanted = same or known
+    needs = {limit: (point.metrics[limit.metric].need or 0, limit.metric == judgement.binding) for limit in wanted}
+    return max(wanted, key=lambda limit: needs[limit], default=None)
