@@ -4,6 +4,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import click
 import orjson
 
 from frontier.cli.common import RunOptions, answer, answer_prose, find_run, run_options, subcommand
-from frontier.core.model.errors import ExitCode
+from frontier.core.model.errors import ExitCode, UsageError
 from frontier.core.model.loads import load_facts, setting
 from frontier.core.model.shapes import DEFAULT_DEPLOYMENT
 from frontier.core.model.text import clean
@@ -77,7 +78,7 @@ def read_state(path: Path) -> dict[str, Any]:
     - `trials_finished`: on the disk, `refined` of them of the search. `done` of the `planned`
       trials need not be run any more; `measured` of the listed `settings` are.
     - `seconds_left`: as the sweep itself last said it.
-    - `proven`: the operating points known so far.
+    - `proven`: the operating points known so far, for the SLA that the run's config has now.
     - `skipped`: the trials that were given up in the session that runs, or ran last.
     - `open`: the names of the skipped trials and of the trials that are left.
     """
@@ -115,8 +116,8 @@ def read_state(path: Path) -> dict[str, Any]:
         "running": running,
         "seconds_left": None if seconds is None else round(seconds, 1),
         "proven": [
-            {"deployment": line["deployment"], "shape": line["shape"], **load_facts(load_of(line))}
-            for line in {(e["deployment"], e["shape"]): e for e in journal if e["event"] == "proven"}.values()
+            {"deployment": deployment, "shape": shape, **load_facts(load)}
+            for (deployment, shape), load in _proven(path, journal, is_running).items()
         ],
         "elapsed": round(until - session[0]["time"], 1) if session else None,
         "events": len(journal),
@@ -124,6 +125,24 @@ def read_state(path: Path) -> dict[str, Any]:
         "held_elsewhere": run.held_elsewhere() if is_running else None,
         "warnings": [_event_text(event) for event in session if event["event"] in _WARNINGS][-3:],
     }
+
+
+def _proven(path: Path, journal: Sequence[dict[str, Any]], running: bool) -> dict[tuple[str, str], Any]:
+    """The operating points by deployment and shape. While a sweep runs they are those that it has
+    told; otherwise its trials are judged anew, as `solve` does.
+    """
+    from frontier.config.config_file import config_of
+    from frontier.planning.standing import proven_settings
+    from frontier.read_run import load
+
+    if running:
+        limits = config_of(RunDirectory.read(path)).limits
+        return {(e["deployment"], e["shape"]): load_of(e) for e in proven_settings(journal, limits)}
+    run = load(path)
+    with suppress(UsageError):  # a limit on what no point has a value of
+        decisions = run.solve() if run.histories and run.limits() else ()
+        return {(d.deployment, d.shape.label): d.concurrency for d in decisions if d.concurrency is not None}
+    return {}
 
 
 def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:

@@ -232,9 +232,11 @@ def _sweep(
         raise
     finally:
         if request.config.on_finish is not None:
+            from frontier.show.sentences import decision_sentence
             from frontier.sweep.on_finish import tell
 
-            if (failure := tell(request.config, run.path, end, code, decisions, reason, os.environ)) is not None:
+            answers = [(decision, decision_sentence(decision)) for decision in decisions]
+            if (failure := tell(request.config, run.path, end, code, answers, reason, os.environ)) is not None:
                 common.say(f"warning: {failure}")
 
 

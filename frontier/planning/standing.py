@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from frontier.config import Config, Setting, config_text
-from frontier.core.model.decisions import Ended
+from frontier.core.model.decisions import Ended, Limit
 from frontier.core.model.errors import UsageError
 from frontier.core.model.loads import listed, load_facts
 from frontier.core.model.series import Series
@@ -273,6 +273,25 @@ def _without_head(text: str) -> str:
     """
     lines = text.splitlines(keepends=True)
     return "".join(itertools.dropwhile(lambda line: line.startswith("#"), lines))
+
+
+def limit_texts(limits: Iterable[Limit]) -> list[str]:
+    """The limits of an SLA as the journal has them: 'p99_ttft=0.5'."""
+    return [f"{limit.metric}={limit.promise:.12g}" for limit in limits]
+
+
+def proven_settings(lines: Iterable[Mapping[str, Any]], limits: Sequence[Limit]) -> list[Mapping[str, Any]]:
+    """The lines of a journal that say which setting is proven for these limits, less those that
+    were corrected later. Lines of earlier versions have no limits.
+    """
+    wanted, found = limit_texts(limits), list[Mapping[str, Any]]()
+    for line in lines:
+        if line["event"] == "proven" and list(line.get("limits", wanted)) == wanted:
+            found.append(line)
+        elif line["event"] == "corrected":
+            where = line["deployment"], line["shape"]
+            found = [one for one in found if (one["deployment"], one["shape"]) != where]
+    return found
 
 
 def skipped(lines: Iterable[Mapping[str, Any]], finished: Collection[str]) -> dict[str, str]:

@@ -20,6 +20,7 @@ from frontier.core.model.points import Point
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.planning.plan import ToProve
+from frontier.planning.standing import limit_texts, proven_settings
 from frontier.planning.sweep_progress import Progress, Stage
 from frontier.run import GrowingHistory, Run
 from frontier.search.auto import SETTINGS
@@ -102,6 +103,7 @@ class Announcer:
             if before is not None:
                 del self._announced[series]
                 what = f"{setting(before)} is no longer proven, by what was measured since"
+                run.journal("corrected", deployment=series.deployment, shape=series.shape.label, reason=what)
                 self.progress.note(f"corrected: {what}")
             return
         if decision.concurrency == before:
@@ -113,6 +115,7 @@ class Announcer:
             deployment=series.deployment,
             shape=series.shape.label,
             after=round(seconds, 1),
+            limits=limit_texts(config.limits),
             **load_facts(decision.concurrency),
         )
         self.progress.announced(decision, seconds, self.proposals.better(series, decision))
@@ -125,7 +128,7 @@ class Announcer:
         if any(line["event"] == "trial_done" for line in last_session(lines)):
             return None
         where = series.deployment, series.shape.label, c
-        proven = [line for line in lines if line["event"] == "proven"]
+        proven = proven_settings(lines, self.config.limits)
         mine = [line["after"] for line in proven if (line["deployment"], line["shape"], load_of(line)) == where]
         return mine[-1] if mine else None
 

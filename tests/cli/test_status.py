@@ -73,6 +73,26 @@ def test_sweep_status_and_answer_count_the_trials_on_the_disk(requests: str, tmp
     assert tree["settings"] - tree["measured"] == len(tree["not_measured"]) + len(tree["short"])
 
 
+def test_what_is_proven_is_judged_by_the_sla_that_the_config_has_now(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"])
+    run, _, _ = sweep_in_virtual_time(tmp_path / "run", text)
+    (decision,) = run.solve()
+    assert [decision.concurrency] == [one["concurrency"] for one in read_state(tmp_path / "run")["proven"]]
+    (tmp_path / "run" / "config.yaml").write_text(text.replace("p99_ttft: 50ms", "p99_ttft: 1us"))
+    assert [] == read_state(tmp_path / "run")["proven"]
+
+
+def test_while_a_sweep_runs_only_what_it_told_for_this_sla_and_did_not_correct_is_proven(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"])
+    config = load_config(text, "sweep.yaml")
+    with open_run(tmp_path / "run", config, text) as run:
+        for shape, promise in (("256/32", 0.05), ("256/64", 0.05), ("256/16", 0.5)):
+            facts = {"deployment": "default", "shape": shape, "concurrency": 4, "after": 1.0}
+            run.journal("proven", **facts, limits=[f"p99_ttft={promise}"])
+        run.journal("corrected", deployment="default", shape="256/64", reason="c=4 is no longer proven")
+        assert ["256/32"] == [one["shape"] for one in read_state(tmp_path / "run")["proven"]]
+
+
 @pytest.mark.parametrize(("event", "killed"), [("trial_begun", True), ("interrupted", False), ("stopped", False)])
 def test_a_sweep_that_was_killed_is_said_to_be_with_the_way_on(event: str, killed: bool, tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"])
