@@ -203,6 +203,15 @@ def test_the_answer_names_the_command_that_measures_what_base_proved(runs: Path,
     assert_golden_row("answers", where)
 
 
+def test_a_setting_that_base_proved_and_that_was_excluded_is_not_called_unmeasured(runs: Path, tmp_path: Path) -> None:
+    swept(tmp_path / "new", TEXT.format(base=5000, seed=32, more=MORE, second="", repeats=1))
+    for file in (tmp_path / "new" / "trials").glob("*-c0008-*"):
+        file.write_bytes(file.read_bytes()[:-20])
+    one = verdict(frontier("compare", "--gate", runs / "main", "new", "--allow", "25%", "--json", cwd=tmp_path))
+    assert (8, 2) == (one["at_proven"]["proven"], one["at_proven"]["at"])
+    assert one["notes"][-2].startswith("c=8, which main proved, is excluded in new")
+
+
 def test_that_command_has_room_in_a_budget_that_is_spent(runs: Path, tmp_path: Path) -> None:
     text = TEXT.format(base=5000, seed=31, more=MORE, second="", repeats=1).replace("[2, 8]", "[2, 6]")
     swept(tmp_path / "new", f"{text}\nbudget: {{requests: 100000}}\n")
