@@ -217,7 +217,7 @@ def line(state: Mapping[str, Any]) -> str:
         return f"imported  {state['done']} points; nothing is left to measure"
     counted = (state[name] for name in ("trials_finished", "refined", "measured", "settings"))
     parts = [f"{state['state']}  {counts_text(*counted)}"]
-    parts += [f"{count(len(state['open']), 'trial')} left"] if state["open"] else []
+    parts += [f"{count(len(state['open']), 'trial')} {_left(state)}"] if state["open"] else []
     parts += [f"proven: {', '.join(setting(load_of(one)) for one in state['proven'])}"] if state["proven"] else []
     if state["state"] == "running" and state["seconds_left"] is not None:
         parts.append(f"about {format_elapsed(state['seconds_left'])} to go")
@@ -232,6 +232,11 @@ def line(state: Mapping[str, Any]) -> str:
     return f"{text}   last: {_event_text(state['last'][-1])}{killed}"
 
 
+def _left(state: Mapping[str, Any]) -> str:
+    """What the open trials of a sweep are: still to come, or left out for good."""
+    return "left out" if state["state"] == "finished" else "left"
+
+
 def page(state: Mapping[str, Any], detail: Detail = Detail.USUAL) -> list[str]:
     """The state in lines, with the last warnings. Where everything is asked for, also every trial
     that is left and the last events.
@@ -241,8 +246,8 @@ def page(state: Mapping[str, Any], detail: Detail = Detail.USUAL) -> list[str]:
         lines.append(f"  held by {clean(state['held_elsewhere'], 300)}")
     if state["open"]:
         names, others = state["open"][:_NAMED], len(state["open"]) - _NAMED
-        lines.append(f"  left: {', '.join(names)}{f' and {others} more' if others > 0 else ''}")
+        lines.append(f"  {_left(state)}: {', '.join(names)}{f' and {others} more' if others > 0 else ''}")
     in_line = _event_text(state["last"][-1]) if state["last"] and state["running"] is None else None
     lines += [f"  {text}" for text in state["warnings"] if text != in_line]
-    every = [f"  left: {name}" for name in state["open"]]
+    every = [f"  {_left(state)}: {name}" for name in state["open"]]
     return detail.of([line(state)], lines, [*every, *(f"  event: {_event_text(event)}" for event in state["last"])])

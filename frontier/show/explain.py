@@ -152,7 +152,7 @@ def _what_would_decide(reason: Reason) -> str:
     if reason.need is None:
         close = how_close(reason, "its bound is too wide", "too close to the limit", "too many requests fail")
         busy = next((flag for flag in reason.flags if flag.name == "client_bound"), None)
-        if reason.cause is Cause.CROSSES and busy is not None:
+        if busy is not None:
             return f"{cut}{_flag_with_advice(busy)}"
         why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
         return f"{cut}{why} to decide at a reasonable cost"

@@ -180,7 +180,9 @@ def _setting(
         cut=cut,
         flags=() if point is None else (*point.fatal, *_failures(point, estimate)),
     )
-    reason = _of_client(_of_connections(reason, point), point)
+    reason = _of_connections(reason, point)
+    if reason.cause is Cause.CROSSES:
+        reason = dataclasses.replace(reason, flags=(*reason.flags, *_widened(point)))
     step = decision.rejected
     if step is not None and step.concurrency == concurrency:
         return dataclasses.replace(reason, metric=step.metric, gain=step.gain, cost=step.cost)
@@ -199,13 +201,9 @@ def _of_connections(reason: Reason, point: Point | None) -> Reason:
     return dataclasses.replace(reason, flags=few) if few and reason.cause is Cause.TOO_FEW else reason
 
 
-def _of_client(reason: Reason, point: Point | None) -> Reason:
-    """The reason, with the flag of a busy client where it widened the bound that does not hold."""
-    wide = point is not None and reason.cause is Cause.CROSSES
-    busy = tuple(flag for flag in point.flags if flag.name == "client_bound") if wide and point else ()
-    return (
-        dataclasses.replace(reason, flags=(*reason.flags, *busy)) if busy and not any(f.fatal for f in busy) else reason
-    )
+def _widened(point: Point | None) -> tuple[Flag, ...]:
+    """The flag of a busy client that widened the bounds of a setting."""
+    return tuple(flag for flag in point.flags if flag.name == "client_bound" and not flag.fatal) if point else ()
 
 
 def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, limit: Limit | None) -> Cause:
@@ -287,8 +285,8 @@ def _next_step(
         speed = point.value("output_throughput")
         known = speed if math.isfinite(speed) else None
         requests = None if c in given_up else requests_to_decide(point, decision.limits)
-        busy = () if point.fatal else tuple(flag for flag in reason.flags if flag.name == "client_bound")
-        steps.append(NextStep(c, reason.gain, known, point.fatal, requests, widened=busy))
+        widened = _widened(point) if reason.cause is Cause.CROSSES or c in given_up else ()
+        steps.append(NextStep(c, reason.gain, known, point.fatal, requests, widened=widened))
     return max(
         steps,
         default=None,

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from frontier.config import load_config
 from frontier.core.claim import proof, solver
+from frontier.core.claim.causes import with_causes
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates import estimate as summarize
 from frontier.core.model.decisions import Cause, Limit, Verdict
@@ -798,6 +799,11 @@ def test_a_busy_client_that_widened_a_bound_is_named_as_the_cause_with_what_to_d
     words, command = next_step_lines(with_command(d, again))
     assert f"-o runs/{'x' if high < 0.6 else 'x-2'} --prove 64" in command
     assert_golden_row("answers", words)
+    few = dataclasses.replace(points[1], metrics=point(64, estimate(0.2, 0.1, INF, n=300), 500).metrics)
+    alike = with_causes(
+        solver.solve([points[0], few], [TTFT]), {8: points[0], 64: few}, "output_throughput", given_up=(64,)
+    )
+    assert (None, (busy,)) == (alike.next_step.requests, alike.next_step.widened), "its requests are too much alike"
     calm = solver.solve([points[0], point(64, (0.3, value, high), 500)], [TTFT])
     assert () == calm.next_step.widened
 
