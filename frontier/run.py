@@ -26,7 +26,7 @@ from frontier.core.estimates import estimate as summarize
 from frontier.core.estimates import uncertainty
 from frontier.core.flags import flags
 from frontier.core.flags.failures import failed_trials
-from frontier.core.model.decisions import Decision, Ended, Limit, Verdict
+from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.errors import UsageError
 from frontier.core.model.metrics import DEFAULT_METRICS, metric
 from frontier.core.model.points import Flag, Frontier, Point, Power
@@ -302,7 +302,7 @@ class Run:
         points, scanned = self._decidable(limits)
         _check_known(points, limits)
         chosen = {"marginal_gain": self.config.marginal_gain, **options}
-        end = Ended() if self.standing is None else self.standing.ended(self.config)
+        end = None if self.standing is None else self.standing.ended(self.config)
         solved = solver.solve_all(points, limits, scanned=scanned, histories=self.histories, end=end, **chosen)
         most = most_connections(MOST)
         decisions = [with_top(d, self.config, self.histories.get(d.series, ()), most) for d in solved]

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from frontier.config import Config, Setting, config_text
-from frontier.core.model.decisions import Ended, Limit
+from frontier.core.model.decisions import Limit, SweepEnding
 from frontier.core.model.errors import UsageError
 from frontier.core.model.loads import listed, load_facts
 from frontier.core.model.series import Series
@@ -73,9 +73,9 @@ class Standing:
             return "running"
         return "finished" if self.end in _DONE and not self.left else "stopped"
 
-    def ended(self, config: Config) -> Ended:
+    def ended(self, config: Config) -> SweepEnding:
         """How the sweep of `config` ended, for what may be said of its proofs."""
-        return Ended(self.end, tuple(limits for _, limits in config.tiers), self.given_up.keys())
+        return SweepEnding(self.end, tuple(limits for _, limits in config.tiers), self.given_up.keys())
 
     @property
     def unfinished(self) -> bool:

@@ -28,7 +28,7 @@ from frontier.core.claim.claimed import claim_points, claimed
 from frontier.core.claim.proof import candidates
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates.sources import attains
-from frontier.core.model.decisions import NO_SWEEP, Claim, Ended, EndedEarly, Limit, Verdict
+from frontier.core.model.decisions import Claim, EndedEarly, Limit, SweepEnding, Verdict
 from frontier.core.model.metrics import fewest_to_bound
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.window.window import Bools, Floats, WindowData, narrowed
@@ -134,7 +134,9 @@ def corrected_settings(history: History, limits: Sequence[Limit], verdicts: dict
     return tuple(corrected)
 
 
-def ended_early(history: History, limits: Sequence[Limit] = (), end: Ended = NO_SWEEP) -> dict[int, EndedEarly]:
+def ended_early(
+    history: History, limits: Sequence[Limit] = (), end: SweepEnding | None = None
+) -> dict[int, EndedEarly]:
     """What cut short the proof of a setting, by concurrency: `max_time`, or the `end` of the sweep
     while it went on. A budget ends the proofs alone that it had no room for.
     """
@@ -142,17 +144,15 @@ def ended_early(history: History, limits: Sequence[Limit] = (), end: Ended = NO_
     for concurrency, proof in claimed(history, limits).items():
         if any(_was_cut(trial, sample) for trial, sample in proof):
             cuts[concurrency] = EndedEarly("max_time", sum(trial.requests for trial, _ in proof))
-    if end.by in ("", "finished"):
+    if end is None or end.by == "finished":
         return cuts
-    going_on = _judged_so(history, limits, Verdict.UNPROVEN)
-    by_end = going_on if end.by != "budget" else going_on & _dropped(history, end.dropped)
+    going_on, dropped = _judged_so(history, limits, Verdict.UNPROVEN), _dropped(history, end.dropped)
     proven, open_ = (
         {c for tier in end.asked for c in _judged_so(history, tier, verdict)}
         for verdict in (Verdict.MEETS, Verdict.UNPROVEN)
     )
-    done = going_on & proven - open_
-    ends = dict.fromkeys(by_end - done, EndedEarly(end.by)) | dict.fromkeys(done, EndedEarly("proven"))
-    return ends | cuts
+    cut = going_on & (dropped if end.by == "budget" else going_on) | (going_on & proven - open_)
+    return {c: EndedEarly("proven" if c in proven - open_ else end.by) for c in cut} | cuts
 
 
 def _judged_so(history: History, limits: Sequence[Limit], verdict: Verdict) -> set[int]:

@@ -241,20 +241,16 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
-    """How a sweep ended: 'finished', 'budget', 'interrupted', ...; 'running': it goes on; '' for
-    none.
+class SweepEnding:
+    """How a sweep ended: 'finished', 'budget', 'interrupted', ...; 'running': it goes on.
 
     `asked` are the sets of limits that it was to prove, `dropped` the keys of the trials that its
     budget had no room for.
     """
 
-    by: str = ""
+    by: str
     asked: Sequence[Sequence[Limit]] = ()
     dropped: Collection[str] = ()
-
-
-NO_SWEEP = Ended()
 
 
 @dataclass(frozen=True, slots=True)
@@ -262,7 +258,7 @@ class EndedEarly:
     """What ended the proof of a setting before it was decided.
 
     `by` is `max_time`, which let fewer than the `planned` requests be sent, the way the sweep ended
-    (`Ended.by`), or 'proven': it ended well, for the limits that the sweep was asked for.
+    (`SweepEnding.by`), or 'proven': it ended well, for the limits that the sweep was asked for.
     """
 
     by: str
