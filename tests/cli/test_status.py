@@ -55,7 +55,7 @@ def test_time_left_comes_from_what_was_measured_and_warnings_are_the_last_ones(t
     assert again["seconds_left"] == pytest.approx(0.0, abs=30), "virtual time passes in no time"
 
 
-@pytest.mark.parametrize("requests", ["", "requests: 400"], ids=["sized by the sweep", "sized by the config"])
+@pytest.mark.parametrize("requests", ["", "requests: 400"], ids=["unsized", "sized"])
 def test_sweep_status_and_answer_count_the_trials_on_the_disk(requests: str, tmp_path: Path) -> None:
     text = re.sub("repeats: .*|requests: .*", "", config_text(ENGINES["smooth"])) + requests
     _, first, _ = sweep_in_virtual_time(tmp_path / "run", f"{text}\nbudget: {{requests: 5000}}\n")

@@ -788,7 +788,7 @@ def test_of_two_better_settings_the_one_that_can_be_decided_is_the_next_step():
     assert (96, None) == (alone.next_step.concurrency, alone.next_step.requests)
 
 
-@pytest.mark.parametrize("high", [0.51, 0.9], ids=["some requests would decide", "no number would"])
+@pytest.mark.parametrize("high", [0.51, 0.9], ids=["a number decides", "no number does"])
 def test_a_busy_client_that_widened_a_bound_is_named_as_the_cause_with_what_to_do(high):
     busy = Flag("client_bound", "event loop late (p99) 7.21 ms", "5.00 ms", "run it on an idle core", fatal=False)
     value = 0.4 if high < 0.6 else 0.4999
