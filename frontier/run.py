@@ -44,7 +44,7 @@ from frontier.hardware.distance import bounds, distance
 from frontier.hardware.roofline import Roofline
 from frontier.planning.arrivals import arrival_rate
 from frontier.planning.budget import TrialTimes
-from frontier.planning.next_step import go_on, shared_commands, with_command, with_top
+from frontier.planning.next_step import SweepAgain, go_on, shared_commands, with_command, with_top
 from frontier.planning.sla_result import ArrivalRate, SlaResult, make_sla_result
 from frontier.planning.standing import Standing
 from frontier.search.auto import MOST
@@ -114,7 +114,8 @@ class Run:
     @property
     def unfinished(self) -> str:
         """What of the plan is not measured, with the command that goes on; '' for nothing."""
-        return "" if self.standing is None else self.standing.text(self.go_on)
+        first = next((f" Trial {e.trial} was changed or damaged: {e.hint}." for _, e in self.altered), "")
+        return "" if self.standing is None else self.standing.text(self.go_on, first)
 
     @property
     def not_measured(self) -> str:
@@ -123,14 +124,15 @@ class Run:
 
     @functools.cached_property
     def go_on(self) -> str:
-        """The command that measures what is left: the last session's, with a larger budget where
-        the budget ended it. '' for an import.
-        """
-        if self.standing is None:
+        """The command that measures what is left, with room in the budget; '' where nothing is."""
+        if self.again is None or self.standing is None or not self.standing.unfinished:
             return ""
-        if self.standing.end != "budget":
-            return self.standing.again
-        return go_on(self.config, self.standing.again, self.histories, self.times, self.spent, most_connections(MOST))
+        return go_on(self.again, self.histories, most_connections(MOST))
+
+    @property
+    def again(self) -> SweepAgain | None:
+        """The sweep of this run once more; None for an import."""
+        return (self.standing and SweepAgain(self.config, self.standing.again, self.times, self.spent)) or None
 
     @property
     def is_imported(self) -> bool:
@@ -152,10 +154,10 @@ class Run:
         """The config's SLA (its first tier)."""
         return self.config.limits
 
-    def samples(self, series: Series) -> dict[int, WindowData]:
-        """The data that each point stands on, by concurrency; empty for imported aggregates."""
+    def samples(self, series: Series, limits: Sequence[Limit] | None = None) -> dict[int, WindowData]:
+        """The data of each point by concurrency, limits as in `points`; empty for aggregates."""
         history = self.histories.get(series, [])
-        claimed = claim_windows(history, self.limits())
+        claimed = claim_windows(history, self.limits() if limits is None else limits)
         groups = by_concurrency(history)
         return {c: claimed[c] if c in claimed else window.join(parts) for c, parts in groups.items()}
 
@@ -277,22 +279,21 @@ class Run:
         share.
         """
         asked = [(name, tuple(limits)) for name, limits in (self.config.tiers if tiers is None else tiers)]
-        again = None if self.standing is None else self.standing.again
-        found = [self._answer(name, limits, *self._decide(limits, options)) for name, limits in asked]
-        return tuple(replace(each, commands=shared_commands(each, self.config, again)) for each in found)
+        found = []
+        for name, limits in asked:
+            points, decisions = self._decide(limits, options)
+            found.append(make_sla_result(name, limits, points, decisions, self.gpus, self.arrival_rates(decisions)))
+        return tuple(replace(each, commands=shared_commands(each, self.again)) for each in found)
 
-    def _answer(
-        self, tier: str, limits: tuple[Limit, ...], points: Sequence[Point], decisions: tuple[Decision, ...]
-    ) -> SlaResult:
-        rates = {d.series: rate for d in decisions if (rate := self.arrival_rate(d, points)) is not None}
-        return make_sla_result(tier, limits, points, decisions, self.gpus, rates)
+    def arrival_rates(self, decisions: Sequence[Decision]) -> dict[Series, ArrivalRate]:
+        """The estimated rate of independent arrivals of each operating point, where it is known."""
+        rates = ((d.series, arrival_rate(d, *self.measured(d))) for d in decisions if d.concurrency is not None)
+        return {series: rate for series, rate in rates if rate is not None}
 
-    def arrival_rate(self, decision: Decision, points: Sequence[Point]) -> ArrivalRate | None:
-        """The estimated rate of independent arrivals that an operating point can take; None where
-        it is not known.
-        """
-        mine = [point for point in points if point.series == decision.series]
-        return arrival_rate(decision, mine, self.samples(decision.series))
+    def measured(self, decision: Decision) -> tuple[list[Point], dict[int, WindowData]]:
+        """All points of a decision's series under its limits, and the data they stand on."""
+        mine = [point for point in self.points(decision.limits) if point.series == decision.series]
+        return mine, self.samples(decision.series, decision.limits)
 
     def _decide(
         self, limits: tuple[Limit, ...], options: Mapping[str, bool]
@@ -301,14 +302,13 @@ class Run:
         points, scanned = self._decidable(limits)
         _check_known(points, limits)
         chosen = {"marginal_gain": self.config.marginal_gain, **options}
-        end = "" if self.standing is None else self.standing.end
+        end = None if self.standing is None else self.standing.ended(self.config)
         solved = solver.solve_all(points, limits, scanned=scanned, histories=self.histories, end=end, **chosen)
         most = most_connections(MOST)
         decisions = [with_top(d, self.config, self.histories.get(d.series, ()), most) for d in solved]
-        again = None if self.standing is None else self.standing.again
         return points, tuple(
             replace(
-                with_command(decision, self.config, again, self.times, self.spent),
+                with_command(decision, self.again),
                 engine=self._engine(decision.series),
                 ranks=self._ranks(decision.series),
             )

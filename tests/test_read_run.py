@@ -171,7 +171,7 @@ def test_an_unfinished_one_goes_on_with_the_values_it_was_begun_with(tmp_path: P
     (tmp_path / "sweep.yaml").write_text((run / "config.yaml").read_text())
     before = {path: path.stat().st_mtime_ns for path in (run / "trials").iterdir()}
     assert 2 == len(before)
-    assert "2 of 6 listed trials" in frontier("status", "runs/unfinished", cwd=tmp_path).out
+    assert "2 trials; 2 of 2" in frontier("status", "runs/unfinished", cwd=tmp_path).out
     assert "runs/unfinished holds 2 of them" in frontier("sweep", "sweep.yaml", "--dry-run", cwd=tmp_path).out
     with commands_in_virtual_time():
         said = frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True)

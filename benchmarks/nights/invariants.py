@@ -238,7 +238,7 @@ def counts_agree(told: Told) -> Iterator[str]:
     if status is None or any(isinstance(step, Damage | Edit) for step in told.night.steps):
         return
     files = len(list((told.run / "evidence").glob("*-r*.json")))
-    if (match := re.search(r"(\d+) trials?: ", status.out)) and int(match[1]) != files:
+    if (match := re.search(r"(\d+) trials?\b", status.out)) and int(match[1]) != files:
         yield f"status counts {match[1]} trials, and {files} are on the disk"
     if any(isinstance(step, Command) and step.interrupted for step in told.night.steps):
         return
@@ -280,8 +280,9 @@ def one_rate_of_arrivals(told: Told) -> Iterator[str]:
     solved = tree(told.look("solve", RUN, "--json"))
     if not alone(told) or not solved.get("shapes"):
         return
-    known = (solved["shapes"][0].get("arrival_rate") or {}).get("rate")
-    if known is None:
+    found = [(s.get("arrival_rate") or {}).get("rate") for tier in solved["tiers"] for s in tier["shapes"]]
+    rates = [rate for rate in found if rate is not None]
+    if not rates:
         return
     verbose = told.look("solve", RUN, "-v")
     texts = {"solve -v": verbose.out if verbose else ""}
@@ -295,8 +296,8 @@ def one_rate_of_arrivals(told: Told) -> Iterator[str]:
         pattern = r"about ([\d.,]+) requests/s with that limit|requests arrive at ([\d.,]+)/s"
         for match in re.findall(pattern, re.sub(r"\s+", " ", text)):
             rate = float((match[0] or match[1]).replace(",", ""))
-            if not outputs.near(rate, known):
-                yield f"{name}: {rate:g} requests/s, JSON {known:g}"
+            if not any(outputs.near(rate, known) for known in rates):
+                yield f"{name}: {rate:g} requests/s, JSON {', '.join(f'{known:g}' for known in rates)}"
 
 
 def _last_change(told: Told) -> int:
@@ -460,7 +461,8 @@ def printed_commands_work(player: Player, told: Told) -> Iterator[str]:
         elif "--prove" in words and not said.trials:
             named = words[words.index("--prove") + 1]
             told_why = re.search(
-                rf"(not proven|not measured|left out|given up|busy|lost)[^\n]*{named}|{named}[^\n]*not", said.err
+                rf"(not proven|not measured|left out|given up|busy|lost)[^\n]*{named}|{named}[^\n]*not",
+                said.err + said.out,
             )
             if said.code != 0 and not told_why:
                 yield f"frontier {line}: no trial, exit {int(said.code)}, and no word of c={named}"

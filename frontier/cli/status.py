@@ -4,6 +4,7 @@ import re
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import click
 import orjson
 
 from frontier.cli.common import RunOptions, answer, answer_prose, find_run, run_options, subcommand
-from frontier.core.model.errors import ExitCode
+from frontier.core.model.errors import ExitCode, UsageError
 from frontier.core.model.loads import load_facts, setting
 from frontier.core.model.shapes import DEFAULT_DEPLOYMENT
 from frontier.core.model.text import clean
 from frontier.core.model.units import count, format_elapsed
+from frontier.planning.standing import counts_text
 from frontier.show.verbosity import Detail
 from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import RunDirectory
@@ -73,8 +75,10 @@ def read_state(path: Path) -> dict[str, Any]:
     """The state of a run's sweep, for JSON: trials done, running and left, seconds left, and the
     last warnings.
 
+    - `trials_finished`: on the disk, `refined` of them of the search. `done` of the `planned`
+      trials need not be run any more; `measured` of the listed `settings` are.
     - `seconds_left`: as the sweep itself last said it.
-    - `proven`: the operating points known so far.
+    - `proven`: the operating points known so far, for the SLA that the run's config has now.
     - `skipped`: the trials that were given up in the session that runs, or ran last.
     - `open`: the names of the skipped trials and of the trials that are left.
     """
@@ -100,6 +104,9 @@ def read_state(path: Path) -> dict[str, Any]:
         "run": str(path),
         "state": now.state,
         "end": now.end,
+        "trials_finished": now.trials,
+        "settings": now.settings,
+        "measured": now.measured,
         "done": now.done,
         "planned": now.planned,
         "refined": now.refined,
@@ -109,8 +116,8 @@ def read_state(path: Path) -> dict[str, Any]:
         "running": running,
         "seconds_left": None if seconds is None else round(seconds, 1),
         "proven": [
-            {"deployment": line["deployment"], "shape": line["shape"], **load_facts(load_of(line))}
-            for line in {(e["deployment"], e["shape"]): e for e in journal if e["event"] == "proven"}.values()
+            {"deployment": deployment, "shape": shape, **load_facts(load)}
+            for (deployment, shape), load in _proven(path, journal, is_running).items()
         ],
         "elapsed": round(until - session[0]["time"], 1) if session else None,
         "events": len(journal),
@@ -118,6 +125,24 @@ def read_state(path: Path) -> dict[str, Any]:
         "held_elsewhere": run.held_elsewhere() if is_running else None,
         "warnings": [_event_text(event) for event in session if event["event"] in _WARNINGS][-3:],
     }
+
+
+def _proven(path: Path, journal: Sequence[dict[str, Any]], running: bool) -> dict[tuple[str, str], Any]:
+    """The operating points by deployment and shape. While a sweep runs they are those that it has
+    told; otherwise its trials are judged anew, as `solve` does.
+    """
+    from frontier.config.config_file import config_of
+    from frontier.planning.standing import proven_settings
+    from frontier.read_run import load
+
+    if running:
+        limits = config_of(RunDirectory.read(path)).limits
+        return {(e["deployment"], e["shape"]): load_of(e) for e in proven_settings(journal, limits)}
+    run = load(path)
+    with suppress(UsageError):  # a limit on what no point has a value of
+        decisions = run.solve() if run.histories and run.limits() else ()
+        return {(d.deployment, d.shape.label): d.concurrency for d in decisions if d.concurrency is not None}
+    return {}
 
 
 def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
@@ -128,6 +153,9 @@ def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
         "run": str(path),
         "state": "imported",
         "end": "imported",
+        "trials_finished": done,
+        "settings": done,
+        "measured": done,
         "done": done,
         "planned": done,
         "skipped": 0,
@@ -187,10 +215,9 @@ def line(state: Mapping[str, Any]) -> str:
     """The state in one line."""
     if state["state"] == "imported":
         return f"imported  {state['done']} points; nothing is left to measure"
-    listed = f"{state['done']} of {state['planned']} listed"
-    more = f"{state['done'] + state['refined']} trials: {listed}, {state['refined']} of the search"
-    parts = [f"{state['state']}  {more if state['refined'] else f'{listed} trials'}"]
-    parts += [f"{len(state['open'])} left"] if state["open"] else []
+    counted = (state[name] for name in ("trials_finished", "refined", "measured", "settings"))
+    parts = [f"{state['state']}  {counts_text(*counted)}"]
+    parts += [f"{count(len(state['open']), 'trial')} {_left(state)}"] if state["open"] else []
     parts += [f"proven: {', '.join(setting(load_of(one)) for one in state['proven'])}"] if state["proven"] else []
     if state["state"] == "running" and state["seconds_left"] is not None:
         parts.append(f"about {format_elapsed(state['seconds_left'])} to go")
@@ -205,6 +232,11 @@ def line(state: Mapping[str, Any]) -> str:
     return f"{text}   last: {_event_text(state['last'][-1])}{killed}"
 
 
+def _left(state: Mapping[str, Any]) -> str:
+    """What the open trials of a sweep are: still to come, or left out for good."""
+    return "left out" if state["state"] == "finished" else "left"
+
+
 def page(state: Mapping[str, Any], detail: Detail = Detail.USUAL) -> list[str]:
     """The state in lines, with the last warnings. Where everything is asked for, also every trial
     that is left and the last events.
@@ -214,8 +246,8 @@ def page(state: Mapping[str, Any], detail: Detail = Detail.USUAL) -> list[str]:
         lines.append(f"  held by {clean(state['held_elsewhere'], 300)}")
     if state["open"]:
         names, others = state["open"][:_NAMED], len(state["open"]) - _NAMED
-        lines.append(f"  left: {', '.join(names)}{f' and {others} more' if others > 0 else ''}")
+        lines.append(f"  {_left(state)}: {', '.join(names)}{f' and {others} more' if others > 0 else ''}")
     in_line = _event_text(state["last"][-1]) if state["last"] and state["running"] is None else None
     lines += [f"  {text}" for text in state["warnings"] if text != in_line]
-    every = [f"  left: {name}" for name in state["open"]]
+    every = [f"  {_left(state)}: {name}" for name in state["open"]]
     return detail.of([line(state)], lines, [*every, *(f"  event: {_event_text(event)}" for event in state["last"])])

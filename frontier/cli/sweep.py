@@ -19,7 +19,7 @@ from frontier.cli import common
 from frontier.cli.consent import consent_to_sweep, needs_consent
 from frontier.cli.measuring import measure
 from frontier.core.model.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import listed, setting
 from frontier.core.model.trials import Phase
 from frontier.core.model.units import format_bytes, whole_numbers
 from frontier.show.verbosity import Detail
@@ -212,10 +212,11 @@ def _sweep(
                 common.say("\n".join(plan_lines(request.config, ahead, prove, settings=False)))
             end = measure(request.config, plan, run, given, request.facts, quiet=quiet, prove=prove)
         cut = _unfinished_proofs(run.path) if prove else []
+        if cut and not shown.as_json:
+            common.answer_prose(_not_proven(request, run.path, cut, end))
         if cut and end == "budget":
-            common.say(_how_to_prove(request, run.path, cut))
             shown = replace(shown, detail=Detail.ANSWER)
-        code, decisions = _conclude(run.path, end, request.again, shown, alone=bool(cut))
+        code, decisions = _conclude(run.path, end, request.again, shown, cut)
         if cut and code == ExitCode.YES:
             code = ExitCode.NOT_PROVEN
         return code
@@ -224,14 +225,18 @@ def _sweep(
         raise
     except FrontierError as error:
         reason, code = error.what, error.exit_code
+        if unmeasured := _not_begun(run.path, prove):
+            common.say(f"not measured: {listed(unmeasured)}")
         if isinstance(error, WriteError | MemoryShortError):
             raise type(error)(error.what, f"{error.hint}\n  {request.again}") from error
         raise
     finally:
         if request.config.on_finish is not None:
+            from frontier.show.sentences import decision_sentence
             from frontier.sweep.on_finish import tell
 
-            if (failure := tell(request.config, run.path, end, code, decisions, reason, os.environ)) is not None:
+            answers = [(decision, decision_sentence(decision)) for decision in decisions]
+            if (failure := tell(request.config, run.path, end, code, answers, reason, os.environ)) is not None:
                 common.say(f"warning: {failure}")
 
 
@@ -240,12 +245,12 @@ def _sweep(
 
 
 def _conclude(
-    path: Path, end: "SweepEnd", again: str, shown: common.RunOptions, *, alone: bool
+    path: Path, end: "SweepEnd", again: str, shown: common.RunOptions, cut: "Sequence[str]"
 ) -> "tuple[int, Sequence[Decision]]":
     """Print what the sweep measured, however it ended. Returns the exit code and the decisions.
 
     After an interrupt before anything was proven, only the command that goes on is printed.
-    `alone`: the next step has been printed already.
+    `cut` are the settings that were to be proven and are not, which has been printed already.
     """
     from frontier.cli.sweep_answer import print_answer
     from frontier.core.claim.solver import exit_code
@@ -255,7 +260,7 @@ def _conclude(
     decisions: Sequence[Decision] = ()
     proven = run.histories and run.limits() and any(d.concurrency is not None for d in run.solve())
     if run.histories and (proven or end != "interrupted"):
-        decisions = print_answer(run, shown, ended=end in ("finished", "budget") and not alone)
+        decisions = print_answer(run, shown, ended=end in ("finished", "budget") and not cut, cut=cut)
     if end == "interrupted":
         finished = sum(len(history) for history in run.histories.values())
         common.say(f"stopped; {finished} finished trials are in {path}; go on with\n  {again}")
@@ -282,14 +287,26 @@ def _unfinished_proofs(path: Path) -> list[str]:
     return list(dict.fromkeys(setting(load_of(line)) for line in asked if line["trial"] not in done))
 
 
-def _how_to_prove(request: "SweepRequest", path: Path, cut: "Sequence[str]") -> str:
-    """The settings to prove for which the budget had no room, and the command that has room."""
+def _not_begun(path: Path, prove: "ToProve") -> list[int]:
+    """The settings to prove of which the last session finished no trial."""
+    lines = last_session(RunDirectory.read(path).journal_lines())
+    done = " ".join(line["trial"] for line in lines if line["event"] == "trial_done")
+    return [c for c in prove.everywhere if f"-c{c:04d}-" not in done]
+
+
+def _not_proven(request: "SweepRequest", path: Path, cut: "Sequence[str]", end: "SweepEnd") -> str:
+    """The settings to prove that are not, and the command that has room for them where the budget
+    had none.
+    """
     from frontier.planning.next_step import ENOUGH_FOR_PROOFS, with_budget
     from frontier.store.journal import Amount
 
+    what = f"not proven: {', '.join(cut)}"
+    how = {"interrupted": "it was interrupted", "server_lost": "the server was lost"}.get(end, "no trial of it counts")
+    if end != "budget":
+        return f"{what}; {how}. The answer without it:"
     lines = last_session(RunDirectory.read(path).journal_lines())
     need = sum((Amount(**line["need"]) for line in lines if line["event"] == "dropped" and "need" in line), Amount())
     spent = common.read_run(path, allow_empty=True).spent
     command = with_budget(request.again, request.config, need * ENOUGH_FOR_PROOFS + spent)
-    what = f"not proven: {', '.join(cut)}; the budget of this run is spent."
-    return f"{what} To prove it:\n  {command}\nThe answer without it:"
+    return f"{what}; the budget of this run is spent. To prove it:\n  {command}\nThe answer without it:"

@@ -12,9 +12,10 @@ from frontier.run import Run
 from frontier.show.verbosity import Detail
 
 
-def print_answer(run: Run, shown: common.RunOptions, *, ended: bool) -> Sequence[Decision]:
+def print_answer(run: Run, shown: common.RunOptions, *, ended: bool, cut: Sequence[str] = ()) -> Sequence[Decision]:
     """Print the table and the decisions under the first tier of the SLA, and draw the picture.
-    Where the sweep `ended`, also print what is left and what comes next. Returns the decisions.
+    Where the sweep `ended`, also print what is left and what comes next. `cut` are settings that
+    were to be proven and are not. Returns the decisions.
     """
     from frontier.show.answer import answers_json, answers_text
     from frontier.show.tables import points_table
@@ -22,7 +23,7 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool) -> Sequence
     answers = run.answers(run.config.tiers[:1])
     decisions = answers[0].decisions if answers else ()
     if shown.as_json:
-        common.answer({**answers_json(answers), "unfinished": common.unfinished_json(run)})
+        common.answer({**answers_json(answers), "unfinished": common.unfinished_json(run), "not_proven": list(cut)})
         draw(run)
         return decisions
     layout, points = common.layout(), run.points()

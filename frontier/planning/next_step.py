@@ -6,14 +6,14 @@ the command is a sweep of its own.
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from frontier.config import Config
 from frontier.core.claim.changes import History
 from frontier.core.model.decisions import Cause, Decision, Limit, NextStep
 from frontier.core.model.loads import Rate
-from frontier.core.model.metrics import Unit
+from frontier.core.model.metrics import Unit, claim_floor
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase
 from frontier.planning.budget import TrialTimes, price_of, raised
@@ -30,23 +30,77 @@ rest of a sweep, and of the rest while proofs go on. Warm-ups send more than pla
 that go on only the least need is known."""
 
 
-def with_command(decision: Decision, config: Config, again: str | None, times: TrialTimes, spent: Amount) -> Decision:
-    """The decision with the command and the time of its next step.
+@dataclass(frozen=True, slots=True)
+class SweepAgain:
+    """The sweep of a run once more, as the `command` of its last session. `times` are what its
+    trials took, `spent` what all of its sessions spent.
+    """
 
-    `again` is the sweep of its run once more, None for an import. `times` are what its trials took,
-    `spent` what all of its sessions spent.
+    config: Config
+    command: str
+    times: TrialTimes
+    spent: Amount
+
+    def to_prove(
+        self, concurrency: int, limits: Sequence[Limit], needs: Mapping[Series, int], enough: float
+    ) -> tuple[str, Amount | None]:
+        """The command that proves a setting in the series of `needs`, which are requests, with a
+        budget of `enough` times their need; and that need, None where it is not known.
+        """
+        known = [self._need(series, concurrency, requests) for series, requests in needs.items()]
+        need = sum((each for each in known if each is not None), Amount()) if None not in known else None
+        more = [*_only(self.config, needs), "--prove", str(concurrency), *_sla(self.config, limits)]
+        total = (need or Amount()) * enough + self.spent
+        return with_budget(f"{self.command} {shlex.join(more)}", self.config, total), need
+
+    def elsewhere(self, concurrency: int, decision: Decision) -> str:
+        """The command that proves a setting of a decision in a run of its own."""
+        words = shlex.split(self.command)
+        words = [f"{word}-2" if words[i - 1] == "-o" else word for i, word in enumerate(words)]
+        command = " ".join("&&" if word == "&&" else shlex.quote(word) for word in words)
+        needs = {decision.series: least_to_prove(decision.limits)}
+        fresh = replace(self, command=command, spent=Amount())
+        return fresh.to_prove(concurrency, decision.limits, needs, ENOUGH_FOR_PROOFS)[0]
+
+    def _need(self, series: Series, concurrency: int, requests: int) -> Amount | None:
+        """What so many requests take, by the trials of the same series; None where there are none
+        to go by.
+        """
+        deployment = next((d for d in self.config.deployments if d.name == series.deployment), None)
+        if deployment is None:
+            return None
+        trial = make_trial(self.config, deployment, series.shape, concurrency, Phase.PROVE, 1, requests)
+        # A proof takes as many trials as it needs, so that neither the least nor the most time of
+        # one trial bounds it; and a trial that was cut short took its time for what it sent, not
+        # for what it was to send.
+        sent = tuple((replace(t, requests=max(1, round(took.requests))), took) for t, took in self.times.taken)
+        times = replace(self.times, taken=sent)
+        trial = replace(trial, min_time=0.0, max_time=math.inf)
+        rate = (deployment.price or 0.0) / 3600
+        return None if times.seconds(trial) is None else times.need(trial, rate)
+
+
+def least_to_prove(limits: Sequence[Limit]) -> int:
+    """The fewest requests that may prove these limits."""
+    return max((claim_floor(limit.of.p) for limit in limits if limit.of.p is not None), default=1)
+
+
+def with_command(decision: Decision, again: SweepAgain | None) -> Decision:
+    """The decision with the command and the time of its next step. `again` is None for an
+    import.
     """
     step = decision.next_step
-    if step is None or (step.requests is None and again is not None) or isinstance(step.concurrency, Rate):
+    if step is None or isinstance(step.concurrency, Rate):
         return decision
     if again is None:
-        step = replace(step, requests=None, command=_own_sweep(decision, step))
-    else:
-        need = _need(config, decision.series, step, times)
-        more = [*_only(config, decision.series), "--prove", str(step.concurrency), *_sla(config, decision.limits)]
-        command = f"{again} {shlex.join(more)}"
-        command = command if need is None else with_budget(command, config, need * ENOUGH + spent)
-        step = replace(step, seconds=None if need is None else need.seconds, command=command)
+        return replace(decision, next_step=replace(step, requests=None, command=_own_sweep(decision, step)))
+    if step.requests is None:
+        # More of what a busy client measured decides nothing: only a new run does.
+        command = again.elsewhere(step.concurrency, decision) if step.widened else None
+        return replace(decision, next_step=replace(step, command=command))
+    needs = {decision.series: step.requests}
+    command, need = again.to_prove(step.concurrency, decision.limits, needs, ENOUGH)
+    step = replace(step, seconds=None if need is None else need.seconds, command=command)
     return replace(decision, next_step=step)
 
 
@@ -74,58 +128,33 @@ def with_top(decision: Decision, config: Config, history: History, connections: 
     return replace(decision, explanation=replace(explained, reasons=tuple(reasons)))
 
 
-def shared_commands(answer: SlaResult, config: Config, again: str | None) -> dict[str, str]:
+def shared_commands(answer: SlaResult, again: SweepAgain | None) -> dict[str, str]:
     """For each deployment without a concurrency proven in every shape: the command that would prove
     the lowest of its operating points in all shapes. A deployment is left out where a shape has no
     operating point.
     """
     commands = {}
     for name, c in answer.common.items() if again is not None else ():
-        alone = [d.concurrency for d in answer.decisions if d.deployment == name]
-        known = [point for point in alone if point is not None]
-        if c is None and len(known) == len(alone):
-            only = ["--only", name] if len(config.deployments) > 1 else []
-            more = [*only, "--prove", str(min(known)), *_sla(config, answer.limits)]
-            commands[name] = f"{again} {shlex.join(more)}"
+        mine = [d for d in answer.decisions if d.deployment == name]
+        known = [d.concurrency for d in mine if d.concurrency is not None]
+        if again is not None and c is None and len(known) == len(mine):
+            needs = dict.fromkeys((d.series for d in mine), least_to_prove(answer.limits))
+            commands[name], _ = again.to_prove(min(known), answer.limits, needs, ENOUGH_FOR_PROOFS)
     return commands
 
 
-def _need(config: Config, series: Series, step: NextStep, times: TrialTimes) -> Amount | None:
-    """What the requests of a step take, by the trials of the same series; None where there are none
-    to go by.
-    """
-    deployment = next((d for d in config.deployments if d.name == series.deployment), None)
-    if deployment is None or step.requests is None:
-        return None
-    trial = make_trial(config, deployment, series.shape, step.concurrency, Phase.PROVE, 1, step.requests)
-    # A proof takes as many trials as it needs, so that neither the least nor the most time of one
-    # trial bounds it; and a trial that was cut short took its time for what it sent, not for what
-    # it was to send.
-    sent = tuple((replace(t, requests=max(1, round(took.requests))), took) for t, took in times.taken)
-    times = replace(times, taken=sent)
-    trial = replace(trial, min_time=0.0, max_time=math.inf)
-    rate = (deployment.price or 0.0) / 3600
-    return None if times.seconds(trial) is None else times.need(trial, rate)
-
-
-def go_on(
-    config: Config,
-    again: str,
-    histories: Mapping[Series, History],
-    times: TrialTimes,
-    spent: Amount,
-    connections: int,
-) -> str:
+def go_on(again: SweepAgain, histories: Mapping[Series, History], connections: int) -> str:
     """The sweep `again` with a budget that has room for all that is left. The same budget would
     drop the same trials again, unless a time of day ended it: that comes again tomorrow.
     """
+    config, times = again.config, again.times
     coming = outlook(config, make_plan(config), histories, connections)
     price = price_of(config.deployments)
     parts = [part for each in coming.values() for part in (*each.answer, *each.rest)]
     known = [(trial, count) for trial, count in parts if times.seconds(trial) is not None]
     left = sum((times.need(trial, price) * count for trial, count in known), Amount())
     enough = ENOUGH_FOR_PROOFS if any(each.open for each in coming.values()) else ENOUGH_FOR_GRID
-    return with_budget(again, config, left * enough + spent)
+    return with_budget(again.command, config, left * enough + again.spent)
 
 
 def with_budget(command: str, config: Config, total: Amount) -> str:
@@ -142,10 +171,12 @@ def with_budget(command: str, config: Config, total: Amount) -> str:
     return head + joined + shlex.join([*kept, *(word for name, value in more for word in ("--set", f"{name}={value}"))])
 
 
-def _only(config: Config, series: Series) -> list[str]:
-    """The options that limit a sweep to one series, where the config has several."""
-    names = [series.shape.label] if len(config.shapes) > 1 else []
-    names += [series.deployment] if len(config.deployments) > 1 else []
+def _only(config: Config, series: Collection[Series]) -> list[str]:
+    """The options that limit a sweep to these series, where the config has more."""
+    shapes, deployments = ({one.shape.label for one in series}, {one.deployment for one in series})
+    names = [one.label for one in config.shapes if one.label in shapes] if len(config.shapes) > len(shapes) else []
+    if len(config.deployments) > len(deployments):
+        names += [one.name for one in config.deployments if one.name in deployments]
     return [word for name in names for word in ("--only", name)]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from frontier.config import Config, Setting, config_text
+from frontier.core.model.decisions import Limit, SweepEnding
 from frontier.core.model.errors import UsageError
 from frontier.core.model.loads import listed, load_facts
 from frontier.core.model.series import Series
@@ -35,9 +36,11 @@ End = Literal["running", "finished", "budget", "interrupted", "server_lost", "fa
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How far a sweep has come. `left` are the planned trials that are neither finished nor given
-    up; `given_up` are the trials that the last session skipped, or dropped for the budget. A
-    setting is measured when one of its trials is finished.
+    """How far a sweep has come. `trials` are finished and on the disk, `refined` of them are of the
+    search. `done` of the `planned` trials need not be run any more: they are finished, or a proof
+    stands in their place. `left` are the planned trials that are neither done nor given up;
+    `given_up` are the trials that the last session skipped, or dropped for the budget. A setting is
+    measured when one of its trials that is no short trial of the search is finished.
 
     `end` is how the last session ended, `reason` why, where the journal has it, and `cause` why
     there was no server. `again` is the command of that session. `missing` are the listed settings
@@ -47,6 +50,7 @@ class Standing:
 
     end: End
     reason: str
+    trials: int
     planned: int
     done: int
     refined: int
@@ -68,6 +72,10 @@ class Standing:
         if self.end == "running":
             return "running"
         return "finished" if self.end in _DONE and not self.left else "stopped"
+
+    def ended(self, config: Config) -> SweepEnding:
+        """How the sweep of `config` ended, for what may be said of its proofs."""
+        return SweepEnding(self.end, tuple(limits for _, limits in config.tiers), self.given_up.keys())
 
     @property
     def unfinished(self) -> bool:
@@ -102,19 +110,20 @@ class Standing:
         named = (("Not measured", self.missing), ("Short trials only", short))
         lines = [f"{what}: {_named(settings, self.several)}." for what, settings in named if settings]
         if self.unfinished and not lines:
-            lines = [f"{self.done} of {count(self.planned, 'trial')} are done."]
+            part = f"{self.done} of {count(self.planned, 'listed trial')} are done."
+            lines = [part if self.done < self.planned else "Every listed setting is measured; the search is not over."]
         why = () if self.unfinished or not lines else dict.fromkeys(map(capital, self.given_up.values()))
         return "\n  ".join([" ".join(lines), *why])
 
-    def text(self, go_on: str) -> str:
-        """How the run ended, which settings are not measured, and the command that measures them;
-        '' for a finished run.
+    def text(self, go_on: str, first: str = "") -> str:
+        """How the run ended, which settings are not measured, and the command that measures them,
+        with a sentence on what to do `first`; '' for a finished run.
         """
         if not self.unfinished:
             return ""
         if self.end == "running":
             return f"{self.brief}. {self.gaps}"
-        return f"{self.brief}. {self.gaps} To complete it:\n  {go_on}"
+        return f"{self.brief}. {self.gaps}{first} To complete it:\n  {go_on}"
 
     def tree(self, go_on: str) -> dict[str, Any] | None:
         """The standing for JSON; None for a finished run."""
@@ -126,6 +135,7 @@ class Standing:
             "measured": self.measured,
             "trials": self.planned,
             "finished": self.done,
+            "trials_finished": self.trials,
             "not_measured": [_setting_tree(setting) for setting in self.missing],
             "short": [_setting_tree(setting) for setting in self.short],
             "go_on": go_on,
@@ -178,6 +188,7 @@ def standing(
     return Standing(
         end="running" if running else ended,
         reason=str(last.get("reason", "")),
+        trials=len(finished),
         planned=len(planned),
         done=len(done),
         refined=len(finished.keys() - planned.keys()),
@@ -191,6 +202,13 @@ def standing(
         short=tuple(sorted((settings & tried) - measured, key=_place)),
         several=len({series for series, _ in settings}) > 1,
     )
+
+
+def counts_text(trials: int, refined: int, measured: int, settings: int) -> str:
+    """'23 trials: 1 listed, 22 of the search; 1 of 5 listed settings measured'."""
+    of_each = f": {trials - refined:,} listed, {refined:,} of the search" if refined else ""
+    listed_settings = f"; {measured} of {count(settings, 'listed setting')} measured" if settings else ""
+    return f"{count(trials, 'trial')}{of_each}{listed_settings}"
 
 
 def _setting(trial: Trial) -> tuple[Series, int]:
@@ -255,6 +273,25 @@ def _without_head(text: str) -> str:
     """
     lines = text.splitlines(keepends=True)
     return "".join(itertools.dropwhile(lambda line: line.startswith("#"), lines))
+
+
+def limit_texts(limits: Iterable[Limit]) -> list[str]:
+    """The limits of an SLA as the journal has them: 'p99_ttft=0.5'."""
+    return [f"{limit.metric}={limit.promise:.12g}" for limit in limits]
+
+
+def proven_settings(lines: Iterable[Mapping[str, Any]], limits: Sequence[Limit]) -> list[Mapping[str, Any]]:
+    """The lines of a journal that say which setting is proven for these limits, less those that
+    were corrected later. Lines of earlier versions have no limits.
+    """
+    wanted, found = limit_texts(limits), list[Mapping[str, Any]]()
+    for line in lines:
+        if line["event"] == "proven" and list(line.get("limits", wanted)) == wanted:
+            found.append(line)
+        elif line["event"] == "corrected":
+            where = line["deployment"], line["shape"]
+            found = [one for one in found if (one["deployment"], one["shape"]) != where]
+    return found
 
 
 def skipped(lines: Iterable[Mapping[str, Any]], finished: Collection[str]) -> dict[str, str]:

@@ -46,8 +46,10 @@ class Progress:
     name, None for a missing one; a display chooses among them. It also gets the flags of the trial.
     """
 
-    def plan(self, total: int, done: int) -> None:
-        """The grid has `total` trials; `done` of them are finished."""
+    def plan(self, total: int, finished: int) -> None:
+        """The grid has `total` trials; `finished` trials, of the grid and of the search, are kept
+        from before.
+        """
 
     def expect(self, left: TimeLeft) -> None:
         """The estimate of the time left has changed."""

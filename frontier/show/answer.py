@@ -238,7 +238,10 @@ def _verified(checked: Checked, width: int, again: str, detail: Detail) -> str:
     )
     rows = [open_row(point, decision, limit, checked.judgement.binding) for limit in decision.limits]
     there = f"{format_number(checked.in_flight)} in flight or waiting on average"
-    lines = [f"{point.n:,} requests, at most {checked.cap:,} in flight; what came beyond waited, which counts; {there}"]
+    lines = [NO_BOUND_LEGEND] * any(NO_BOUND in cell for row in rows for cell in row)
+    lines += [
+        f"{point.n:,} requests, at most {checked.cap:,} in flight; what came beyond waited, which counts; {there}"
+    ]
     lines += [clean(note, 300) for note in checked.notes]
     if not checked.notes:
         lines += [f"{flag_words(flag)}; {flag.advice}" for flag in point.fatal]
@@ -268,7 +271,7 @@ def open_row(point: Point, decision: Decision, limit: Limit, binds: str | None) 
     """
     name = limit.metric
     here, there = point.metrics.get(name), decision.metrics.get(name)
-    binding = ", binding" if name == binds else ""
+    binding = ", the limit that binds" if name == binds else ""
     return (
         metric(name).label,
         beside_limit(here.value, limit) if here is not None else "not measured",

@@ -176,6 +176,9 @@ def _what_would_decide(reason: Reason) -> str:
     decides = None if reason.need is None else f"about {roughly(reason.need)} requests"
     if decides is not None and (reason.cut is None or reason.cut.by != "given_up"):
         return f"{cut}{decides} would decide"
+    busy = next((flag for flag in reason.flags if flag.name == "client_bound"), None)
+    if busy is not None:
+        return f"{cut}{_flag_with_advice(busy)}"
     close = how_close(reason, "its bound is too wide", "too close to the limit", "too many requests fail")
     why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
     return f"{cut}{why} to decide at a reasonable cost" + (f" ({decides})" if decides else "")
@@ -184,6 +187,7 @@ def _what_would_decide(reason: Reason) -> str:
 _CUTS = {
     "given_up": "its proof was given up after {n}: ",
     "budget": "the budget ended its proof after {n}; ",
+    "proven": "{n} were enough for the config's limits; ",
     "running": "its proof goes on, {n} so far; ",
     "server_lost": "the server was lost in its proof after {n}; ",
     "failed": "the sweep failed in its proof after {n}; ",

@@ -98,6 +98,7 @@ def decision_json(decision: Decision) -> Tree:
     tree["rejected_step"] = tree.pop("rejected")
     if decision.next_step is not None:
         tree["next_step"]["flags"] = [flag.name for flag in decision.next_step.flags]
+        tree["next_step"]["widened"] = [flag.name for flag in decision.next_step.widened]
     tree["token_prices"] = tree_of(token_prices(decision.metrics))
     return tree
 

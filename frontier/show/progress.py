@@ -75,7 +75,7 @@ class SweepProgress(Progress, ABC):
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._begun = self._stage_begun = clock()
-        self._ran = 0
+        self._ran = self._before = 0
         self._time_left: TimeLeft | None = None
         self._told = self._begun
         self._stage = Stage("grid", 1, 1, 0, 1)
@@ -89,10 +89,11 @@ class SweepProgress(Progress, ABC):
     def _line(self, text: str, style: str = "") -> None:
         """Show a line; `style` is an SGR code."""
 
-    def plan(self, total: int, done: int) -> None:
+    def plan(self, total: int, finished: int) -> None:  # noqa: ARG002  # the plan is printed before
         """Write the first line, where trials were finished before."""
-        if done:
-            self._line(f"{count(total, 'trial')}, {done:,} of them finished before", DIM)
+        self._before = finished
+        if finished:
+            self._line(f"{count(finished, 'trial')} finished before", DIM)
 
     def expect(self, left: TimeLeft) -> None:
         """Take the time left, for the line of a phase and the bar."""
@@ -193,7 +194,8 @@ class SweepProgress(Progress, ABC):
         """Write the last lines."""
         self._end_phase()
         if self._ran or self.is_log:
-            self._line(f"{count(self._ran, 'trial')} run in {self._elapsed}", DIM)
+            in_all = f", {self._before + self._ran:,} in all" if self._before else ""
+            self._line(f"{count(self._ran, 'trial')} run in {self._elapsed}{in_all}", DIM)
 
     @property
     def _elapsed(self) -> str:

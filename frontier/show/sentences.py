@@ -21,6 +21,7 @@ from frontier.show.wording import (
     ci_text,
     count,
     flag_kind,
+    flag_words,
     how_close,
     limit_value_text,
     limits_text,
@@ -111,6 +112,8 @@ def reason_words(reason: Reason, broken: Sequence[Limit] = ()) -> str:
         return word
     if broken:
         return f"{word}: {broken[0].of.label} is probably over its limit"
+    if reason.need is None and any(flag.name == "client_bound" for flag in reason.flags):
+        return f"{word}: this machine was busy"
     close = how_close(reason, "has too wide a bound", "is too close to its limit", "is infinite, as requests failed")
     few = "has too few requests" if reason.cause is Cause.TOO_FEW else close
     needs = few if reason.need is None else f"needs about {roughly(reason.need)} requests"
@@ -178,6 +181,30 @@ def next_step_words(decision: Decision) -> str:
     step = decision.next_step
     if step is None:
         return ""
+    why = _cause_words(decision, step)
+    return f"{why}{_would_decide(decision, step)}"
+
+
+def _cause_words(decision: Decision, step: NextStep) -> str:
+    """What else than the setting itself is why it is not proven, and what to do: 'this machine was
+    busy ...; on an idle core '. '' for nothing else.
+    """
+    for flag in step.widened:
+        return f"{flag_words(flag)}; on an idle core "
+    reason = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
+    if reason is not None and reason.cause is Cause.STALE:
+        return "the server changed after it was measured; "
+    cut = reason.cut.by if reason is not None and reason.cut is not None else ""
+    return _ENDED.get(cut, "")
+
+
+_ENDED = {"budget": "the budget ended its proof; ", "server_lost": "the server was lost in its proof; "}
+
+
+def _would_decide(decision: Decision, step: NextStep) -> str:
+    """'about 3 min (1,300 requests) would decide', or why no number would."""
+    if step.widened and step.requests is None:
+        return "a run of its own would decide"
     if step.command is not None and step.seconds is None:
         return "a sweep would decide"
     if step.requests is None:

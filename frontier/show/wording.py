@@ -279,8 +279,14 @@ def flag_words(flag: Flag) -> str:
     """'this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms': a flag in words, for a
     reader who does not know its name.
     """
-    text = f"{flag_kind(flag)}: {clean(flag.measured, 160)}"
-    text = f"{text}, limit {clean(flag.limit, 60)}" if flag.limit else text
+    measured, limits = clean(flag.measured, 160).split("; "), clean(flag.limit, 60).split(", ")
+    if len(measured) == len(limits):  # each value with its own limit
+        text = "; ".join(
+            f"{value}, limit {limit}" if limit else value for value, limit in zip(measured, limits, strict=True)
+        )
+    else:
+        text = f"{'; '.join(measured)}, limit {', '.join(limits)}"
+    text = f"{flag_kind(flag)}: {text}"
     return f"{text} (its bounds are wider for it)" if flag.name in WIDENS and not flag.fatal else text
 
 

@@ -64,7 +64,7 @@ class Amount:
 _KINDS: dict[str, Any] = {
     **dict.fromkeys(("event", "trial", "deployment", "identity", "model", "reason", "text", "version"), str),
     **dict.fromkeys(("config", "directory", "system"), str),
-    **dict.fromkeys(("trials", "flags", "settings", "names"), tuple[str, ...]),
+    **dict.fromkeys(("trials", "flags", "settings", "names", "limits"), tuple[str, ...]),
     **dict.fromkeys(("time", "took", "sent", "tokens", "process", "since"), float),
     **dict.fromkeys(("client_processes", "leader", "start"), int),
     "spent": Amount,

@@ -6,6 +6,7 @@ time left.
 
 import math
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -13,11 +14,13 @@ from frontier.config import Config
 from frontier.core.claim import proof
 from frontier.core.claim.claimed import claim_points
 from frontier.core.claim.verdict import judge
-from frontier.core.model.decisions import Verdict
+from frontier.core.model.decisions import Judgement, Limit, Verdict
 from frontier.core.model.loads import load_facts, setting
+from frontier.core.model.points import Point
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.planning.plan import ToProve
+from frontier.planning.standing import limit_texts, proven_settings
 from frontier.planning.sweep_progress import Progress, Stage
 from frontier.run import GrowingHistory, Run
 from frontier.search.auto import SETTINGS
@@ -80,13 +83,8 @@ class Announcer:
         points = () if trial.phase in (*proof.SCANS, Phase.FRONTIER) else claim_points(own, limits)
         point = points[0] if points else proof.pilot_point(proof.join(tuple(s for _, s in own)), limits)
         judgement = judge(point, limits)
-        # Of several that keep it unproven the one that needs most requests to have a bound, else
-        # the nearest its limit.
-        deciding = [lim for lim in limits if judgement.per_metric[lim.metric] is judgement.verdict] or limits
-        known = {lim: e for lim in deciding if (e := point.metrics.get(lim.metric)) is not None}
-        if known:
-            shown = max(known, key=lambda lim: (known[lim].need or 0, lim.metric == judgement.binding))
-            self.progress.judged(trial, judgement, shown, known[shown])
+        if (shown := deciding_limit(point, judgement, limits)) is not None:
+            self.progress.judged(trial, judgement, shown, point.metrics[shown.metric])
 
     def operating_point(self, series: Series) -> None:
         """Report the operating point as soon as it is proven, and when it is another one."""
@@ -105,6 +103,7 @@ class Announcer:
             if before is not None:
                 del self._announced[series]
                 what = f"{setting(before)} is no longer proven, by what was measured since"
+                run.journal("corrected", deployment=series.deployment, shape=series.shape.label, reason=what)
                 self.progress.note(f"corrected: {what}")
             return
         if decision.concurrency == before:
@@ -116,6 +115,7 @@ class Announcer:
             deployment=series.deployment,
             shape=series.shape.label,
             after=round(seconds, 1),
+            limits=limit_texts(config.limits),
             **load_facts(decision.concurrency),
         )
         self.progress.announced(decision, seconds, self.proposals.better(series, decision))
@@ -128,7 +128,7 @@ class Announcer:
         if any(line["event"] == "trial_done" for line in last_session(lines)):
             return None
         where = series.deployment, series.shape.label, c
-        proven = [line for line in lines if line["event"] == "proven"]
+        proven = proven_settings(lines, self.config.limits)
         mine = [line["after"] for line in proven if (line["deployment"], line["shape"], load_of(line)) == where]
         return mine[-1] if mine else None
 
@@ -141,3 +141,18 @@ class Announcer:
         self.forecast.clear()
         self.forecast.update({name: round(seconds, 1) for name, seconds in known.items()})
         self.progress.expect(left)
+
+
+def deciding_limit(point: Point, judgement: Judgement, limits: Sequence[Limit]) -> Limit | None:
+    """The limit by which a setting is reported. A setting that is not decided is over the first
+    limit that its values break, as in the table. Otherwise, of the limits with its verdict, it is
+    the one that needs most requests to have a bound, else the nearest.
+    """
+    known = [limit for limit in limits if limit.metric in point.metrics]
+    same = [limit for limit in known if judgement.per_metric[limit.metric] is judgement.verdict]
+    broken = [limit for limit in known if limit.breaks(point.metrics[limit.metric].value)]
+    if judgement.verdict is not Verdict.VIOLATES and broken:
+        return broken[0]
+    wanted = same or known
+    needs = {limit: (point.metrics[limit.metric].need or 0, limit.metric == judgement.binding) for limit in wanted}
+    return max(wanted, key=lambda limit: needs[limit], default=None)

@@ -162,7 +162,7 @@ class Conductor:
 
     async def _measure_all(self) -> None:
         todo = [trial for trial in self.plan.trials if trial.key not in self.state.done]
-        self.progress.plan(len(self.plan.trials), len(self.plan.trials) - len(todo))
+        self.progress.plan(len(self.plan.trials), len(self.state.done))
         self._announcer.time_left()
         turns = in_turn(d for d in self.config.deployments if d.name in self.plan.deployments)
         needed = [self._needed(group, todo) for group in turns]

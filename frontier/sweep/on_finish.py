@@ -15,9 +15,9 @@ from frontier.client.secrets import MOST, NO_SECRETS, Secrets, masked
 from frontier.config import Config
 from frontier.config.finish_keys import FinishConfig
 from frontier.core.model.decisions import Decision
-from frontier.core.model.loads import in_words, load_facts
+from frontier.core.model.loads import load_facts
 from frontier.core.model.units import format_elapsed
-from frontier.planning.standing import lost_server
+from frontier.planning.standing import lost_server, standing
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.secrets_of_config import secrets_of
 from frontier.sweep.shell_line import run_line
@@ -30,33 +30,34 @@ def tell(
     path: Path,
     end: str,
     code: int,
-    decisions: Sequence[Decision],
+    answers: Sequence[tuple[Decision, str]],
     reason: str,
     environ: Mapping[str, str],
 ) -> str | None:
-    """Send the notification of a config with `on_finish`. Returns what went wrong with it,
-    or None.
+    """Send the notification of a config with `on_finish`; `answers` are decisions, each with its
+    sentence. Returns what went wrong with it, or None.
     """
     assert config.on_finish is not None
     secrets = {name for d in config.deployments for name in d.secret_variables()} | config.on_finish.variables()
-    facts = _finish_facts(path, end, code, decisions, reason)
+    facts = _finish_facts(config, path, end, code, answers, reason)
     return notify(config.on_finish, facts, environ, secrets, secrets_of(config, environ))
 
 
-def _finish_facts(path: Path, end: str, code: int, decisions: Sequence[Decision], reason: str) -> dict[str, Any]:
+def _finish_facts(
+    config: Config, path: Path, end: str, code: int, answers: Sequence[tuple[Decision, str]], reason: str
+) -> dict[str, Any]:
     """The JSON that on_finish gets: where, how the sweep ended, each shape's verdict, and all of
     that as a sentence.
     """
+    run = RunDirectory.read(path)
+    lines = run.journal_lines()
+    now = standing(run, lines, config, {key: measurement.trial for key, measurement in run.finished().items()})
     shapes = [
         {"deployment": d.deployment, "shape": d.shape.label, "verdict": d.verdict.value, **load_facts(d.concurrency)}
-        for d in decisions
+        for d, _ in answers
     ]
-    verdicts = [
-        f"{d.series.label(join=' ')}: {d.verdict.value}"
-        + (f" at {in_words(d.concurrency)}" if d.concurrency is not None else "")
-        for d in decisions
-    ]
-    how = lost_server(RunDirectory.read(path).journal_lines()) if end == "server_lost" else end.replace("_", " ")
+    sentences = [f"{d.series.label(join=' ')}: {sentence}" for d, sentence in answers]
+    how = lost_server(lines) if end == "server_lost" else end.replace("_", " ")
     text = f"frontier: {path.name} {how}" + (f": {reason}" if reason else "")
     return {
         "schema": "frontier.finish/1",
@@ -64,8 +65,11 @@ def _finish_facts(path: Path, end: str, code: int, decisions: Sequence[Decision]
         "host": socket.gethostname(),
         "end": end,
         "exit_code": int(code),
+        "trials_finished": now.trials,
+        "settings": now.settings,
+        "measured": now.measured,
         "shapes": shapes,
-        "text": masked("; ".join([text, *verdicts]))[:1000],
+        "text": masked("; ".join([text, *sentences]))[:1000],
     }
 
 

@@ -114,7 +114,7 @@ def test_status_tells_how_a_run_stands(cwd: Path) -> None:
     said = frontier("status", "--json", cwd=cwd)
     told = json.loads(said.out)
     assert ("finished", 70, 70, 0) == (told["state"], told["done"], told["planned"], told["left"])
-    assert "70 of 70 listed" in frontier("status", cwd=cwd).out
+    assert "71 trials: 70 listed, 1" in frontier("status", cwd=cwd).out
 
 
 @pytest.mark.process

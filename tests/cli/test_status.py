@@ -1,13 +1,16 @@
 """`frontier status` beside a sweep that runs: what it tells, and that it disturbs nothing."""
 
 import json
+import re
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from frontier.cli.status import line, page, read_state, trial_words
 from frontier.config import load_config
+from frontier.read_run import load
 from tests.kit.commands import frontier, http_sweep, start, until_trial
 from tests.kit.golden import assert_golden_row
 from tests.kit.neutral import without_numbers
@@ -50,6 +53,44 @@ def test_time_left_comes_from_what_was_measured_and_warnings_are_the_last_ones(t
     again = read_state(tmp_path / "run")
     assert ("stopped", 1) == (again["state"], again["left"])
     assert again["seconds_left"] == pytest.approx(0.0, abs=30), "virtual time passes in no time"
+
+
+@pytest.mark.parametrize("requests", ["", "requests: 400"], ids=["unsized", "sized"])
+def test_sweep_status_and_answer_count_the_trials_on_the_disk(requests: str, tmp_path: Path) -> None:
+    text = re.sub("repeats: .*|requests: .*", "", config_text(ENGINES["smooth"])) + requests
+    _, first, _ = sweep_in_virtual_time(tmp_path / "run", f"{text}\nbudget: {{requests: 5000}}\n")
+    _, again, _ = sweep_in_virtual_time(tmp_path / "run", f"{text}\nbudget: {{requests: 8000}}\n")
+    files = len(list((tmp_path / "run" / "trials").glob("*.jsonl")))
+    told = read_state(tmp_path / "run")
+    known = int(again.notes[0].split()[-1])
+    assert (len(first.finished), files) == (known, known + len(again.finished))
+    assert files == told["trials_finished"]
+    assert line(told).startswith(f"{told['state']}  {files} trials")
+    standing = load(tmp_path / "run").standing
+    assert standing is not None
+    tree = replace(standing, end="budget").tree("") or {}
+    assert [told["settings"], told["measured"]] == [tree["settings"], tree["measured"]]
+    assert tree["settings"] - tree["measured"] == len(tree["not_measured"]) + len(tree["short"])
+
+
+def test_what_is_proven_is_judged_by_the_sla_that_the_config_has_now(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"])
+    run, _, _ = sweep_in_virtual_time(tmp_path / "run", text)
+    (decision,) = run.solve()
+    assert [decision.concurrency] == [one["concurrency"] for one in read_state(tmp_path / "run")["proven"]]
+    (tmp_path / "run" / "config.yaml").write_text(text.replace("p99_ttft: 50ms", "p99_ttft: 1us"))
+    assert [] == read_state(tmp_path / "run")["proven"]
+
+
+def test_while_a_sweep_runs_only_what_it_told_for_this_sla_and_did_not_correct_is_proven(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"])
+    config = load_config(text, "sweep.yaml")
+    with open_run(tmp_path / "run", config, text) as run:
+        for shape, promise in (("256/32", 0.05), ("256/64", 0.05), ("256/16", 0.5)):
+            facts = {"deployment": "default", "shape": shape, "concurrency": 4, "after": 1.0}
+            run.journal("proven", **facts, limits=[f"p99_ttft={promise}"])
+        run.journal("corrected", deployment="default", shape="256/64", reason="c=4 is no longer proven")
+        assert ["256/32"] == [one["shape"] for one in read_state(tmp_path / "run")["proven"]]
 
 
 @pytest.mark.parametrize(("event", "killed"), [("trial_begun", True), ("interrupted", False), ("stopped", False)])

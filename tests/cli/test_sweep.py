@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from frontier.core.model.errors import MeasurementError
+from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.read_run import load
 from tests.kit.commands import Said, frontier
 from tests.kit.golden import assert_golden_row
@@ -139,10 +141,14 @@ def test_a_proof_without_room_in_the_budget_is_not_proven(budget: str, tmp_path:
     assert 0 == sweep(tmp_path, *easy).code
     asked = sweep(tmp_path, *easy, "--prove", "500", "--set", f"budget.{budget}")
     assert 4 == asked.code
-    assert asked.out.startswith("Run at concurrency "), "no table of what was measured before"
+    assert asked.out.startswith("not proven: c=500; "), "in the answer, which is what is kept"
+    answer = asked.out.partition("The answer without it:\n")[2]
+    assert answer.startswith("Run at concurrency "), "no table of what was measured before"
+    said = json.loads(sweep(tmp_path, *easy, "--prove", "500", "--set", f"budget.{budget}", "--json").out)
+    assert ["c=500"] == said["not_proven"]
     codes = []
     for _ in range(4):  # a proof may take several windows
-        (command,) = (line for line in asked.err.splitlines() if line.startswith("  frontier sweep"))
+        (command,) = (line for line in asked.out.splitlines() if line.startswith("  frontier sweep"))
         assert "--prove 500 " in command
         asked = frontier(*shlex.split(command)[1:], cwd=tmp_path, here=True)
         codes.append(asked.code)
@@ -157,6 +163,18 @@ def test_a_setting_that_decides_no_measurement_goes_on_in_the_same_run(here: Pat
     assert said.code == 3, "the new limit is what is decided by"
     assert 1 == len(list((here / "runs").iterdir()))
     assert said.code == frontier("solve", cwd=here).code, "and what the run is read with from now on"
+
+
+def test_what_was_to_be_proven_is_named_where_no_server_answers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def gone(self: VirtualBackend, *_: object, **__: object) -> None:
+        raise MeasurementError("nothing answers at http://127.0.0.1:9/v1", "start the server")
+
+    (tmp_path / "sweep.yaml").write_text(TINY)
+    monkeypatch.setattr(VirtualBackend, "prepare", gone)
+    said = sweep(tmp_path, "--prove", "3")
+    assert (5, True) == (said.code, "not measured: c=3\n" in said.err)
 
 
 def test_short_trials_alone_are_not_proven_and_solve_agrees(tmp_path: Path) -> None:

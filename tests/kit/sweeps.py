@@ -77,8 +77,8 @@ class Told(Progress):
     def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
         self.announcements.append((decision, seconds, better))
 
-    def plan(self, total: int, done: int) -> None:
-        self.notes.append(f"plan {total} {done}")
+    def plan(self, total: int, finished: int) -> None:
+        self.notes.append(f"plan {total} {finished}")
 
     def trial_finished(
         self,

@@ -3,6 +3,7 @@ engine."""
 
 import dataclasses
 import math
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,16 +16,20 @@ from scipy.stats import binom
 
 from benchmarks import arrivals
 from benchmarks import people as study
+from frontier.config import parse_sla
 from frontier.core.model.decisions import Limit
 from frontier.core.model.shapes import Shape
 from frontier.core.stats.intervals import clopper_pearson
 from frontier.extras.capacity import head_count as people_of
 from frontier.extras.capacity.head_count import HeadCount, Verified, head_count, replicas_for
+from frontier.extras.present.report import report_of
+from frontier.extras.verify import open_loop_check
 from frontier.planning import arrivals as capacity
 from frontier.planning.arrivals import FirstTokens, Latencies, MeasuredSetting, Replica
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays
 from tests.kit.places import ROOT
+from tests.kit.sweeps import ENGINES, config_text, sweep_in_virtual_time
 
 Floats = NDArray[np.float64]
 RNG = np.random.default_rng(5)
@@ -365,3 +370,14 @@ def test_the_tables_of_that_study_count_what_holds() -> None:
     assert arrivals.most({"curve": [(0.1, 3.0)]}) == 0.0
     cells = arrivals.tables(rows).splitlines()[2].split(" | ")
     assert cells[:4] == ["| all", "4", "3", "2"]
+
+
+@pytest.mark.parametrize("sla", ["p99_ttft<=50ms", "p95_ttft<=40ms"])
+def test_one_rate_of_independent_users_in_answer_page_and_check(sla: str, tmp_path: Path) -> None:
+    text = re.sub("(repeats|requests|refine): .*", "", config_text(ENGINES["smooth"]))
+    run, _, _ = sweep_in_virtual_time(tmp_path / "run", text)
+    limits = parse_sla(sla)
+    (answer,) = run.answers([("asked", limits)])
+    (rate,) = answer.arrivals.values()
+    assert [rate] == list(report_of(run, limits).arrivals.values())
+    assert [rate.rate] == [search.policy.start for search in open_loop_check.searches(run, limits)]

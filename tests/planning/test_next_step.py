@@ -6,6 +6,7 @@ import math
 import shlex
 import shutil
 import tarfile
+from dataclasses import replace
 
 import pytest
 
@@ -15,8 +16,9 @@ from frontier.core.model.decisions import Decision, Limit, NextStep, Verdict
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
 from frontier.planning.budget import AROUND, TrialTimes
-from frontier.planning.next_step import with_command
+from frontier.planning.next_step import ENOUGH_FOR_PROOFS, SweepAgain, shared_commands, with_command
 from frontier.planning.plan import make_plan, make_trial
+from frontier.planning.sla_result import SlaResult
 from frontier.show.explain import with_notes
 from frontier.store.journal import Amount
 from tests.kit.commands import frontier
@@ -41,7 +43,7 @@ def a_decision(limits, concurrency=32, requests=1300, shape=SHAPE, deployment="d
 
 
 def commanded(decision, text=CONFIG, times=NO_TIMES, spent=NOTHING):
-    return with_command(decision, load_config(text, "x.yaml"), AGAIN, times, spent).next_step
+    return with_command(decision, SweepAgain(load_config(text, "x.yaml"), AGAIN, times, spent)).next_step
 
 
 def options(step, text=CONFIG):
@@ -118,7 +120,7 @@ def test_the_time_is_what_trials_of_the_setting_took_whatever_max_time_says():
     config = load_config(CONFIG + "max_time: 20s\nrequests: 100\n", "x.yaml")
     trials = [make_trial(config, config.deployments[0], config.shapes[0], c, Phase.GRID, 1, 100) for c in (8, 32)]
     times = TrialTimes(tuple((t, Amount(20.0, 100.0 * (1 + i))) for i, t in enumerate(trials)))  # sent
-    step = with_command(a_decision(config.limits), config, AGAIN, times, NOTHING).next_step
+    step = with_command(a_decision(config.limits), SweepAgain(config, AGAIN, times, NOTHING)).next_step
     assert (1300 + AROUND * 32) / 10 == pytest.approx(step.seconds), "1,300 requests, and those around a window"
     assert commanded(a_decision(config.limits)).seconds is None, "nothing was measured yet"
 
@@ -147,7 +149,7 @@ def test_the_notes_have_the_sentence_with_the_command():
     config = load_config(CONFIG, "x.yaml")
     trial = make_trial(config, config.deployments[0], config.shapes[0], 32, Phase.GRID, 1, 100)
     times = TrialTimes(((trial, Amount(14.0, 100.0)),))
-    found = with_command(a_decision(config.limits), config, AGAIN, times, NOTHING)
+    found = with_command(a_decision(config.limits), SweepAgain(config, AGAIN, times, NOTHING))
     sentence = "c=32 may give 27% more (1,837 tok/s): about 3 min (1,300 requests) would decide"
     assert f"{sentence}: {AGAIN} --prove 32" == with_notes(found).notes[0]
 
@@ -160,7 +162,7 @@ def test_what_is_too_close_to_decide_has_no_command():
 def test_of_an_import_it_is_a_sweep_of_its_own():
     limits = parse_sla("p99_ttft<=200ms")
     config = load_config(CONFIG, "x.yaml")
-    step = with_command(a_decision(limits, requests=None), config, None, NO_TIMES, NOTHING).next_step
+    step = with_command(a_decision(limits, requests=None), None).next_step
     first, _, second = step.command.partition(" && ")
     assert "frontier init URL > sweep.yaml" == first
     words = shlex.split(second)
@@ -269,3 +271,14 @@ def test_the_json_says_what_a_claim_covers(run):
     assert [1 - 0.05 ** (1 / c["turns"]) for c in claims] == pytest.approx([c["unseen_share"] for c in claims])
     none = frontier("solve", "before", "--sla", "p99_ttft<=200ms", "--json", cwd=run, here=True)
     assert [None, None] == [shape["claim"] for shape in json.loads(none.out)["shapes"]]
+
+
+def test_the_command_for_one_concurrency_in_all_shapes_has_room_in_a_budget_that_is_spent():
+    config = load_config(CONFIG + "budget: {requests: 3000}\n", "x.yaml")
+    trial = make_trial(config, config.deployments[0], config.shapes[0], 32, Phase.GRID, 1, 100)
+    again = SweepAgain(config, AGAIN, TrialTimes(((trial, Amount(14.0, 100.0)),)), Amount(600.0, 3000.0))
+    decision = replace(a_decision(config.limits), concurrency=16)
+    answer = SlaResult("x", config.limits, (decision,), {decision.deployment: None})
+    (command,) = shared_commands(answer, again).values()
+    (raised,) = [word for word in shlex.split(command) if word.startswith("budget.requests=")]
+    assert int(raised.partition("=")[2]) > 3000 + ENOUGH_FOR_PROOFS * 1000, "a p99 takes a thousand"

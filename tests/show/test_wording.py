@@ -59,6 +59,11 @@ def test_an_interval_has_the_unit_of_its_value() -> None:
     assert "" == interval_text("p99_ttft", Estimate.without_interval(0.396, 100))
 
 
+def test_each_of_several_values_of_a_flag_stands_beside_its_own_limit() -> None:
+    flag = Flag("client_bound", "event loop late (p99) 31 ms; sends late (p99) 8.73 ms", "5.00 ms, 7.83 ms", "")
+    assert_golden_row("messages", flag_words(flag))
+
+
 def test_what_is_not_known_is_a_dash() -> None:
     assert "–" == value_text("p99_ttft", None)
     assert "–" == value_text("output_throughput", math.nan)

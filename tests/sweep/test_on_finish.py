@@ -2,6 +2,7 @@
 to it."""
 
 import json
+import re
 import time
 from pathlib import Path
 
@@ -88,6 +89,17 @@ def test_a_sweep_tells_how_it_ended_and_ends_the_same_when_that_fails(hook: str,
         told = json.loads((tmp_path / "told.json").read_text())
         assert ("frontier.finish/1", "finished", said.code) == (told["schema"], told["end"], told["exit_code"])
         assert "32/4" == told["shapes"][0]["shape"]
+        assert told["trials_finished"] == len(list(next((tmp_path / "runs").iterdir()).glob("trials/*.jsonl")))
+
+
+@pytest.mark.process
+def test_the_line_of_a_webhook_has_setting_throughput_and_the_tightest_limit(tmp_path: Path) -> None:
+    text = TINY.replace("requests: 40", "requests: 400")
+    (tmp_path / "sweep.yaml").write_text(f"{text}on_finish: 'cat > told.json'\n")
+    with commands_in_virtual_time():
+        assert 0 == frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True).code
+    _, _, told = json.loads((tmp_path / "told.json").read_text())["text"].partition(" finished; ")
+    assert_golden_row("messages", re.sub(r"[0-9.,]+(?= (tok|ms))", "N", told))
 
 
 @pytest.mark.process

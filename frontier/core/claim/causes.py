@@ -201,6 +201,8 @@ def _setting(
         flags=() if point is None else (*point.fatal, *_failures(point, estimate)),
     )
     reason = _of_connections(reason, point)
+    if reason.cause is Cause.CROSSES:
+        reason = dataclasses.replace(reason, flags=(*reason.flags, *_widened(point)))
     step = decision.rejected
     if step is not None and step.concurrency == concurrency:
         return dataclasses.replace(reason, metric=step.metric, gain=step.gain, cost=step.cost)
@@ -217,6 +219,11 @@ def _of_connections(reason: Reason, point: Point | None) -> Reason:
     """The reason, with the flag of too few connections where these are missing for a bound."""
     few = () if point is None else tuple(flag for flag in point.flags if flag.name == "too_few_connections")
     return dataclasses.replace(reason, flags=few) if few and reason.cause is Cause.TOO_FEW else reason
+
+
+def _widened(point: Point | None) -> tuple[Flag, ...]:
+    """The flag of a busy client that widened the bounds of a setting."""
+    return tuple(flag for flag in point.flags if flag.name == "client_bound" and not flag.fatal) if point else ()
 
 
 def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, limit: Limit | None) -> Cause:
@@ -295,8 +302,11 @@ def _next_step(
         if not (gains and inside(point, decision.limits) and may_pass(point.fatal)):
             continue
         speed = point.value("output_throughput")
-        requests = None if reason.cut == EndedEarly("given_up") else requests_to_decide(point, decision.limits)
-        steps.append(NextStep(c, reason.gain, speed if math.isfinite(speed) else None, point.fatal, requests))
+        known = speed if math.isfinite(speed) else None
+        given_up = reason.cut == EndedEarly("given_up")
+        requests = None if given_up else requests_to_decide(point, decision.limits)
+        widened = _widened(point) if reason.cause is Cause.CROSSES or given_up else ()
+        steps.append(NextStep(c, reason.gain, known, point.fatal, requests, widened=widened))
     return max(
         steps,
         default=None,

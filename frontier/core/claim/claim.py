@@ -19,16 +19,16 @@ twenty cases (Ville's inequality), however often it is looked at and whenever th
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import numpy as np
 
-from frontier.core.claim.changes import History
+from frontier.core.claim.changes import PROOFS, History
 from frontier.core.claim.claimed import claim_points, claimed
 from frontier.core.claim.proof import candidates
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates.sources import attains
-from frontier.core.model.decisions import Claim, EndedEarly, Limit, Verdict
+from frontier.core.model.decisions import Claim, EndedEarly, Limit, SweepEnding, Verdict
 from frontier.core.model.metrics import fewest_to_bound
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.window.window import Bools, Floats, WindowData, narrowed
@@ -134,18 +134,36 @@ def corrected_settings(history: History, limits: Sequence[Limit], verdicts: dict
     return tuple(corrected)
 
 
-def ended_early(history: History, limits: Sequence[Limit] = (), end: str = "") -> dict[int, EndedEarly]:
+def ended_early(
+    history: History, limits: Sequence[Limit] = (), end: SweepEnding | None = None
+) -> dict[int, EndedEarly]:
     """What cut short the proof of a setting, by concurrency: `max_time`, or the `end` of the sweep
-    while it went on.
+    while it went on. A budget ends the proofs alone that it had no room for.
     """
     cuts = {}
     for concurrency, proof in claimed(history, limits).items():
         if any(_was_cut(trial, sample) for trial, sample in proof):
             cuts[concurrency] = EndedEarly("max_time", sum(trial.requests for trial, _ in proof))
-    if end not in ("", "finished"):
-        going_on = [each for each in candidates(history, tuple(limits)) if each.verdict is Verdict.UNPROVEN]
-        cuts = {each.concurrency: EndedEarly(end) for each in going_on} | cuts
-    return cuts
+    if end is None or end.by == "finished":
+        return cuts
+    going_on, dropped = _judged_so(history, limits, Verdict.UNPROVEN), _dropped(history, end.dropped)
+    proven, open_ = (
+        {c for tier in end.asked for c in _judged_so(history, tier, verdict)}
+        for verdict in (Verdict.MEETS, Verdict.UNPROVEN)
+    )
+    cut = going_on & (dropped if end.by == "budget" else going_on) | (going_on & proven - open_)
+    return {c: EndedEarly("proven" if c in proven - open_ else end.by) for c in cut} | cuts
+
+
+def _judged_so(history: History, limits: Sequence[Limit], verdict: Verdict) -> set[int]:
+    """The settings whose proof for these limits stands so; `UNPROVEN`: it is not over."""
+    return {each.concurrency for each in candidates(history, tuple(limits)) if each.verdict is verdict}
+
+
+def _dropped(history: History, keys: Collection[str]) -> set[int]:
+    """The settings of a history whose proof is among the trials with these keys."""
+    places = {place for place, phase, _ in (key.rsplit("-", 2) for key in keys) if phase in PROOFS}
+    return {trial.concurrency for trial, _ in history if trial.key.rsplit("-", 2)[0] in places}
 
 
 def _was_cut(trial: Trial, sample: WindowData) -> bool:

@@ -23,7 +23,15 @@ from frontier.core.claim.pareto import by_concurrency
 from frontier.core.claim.proof import WINDOWS, candidates
 from frontier.core.claim.verdict import RISING, inside, judge
 from frontier.core.model import errors
-from frontier.core.model.decisions import Decision, EndedEarly, Judgement, Limit, RejectedStep, Verdict
+from frontier.core.model.decisions import (
+    Decision,
+    EndedEarly,
+    Judgement,
+    Limit,
+    RejectedStep,
+    SweepEnding,
+    Verdict,
+)
 from frontier.core.model.errors import ExitCode
 from frontier.core.model.loads import Rate
 from frontier.core.model.metrics import metric
@@ -51,7 +59,7 @@ def solve(
     point_estimates: bool = False,
     scanned: Sequence[Point] = (),
     history: History = (),
-    end: str = "",
+    end: SweepEnding | None = None,
 ) -> Decision:
     """The operating point of one (deployment, shape): the setting to run, and in `explanation` why
     not the next one.
@@ -392,7 +400,7 @@ def solve_all(
     *,
     scanned: Sequence[Point] = (),
     histories: Mapping[Series, History] | None = None,
-    end: str = "",
+    end: SweepEnding | None = None,
     **options: bool,
 ) -> tuple[Decision, ...]:
     """`solve` for each (deployment, shape), in the order they first appear; also for a series that

@@ -125,12 +125,13 @@ def client(sample: WindowData) -> Iterator[Flag]:
     )
     over += [(text.format(spell(value)), spell(limit), True) for text, value, limit, spell in shares if value > limit]
     if over:
+        fatal = any(gross for _, _, gross in over)
         yield Flag(
             "client_bound",
             "; ".join(text for text, _, _ in over),
             ", ".join(limit for _, limit, _ in over),
-            "the load generator is the limit: run the client on an idle machine or core",
-            fatal=any(gross for _, _, gross in over),
+            ("the load generator is the limit: " if fatal else "") + "run the client on an idle machine or core",
+            fatal=fatal,
         )
 
 

@@ -107,13 +107,13 @@ def _in_bursts(sample: WindowData) -> Iterator[Flag]:
     tpot = median(sample.tpot)
     burst = waiting > WAIT_SHARE and tpot is not None and tpot < IMPLAUSIBLE_TPOT
     if shared >= SHARED_READS or burst:
-        measured = f"{format_share(shared)} of chunks came together with the one before"
-        if burst:
-            measured += f", {format_share(waiting)} of the time passed before the first"
+        together = f"{format_share(shared)} of chunks came together with the one before", format_share(SHARED_READS)
+        first = f"{format_share(waiting)} of the time passed before the first", format_share(WAIT_SHARE)
+        over = [each for each, is_over in ((together, shared >= SHARED_READS), (first, burst)) if is_over]
         yield Flag(
             "buffered_stream",
-            measured,
-            f"{format_share(SHARED_READS)}, {format_share(WAIT_SHARE)}",
+            "; ".join(measured for measured, _ in over),
+            ", ".join(limit for _, limit in over),
             "something between holds the stream back: turn off proxy buffering and compression, or go round the proxy",
         )
 

@@ -2,7 +2,7 @@
 its reasons."""
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
@@ -222,12 +222,25 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class SweepEnding:
+    """How a sweep ended: 'finished', 'budget', 'interrupted', ...; 'running': it goes on.
+
+    `asked` are the sets of limits that it was to prove, `dropped` the keys of the trials that its
+    budget had no room for.
+    """
+
+    by: str
+    asked: Sequence[Sequence[Limit]] = ()
+    dropped: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class EndedEarly:
     """What ended the proof of a setting before it was decided.
 
     `by` is `max_time`, which let fewer than the `planned` requests be sent, `given_up` where more
-    would have been too many, or the way the sweep ended ('budget', 'interrupted', ...; 'running':
-    it goes on).
+    would have been too many, the way the sweep ended (`SweepEnding.by`), or 'proven': it ended
+    well, for the limits that the sweep was asked for.
     """
 
     by: str
@@ -243,7 +256,7 @@ class Reason:
     - `cost`: the factor by which the tail of `metric` grows
     - `need`: the number of requests in all that would decide
     - `cut`: what ended its proof before that
-    - `flags`: the flags that excluded a setting
+    - `flags`: the flags that excluded a setting, or the client's that widened its bound
     - `growth`: the share by which a latency changed, or grows in a minute
     """
 
@@ -283,8 +296,9 @@ class NextStep:
 
     `gain` is its throughput over that of the operating point, as a share more; None without an
     operating point. `throughput` is its output throughput as measured. `flags` excluded it, if any
-    did. `requests` would decide it (None: no reasonable number, or not known), which would take
-    `seconds` with `command`. Without `seconds` the command is what to run instead.
+    did; `widened` are flags that made the bound too wide. `requests` would decide it (None: no
+    reasonable number, or not known), which would take `seconds` with `command`. Without `seconds`
+    the command is what to run instead.
     """
 
     concurrency: int
@@ -294,6 +308,7 @@ class NextStep:
     requests: int | None = None
     seconds: float | None = None
     command: str | None = None
+    widened: tuple[Flag, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -94,10 +94,9 @@ def _answer(run: "Run", decision: "Decision", think: float, people: int | None, 
     from frontier.extras.capacity.head_count import users
     from frontier.planning.arrivals import replica_of
 
-    points = [point for point in run.points(decision.limits) if point.series == decision.series]
     return users(
         decision,
-        replica_of(decision, points, run.samples(decision.series)),
+        replica_of(decision, *run.measured(decision)),
         think,
         people=people,
         spare=spare,

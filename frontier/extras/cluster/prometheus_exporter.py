@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _SETTING = ("deployment", "shape", "concurrency")
 _GAUGES = {
     "sweep_trials_planned": ("Trials of the grid.", ()),
-    "sweep_trials_finished": ("Trials finished, in this session and before.", ()),
+    "sweep_trials_finished": ("Trials finished, of the grid and of the search, in this session and before.", ()),
     "sweep_seconds_left": ("Expected until the sweep is done: its scans, proofs and frontiers.", ()),
     "sweep_last_event_timestamp_seconds": ("When the sweep last reported anything.", ()),
     "trial_running": ("1 for the setting that is being measured.", _SETTING),
@@ -73,9 +73,9 @@ class Telemetry(Progress):
         """The metrics as Prometheus reads them."""
         return generate_latest(self.registry)
 
-    def plan(self, total: int, done: int) -> None:
-        self._inner.plan(total, done)
-        self._set(sweep_trials_planned=total, sweep_trials_finished=done)
+    def plan(self, total: int, finished: int) -> None:
+        self._inner.plan(total, finished)
+        self._set(sweep_trials_planned=total, sweep_trials_finished=finished)
 
     def expect(self, left: TimeLeft) -> None:
         self._inner.expect(left)

@@ -13,7 +13,7 @@ from rich.text import Text
 from frontier.core.estimates.estimate import estimate
 from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import UsageError
-from frontier.core.model.loads import amount, setting
+from frontier.core.model.loads import Rate, amount, setting
 from frontier.core.model.metrics import metric
 from frontier.core.model.series import Series, by_series
 from frontier.core.model.text import clean, clean_name
@@ -36,6 +36,7 @@ from frontier.extras.compare.gate import (
     judged_metrics,
 )
 from frontier.extras.compare.trend import Trend, trend
+from frontier.planning.next_step import ENOUGH_FOR_PROOFS, least_to_prove
 from frontier.run import Run
 from frontier.show.json_out import Tree, number, tree_of
 from frontier.show.rough import date_text
@@ -143,7 +144,7 @@ def gate_runs(
         proven = min((one.proven for one in left if one.proven), default=None)
         design: judging.Design = "history" if pairs is None else "in turn"
         made = judging.gate(left, right, rules, design, b.shape, names, proven, _joined(new, b))
-        gates.append(_elsewhere(made, new[-1]))
+        gates.append(_elsewhere(made, new[-1], b, limits))
     return gates
 
 
@@ -158,7 +159,7 @@ def gate_deployments(run: Run, named: Sequence[str], *, allow: float, limits: Se
         a, b = (Series(name, shape) for name in names)
         left, right = _in_pairs(run, a, b)
         made = judging.gate(left, right, rules, "repeats", shape, names, proven.get(a), _joined([run], b))
-        gates.append(_elsewhere(made, run))
+        gates.append(_elsewhere(made, run, b, limits))
     return gates
 
 
@@ -264,21 +265,24 @@ def _proven_row(check: AtProven, allow: float) -> tuple[str, ...]:
     return label, word, f"{value}, {bound_words(check.estimate, check.limit)}, {wanted}"
 
 
-def _elsewhere(one: Gate, run: Run) -> Gate:
+def _elsewhere(one: Gate, run: Run, series: Series, limits: Sequence[Limit]) -> Gate:
     """The gate with a note where the SLA was not judged at the setting that BASE proved, and `run`
-    could measure that setting.
+    could measure that setting in its `series`.
     """
     check = one.at_proven
     if check is None or check.at == check.proven:
         return one
     where = "" if check.at is None else f"; the SLA is judged at {setting(check.at)}, the next lower that both measured"
-    again = run.standing.again if run.standing else "frontier sweep CONFIG -o NEW"
+    again = f"frontier sweep CONFIG -o NEW --prove {amount(check.proven)}"
+    if run.again is not None and not isinstance(check.proven, Rate):
+        again, _ = run.again.to_prove(check.proven, limits, {series: least_to_prove(limits)}, ENOUGH_FOR_PROOFS)
+    lacks = "excluded" if check.proven in run.samples(series, limits) else "not measured"
     return replace(
         one,
         notes=(
             *one.notes,
-            f"{setting(check.proven)}, which {one.a} proved, is not measured in {one.b}{where}.",
-            f"To judge it there:  {again} --prove {amount(check.proven)}",
+            f"{setting(check.proven)}, which {one.a} proved, is {lacks} in {one.b}{where}.",
+            f"To judge it there:  {again}",
         ),
     )
 

@@ -201,7 +201,7 @@ def report_of(
         unfinished=run.not_measured,
         standing=run.standing.tree(run.go_on) if run.standing is not None else None,
         notes=notes_of(run, [p for view in views for p in view.mine], decisions),
-        arrivals={d.series: rate for d in decisions if (rate := run.arrival_rate(d, views[0].points)) is not None},
+        arrivals=run.arrival_rates(decisions),
     )
 
 

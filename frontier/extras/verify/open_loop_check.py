@@ -78,8 +78,7 @@ def searches(run: Run, limits: Sequence[Limit]) -> list[Search]:
     wanted = []
     for decision, top in _served(run, limits):
         assert decision.concurrency is not None
-        points = [point for point in run.points(limits) if point.series == decision.series]
-        estimated = run.arrival_rate(decision, points)
+        estimated = run.arrival_rates([decision]).get(decision.series)
         start = START * top if estimated is None else estimated.rate
         e2e = _mean_e2e(decision) or decision.concurrency / top
         policy = LoadPolicy(start, top, decision.concurrency, e2e, max(run.config.warmup, 2 * e2e))

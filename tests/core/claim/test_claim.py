@@ -11,7 +11,7 @@ from frontier.core.claim import claim, solver
 from frontier.core.claim.claimed import claim_points
 from frontier.core.claim.proof import EARLIER_ALPHA, claim_point
 from frontier.core.estimates import estimate as summarize
-from frontier.core.model.decisions import Cause, Claim, EndedEarly, Limit, Verdict
+from frontier.core.model.decisions import Cause, Claim, EndedEarly, Limit, SweepEnding, Verdict
 from frontier.core.model.errors import ExitCode
 from frontier.core.model.metrics import fewest_to_bound
 from frontier.core.model.trials import Phase
@@ -261,10 +261,29 @@ def test_a_proof_that_max_time_cut_short_says_so():
 def test_a_proof_that_the_end_of_the_sweep_cut_short_says_so(end):
     history = [(made.trial(8, Phase.PROVE), window(100))]
     cut = None if end == "finished" else EndedEarly(end)
-    assert ({8: cut} if cut else {}) == claim.ended_early(history, (TTFT,), end)
+    ended = SweepEnding(end, [(TTFT,)], [made.trial(8, Phase.PROVE, 2).key])
+    assert ({8: cut} if cut else {}) == claim.ended_early(history, (TTFT,), ended)
     points = claim_points(history, (TTFT,))
-    d = solver.solve(points, [TTFT], history=history, end=end)
+    d = solver.solve(points, [TTFT], history=history, end=ended)
     assert d.verdict is Verdict.UNPROVEN
     (open_one,) = (r for r in d.explanation.settings if r.settings == (8,))
     assert (cut, 800) == (open_one.cut, open_one.estimate.n)
+    assert_golden_row("answers", sentence(open_one))
+
+
+def test_a_budget_is_named_only_where_it_had_no_room_for_the_proof():
+    history = [(made.trial(8, Phase.PROVE), window(100))]
+    others = (made.trial(9, Phase.PROVE).key, made.trial(8, Phase.GRID, 2).key)
+    assert {} == claim.ended_early(history, (TTFT,), SweepEnding("budget", [(TTFT,)], others))
+
+
+@pytest.mark.parametrize("end", ["budget", "interrupted"])
+def test_a_proof_that_was_enough_for_the_limits_of_the_sweep_says_so(end):
+    history = [(made.trial(8, Phase.PROVE, k), window(100, start=100.0 * k)) for k in (1, 2, 3)]
+    asked = (dataclasses.replace(TTFT, promise=10 * TTFT.promise),)
+    hard = (dataclasses.replace(TTFT, metric="p99.9_ttft"),)
+    assert claim.ended_early(history, asked, SweepEnding(end, [asked])) == {}
+    assert {8: EndedEarly("proven")} == claim.ended_early(history, hard, SweepEnding(end, [asked]))
+    d = solver.solve(claim_points(history, hard), hard, history=history, end=SweepEnding(end, [asked]))
+    (open_one,) = (r for r in d.explanation.settings if r.settings == (8,))
     assert_golden_row("answers", sentence(open_one))

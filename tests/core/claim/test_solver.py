@@ -7,17 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from frontier.config import load_config
 from frontier.core.claim import proof, solver
+from frontier.core.claim.causes import with_causes
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates import estimate as summarize
-from frontier.core.model.decisions import Cause, Limit, Verdict
+from frontier.core.model.decisions import Cause, EndedEarly, Limit, Verdict
 from frontier.core.model.errors import ExitCode, UsageError
 from frontier.core.model.points import Estimate, Flag, Point
 from frontier.core.model.shapes import Shape
 from frontier.planning import sla_result
+from frontier.planning.budget import TrialTimes
+from frontier.planning.next_step import SweepAgain, with_command
 from frontier.show.explain import sentence, with_notes
-from frontier.show.sentences import headline
+from frontier.show.sentences import headline, next_step_lines
 from frontier.show.wording import deciding_bound
+from frontier.store.journal import Amount
 from tests.kit import made
 from tests.kit.golden import assert_golden_row
 
@@ -26,6 +31,7 @@ TTFT = Limit("p99_ttft", 0.5)
 TPOT = Limit("p99_tpot", 0.03)
 BROKEN = (Flag("lockstep", "8.1", "2", "stagger the starts"),)
 INF, NAN = math.inf, math.nan
+SWEEP = "endpoint: http://127.0.0.1:9/v1\nmodel: m\nshapes: [64/8]\nsla: {p99_ttft: 500ms}\n"
 
 
 def sure(value, n=3000):
@@ -791,6 +797,29 @@ def test_a_setting_over_its_limit_and_no_faster_is_not_said_to_need_requests(thr
     faster = solver.solve([point(8, 0.1, 100), point(64, estimate(0.55, 0.4, 0.7), 130)], [TTFT])
     assert "would decide" in sentence(of_setting(faster, 64))
     assert_golden_row("answers", said)
+
+
+@pytest.mark.parametrize("high", [0.51, 0.9], ids=["a number decides", "no number does"])
+def test_a_busy_client_that_widened_a_bound_is_named_as_the_cause_with_what_to_do(high):
+    busy = Flag("client_bound", "event loop late (p99) 7.21 ms", "5.00 ms", "run it on an idle core", fatal=False)
+    value = 0.4 if high < 0.6 else 0.4999
+    points = [point(8, 0.1, 100), point(64, (0.3, value, high), 500, flags=(busy,))]
+    d = solver.solve(points, [TTFT])
+    assert (64, (busy,)) == (d.next_step.concurrency, d.next_step.widened)
+    again = SweepAgain(load_config(SWEEP, "x.yaml"), "frontier sweep x.yaml -o runs/x", TrialTimes(), Amount())
+    words, command = next_step_lines(with_command(d, again))
+    assert f"-o runs/{'x' if high < 0.6 else 'x-2'} --prove 64" in command
+    assert_golden_row("answers", words)
+    few = dataclasses.replace(points[1], metrics=point(64, estimate(0.2, 0.1, INF, n=300), 500).metrics)
+    alike = with_causes(
+        solver.solve([points[0], few], [TTFT]),
+        {8: points[0], 64: few},
+        "output_throughput",
+        cuts={64: EndedEarly("given_up")},
+    )
+    assert (None, (busy,)) == (alike.next_step.requests, alike.next_step.widened), "its requests are too much alike"
+    calm = solver.solve([points[0], point(64, (0.3, value, high), 500)], [TTFT])
+    assert () == calm.next_step.widened
 
 
 def test_a_step_that_would_not_be_worth_its_tail_is_no_next_step():

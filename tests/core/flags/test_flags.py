@@ -513,6 +513,7 @@ def test_a_pause_is_a_warning_until_the_client_is_the_bottleneck(health: ClientH
 def test_a_pause_of_a_tenth_of_a_request_is_fatal_however_short() -> None:
     paused = replace(healthy(), health=(ClientHealth(loop_lag_p99=0.0056),))
     assert not found(paused)["client_bound"].fatal
+    assert "is the limit" not in found(paused)["client_bound"].advice, "nothing is excluded for it"
     assert found(replace(paused, e2e=np.full(paused.n, 0.055)))["client_bound"].fatal
 
 

@@ -203,6 +203,26 @@ def test_the_answer_names_the_command_that_measures_what_base_proved(runs: Path,
     assert_golden_row("answers", where)
 
 
+def test_a_setting_that_base_proved_and_that_was_excluded_is_not_called_unmeasured(runs: Path, tmp_path: Path) -> None:
+    swept(tmp_path / "new", TEXT.format(base=5000, seed=32, more=MORE, second="", repeats=1))
+    for file in (tmp_path / "new" / "trials").glob("*-c0008-*"):
+        file.write_bytes(file.read_bytes()[:-20])
+    one = verdict(frontier("compare", "--gate", runs / "main", "new", "--allow", "25%", "--json", cwd=tmp_path))
+    assert (8, 2) == (one["at_proven"]["proven"], one["at_proven"]["at"])
+    assert "excluded in" in one["notes"][-2]
+
+
+def test_that_command_has_room_in_a_budget_that_is_spent(runs: Path, tmp_path: Path) -> None:
+    text = TEXT.format(base=5000, seed=31, more=MORE, second="", repeats=1).replace("[2, 8]", "[2, 6]")
+    swept(tmp_path / "new", f"{text}\nbudget: {{requests: 100000}}\n")
+    journal = tmp_path / "new" / "journal.jsonl"
+    lines = [json.loads(line) for line in journal.read_text().splitlines()]
+    spent = [line | {"spent": {**line["spent"], "requests": 100_000}} if "spent" in line else line for line in lines]
+    journal.write_text("".join(json.dumps(line) + "\n" for line in spent))
+    said = frontier("compare", "--gate", runs / "main", "new", "--allow", "25%", "--json", cwd=tmp_path)
+    assert re.search(r"--prove 8 .*--set budget\.requests=1[0-9]{5}$", verdict(said)["notes"][-1])
+
+
 def test_the_baseline_is_never_the_run_itself(runs: Path) -> None:
     said = frontier("compare", "--gate", "main", "main/night-3", "--json", cwd=runs)
     assert (7, "main") == (verdict(said)["units"], verdict(said)["a"])

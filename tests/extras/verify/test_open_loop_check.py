@@ -28,7 +28,7 @@ from frontier.extras.verify.found_text import found_json, found_text, load_trial
 from frontier.planning.sla_result import Checked
 from frontier.run import Run
 from frontier.show.answer import verified_json, verified_text
-from frontier.show.wording import VERDICT_WORDS
+from frontier.show.wording import NO_BOUND_LEGEND, VERDICT_WORDS
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Facts, OnRecord
@@ -218,6 +218,8 @@ def test_too_few_requests_are_unproven_and_say_what_would_do(swept: Path) -> Non
     need = done.judgement.need
     text = verified_text([done], again="frontier verify runs/x")
     assert f"    frontier verify runs/x --requests {need}" == text.splitlines()[-1]
+    assert "no bound *" in text
+    assert NO_BOUND_LEGEND in text, "the star is explained where it stands"
 
 
 def test_the_command_that_would_decide_keeps_the_load(swept: Path) -> None:
