@@ -210,6 +210,8 @@ def a_harder_question_takes_more(told: Told) -> Iterator[str]:
     """A p95 inside a limit takes no more requests than a p99 inside it, and one need has one
     number.
     """
+    if not alone(told):
+        return
     texts = [(said.words, said.out) for said, _ in _asked(told)]
     shown = [
         s for s in told.said[told.looks :] if s.words[0] == "show" and "--json" not in s.words and "-v" not in s.words

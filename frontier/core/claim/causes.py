@@ -135,10 +135,12 @@ def shown_at(decision: Decision, point: Point, judged: Judgement | None) -> Deci
     """The decision without an answer, with this setting as its candidate; `judged` is None where it
     was only scanned.
     """
-    verdict = Verdict.UNPROVEN if judged is None else judged.verdict
-    binding = (judged or judge(point, decision.limits)).binding
     return dataclasses.replace(
-        decision, candidate=point.concurrency, verdict=verdict, metrics=point.metrics, binding=binding
+        decision,
+        candidate=point.concurrency,
+        verdict=Verdict.UNPROVEN if judged is None else judged.verdict,
+        metrics=point.metrics,
+        binding=(judged or judge(point, decision.limits)).binding,
     )
 
 

@@ -121,8 +121,7 @@ def _or_scanned(decision: Decision, scanned: Sequence[Point]) -> Decision:
     valid = [p for p in scanned if p.valid]
     if valid and not decision.judgements:
         decision = shown_at(decision, min(valid, key=lambda p: p.concurrency), None)
-    open_ = valid or (scanned and decision.judgements)
-    return replace(decision, verdict=Verdict.UNPROVEN) if open_ else decision
+    return replace(decision, verdict=Verdict.UNPROVEN) if valid or (scanned and decision.judgements) else decision
 
 
 def _judged(

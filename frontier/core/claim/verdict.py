@@ -94,9 +94,8 @@ def _needed_in_all(point: Point, limit: Limit, sides: "_Sides") -> int | None:
     """
     needs = [each.requests_needed() for each in (sides, *_easier(point, limit, sides))]
     need = None if None in needs else max(filter(None, needs))
-    n = sides.estimate.n
-    apart = limit.of.group is not None or limit.metric in RISING
-    return need if need is None or not apart or not n else math.ceil(need * point.n / n)
+    apart = (limit.of.group is not None or limit.metric in RISING) and sides.estimate.n > 0
+    return math.ceil(need * point.n / sides.estimate.n) if apart and need is not None else need
 
 
 def _easier(point: Point, limit: Limit, sides: "_Sides") -> list["_Sides"]:

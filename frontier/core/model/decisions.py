@@ -99,15 +99,8 @@ class Limit:
         """
         return estimate.lower if self.better == "lower" else estimate.upper
 
-    def bound_text(self, value: float | None = None) -> str:
-        """'≤ 500 ms': the promise, or another value (the comfort mark) in its place, with the sign
-        of its side.
-        """
-        number = self.of.format_trimmed(self.promise if value is None else value)
-        return f"{'≤' if self.better == 'lower' else '≥'} {number}"
-
     def __str__(self) -> str:
-        return f"{self.of.label} {self.bound_text()}"
+        return f"{self.of.label} {'≤' if self.better == 'lower' else '≥'} {self.of.format_trimmed(self.promise)}"
 
 
 class Verdict(StrEnum):

@@ -150,7 +150,7 @@ def test_edges_of_a_limit() -> None:
     assert rate.holds(math.inf)
     assert (latency.comfortable(0.2), latency.comfortable(0.3), rate.comfortable(99.0)) == (True, False, False)
     assert (latency.margin(0.25), rate.margin(15.0), rate.margin(5.0)) == (0.5, 0.5, -0.5)
-    assert (latency.bound_text(latency.comfort), str(rate.bound_text())) == ("≤ 200 ms", "≥ 10 req/s")
+    assert ("≤ 500 ms" in str(latency), "≥ 10 req/s" in str(rate)) == (True, True)
 
 
 @given(ESTIMATES, st.floats(1e-3, 1e3))
