@@ -15,7 +15,7 @@ from frontier.show.costs import power_text
 from frontier.show.mixes import shares_sentence
 from frontier.show.rough import roughly
 from frontier.show.sentences import claim_sentence, next_step_note
-from frontier.show.wording import count, evidence_text, flag_words, how_close, limit_value_text, value_text
+from frontier.show.wording import count, evidence_text, flag_kind, flag_words, how_close, limit_value_text, value_text
 
 SENTENCES = {
     Cause.CHOSEN: "Binding: {evidence}.",
@@ -149,14 +149,15 @@ def _what_would_decide(reason: Reason) -> str:
     trials short.
     """
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
+    busy = next((flag for flag in reason.flags if flag.name == "client_bound" and reason.cause in UNDECIDED), None)
+    if reason.need is None and busy is not None:
+        return f"{cut}{_flag_with_advice(busy)}"
     if reason.need is None:
         close = how_close(reason, "its bound is too wide", "too close to the limit", "too many requests fail")
-        busy = next((flag for flag in reason.flags if flag.name == "client_bound"), None)
-        if busy is not None:
-            return f"{cut}{_flag_with_advice(busy)}"
         why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
         return f"{cut}{why} to decide at a reasonable cost"
-    return f"{cut}about {roughly(reason.need)} requests would decide"
+    wide = "" if busy is None else f"{flag_kind(busy)}, which widens its bound; "
+    return f"{cut}{wide}about {roughly(reason.need)} requests would decide"
 
 
 _CUTS = {

@@ -798,7 +798,7 @@ def test_a_busy_client_that_widened_a_bound_is_named_as_the_cause_with_what_to_d
     again = SweepAgain(load_config(SWEEP, "x.yaml"), "frontier sweep x.yaml -o runs/x", TrialTimes(), Amount())
     words, command = next_step_lines(with_command(d, again))
     assert f"-o runs/{'x' if high < 0.6 else 'x-2'} --prove 64" in command
-    assert_golden_row("answers", words)
+    assert_golden_row("answers", f"{words}\n{sentence(d.explanation.settings[-1])}")
     few = dataclasses.replace(points[1], metrics=point(64, estimate(0.2, 0.1, INF, n=300), 500).metrics)
     alike = with_causes(
         solver.solve([points[0], few], [TTFT]), {8: points[0], 64: few}, "output_throughput", given_up=(64,)
