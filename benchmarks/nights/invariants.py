@@ -318,9 +318,10 @@ def one_word_for_a_verdict(told: Told) -> Iterator[str]:
             continue
         text = outputs.page_text(said.out)
         every = re.findall(r"^(\d+) \| .* \| ([^|]+?) \| *$", text, re.M)
-        words: dict[str, set[str]] = {load: {verdict.strip().split(":")[0].split(" (")[0]} for load, verdict in every}
-        for load, verdict in re.findall(r"^c=(\d+) \| ([^|]+?) \| (?:p\d+|error)", text, re.M):
-            words.setdefault(load, set()).add(verdict.split(":")[0].split(" (")[0])
+        around = re.findall(r"^c=(\d+) \| ([^|]+?) \| (?:p\d+|error)", text, re.M)
+        words: dict[str, set[str]] = {}
+        for load, verdict in [*every, *around]:  # the whole verdict is the same, but for the mark of the row
+            words.setdefault(load, set()).add(verdict.partition("<-")[0].strip())
         for load, verdicts in words.items():
             if len(verdicts) > 1:
                 yield f"the page calls c={load} {' and '.join(sorted(verdicts))}"

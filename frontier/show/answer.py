@@ -38,6 +38,8 @@ from frontier.show.verbosity import Detail
 from frontier.show.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
+    VERDICT_WORDS,
+    beside_limit,
     bound_text,
     flag_words,
     interval_text,
@@ -117,7 +119,7 @@ def summary(decisions: Sequence[Decision], gpus: DeploymentGpus = None) -> Table
         parts = answer_parts(decision, gpus=of)
         if decision.concurrency is None:  # why is in its own lines
             parts = (_NOTHING.get(decision.verdict, "none proven"), "", *binding_parts(decision, of))
-        rows.append((name, *(part.removesuffix(" (95%)") for part in parts)))
+        rows.append((name, *(part.partition(" (")[0] for part in parts)))
     return Table.of((), rows, right=(2,))
 
 
@@ -148,9 +150,6 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
     style = f"bold {'yellow' if half_undecided(decision) else _STYLES.get(decision.verdict, 'yellow')}"
     head = [Text.assemble((line, style), " " * gap, name)] if gap >= 2 else [Text(name), Text(line, style=style)]
     lines: list[RenderableType] = [*head]
-    words, command = next_step_lines(decision)
-    lines += [Text(words)] if words else []
-    lines += [Text(f"  {command}", no_wrap=True, overflow="ignore")] if command else []
     # The throughput of an operating point stands in the headline, but a limit on it does not.
     stated = ("output_throughput",) if decision.concurrency is not None else ()
     rows: list[tuple[str, ...]] = [
@@ -162,6 +161,10 @@ def _decision(decision: Decision, among: list[Series], gpus: int | None, width: 
         lines.append(indented(Table.of((), rows, right=(1,)).drawn(width)))
     if any(NO_BOUND in cell for row in rows for cell in row):
         lines.append(indented(NO_BOUND_LEGEND, "dim"))
+    # Below the figures, which are of the setting in the headline: the step may be of another.
+    words, command = next_step_lines(decision)
+    lines += [Text(words)] if words else []
+    lines += [Text(f"  {command}", no_wrap=True, overflow="ignore")] if command else []
     return lines
 
 
@@ -230,7 +233,7 @@ def _verified(checked: Checked, width: int, again: str, detail: Detail) -> str:
     decision, point, verdict = checked.check.decision, checked.point, checked.judgement.verdict
     share = "" if checked.check.load == 1.0 else f"{format_share(checked.check.load)} of "
     head = (
-        f"{verdict.headline:<5} with Poisson arrivals at {format_number(checked.check.rate)} requests/s, "
+        f"{VERDICT_WORDS[verdict]}, with Poisson arrivals at {format_number(checked.check.rate)} requests/s, "
         f"{share}the rate of {setting(decision.concurrency or 0)}   {decision.series.label(longest=40)}"
     )
     rows = [open_row(point, decision, limit, checked.judgement.binding) for limit in decision.limits]
@@ -271,7 +274,7 @@ def open_row(point: Point, decision: Decision, limit: Limit, binds: str | None) 
     binding = ", the limit that binds" if name == binds else ""
     return (
         metric(name).label,
-        value_text(name, here.value) if here is not None else "not measured",
+        beside_limit(here.value, limit) if here is not None else "not measured",
         bound_text(here, limit) if here is not None else "",
         f"closed loop {value_text(name, there.value)}" if there is not None else "",
         f"limit {limit_value_text(name, limit.promise)}{binding}",

@@ -15,7 +15,16 @@ from frontier.show.costs import power_text
 from frontier.show.mixes import shares_sentence
 from frontier.show.rough import roughly
 from frontier.show.sentences import claim_sentence, next_step_note
-from frontier.show.wording import count, evidence_text, flag_kind, flag_words, how_close, limit_value_text, value_text
+from frontier.show.wording import (
+    beside_limit,
+    count,
+    evidence_text,
+    flag_kind,
+    flag_words,
+    how_close,
+    limit_value_text,
+    value_text,
+)
 
 SENTENCES = {
     Cause.CHOSEN: "Binding: {evidence}.",
@@ -65,7 +74,20 @@ SENTENCES = {
 
 def sentence(reason: Reason) -> str:
     """One reason as a sentence. It is cleaned, as flags hold words of servers and files."""
-    return clean(SENTENCES[reason.cause].format(**words_of(reason)), 400)
+    words = OVER_AND_NO_FASTER if _is_over_and_no_faster(reason) else SENTENCES[reason.cause]
+    return clean(words.format(**words_of(reason)), 400)
+
+
+OVER_AND_NO_FASTER = "{c} is over by its value, and {faster}: {evidence}."
+"""A setting that nobody would take, whatever would decide it."""
+
+
+def _is_over_and_no_faster(reason: Reason) -> bool:
+    """Whether an undecided setting is over its limit by its value and gives no more throughput than
+    the operating point.
+    """
+    over = reason.limit is not None and reason.estimate is not None and reason.limit.breaks(reason.estimate.value)
+    return over and reason.cause in UNDECIDED and reason.gain is not None and reason.gain <= 0
 
 
 def words_of(reason: Reason) -> dict[str, str]:
@@ -97,6 +119,8 @@ def _figure_words(reason: Reason) -> dict[str, str]:
     known = estimate is not None and not math.isnan(estimate.value)
     label = metric(reason.metric).label if reason.metric else ""
     value = value_text(reason.metric, estimate.value) if reason.metric and known and estimate else "–"
+    if limit is not None and estimate is not None and limit.metric == reason.metric:
+        value = beside_limit(estimate.value, limit)
     promise = limit_value_text(limit.metric, limit.promise) if limit else ""
     failed = next((f" ({flag.measured})" for flag in reason.flags if flag.name == "errors"), "")
     lacks = f"{estimate.n if estimate else 0:,} requests prove no {label} ({value}, limit {promise})"
@@ -119,7 +143,7 @@ def _where_in_range(reason: Reason) -> str:
         return ""
     comfort = limit_value_text(limit.metric, limit.comfort)
     if limit.comfortable(reason.estimate.value):
-        return f"inside the comfort mark {comfort}: there is headroom for more load"
+        return f"inside the comfort mark {comfort}: there is room for more load"
     return f"between comfort {comfort} and promise {limit_value_text(limit.metric, limit.promise)}"
 
 
@@ -136,6 +160,7 @@ def _change_words(reason: Reason) -> dict[str, str]:
         cost = f"{reason.cost:.3g}× the {metric(reason.metric).label}"
     return {
         "gain": f"{gain:+.1%}" if abs(gain) < 0.01 else f"{gain:+.0%}",
+        "faster": f"gives {-gain:.0%} less throughput" if matters and gain < 0 else "no faster",
         "gives": gives if matters and reason.cause in UNDECIDED else "",
         "but": but if matters else "",
         "cost": cost,
@@ -150,17 +175,19 @@ def _what_would_decide(reason: Reason) -> str:
     """
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
     busy = next((flag for flag in reason.flags if flag.name == "client_bound" and reason.cause in UNDECIDED), None)
-    if reason.need is None and busy is not None:
+    decides = None if reason.need is None else f"about {roughly(reason.need)} requests"
+    if decides is not None and (reason.cut is None or reason.cut.by != "given_up"):
+        wide = "" if busy is None else f"{flag_kind(busy)}, which widens its bound; "
+        return f"{cut}{wide}{decides} would decide"
+    if busy is not None:
         return f"{cut}{_flag_with_advice(busy)}"
-    if reason.need is None:
-        close = how_close(reason, "its bound is too wide", "too close to the limit", "too many requests fail")
-        why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
-        return f"{cut}{why} to decide at a reasonable cost"
-    wide = "" if busy is None else f"{flag_kind(busy)}, which widens its bound; "
-    return f"{cut}{wide}about {roughly(reason.need)} requests would decide"
+    close = how_close(reason, "its bound is too wide", "too close to the limit", "too many requests fail")
+    why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
+    return f"{cut}{why} to decide at a reasonable cost" + (f" ({decides})" if decides else "")
 
 
 _CUTS = {
+    "given_up": "its proof was given up after {n}: ",
     "budget": "the budget ended its proof after {n}; ",
     "proven": "{n} were enough for the config's limits; ",
     "running": "its proof goes on, {n} so far; ",

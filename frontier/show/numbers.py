@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate
-from frontier.show.wording import bound_text, ci_text, deciding_bound, limit_value_text, value_text
+from frontier.show.wording import beside_limit, bound_text, ci_text, deciding_bound, limit_value_text, value_text
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,9 +66,9 @@ def figure_row(figure: Figure, gpus: int | None) -> tuple[str, str, str, str, st
     """
     name, limit = figure.metric, figure.limit
     label = metric(name).label.partition(" (")[0]
-    value = value_text(name, figure.estimate.value, None if limit else gpus)
     if limit is None:
-        return label, value, ci_text(name, figure.estimate, gpus), "", ""
+        return label, value_text(name, figure.estimate.value, gpus), ci_text(name, figure.estimate, gpus), "", ""
+    value = beside_limit(figure.estimate.value, limit)
     promise = f"limit {limit_value_text(name, limit.promise)}"
     return label, value, bound_text(figure.estimate, limit), promise, _margin(figure)
 
@@ -77,9 +77,19 @@ def _margin(figure: Figure) -> str:
     """'5% left', 'not proven', or by how much the limit is broken; and which limit binds."""
     if figure.verdict is Verdict.VIOLATES:
         over = "too high" if figure.limit is not None and figure.limit.better == "lower" else "too low"
-        return over if figure.left is None else f"{over} by {-figure.left:.0%}"
+        return over if figure.left is None else f"{over} by {_share(-figure.left)}"
     if figure.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN):
         return "not proven"
     if figure.left is None or figure.verdict is None:
         return ""
-    return f"{figure.left:.0%} left" + (", the limit that binds" if figure.tightest else "")
+    return f"{_share(figure.left)} left" + (", the limit that binds" if figure.tightest else "")
+
+
+def _share(share: float) -> str:
+    """'16%', '0.3%': a share that is more than nothing does not read as 0%."""
+    if share == 0 or abs(share) >= _SHOWN_WHOLE:
+        return f"{share:.0%}"
+    return f"{share * 100:.1g}%" if abs(share) >= _LEAST_SHOWN else "under 0.01%"
+
+
+_SHOWN_WHOLE, _LEAST_SHOWN = 0.005, 0.0001

@@ -16,6 +16,7 @@ from frontier.show.limit_lines import knob_sentence, room_sentence
 from frontier.show.numbers import figure_row, tightest_figure
 from frontier.show.rough import date_text, roughly
 from frontier.show.wording import (
+    VERDICT_WORDS,
     bound_words,
     ci_text,
     count,
@@ -88,36 +89,35 @@ def no_answer_words(decision: Decision) -> str:
     return f"{word}; nearest {nearest}" + (f", {named_value(figure.metric, figure.estimate.value)}" if figure else "")
 
 
-_NOT_PROVEN = {
-    Cause.CROSSES: "not proven: {label} {needs}",
-    Cause.TOO_FEW: "not proven: {label} {needs}",
-    Cause.NO_INTERVAL: "not proven: no interval",
-    Cause.STALE: "not proven: the server changed since",
-    Cause.GROWS: "not proven: {label} grows",
+_NEEDS = {
+    Cause.CROSSES: "{label} {needs}",
+    Cause.TOO_FEW: "{label} {needs}",
+    Cause.NO_INTERVAL: "no interval",
+    Cause.STALE: "the server changed since",
+    Cause.GROWS: "{label} grows",
 }
 
 
 def reason_words(reason: Reason, broken: Sequence[Limit] = ()) -> str:
-    """The verdict of a judged setting in a few words; `broken` are the limits that its values
-    break.
+    """The verdict of a setting in a few words, one of VERDICT_WORDS first; `broken` are the limits
+    that its values break.
     """
     label = metric(reason.metric).label if reason.metric else ""
     if reason.cause in (Cause.SCANNED, Cause.NOT_JUDGED):
         return f"over {broken[0].of.label} (short trial)" if broken else "not proven (short trial)"
+    word = VERDICT_WORDS[reason.verdict or Verdict.UNPROVEN]
     if reason.verdict is Verdict.VIOLATES:
-        return f"violates {label}"
-    if reason.cause in _NOT_PROVEN and reason.verdict is not Verdict.MEETS:
-        if broken and reason.metric not in [limit.metric for limit in broken]:
-            return f"not proven: {broken[0].of.label} is probably over its limit"
-        close = how_close(
-            reason, "has too wide a bound", "is too close to its limit", "is infinite, as requests failed"
-        )
-        if reason.need is None and any(flag.name == "client_bound" for flag in reason.flags):
-            return "not proven: this machine was busy"
-        few = "has too few requests" if reason.cause is Cause.TOO_FEW else close
-        needs = few if reason.need is None else f"needs about {roughly(reason.need)} requests"
-        return _NOT_PROVEN[reason.cause].format(label=label, needs=needs)
-    return "meets" if reason.verdict is Verdict.MEETS else "not proven"
+        return f"{word} {label}"
+    if reason.cause not in _NEEDS or reason.verdict is Verdict.MEETS:
+        return word
+    if broken:
+        return f"{word}: {broken[0].of.label} is probably over its limit"
+    if reason.need is None and any(flag.name == "client_bound" for flag in reason.flags):
+        return f"{word}: this machine was busy"
+    close = how_close(reason, "has too wide a bound", "is too close to its limit", "is infinite, as requests failed")
+    few = "has too few requests" if reason.cause is Cause.TOO_FEW else close
+    needs = few if reason.need is None else f"needs about {roughly(reason.need)} requests"
+    return f"{word}: {_NEEDS[reason.cause].format(label=label, needs=needs)}"
 
 
 def headline(decision: Decision, gpus: int | None = None) -> str:
@@ -209,9 +209,10 @@ def _would_decide(decision: Decision, step: NextStep) -> str:
         return "a sweep would decide"
     if step.requests is None:
         why = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
+        number = f" (about {roughly(why.need)} requests)" if why is not None and why.need is not None else ""
         if why is not None and why.cause is Cause.TOO_FEW:
-            return "requests too much alike to decide at a reasonable cost"
-        close = "too close to its limit to decide at a reasonable cost"
+            return f"requests too much alike to decide at a reasonable cost{number}"
+        close = f"too close to its limit to decide at a reasonable cost{number}"
         return close if why is None else how_close(why, close, close, "too many requests fail to decide it")
     amount = f"{roughly(step.requests)} requests"
     if step.seconds is None:

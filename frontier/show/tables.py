@@ -118,6 +118,9 @@ def _metrics_of(
     return [*asked, *axes], [*(name for name in dict.fromkeys(every) if name != "error_rate"), "error_rate"]
 
 
+RUN_HERE = "   <- run here"
+
+
 def verdict_words(point: Point, frontier: Frontier | None, limits: Sequence[Limit], decision: Decision | None) -> str:
     """How a setting stands to the SLA: 'meets', 'not proven (short trial)', 'violates p95 TPOT',
     'excluded: this machine was busy'. Without an SLA: its place on the frontier.
@@ -131,7 +134,7 @@ def verdict_words(point: Point, frontier: Frontier | None, limits: Sequence[Limi
     if reason is not None and decision is not None:
         measured = [(limit, point.metrics[limit.metric]) for limit in decision.limits if limit.metric in point.metrics]
         words = reason_words(reason, [limit for limit, estimate in measured if limit.breaks(estimate.value)])
-        return f"{words}   <- run here" if point.concurrency == decision.concurrency else words
+        return f"{words}{RUN_HERE}" if point.concurrency == decision.concurrency else words
     if limits or frontier is None:
         return "not judged"
     if point.concurrency in frontier.excluded:

@@ -6,10 +6,11 @@ Every function here turns data into text; none decides anything. A decision's se
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from frontier.core.model.decisions import Limit, Reason
+from frontier.core.model.decisions import Limit, Reason, Verdict
 from frontier.core.model.loads import setting as setting
 from frontier.core.model.metrics import RATES, Unit, metric, per_gpu
 from frontier.core.model.points import Estimate, Flag, Frontier, Point, TimeBreakdown
@@ -86,16 +87,51 @@ def named_value(name: str, value: float, gpus: int | None = None) -> str:
     return f"{metric(name).label} {text}" if metric(name).unit in (Unit.SECONDS, Unit.SHARE, Unit.SCORE) else text
 
 
+def _in_digits(text: str, number: float, tells: Callable[[float], bool]) -> str:
+    """The text of a number, which has three digits, with up to seven where three do not tell it."""
+    if not math.isfinite(number) or tells(float(f"{number:.3g}")):
+        return text
+    rounded = next((r for r in (float(f"{number:.{digits}g}") for digits in range(4, 7)) if tells(r)), number)
+    return re.sub(r"[\d,.]+", f"{rounded:,.7g}", text, count=1)
+
+
 def limit_value_text(name: str, value: float) -> str:
-    """A limit as its author wrote it: '500 ms', '1.5 s', '1%' rather than '500 ms', '1.50 s',
-    '1.00%'.
+    """A limit as its author wrote it: '500 ms', '1.5 s', '18.25 ms' rather than '500 ms', '1.50 s',
+    '18.3 ms'.
     """
-    return metric(name).format_trimmed(value)
+    number = value * display_one(name, value)[0]
+    return _in_digits(metric(name).format_trimmed(value), number, lambda r: math.isclose(r, number, rel_tol=1e-6))
+
+
+def beside_limit(value: float | None, limit: Limit) -> str:
+    """A value with the digits that show on which side of its limit it lies: '100.3 ms' beside a
+    limit of 100 ms.
+    """
+    text = value_text(limit.metric, value)
+    if value is None or math.isnan(value):
+        return text
+    factor = display_one(limit.metric, value)[0]
+    promise = limit.promise * factor
+    side = (value > limit.promise, value < limit.promise)
+    return _in_digits(text, value * factor, lambda r: (r > promise, r < promise) == side)
+
+
+VERDICT_WORDS = {
+    Verdict.MEETS: "meets",
+    Verdict.VIOLATES: "violates",
+    Verdict.MARGINAL: "not proven",
+    Verdict.UNPROVEN: "not proven",
+    Verdict.INVALID: "excluded",
+}
+"""A verdict in texts; JSON tells two kinds of *not proven* apart."""
 
 
 def limits_text(limits: Iterable[Limit]) -> str:
     """'p99 TTFT ≤ 500 ms and p99 TPOT ≤ 30 ms'."""
-    return " and ".join(map(str, limits))
+    signs = {"lower": "≤", "higher": "≥"}
+    return " and ".join(
+        f"{lim.of.label} {signs[lim.better]} {limit_value_text(lim.metric, lim.promise)}" for lim in limits
+    )
 
 
 NO_BOUND = "*"
@@ -119,16 +155,18 @@ def _is_stated(name: str, estimate: Estimate) -> bool:
 
 
 def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
-    """'[373, 438]' in the unit of `value_text`, '≥ 373 *' without an upper end, '' without an
-    interval.
+    """'[373, 438]' in the unit of `value_text`, '' without an interval. Without an upper end
+    '≥ 373, at most 440 (95%)' with the bound that there is, '≥ 373 *' without one.
     """
     if _is_stated(name, estimate) or (math.isinf(estimate.low) and math.isinf(estimate.high)):
         return ""
     factor = display_one(name, estimate.value, gpus)[0]
-    low, high = estimate.low * factor, estimate.high * factor
-    if math.isinf(high) and math.isfinite(estimate.value):
-        return f"≥ {format_number(low)} {NO_BOUND}"
-    return f"[{format_number(low)}, {format_number(high)}]"
+    low, high, upper = (format_number(end * factor) for end in (estimate.low, estimate.high, estimate.upper))
+    if math.isfinite(estimate.high) or math.isinf(estimate.value):
+        return f"[{low}, {high}]"
+    if math.isinf(estimate.upper):
+        return f"≥ {low} {NO_BOUND}"
+    return f"≥ {low}, at most {upper} ({level_text(estimate.confidence)})"
 
 
 def ci_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
@@ -142,8 +180,8 @@ def ci_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
 
 
 def bound_text(estimate: Estimate, limit: Limit) -> str:
-    """The one-sided bound that decides: 'at most 438 ms (95%)', 'at least ...', or why it is
-    missing.
+    """The one-sided bound that decides, with its confidence: 'at most 438 ms (98.75%)', 'at least
+    ...', or why it is missing.
     """
     if math.isinf(estimate.value):
         return "too many requests failed"
@@ -153,7 +191,16 @@ def bound_text(estimate: Estimate, limit: Limit) -> str:
     if _is_stated(limit.metric, estimate):
         return "stated"
     word = "at most" if limit.holds(estimate.value) == (limit.better == "lower") else "at least"
-    return f"{word} {value_text(limit.metric, bound)} (95%)"
+    return f"{word} {beside_limit(bound, limit)} ({level_text(estimate.confidence)})"
+
+
+def level_text(confidence: float) -> str:
+    """'95%', '98.75%', '99.06%': a confidence, never rounded up.
+
+    >>> [level_text(level) for level in (0.95, 0.9875, 1 - 0.0125 * 0.75)]
+    ['95%', '98.75%', '99.06%']
+    """
+    return f"{math.floor(confidence * 1e4 + 1e-6) / 100:g}%"
 
 
 def bound_words(estimate: Estimate, limit: Limit) -> str:
@@ -168,7 +215,7 @@ def evidence_text(estimate: Estimate | None, limit: Limit) -> str:
     if estimate is None or math.isnan(estimate.value):
         return f"{limit.of.label} not measured"
     bound = bound_words(estimate, limit)
-    value, promise = value_text(limit.metric, estimate.value), limit_value_text(limit.metric, limit.promise)
+    value, promise = beside_limit(estimate.value, limit), limit_value_text(limit.metric, limit.promise)
     return f"{limit.of.label} {value}, {bound}, limit {promise}"
 
 

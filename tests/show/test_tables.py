@@ -200,6 +200,9 @@ def test_an_answer_names_the_better_setting_first_and_says_what_it_covers(width:
 
     commands = [line for line in text.splitlines() if line.startswith("  frontier sweep")]
     assert [d.next_step.command for d in decisions if d.next_step] == [line.strip() for line in commands]
+    for block in text.split("\n\nWhy")[0].split("\n\n"):  # the figures are of the setting that the headline names last
+        order = [line.startswith("  p99") for line in block.splitlines() if re.match(r"  p99|c=\d+( may keep|:)", line)]
+        assert order == sorted(order, reverse=True)
     assert widest("\n".join(line for line in text.splitlines() if line not in commands)) <= width
     assert_golden(f"answer-better-{width}.txt", text)
 

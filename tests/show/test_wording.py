@@ -8,11 +8,22 @@ import string
 import pytest
 
 from frontier.cli.status import trial_words
+from frontier.core.claim.solver import solve_all
 from frontier.core.model.decisions import Cause, Limit, Reason
-from frontier.core.model.points import Estimate, Flag
+from frontier.core.model.points import Estimate, Flag, Point
 from frontier.core.model.text import clean
 from frontier.show.explain import SENTENCES, sentence, words_of
-from frontier.show.wording import WIDENS, flag_kinds, flag_words, interval_text, value_text
+from frontier.show.numbers import figure_row, figures
+from frontier.show.wording import (
+    NO_BOUND,
+    WIDENS,
+    beside_limit,
+    flag_kinds,
+    flag_words,
+    interval_text,
+    limit_value_text,
+    value_text,
+)
 from tests.kit.golden import assert_golden_row
 from tests.kit.places import ROOT
 from tests.kit.toy import toy_point
@@ -115,3 +126,40 @@ def test_a_limit_that_depends_on_the_setting_stands_beside_each_figure() -> None
 )
 def test_a_trials_key_is_said_in_words(key: str, words: str) -> None:
     assert trial_words(key) == words
+
+
+def test_a_bound_stands_where_an_interval_has_no_end() -> None:
+    """What has a bound in one table has one in every other."""
+    proven = Estimate(0.0132, 0.0131, math.inf, 300, 0.013, 0.0137, confidence=0.9875)
+    for estimate, level in ((proven, "98.75%"), (dataclasses.replace(proven, confidence=0.95), "95%")):
+        text = interval_text("p99_tpot", estimate)
+        assert (True, True, False) == ("13.7" in text, level in text, NO_BOUND in text)
+    assert NO_BOUND in interval_text("p99_tpot", dataclasses.replace(proven, upper=math.inf))
+
+
+@pytest.mark.parametrize("value", [0.0999, 0.09999, 0.1, 0.100003, 0.1003, 0.13, math.inf])
+@pytest.mark.parametrize("promise", [0.1, 1.0, 0.01825])
+def test_digits_show_on_which_side_of_a_limit_a_value_lies(value: float, promise: float) -> None:
+    limit, value = Limit("p99_ttft", promise), value * promise / 0.1
+    shown, at = map(in_seconds, (beside_limit(value, limit), limit_value_text("p99_ttft", promise)))
+    side = (value > promise * (1 + 1e-9)) - (value < promise * (1 - 1e-9))
+    assert side == (shown > at * (1 + 1e-9)) - (shown < at * (1 - 1e-9))
+    assert math.isclose(at, promise, rel_tol=1e-6), "a limit as it was written"
+
+
+def test_a_share_that_is_more_than_nothing_does_not_read_as_0() -> None:
+    for value in (0.0996, 0.09998, 0.0999999):
+        (figure,) = figures(solve_all([toy_with(value)], (Limit("p99_ttft", 0.1),))[0])[1:]
+        assert (True, False) == ("left" in figure_row(figure, None)[-1], figure_row(figure, None)[-1].startswith("0%"))
+
+
+def in_seconds(text: str) -> float:
+    number, _, unit = text.partition(" ")
+    return float(number.replace(",", "").replace("∞", "inf")) * (1e-3 if unit == "ms" else 1.0)
+
+
+def toy_with(value: float) -> Point:
+    point = toy_point(8, n=3000)
+    return dataclasses.replace(
+        point, metrics={**point.metrics, "p99_ttft": Estimate(value, value, value, 3000, value, value)}
+    )

@@ -82,7 +82,6 @@ def with_causes(
     *,
     cuts: Mapping[int, EndedEarly] = MappingProxyType({}),
     server: Server = Server(),
-    given_up: Collection[int] = (),
     unworthy: Collection[int] = (),
     point_estimates: bool = False,
 ) -> Decision:
@@ -90,8 +89,7 @@ def with_causes(
 
     `points` are the settings decided on and those that were only scanned, by concurrency; `rate`
     names the throughput. `cuts` say what cut a proof short, `server` what happened to the server.
-    `given_up` are settings whose proof was ended as too expensive, `unworthy` those whose gain
-    would not be worth their tail.
+    `unworthy` are settings whose gain would not be worth their tail.
     """
     judged = {j.concurrency: j for j in decision.judgements}
     every = sorted(judged.keys() | points.keys())
@@ -99,10 +97,11 @@ def with_causes(
     said = (_setting(decision, points.get(c), judged.get(c), c, gains[c], cuts.get(c)) for c in every)
     settings = tuple(_of_server(reason, server) for reason in said)
     by_concurrency = {reason.settings[0]: reason for reason in settings}
-    open_settings = [reason for reason in settings if reason.settings[0] not in unworthy]
-    step = None if point_estimates else _next_step(decision, points, open_settings, given_up)
+    undecided = decision.concurrency is None or not point_estimates
+    step = _next_step(decision, points, settings, unworthy) if undecided else None
     decision = dataclasses.replace(decision, next_step=step)
-    reasons = [*_happened(server), *_undefined(decision), *_answered(decision, points, by_concurrency)]
+    decision, answered = _answered(decision, points, judged, by_concurrency)
+    reasons = [*_happened(server), *_undefined(decision), *answered]
     reasons += _other_optima(decision, points, rate)
     reasons += _non_monotone(decision)
     if decision.verdict is not Verdict.INVALID:
@@ -110,16 +109,37 @@ def with_causes(
         reasons += _excluded(point for point in points.values() if point.concurrency not in named)
     if point_estimates:
         reasons.append(Reason(Cause.POINT_ESTIMATES))
+        step = None
     chosen = points.get(decision.concurrency) if decision.concurrency is not None else None
     remarks = chosen.notes if chosen is not None else ()
-    return dataclasses.replace(decision, explanation=Explanation(settings, tuple(reasons), remarks))
+    return dataclasses.replace(decision, explanation=Explanation(settings, tuple(reasons), remarks), next_step=step)
 
 
-def _answered(decision: Decision, points: Mapping[int, Point], settings: Mapping[int, Reason]) -> list[Reason]:
-    """Why the operating point is the answer, or why there is none."""
+def _answered(
+    decision: Decision, points: Mapping[int, Point], judged: Mapping[int, Judgement], settings: Mapping[int, Reason]
+) -> tuple[Decision, list[Reason]]:
+    """Why the operating point is the answer, or why there is none. Where nothing is decided yet,
+    the setting of the next step becomes the candidate: what is recommended and what is shown are of
+    one setting.
+    """
     if decision.concurrency is not None:
-        return _chosen(decision, decision.concurrency, settings)
-    return _no_answer(decision, points, settings)
+        return decision, _chosen(decision, decision.concurrency, settings)
+    reasons, step = _no_answer(decision, points, settings), decision.next_step
+    if step is None or step.flags or decision.verdict not in _OPEN or step.concurrency == decision.candidate:
+        return decision, reasons
+    shown = shown_at(decision, points[step.concurrency], judged.get(step.concurrency))
+    return shown, [settings[step.concurrency], *reasons]
+
+
+def shown_at(decision: Decision, point: Point, judged: Judgement | None) -> Decision:
+    """The decision without an answer, with this setting as its candidate; `judged` is None where it
+    was only scanned.
+    """
+    verdict = Verdict.UNPROVEN if judged is None else judged.verdict
+    binding = (judged or judge(point, decision.limits)).binding
+    return dataclasses.replace(
+        decision, candidate=point.concurrency, verdict=verdict, metrics=point.metrics, binding=binding
+    )
 
 
 def _happened(server: Server) -> list[Reason]:
@@ -262,35 +282,40 @@ def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
 
 
 def _next_step(
-    decision: Decision, points: Mapping[int, Point], settings: Iterable[Reason], given_up: Collection[int]
+    decision: Decision, points: Mapping[int, Point], settings: Iterable[Reason], unworthy: Collection[int]
 ) -> NextStep | None:
     """The unproven setting that is worth deciding next; None without one.
 
     It lies below every violation, its values keep every limit, and it would give clearly more
-    throughput than the operating point. Settings that can be decided come first, then those with
-    the most throughput. Without an operating point the candidate comes first, then the most
-    throughput. A `given_up` setting cannot be decided.
+    throughput than the operating point. Settings that can be decided come first, without an
+    operating point then those that count, then those with the most throughput. A setting that was
+    given up cannot be decided.
     """
     below = decision.first_fail if decision.first_fail is not None else math.inf
     steps = []
     for reason in settings:
         (c,) = reason.settings
         point = points.get(c)
-        if point is None or not (inside(point, decision.limits) and may_pass(point.fatal)):
+        if point is None or reason.cause not in (*UNDECIDED, Cause.EXCLUDED) or c in unworthy or c >= below:
             continue
-        if reason.cause not in (*UNDECIDED, Cause.EXCLUDED):
+        gains = decision.concurrency is None or (reason.gain or 0.0) >= CLEARLY_MORE
+        if not (gains and inside(point, decision.limits) and may_pass(point.fatal)):
             continue
-        if c >= below or (decision.concurrency is not None and (reason.gain or 0.0) < CLEARLY_MORE):
-            continue
+        requests = None if reason.cut == EndedEarly("given_up") else requests_to_decide(point, decision.limits)
+        widened = _widened(point) if reason.cause is Cause.CROSSES or requests is None else ()
         speed = point.value("output_throughput")
-        known = speed if math.isfinite(speed) else None
-        requests = None if c in given_up else requests_to_decide(point, decision.limits)
-        widened = _widened(point) if reason.cause is Cause.CROSSES or c in given_up else ()
-        steps.append(NextStep(c, reason.gain, known, point.fatal, requests, widened=widened))
+        steps.append(
+            NextStep(c, reason.gain, speed if math.isfinite(speed) else None, point.fatal, requests, widened=widened)
+        )
     return max(
         steps,
         default=None,
-        key=lambda s: (s.requests is not None, s.concurrency == decision.candidate, s.gain or 0.0, s.throughput or 0.0),
+        key=lambda s: (
+            s.requests is not None,
+            decision.concurrency is not None or not s.flags,
+            s.gain or 0.0,
+            s.throughput or 0.0,
+        ),
     )
 
 

@@ -16,14 +16,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from frontier.core.claim.causes import Server, with_causes
+from frontier.core.claim.causes import Server, shown_at, with_causes
 from frontier.core.claim.changes import Growth, History, Unchanged, unchanged
 from frontier.core.claim.claim import claim_of, corrected_settings, ended_early, proof_windows
 from frontier.core.claim.pareto import by_concurrency
 from frontier.core.claim.proof import WINDOWS, candidates
 from frontier.core.claim.verdict import RISING, inside, judge
 from frontier.core.model import errors
-from frontier.core.model.decisions import Decision, Judgement, Limit, RejectedStep, SweepEnding, Verdict
+from frontier.core.model.decisions import Decision, EndedEarly, Judgement, Limit, RejectedStep, SweepEnding, Verdict
 from frontier.core.model.errors import ExitCode
 from frontier.core.model.loads import Rate
 from frontier.core.model.metrics import metric
@@ -96,9 +96,8 @@ def solve(
         decision,
         by_c,
         rate,
-        cuts=ended_early(history, limits, end),
+        cuts=ended_early(history, limits, end) | _given_up(kept, tuple(limits)),
         server=Server(corrected, kept.changes, growing, _stale(history, kept)),
-        given_up=_given_up(kept, tuple(limits)),
         point_estimates=point_estimates,
         unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
     )
@@ -107,18 +106,13 @@ def solve(
 def _or_scanned(decision: Decision, scanned: Sequence[Point]) -> Decision:
     """The decision, made UNPROVEN where `scanned` settings may still keep the limits. This concerns
     decisions that settings violate, or that nothing is judged; any other stays as it is. The
-    candidate is then the best scanned setting inside the SLA.
+    candidate is that of the next step, if there is one (`causes`).
     """
     if decision.judgements and decision.verdict is not Verdict.VIOLATES:
         return decision
-    valid = {p.concurrency: p for p in scanned if p.valid}
-    within = [p for p in valid.values() if inside(p, decision.limits)]
-    best = _best_at(within, _rate_name(within))
-    if best is None and not decision.judgements:
-        best = min(valid, default=None)
-    if best is not None:
-        binding = judge(valid[best], decision.limits).binding
-        decision = replace(decision, candidate=best, metrics=valid[best].metrics, binding=binding)
+    valid = [p for p in scanned if p.valid]
+    if valid and not decision.judgements:
+        decision = shown_at(decision, min(valid, key=lambda p: p.concurrency), None)
     open_ = valid or (scanned and decision.judgements)
     return replace(decision, verdict=Verdict.UNPROVEN) if open_ else decision
 
@@ -146,13 +140,13 @@ def _with_claim(
     return replace(decision, claim=claim), corrected
 
 
-def _given_up(history: Unchanged, limits: tuple[Limit, ...]) -> frozenset[int]:
+def _given_up(history: Unchanged, limits: tuple[Limit, ...]) -> dict[int, EndedEarly]:
     """The settings whose proof was given up as too close to a limit: more of it decides nothing."""
-    return frozenset(
-        k.concurrency
+    return {
+        k.concurrency: EndedEarly("given_up")
         for k in candidates(history, limits)
         if k.verdict is Verdict.VIOLATES and k.windows >= WINDOWS and k.point.valid
-    )
+    }
 
 
 def _outgrown(history: Unchanged, points: Mapping[int, Point], limits: Sequence[Limit]) -> dict[int, Growth]:
@@ -264,9 +258,7 @@ def _nearest(
     lowest = min(violating, default=math.inf)
     undecided = [c for c, j in judged.items() if c < lowest and j.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN)]
     if undecided:
-        within = [points[c] for c in undecided if inside(points[c], limits)]
-        most = _best_at(within, _rate_name(within))
-        candidate = most or max((p.concurrency for p in within), default=min(undecided))
+        candidate = max((c for c in undecided if inside(points[c], limits)), default=min(undecided))
         return judged[candidate].verdict, candidate
     if not violating or any(c < lowest for c in judged):
         return Verdict.INVALID, None

@@ -10,12 +10,12 @@ correction). "violates" needs any of m metrics, so each is held to alpha / m (Bo
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from frontier.core.model.decisions import Judgement, Limit, Verdict, worst
 from frontier.core.model.errors import UsageError
-from frontier.core.model.metrics import claim_floor
+from frontier.core.model.metrics import claim_floor, metric
 from frontier.core.model.points import Estimate, Point
 
 INTERVAL_SIDE = 0.025
@@ -89,12 +89,35 @@ def inside(point: Point, limits: Sequence[Limit]) -> bool:
 def _needed_in_all(point: Point, limit: Limit, sides: "_Sides") -> int | None:
     """Requests of all classes that would decide; None as `requests_needed`. For a limit on a class,
     they bring enough requests of the class. For a rate or a cost, whose n counts blocks of time,
-    they fill enough blocks.
+    they fill enough blocks. A percentile needs as many as a lower one inside the same limit: where
+    that is not proven, it is not.
     """
-    need = sides.requests_needed()
+    needs = [each.requests_needed() for each in (sides, *_easier(point, limit, sides))]
+    need = None if None in needs else max(filter(None, needs))
     n = sides.estimate.n
     apart = limit.of.group is not None or limit.metric in RISING
     return need if need is None or not apart or not n else math.ceil(need * point.n / n)
+
+
+def _easier(point: Point, limit: Limit, sides: "_Sides") -> list["_Sides"]:
+    """The lower percentiles of a latency inside its limit that are not proven to keep it either,
+    with bounds as sure as its own, as the quantiles of a normal law are.
+    """
+    of, level = limit.of, sides.estimate.confidence
+    if of.p is None or of.inverted or not sides.value <= sides.limit:
+        return []
+    z = NormalDist().inv_cdf
+    lower = [
+        _Sides.of(estimate, Limit(name, limit.promise))
+        for name, estimate in point.metrics.items()
+        if (metric(name).quantity, metric(name).group, metric(name).inverted) == (of.quantity, of.group, False)
+        and (metric(name).p or 1.0) < of.p
+    ]
+    stretched = (
+        replace(each, good=each.value + (each.good - each.value) * z(level) / z(each.estimate.confidence))
+        for each in lower
+    )
+    return [each for each in stretched if not (each.enough and each.good <= each.limit)]
 
 
 @dataclass(frozen=True, slots=True)

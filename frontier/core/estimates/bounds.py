@@ -300,7 +300,7 @@ def from_ranks(
     if needed is not None:
         needed = max(needed, least, requests + 1)
     value = value_of(intervals.rank(p, n))
-    return Estimate(value, lower(SIDE), upper(SIDE), requests, lower(confidence), bound, needed)
+    return Estimate(value, lower(SIDE), upper(SIDE), requests, lower(confidence), bound, needed, confidence)
 
 
 def mean(sample: WindowData, values: Floats, has: Bools, confidence: float) -> Estimate:
@@ -349,7 +349,7 @@ def from_blocks(totals: Floats, weights: Floats, windows: int, n: int, requests:
     if requests < MEAN_FLOOR:
         return Estimate(means.value, max(0.0, low), high, n, need=math.ceil(MEAN_FLOOR * n / max(1, requests)))
     lower, upper = means.bounds(confidence)
-    return Estimate(means.value, max(0.0, low), high, n, max(0.0, lower), upper)
+    return Estimate(means.value, max(0.0, low), high, n, max(0.0, lower), upper, None, confidence)
 
 
 def share(sample: WindowData, hits: Bools, confidence: float) -> Estimate:
@@ -372,5 +372,5 @@ def share(sample: WindowData, hits: Bools, confidence: float) -> Estimate:
 
     (low, high), (lower, upper) = bounds(intervals.mid_p, SIDE), bounds(intervals.clopper_pearson, confidence)
     if n < MEAN_FLOOR:
-        return Estimate(value, low, high, n, lower, math.inf, MEAN_FLOOR)
-    return Estimate(value, low, high, n, lower, upper)
+        return Estimate(value, low, high, n, lower, math.inf, MEAN_FLOOR, confidence)
+    return Estimate(value, low, high, n, lower, upper, None, confidence)

@@ -166,7 +166,9 @@ def _share_of(sample: WindowData, hits: Bools, confidence: float, higher_is_bett
     if not higher_is_better:
         return bounds.share(sample, hits, confidence)
     miss = bounds.share(sample, ~hits, confidence)
-    return Estimate(1 - miss.value, 1 - miss.high, 1 - miss.low, miss.n, 1 - miss.upper, 1 - miss.lower, miss.need)
+    return replace(
+        miss, value=1 - miss.value, low=1 - miss.high, high=1 - miss.low, lower=1 - miss.upper, upper=1 - miss.lower
+    )
 
 
 def per_request(limits: Iterable[Limit]) -> Mapping[str, float]:

@@ -119,34 +119,15 @@ class Verdict(StrEnum):
     UNPROVEN = "unproven"
     INVALID = "invalid"
 
-    @property
-    def headline(self) -> str:
-        """One short word for the head of a decision: 'met', 'no', 'marginal', 'unproven',
-        'invalid'.
-        """
-        return _VERDICT_WORDS[self][0]
 
-    @property
-    def words(self) -> str:
-        """The verdict with its reason, for a table: 'marginal: its interval crosses the limit'."""
-        return _VERDICT_WORDS[self][1]
-
-
-_VERDICT_WORDS = {
-    Verdict.INVALID: ("invalid", "invalid: excluded"),
-    Verdict.VIOLATES: ("no", "violates"),
-    Verdict.UNPROVEN: ("unproven", "unproven"),
-    Verdict.MARGINAL: ("marginal", "marginal: its interval crosses the limit"),
-    Verdict.MEETS: ("met", "meets"),
-}
-"""Headline and words of each verdict, the worst first."""
+_WORST_FIRST = (Verdict.INVALID, Verdict.VIOLATES, Verdict.UNPROVEN, Verdict.MARGINAL, Verdict.MEETS)
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
     """The verdict that decides among several: invalid, violates, unproven, marginal, meets.
     ValueError without any.
     """
-    return min(verdicts, key=tuple(_VERDICT_WORDS).index)
+    return min(verdicts, key=_WORST_FIRST.index)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +225,8 @@ class Cause(StrEnum):
 class SweepEnding:
     """How a sweep ended: 'finished', 'budget', 'interrupted', ...; 'running': it goes on.
 
-    `asked` are the sets of limits that it was to prove, `dropped` the keys of the trials that its
-    budget had no room for.
+    `asked` are the sets of limits that it was to prove, `dropped` the settings whose proofs its
+    budget had no room for, as the keys of their trials begin.
     """
 
     by: str
@@ -257,8 +238,9 @@ class SweepEnding:
 class EndedEarly:
     """What ended the proof of a setting before it was decided.
 
-    `by` is `max_time`, which let fewer than the `planned` requests be sent, the way the sweep ended
-    (`SweepEnding.by`), or 'proven': it ended well, for the limits that the sweep was asked for.
+    `by` is `max_time`, which let fewer than the `planned` requests be sent, `given_up` where more
+    would have been too many, the way the sweep ended (`SweepEnding.by`), or `proven`: it ended
+    well, for the limits that the sweep was asked for.
     """
 
     by: str

@@ -15,10 +15,11 @@ from frontier.core.model.shapes import Shape
 class Estimate:
     """A value with its confidence intervals. `low`..`high` is the two-sided 95 % interval.
 
-    `lower` and `upper` are the one-sided 95 % bounds that verdicts use; infinite: no such bound
-    exists. `need` is how many requests would give a percentile a bound by ranks, where there are
-    too few. Its upper bound is then a rough one (`core.estimates.bounds.above_largest`), or
-    infinite. `n` counts the requests behind the value.
+    `lower` and `upper` are the one-sided bounds that verdicts use, each at `confidence`: 95 %, or
+    more where the error is shared among judgements (`core.claim.proof`), and then they may lie
+    outside the interval. Infinite: no such bound exists. `need` is how many requests would give a
+    percentile a bound by ranks, where there are too few. Its upper bound is then a rough one
+    (`core.estimates.bounds.above_largest`), or infinite. `n` counts the requests behind the value.
     """
 
     value: float
@@ -28,6 +29,7 @@ class Estimate:
     lower: float = -math.inf
     upper: float = math.inf
     need: int | None = None
+    confidence: float = 0.95
 
     @classmethod
     def without_interval(cls, value: float, n: int) -> "Estimate":
@@ -54,8 +56,9 @@ class Estimate:
         ValueError unless the factor is 0 or more and the divisor above 0: a negative one would swap
         the bounds.
 
-        >>> Estimate(6.0, 3.0, math.inf, 9).scaled(1, 3)
-        Estimate(value=2.0, low=1.0, high=inf, n=9, lower=-inf, upper=inf, need=None)
+        >>> third = Estimate(6.0, 3.0, math.inf, 9).scaled(1, 3)
+        >>> third.value, third.low, third.high, third.n
+        (2.0, 1.0, inf, 9)
         """
         if not (factor >= 0 and divisor > 0):
             raise ValueError(f"an estimate cannot be scaled by {factor} / {divisor}")
@@ -63,8 +66,14 @@ class Estimate:
         def scale(x: float) -> float:
             return x if math.isinf(x) else x * factor / divisor
 
-        lower, upper = scale(self.lower), scale(self.upper)
-        return Estimate(scale(self.value), scale(self.low), scale(self.high), self.n, lower, upper, self.need)
+        return replace(
+            self,
+            value=scale(self.value),
+            low=scale(self.low),
+            high=scale(self.high),
+            lower=scale(self.lower),
+            upper=scale(self.upper),
+        )
 
     def moved(self, down: Callable[[float], float], up: Callable[[float], float]) -> "Estimate":
         """The estimate with its lower ends moved by `down` and its upper ends by `up`; the value
@@ -81,8 +90,9 @@ class Estimate:
         one-sided lower bound where the upper one is 0 or less. -inf claims nothing. inf says that
         the inverse is certainly infinite, as the cost per token without any token.
 
-        >>> Estimate(2.0, 1.0, 4.0, 9, 1.25, math.inf).inverted(10)
-        Estimate(value=5.0, low=2.5, high=10.0, n=9, lower=-inf, upper=8.0, need=None)
+        >>> over = Estimate(2.0, 1.0, 4.0, 9, 1.25, math.inf).inverted(10)
+        >>> over.value, over.low, over.high, over.lower, over.upper
+        (5.0, 2.5, 10.0, -inf, 8.0)
         """
 
         def over(x: float, otherwise: float) -> float:
@@ -90,14 +100,13 @@ class Estimate:
                 return x
             return numerator / x if 0 < x < math.inf else otherwise
 
-        return Estimate(
+        return replace(
+            self,
             value=0.0 if math.isinf(self.value) else over(self.value, math.inf),
             low=over(self.high, -math.inf if math.isinf(self.high) else math.inf),
             high=over(self.low, math.inf),
-            n=self.n,
             lower=over(self.upper, -math.inf if math.isinf(self.upper) else lower_at_zero),
             upper=over(self.lower, math.inf),
-            need=self.need,
         )
 
 

@@ -256,7 +256,7 @@ def _proven_row(check: AtProven, allow: float) -> tuple[str, ...]:
     """The SLA at the concurrency that BASE proved, with the bound that decides."""
     label, word = (
         f"SLA at {setting(check.at or check.proven)}",
-        {"no worse": "kept", "worse": "broken"}.get(check.verdict, "unproven"),
+        {"no worse": "kept", "worse": "broken"}.get(check.verdict, "not proven"),
     )
     if check.estimate is None:
         return label, word, "not measured there"

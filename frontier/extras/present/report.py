@@ -18,6 +18,7 @@ from frontier.client.secrets import masked
 from frontier.core.model.decisions import Cause, Decision, Limit, Reason
 from frontier.core.model.loads import setting
 from frontier.core.model.metrics import metric
+from frontier.core.model.points import Point
 from frontier.core.model.text import capital, clean
 from frontier.core.window.window import WindowData
 from frontier.extras.present.evidence_tables import cost_tables, evidence_tables, time_tables
@@ -25,7 +26,7 @@ from frontier.planning.sla_result import ArrivalRate
 from frontier.run import Run
 from frontier.show.answer import answer_lines
 from frontier.show.costs import power_text
-from frontier.show.explain import sentence
+from frontier.show.explain import sentence, words_of
 from frontier.show.json_out import Tree
 from frontier.show.notes import Noted, notes_of
 from frontier.show.numbers import Figure, figure_row, figures
@@ -35,7 +36,7 @@ from frontier.show.picture.labels import headline as title_of
 from frontier.show.picture.selection import provenance_of, samples_of, views_of
 from frontier.show.sentences import headline, next_step_lines, no_sla_sentence
 from frontier.show.table import Table
-from frontier.show.tables import frontier_sentence, table_of, time_line
+from frontier.show.tables import RUN_HERE, frontier_sentence, table_of, time_line, verdict_words
 from frontier.show.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
@@ -46,7 +47,6 @@ from frontier.show.wording import (
     flag_kinds,
     interval_text,
     limit_value_text,
-    value_text,
 )
 from frontier.store.run_dir import RunDirectory
 
@@ -131,7 +131,13 @@ GLOSSARY = (
     ("throughput", "Output tokens per second of all requests together, as they arrived in the window."),
     ("window", "The part of a trial that counts: after warm-up, before the load is taken away."),
     ("95% CI", "Two-sided 95% confidence interval."),
-    ("at most, at least", "One-sided 95% confidence bound; an SLA is met when the bound keeps its limit."),
+    (
+        "at most, at least",
+        (
+            "One-sided bound with its confidence: 95%, or more where several judgements share the error of 5%, so that "
+            "it may lie outside the 95% CI. An SLA is met when the bound keeps its limit."
+        ),
+    ),
     ("SLA", "The latency targets that the operating point must keep."),
     ("operating point", "The setting to run: the bounds of its percentiles keep the SLA, and so does all below it."),
     ("frontier", "The settings that no other beats in both throughput and latency; the others are dominated."),
@@ -269,7 +275,7 @@ def _section(view: View, report: Report) -> dict[str, Any]:
         "more": more,
         "points": table_of(points, frontier, view.sla, decision, gpus),
         "frontier": frontier_sentence(frontier),
-        "neighbours": neighbours_table(decision) if decision else None,
+        "neighbours": neighbours_table(decision, points) if decision else None,
         "evidence": [*cost_tables(decision), *time_tables(points), *evidence_tables(samples)],
         "bars": list(map(bar_ends, known)),
     }
@@ -341,20 +347,23 @@ def bar_ends(figure: Figure) -> tuple[int, int] | None:
 # --- the settings around the operating point
 
 
-def neighbours_table(decision: Decision) -> Table | None:
+def neighbours_table(decision: Decision, points: Sequence[Point]) -> Table | None:
     """The settings around the operating point (or the candidate), and why each is or is not chosen;
-    None for a single setting.
+    None for a single setting. The verdicts are those of the table of `points`.
     """
+    words = {p.concurrency: verdict_words(p, None, decision.limits, decision) for p in points}
+    verdicts = {c: text.removesuffix(RUN_HERE) for c, text in words.items()}
     reasons = decision.explanation.settings
     places = [i for i, reason in enumerate(reasons) if reason.settings == (decision.shown,)]
     if not places or len(decision.judgements) < 2:
         return None
-    rows = tuple(_neighbour(reason) for reason in reasons[max(0, places[0] - 2) : places[0] + 4])
+    around = reasons[max(0, places[0] - 2) : places[0] + 4]
+    rows = tuple(_neighbour(reason, verdicts.get(reason.settings[0], "not judged")) for reason in around)
     heads = ("concurrency", "verdict", "deciding metric", "value", "bound", "limit", "why or why not")
     return Table.of(heads, rows, "Why this point: the settings around it")
 
 
-def _neighbour(reason: Reason) -> tuple[str, ...]:
+def _neighbour(reason: Reason, verdict: str) -> tuple[str, ...]:
     """One setting: its verdict, the metric that decides with its value, and why it is or is not
     chosen.
     """
@@ -363,9 +372,9 @@ def _neighbour(reason: Reason) -> tuple[str, ...]:
     bound = interval_text(name, estimate) if name and estimate and not limit else "–"
     return (
         setting(reason.settings[0]),
-        "not judged" if reason.verdict is None else reason.verdict.words,
+        verdict,
         metric(name).label if name else "–",
-        value_text(name, estimate.value) if name and estimate else "–",
+        words_of(reason)["value"],
         bound_text(estimate, limit) if estimate and limit else bound or "not known",
         limit_value_text(limit.metric, limit.promise) if limit else "–",
         "chosen" if reason.cause is Cause.CHOSEN else sentence(reason),

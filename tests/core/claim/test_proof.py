@@ -7,7 +7,7 @@ import math
 import pytest
 from scipy.stats import binom
 
-from frontier.core.claim import proof
+from frontier.core.claim import proof, solver
 from frontier.core.claim.claimed import claim_points, claim_windows
 from frontier.core.claim.proof import ALPHA, JUDGED_AFTER, SPEND, Candidate
 from frontier.core.claim.verdict import judge
@@ -17,6 +17,10 @@ from frontier.core.model.points import Point
 from frontier.core.model.trials import ClientHealth, Phase
 from frontier.core.stats import intervals
 from frontier.search import window_size
+from frontier.show.explain import sentence
+from frontier.show.rough import roughly
+from frontier.show.sentences import next_step_words
+from frontier.show.wording import bound_text
 from tests.kit.golden import assert_golden_row
 from tests.kit.made import SHAPE, Server, bounds, trial
 from tests.kit.made import sample as made_sample
@@ -64,6 +68,22 @@ def test_a_candidate_is_judged_after_stated_numbers_of_windows_only():
     history = history_of(server, 8, *[Phase.PROVE] * 4)
     verdicts = [proof.candidates(history[:k], TTFT)[0].verdict for k in (1, 2, 3, 4)]
     assert [Verdict.UNPROVEN, Verdict.UNPROVEN, Verdict.MEETS, Verdict.MEETS] == verdicts
+
+
+def test_a_bound_of_a_proof_says_how_sure_it_is():
+    """Of the same windows, the bound at a part of the error lies outside the 95 % interval: they
+    are not of one confidence, and are not said to be.
+    """
+    limits = (*TTFT, Limit("error_rate", 0.05))
+    history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
+    (point,) = claim_points(history, limits)
+    (candidate,) = proof.candidates(history, limits)
+    errors = point.metrics["error_rate"]
+    assert (errors.upper > errors.high, 1 - candidate.alpha) == (True, errors.confidence)
+    assert {errors.confidence} == {point.metrics[limit.metric].confidence for limit in limits}
+    usual = point.metrics["p50_tpot"]
+    assert (0.95, True) == (usual.confidence, usual.upper <= usual.high)
+    assert "98.75%" in bound_text(errors, limits[1])
 
 
 def test_without_limits_the_windows_of_a_proof_are_a_point_and_nobody_is_a_candidate():
@@ -284,6 +304,25 @@ def test_a_candidate_too_close_to_its_limit_is_given_up_at_a_judgement_and_not_b
     assert Verdict.VIOLATES is then.verdict
     assert judge(then.point, close).need is None, "nothing reasonable would decide"
     assert_golden_row("progress", then.reason)
+
+
+def test_a_setting_that_was_given_up_needs_one_number_of_requests_wherever_it_is_said():
+    """Its proof would take more than it is worth; how much that is stays in the answer."""
+    history = history_of(Server(lambda c: 0.1, sigma=0.02), 8, *[Phase.PROVE] * 3)
+    value = claim_points(history, TTFT)[0].metrics["p99_ttft"].value
+    close = (Limit("p99_ttft", value * 1.002),)
+    (given_up,), points = proof.candidates(history, close), claim_points(history, close)
+    decision = solver.solve(points, close, history=history)
+    need = judge(points[0], close).need
+    assert (Verdict.VIOLATES, 8, None) == (
+        given_up.verdict,
+        decision.next_step.concurrency,
+        decision.next_step.requests,
+    )
+    told = (next_step_words(decision), sentence(decision.explanation.settings[0]))
+    assert [True, True] == [f"about {roughly(need)} requests" in text for text in told]
+    assert not any("would decide" in text for text in told), "no command of ours would go on with it"
+    assert_golden_row("answers", "\n".join(told))
 
 
 def test_a_claim_of_all_requests_has_the_floor_of_its_percentile_and_a_mean_has_none():

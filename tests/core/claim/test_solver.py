@@ -12,7 +12,7 @@ from frontier.core.claim import proof, solver
 from frontier.core.claim.causes import with_causes
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates import estimate as summarize
-from frontier.core.model.decisions import Cause, Limit, Verdict
+from frontier.core.model.decisions import Cause, EndedEarly, Limit, Verdict
 from frontier.core.model.errors import ExitCode, UsageError
 from frontier.core.model.points import Estimate, Flag, Point
 from frontier.core.model.shapes import Shape
@@ -801,11 +801,25 @@ def test_a_busy_client_that_widened_a_bound_is_named_as_the_cause_with_what_to_d
     assert_golden_row("answers", f"{words}\n{sentence(d.explanation.settings[-1])}")
     few = dataclasses.replace(points[1], metrics=point(64, estimate(0.2, 0.1, INF, n=300), 500).metrics)
     alike = with_causes(
-        solver.solve([points[0], few], [TTFT]), {8: points[0], 64: few}, "output_throughput", given_up=(64,)
+        solver.solve([points[0], few], [TTFT]),
+        {8: points[0], 64: few},
+        "output_throughput",
+        cuts={64: EndedEarly("given_up")},
     )
     assert (None, (busy,)) == (alike.next_step.requests, alike.next_step.widened), "its requests are too much alike"
     calm = solver.solve([points[0], point(64, (0.3, value, high), 500)], [TTFT])
     assert () == calm.next_step.widened
+
+
+@pytest.mark.parametrize("throughput", [99.9, 99, 60])
+def test_a_setting_over_its_limit_and_no_faster_is_not_said_to_need_requests(throughput):
+    over = point(64, estimate(0.55, 0.4, 0.7), throughput)
+    d = solver.solve([point(8, 0.1, 100), over], [TTFT])
+    said = sentence(of_setting(d, 64))
+    assert (8, True, False) == (d.concurrency, "550 ms" in said, "would decide" in said)
+    faster = solver.solve([point(8, 0.1, 100), point(64, estimate(0.55, 0.4, 0.7), 130)], [TTFT])
+    assert "would decide" in sentence(of_setting(faster, 64))
+    assert_golden_row("answers", said)
 
 
 def test_a_step_that_would_not_be_worth_its_tail_is_no_next_step():
@@ -821,6 +835,44 @@ def test_without_an_answer_the_next_step_is_the_candidate():
     broken = solver.solve([point(8, 0.1, flags=WAVES), point(16, 0.2, flags=WAVES)], [TTFT])
     assert (Verdict.INVALID, 16) == (broken.verdict, broken.next_step.concurrency)
     assert solver.solve([point(1, 0.9)], [TTFT]).next_step is None
+
+
+def test_without_an_answer_what_is_shown_is_of_the_setting_that_is_recommended():
+    too_close, few = point(96, estimate(0.4999, 0.3, 0.9), 900), point(64, (0.3, 0.4, 0.51), 500)
+    d = solver.solve([few, too_close], [TTFT])
+    assert (None, Verdict.MARGINAL, 64, 64) == (d.concurrency, d.verdict, d.candidate, d.next_step.concurrency)
+    assert (few.metrics, TTFT.metric) == (d.metrics, d.binding)
+    assert [(64,), (96,)] == [reason.settings for reason in d.explanation.reasons], "the other's reason stays"
+    looked = solver.solve([too_close], [TTFT], scanned=[few])
+    assert (Verdict.UNPROVEN, 64, few.metrics) == (looked.verdict, looked.candidate, looked.metrics)
+    values = solver.solve([point(96, 0.6)], [TTFT], scanned=[few], point_estimates=True)
+    assert (64, None) == (values.candidate, values.next_step)
+    flagged = solver.solve([few, point(96, 0.2, 900, flags=WAVES)], [TTFT])
+    assert (64, 64) == (flagged.candidate, flagged.next_step.concurrency), "what counts comes before what does not"
+
+
+@pytest.mark.parametrize("p95", [0.3, 0.4, 0.46, 0.499, 0.4999])
+@pytest.mark.parametrize("need", [None, 1000])
+def test_a_percentile_needs_no_fewer_requests_than_a_lower_one_inside_the_same_limit(p95, need):
+    """Who proves the p99 to be inside has proven the p95. Bounds of two confidences are compared at
+    one.
+    """
+    z = NormalDist().inv_cdf
+
+    def latency(value, confidence, need=None):
+        reach = 0.1 * z(confidence) / z(0.95)
+        upper = INF if need else value + reach
+        return Estimate(value, value - 0.1, upper, 600, value - reach, upper, need, confidence)
+
+    lower, higher = Limit("p95_ttft", 0.5), Limit("p99_ttft", 0.5)
+    for asked, sure_ in ((0.95, 0.95), (0.9875, 0.95)):  # a limited metric has the bounds of its proof
+        easy = point(8, latency(0.4999, sure_, need), p95_ttft=latency(p95, asked))
+        hard = point(8, latency(0.4999, asked, need), p95_ttft=latency(p95, sure_))
+        less, more = judge(easy, [lower]), judge(hard, [higher])
+        if less.verdict is Verdict.MARGINAL:
+            assert more.need is None or (less.need is not None and less.need <= more.need + 1)
+    over = point(8, estimate(0.6, 0.4, 0.7, 600), p95_ttft=estimate(0.49, 0.3, 0.6, 600))
+    assert judge(over, [higher]).need is not None, "a p95 inside its limit does not keep a p99 from violating it"
 
 
 def test_there_is_one_number_of_requests_that_would_decide():

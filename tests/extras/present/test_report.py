@@ -23,6 +23,7 @@ from frontier.extras.present.report import LIMIT_AT, NOT_SAID, Report, bar_ends,
 from frontier.show.numbers import Figure
 from frontier.show.picture.data import DrawnRoofline, View
 from frontier.show.picture.frontier_picture import small_multiples
+from frontier.show.tables import RUN_HERE
 from frontier.show.wording import Provenance
 from tests.extras.present.test_series_figures import SAMPLES
 from tests.kit.golden import assert_golden, assert_golden_row
@@ -261,13 +262,32 @@ def test_the_neighbours_say_why_they_were_not_taken() -> None:
     assert_golden_row("pages", "\n".join(" | ".join(row) for row in section["neighbours"].texts))
 
 
+def test_a_page_has_one_verdict_for_a_setting() -> None:
+    """Also where nothing, or not enough, was measured: in the table of all points as in that of the
+    settings around the answer.
+    """
+    points = toy_points((1, 8, 56, 60, 64, 80, 96))
+    wide, over = (Estimate(x, x - 0.1, x + 0.1, 600, x - 0.1, x + 0.1) for x in (0.45, 0.55))
+    for at, estimate in ((1, wide), (2, over)):
+        points[at] = dataclasses.replace(points[at], metrics={**points[at].metrics, LIMIT.metric: estimate})
+    points[5] = dataclasses.replace(points[5], flags=(Flag("lockstep", "8.1", "2", ""),))
+    (decision,) = solve_all([p for p in points if p.concurrency != 60], (LIMIT,), scanned=[points[3]])
+    (section,) = page_of(Report([View(points, toy_frontier(points), decision, (LIMIT,))]))["sections"]
+    verdicts = {row[0].removeprefix("c="): row[1] for row in section["neighbours"].texts}
+    table = {row[0]: row[-1].removesuffix(RUN_HERE) for row in section["points"].texts}
+    assert {c: table[c] for c in verdicts} == verdicts
+    words = {re.match(r"not proven|\w+", text)[0] for text in table.values()}
+    assert words <= {"meets", "not proven", "violates", "excluded", "over"}
+    assert {"not proven", "violates", "excluded"} <= words
+
+
 def test_a_setting_that_is_not_judged_is_said_to_be_so() -> None:
     points = toy_points((1, 8, 56, 60, 64, 96))
     judged = tuple(j for j in toy_decision(points).judgements if j.concurrency != 60)
-    grid = neighbours_table(toy_decision(points, judgements=judged))
+    grid = neighbours_table(toy_decision(points, judgements=judged), points)
 
     assert grid is not None
-    assert ("c=60", "not judged") in [row[:2] for row in grid.texts]
+    assert [True] == ["short trial" in verdict for c, verdict, *_ in grid.texts if c == "c=60"]
     assert ["c=56", "c=60", "c=64", "c=96"] == [row[0] for row in grid.texts]
 
 
@@ -284,7 +304,7 @@ def test_a_neighbour_that_is_not_proven_says_why(estimate: Estimate, cause: Caus
     need = 1280 if estimate.n else None
     judgements = tuple(Judgement(p.concurrency, Verdict.UNPROVEN, {}, "p99_ttft", need=need) for p in points)
     decision = toy_decision(points, verdict=Verdict.UNPROVEN, concurrency=None, candidate=8, judgements=judgements)
-    grid = neighbours_table(decision)
+    grid = neighbours_table(decision, points)
 
     assert grid is not None
     assert_golden_row("pages", " | ".join(grid.texts[-1]))

@@ -28,7 +28,7 @@ from frontier.extras.verify.found_text import found_json, found_text, load_trial
 from frontier.planning.sla_result import Checked
 from frontier.run import Run
 from frontier.show.answer import verified_json, verified_text
-from frontier.show.wording import NO_BOUND_LEGEND
+from frontier.show.wording import NO_BOUND_LEGEND, VERDICT_WORDS
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Facts, OnRecord
@@ -284,8 +284,8 @@ def test_the_command_sends_real_arrivals_and_answers(tmp_path: Path) -> None:
     said = command("verify", "run", "--load", "10%", "--requests", "110", cwd=tmp_path)
     assert "256/32  110 requests " in said.err
     assert "trials run" not in said.err
-    head = said.out.split()[0]
-    verdicts = {verdict.headline: verdict for verdict in Verdict}
+    head = said.out.partition(",")[0]
+    verdicts = {words: verdict for verdict, words in VERDICT_WORDS.items()}
     assert said.code == exit_code([verdicts[head]]), said.err
     (records,) = (path / "verify" / "trials").glob("*.jsonl")
     kept = [json.loads(line) for line in records.read_text().splitlines()]
