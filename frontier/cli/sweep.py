@@ -212,8 +212,9 @@ def _sweep(
                 common.say("\n".join(plan_lines(request.config, ahead, prove, settings=False)))
             end = measure(request.config, plan, run, given, request.facts, quiet=quiet, prove=prove)
         cut = _unfinished_proofs(run.path) if prove else []
-        if cut and not shown.as_json:
-            common.answer_prose(_not_proven(request, run.path, cut, end))
+        if cut:
+            told = common.say if shown.as_json else common.answer_prose
+            told(_not_proven(request, run.path, cut, end))
         if cut and end == "budget":
             shown = replace(shown, detail=Detail.ANSWER)
         code, decisions = _conclude(run.path, end, request.again, shown, cut)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from frontier.config import Config, Setting, config_text
+from frontier.core.claim.changes import PROOFS
 from frontier.core.model.decisions import Limit, SweepEnding
 from frontier.core.model.errors import UsageError
 from frontier.core.model.loads import listed, load_facts
@@ -75,7 +76,9 @@ class Standing:
 
     def ended(self, config: Config) -> SweepEnding:
         """How the sweep of `config` ended, for what may be said of its proofs."""
-        return SweepEnding(self.end, tuple(limits for _, limits in config.tiers), self.given_up.keys())
+        keys = (key.rsplit("-", 2) for key in self.given_up if key.count("-") > 1)
+        dropped = {setting for setting, phase, _ in keys if phase in PROOFS}
+        return SweepEnding(self.end, tuple(limits for _, limits in config.tiers), dropped)
 
     @property
     def unfinished(self) -> bool:

@@ -19,6 +19,7 @@ from frontier.show.wording import (
     beside_limit,
     count,
     evidence_text,
+    flag_kind,
     flag_words,
     how_close,
     limit_value_text,
@@ -173,10 +174,11 @@ def _what_would_decide(reason: Reason) -> str:
     trials short.
     """
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
+    busy = next((flag for flag in reason.flags if flag.name == "client_bound" and reason.cause in UNDECIDED), None)
     decides = None if reason.need is None else f"about {roughly(reason.need)} requests"
     if decides is not None and (reason.cut is None or reason.cut.by != "given_up"):
-        return f"{cut}{decides} would decide"
-    busy = next((flag for flag in reason.flags if flag.name == "client_bound"), None)
+        wide = "" if busy is None else f"{flag_kind(busy)}, which widens its bound; "
+        return f"{cut}{wide}{decides} would decide"
     if busy is not None:
         return f"{cut}{_flag_with_advice(busy)}"
     close = how_close(reason, "its bound is too wide", "too close to the limit", "too many requests fail")

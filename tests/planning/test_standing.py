@@ -5,6 +5,7 @@ import os
 import shlex
 import shutil
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -330,3 +331,12 @@ def again(cwd: Path) -> str:
         os.chdir(before)
     assert found is not None
     return found.again
+
+
+def test_only_the_proofs_that_the_budget_had_no_room_for_are_said_to_be_dropped(tmp_path: Path) -> None:
+    swept(tmp_path / "run", TEXT)
+    found = load(tmp_path / "run").standing
+    assert found is not None
+    keys = ("default-256x32-c0008-prove-r2", "default-256x32-c0016-grid-r3", "odd")
+    ended = replace(found, given_up=dict.fromkeys(keys, "no room")).ended(load_config(TEXT, "sweep.yaml"))
+    assert {"default-256x32-c0008"} == set(ended.dropped)

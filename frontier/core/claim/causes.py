@@ -303,12 +303,12 @@ def _next_step(
         gains = decision.concurrency is None or (reason.gain or 0.0) >= CLEARLY_MORE
         if not (gains and inside(point, decision.limits) and may_pass(point.fatal)):
             continue
+        requests = None if reason.cut == EndedEarly("given_up") else requests_to_decide(point, decision.limits)
+        widened = _widened(point) if reason.cause is Cause.CROSSES or requests is None else ()
         speed = point.value("output_throughput")
-        known = speed if math.isfinite(speed) else None
-        given_up = reason.cut == EndedEarly("given_up")
-        requests = None if given_up else requests_to_decide(point, decision.limits)
-        widened = _widened(point) if reason.cause is Cause.CROSSES or given_up else ()
-        steps.append(NextStep(c, reason.gain, known, point.fatal, requests, widened=widened))
+        steps.append(
+            NextStep(c, reason.gain, speed if math.isfinite(speed) else None, point.fatal, requests, widened=widened)
+        )
     return max(
         steps,
         default=None,

@@ -19,11 +19,11 @@ twenty cases (Ville's inequality), however often it is looked at and whenever th
 """
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from frontier.core.claim.changes import PROOFS, History
+from frontier.core.claim.changes import History
 from frontier.core.claim.claimed import claim_points, claimed
 from frontier.core.claim.proof import candidates
 from frontier.core.claim.verdict import judge
@@ -146,24 +146,21 @@ def ended_early(
             cuts[concurrency] = EndedEarly("max_time", sum(trial.requests for trial, _ in proof))
     if end is None or end.by == "finished":
         return cuts
-    going_on, dropped = _judged_so(history, limits, Verdict.UNPROVEN), _dropped(history, end.dropped)
+    dropped = {trial.concurrency for trial, _ in history if trial.key.rsplit("-", 2)[0] in end.dropped}
     proven, open_ = (
         {c for tier in end.asked for c in _judged_so(history, tier, verdict)}
         for verdict in (Verdict.MEETS, Verdict.UNPROVEN)
     )
-    cut = going_on & (dropped if end.by == "budget" else going_on) | (going_on & proven - open_)
-    return {c: EndedEarly("proven" if c in proven - open_ else end.by) for c in cut} | cuts
+    return {
+        c: EndedEarly("proven" if c in proven - open_ else end.by)
+        for c in _judged_so(history, limits, Verdict.UNPROVEN)
+        if c in proven - open_ or end.by != "budget" or c in dropped
+    } | cuts
 
 
 def _judged_so(history: History, limits: Sequence[Limit], verdict: Verdict) -> set[int]:
     """The settings whose proof for these limits stands so; `UNPROVEN`: it is not over."""
     return {each.concurrency for each in candidates(history, tuple(limits)) if each.verdict is verdict}
-
-
-def _dropped(history: History, keys: Collection[str]) -> set[int]:
-    """The settings of a history whose proof is among the trials with these keys."""
-    places = {place for place, phase, _ in (key.rsplit("-", 2) for key in keys) if phase in PROOFS}
-    return {trial.concurrency for trial, _ in history if trial.key.rsplit("-", 2)[0] in places}
 
 
 def _was_cut(trial: Trial, sample: WindowData) -> bool:

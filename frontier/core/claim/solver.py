@@ -23,15 +23,7 @@ from frontier.core.claim.pareto import by_concurrency
 from frontier.core.claim.proof import WINDOWS, candidates
 from frontier.core.claim.verdict import RISING, inside, judge
 from frontier.core.model import errors
-from frontier.core.model.decisions import (
-    Decision,
-    EndedEarly,
-    Judgement,
-    Limit,
-    RejectedStep,
-    SweepEnding,
-    Verdict,
-)
+from frontier.core.model.decisions import Decision, EndedEarly, Judgement, Limit, RejectedStep, SweepEnding, Verdict
 from frontier.core.model.errors import ExitCode
 from frontier.core.model.loads import Rate
 from frontier.core.model.metrics import metric

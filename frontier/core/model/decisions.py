@@ -218,8 +218,8 @@ class Cause(StrEnum):
 class SweepEnding:
     """How a sweep ended: 'finished', 'budget', 'interrupted', ...; 'running': it goes on.
 
-    `asked` are the sets of limits that it was to prove, `dropped` the keys of the trials that its
-    budget had no room for.
+    `asked` are the sets of limits that it was to prove, `dropped` the settings whose proofs its
+    budget had no room for, as the keys of their trials begin.
     """
 
     by: str
@@ -232,7 +232,7 @@ class EndedEarly:
     """What ended the proof of a setting before it was decided.
 
     `by` is `max_time`, which let fewer than the `planned` requests be sent, `given_up` where more
-    would have been too many, the way the sweep ended (`SweepEnding.by`), or 'proven': it ended
+    would have been too many, the way the sweep ended (`SweepEnding.by`), or `proven`: it ended
     well, for the limits that the sweep was asked for.
     """
 

@@ -261,7 +261,7 @@ def test_a_proof_that_max_time_cut_short_says_so():
 def test_a_proof_that_the_end_of_the_sweep_cut_short_says_so(end):
     history = [(made.trial(8, Phase.PROVE), window(100))]
     cut = None if end == "finished" else EndedEarly(end)
-    ended = SweepEnding(end, [(TTFT,)], [made.trial(8, Phase.PROVE, 2).key])
+    ended = SweepEnding(end, [(TTFT,)], [made.trial(8).key.rsplit("-", 2)[0]])
     assert ({8: cut} if cut else {}) == claim.ended_early(history, (TTFT,), ended)
     points = claim_points(history, (TTFT,))
     d = solver.solve(points, [TTFT], history=history, end=ended)
@@ -273,7 +273,7 @@ def test_a_proof_that_the_end_of_the_sweep_cut_short_says_so(end):
 
 def test_a_budget_is_named_only_where_it_had_no_room_for_the_proof():
     history = [(made.trial(8, Phase.PROVE), window(100))]
-    others = (made.trial(9, Phase.PROVE).key, made.trial(8, Phase.GRID, 2).key)
+    others = (made.trial(9).key.rsplit("-", 2)[0],)
     assert {} == claim.ended_early(history, (TTFT,), SweepEnding("budget", [(TTFT,)], others))
 
 

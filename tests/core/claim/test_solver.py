@@ -788,17 +788,6 @@ def test_of_two_better_settings_the_one_that_can_be_decided_is_the_next_step():
     assert (96, None) == (alone.next_step.concurrency, alone.next_step.requests)
 
 
-@pytest.mark.parametrize("throughput", [99.9, 99, 60])
-def test_a_setting_over_its_limit_and_no_faster_is_not_said_to_need_requests(throughput):
-    over = point(64, estimate(0.55, 0.4, 0.7), throughput)
-    d = solver.solve([point(8, 0.1, 100), over], [TTFT])
-    said = sentence(of_setting(d, 64))
-    assert (8, True, False) == (d.concurrency, "550 ms" in said, "would decide" in said)
-    faster = solver.solve([point(8, 0.1, 100), point(64, estimate(0.55, 0.4, 0.7), 130)], [TTFT])
-    assert "would decide" in sentence(of_setting(faster, 64))
-    assert_golden_row("answers", said)
-
-
 @pytest.mark.parametrize("high", [0.51, 0.9], ids=["a number decides", "no number does"])
 def test_a_busy_client_that_widened_a_bound_is_named_as_the_cause_with_what_to_do(high):
     busy = Flag("client_bound", "event loop late (p99) 7.21 ms", "5.00 ms", "run it on an idle core", fatal=False)
@@ -809,7 +798,7 @@ def test_a_busy_client_that_widened_a_bound_is_named_as_the_cause_with_what_to_d
     again = SweepAgain(load_config(SWEEP, "x.yaml"), "frontier sweep x.yaml -o runs/x", TrialTimes(), Amount())
     words, command = next_step_lines(with_command(d, again))
     assert f"-o runs/{'x' if high < 0.6 else 'x-2'} --prove 64" in command
-    assert_golden_row("answers", words)
+    assert_golden_row("answers", f"{words}\n{sentence(d.explanation.settings[-1])}")
     few = dataclasses.replace(points[1], metrics=point(64, estimate(0.2, 0.1, INF, n=300), 500).metrics)
     alike = with_causes(
         solver.solve([points[0], few], [TTFT]),
@@ -820,6 +809,17 @@ def test_a_busy_client_that_widened_a_bound_is_named_as_the_cause_with_what_to_d
     assert (None, (busy,)) == (alike.next_step.requests, alike.next_step.widened), "its requests are too much alike"
     calm = solver.solve([points[0], point(64, (0.3, value, high), 500)], [TTFT])
     assert () == calm.next_step.widened
+
+
+@pytest.mark.parametrize("throughput", [99.9, 99, 60])
+def test_a_setting_over_its_limit_and_no_faster_is_not_said_to_need_requests(throughput):
+    over = point(64, estimate(0.55, 0.4, 0.7), throughput)
+    d = solver.solve([point(8, 0.1, 100), over], [TTFT])
+    said = sentence(of_setting(d, 64))
+    assert (8, True, False) == (d.concurrency, "550 ms" in said, "would decide" in said)
+    faster = solver.solve([point(8, 0.1, 100), point(64, estimate(0.55, 0.4, 0.7), 130)], [TTFT])
+    assert "would decide" in sentence(of_setting(faster, 64))
+    assert_golden_row("answers", said)
 
 
 def test_a_step_that_would_not_be_worth_its_tail_is_no_next_step():
