@@ -40,7 +40,7 @@ def windows(run: Path) -> list[Window]:
         if trial.get("rate") is not None:
             continue
         ttft, e2e = [], []
-        for line in (run / "trials" / f"{file.stem}.jsonl").open():
+        for line in (run / "trials" / f"{file.stem}.jsonl").read_text().splitlines():
             record = json.loads(line)
             if not edges["start"] <= record["sent"] < edges["end"] or record["outcome"] == "cancelled":
                 continue

@@ -116,9 +116,7 @@ def needs(text: str) -> Iterator[tuple[int, int]]:
     for line in joined(text).splitlines():
         if match := re.match(r" *(\d+) .*needs about ([\d,]+) requests", line):
             yield int(match[1]), int(match[2].replace(",", ""))
-        for match in re.finditer(
-            r"c=(\d+) (?:is not proven|had a short)[^.;]*[.;]?[^.;]*?about ([\d,]+) requests", line
-        ):
+        for match in re.finditer(r"c=(\d+) (?:is not proven|had a short).*?; about ([\d,]+) requests", line):
             yield int(match[1]), int(match[2].replace(",", ""))
 
 

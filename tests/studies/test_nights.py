@@ -5,6 +5,7 @@ and nights have none.
 import contextlib
 import dataclasses
 import io
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -148,7 +149,7 @@ def sound() -> Iterator[Told]:
 
 
 PLANTED = [
-    ("table_and_json_agree", ("show", RUN), lambda out: out.replace(" 8  ", "88  ", 1)),
+    ("table_and_json_agree", ("show", RUN), lambda out: re.sub(r"(?m)^( *8 +)[\d.,]+", r"\g<1>9", out)),
     ("verdicts_agree", ("show", RUN), lambda out: out.replace("meets", "violates p90 TPOT", 1)),
     ("counts_agree", ("status", RUN), lambda out: out.replace(" trials: ", "9 trials: ", 1)),
 ]
