@@ -423,7 +423,7 @@ INVARIANTS: tuple[Invariant, ...] = (
 )
 
 WAITING = {
-    "a_harder_question_takes_more": "a p95 that has no bound at the proof's own error may ask more than the p99 (night 5042)",
+    "a_harder_question_takes_more": "a p95 without a bound at the error of the proof may ask more than the p99",
 }
 """Invariants that are known not to hold yet, and why: counted, and no night fails by them."""
 
