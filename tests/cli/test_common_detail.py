@@ -55,7 +55,7 @@ ANSWERS = [
     pytest.param("workload log.jsonl --beside closed", r"Production beside short", id="beside"),
     pytest.param("sweep sweep.yaml --dry-run", r"Plan: find and prove", id="dry-run"),
     pytest.param("sweep sweep.yaml -o swept", r"Run at concurrency \d+", id="sweep", marks=MEASURES),
-    pytest.param("verify closed --shape short", r"met .*\bc=\d+", id="verify", marks=MEASURES),
+    pytest.param("verify closed --shape short", r"meets, .*\bc=\d+", id="verify", marks=MEASURES),
     pytest.param("verify closed --shape short --find", r"proven, .* at \d+ in flight", id="find", marks=MEASURES),
     pytest.param("verify closed --shape short --for 2min", r"Concurrency \d+ keeps the SLA", id="hold", marks=MEASURES),
     pytest.param("quick simulator", r"fit a chat", id="quick", marks=MEASURES),

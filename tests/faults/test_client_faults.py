@@ -32,6 +32,7 @@ from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Recor
 from frontier.core.window.from_records import window_data
 from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.store.run_dir import RunDirectory
+from frontier.world import World, inside
 from tests.kit.commands import frontier as run_frontier
 from tests.kit.commands import http_sweep, start, until_trial
 from tests.kit.golden import assert_golden_row
@@ -272,8 +273,8 @@ def test_running_out_of_ports_counts_against_the_client_and_not_the_server(tmp_p
 
 
 def test_no_duration_is_taken_from_the_wall_clock() -> None:
-    """`time.time` may be stepped: it gives a trial's epoch and the hour of a deadline, and no
-    duration.
+    """The wall clock may be stepped: it gives a trial's epoch, a salt and the hour of a deadline,
+    and no duration.
     """
     root = Path(frontier.__file__).parent
     files = [*(root / "sweep").rglob("*.py"), *(root / "client").rglob("*.py")]
@@ -281,10 +282,10 @@ def test_no_duration_is_taken_from_the_wall_clock() -> None:
         file.stem
         for file in files
         for node in ast.walk(ast.parse(file.read_text()))
-        if isinstance(node, ast.Attribute) and ast.unparse(node) == "time.time"
+        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("time.time", "world().wall")
     ]
-    # conductor: the hour of a deadline; shard, trial: a trial's epoch.
-    assert sorted(calls) == ["conductor", "shard", "trial"]
+    # backend: a salt; conductor: the hour of a deadline; shard, trial: a trial's epoch.
+    assert sorted(calls) == ["backend", "conductor", "shard", "trial"]
 
 
 @pytest.mark.fault("wall clock set back by an hour, again and again")
@@ -302,10 +303,10 @@ def test_a_clock_that_is_set_back_changes_no_answer(tmp_path: Path, monkeypatch:
         """Each trial an hour before the one that was run before it."""
         return replace(await run(self, trial, **how), epoch=-3600.0 * next(begun))
 
-    monkeypatch.setattr(time, "time", stepping)
     monkeypatch.setattr(VirtualBackend, "run", dated)
     (tmp_path / "run").mkdir()  # a run that exists is swept, a new one may be a copy of "whole"
-    stepped, progress, end = sweep_in_virtual_time(tmp_path / "run", VIRTUAL)
+    with inside(World(wall=stepping)):
+        stepped, progress, end = sweep_in_virtual_time(tmp_path / "run", VIRTUAL)
     assert end == "finished"
     assert len(progress.finished) == len(finished(tmp_path / "whole"))
     assert calls[0] > 5

@@ -182,7 +182,7 @@ PROVOKED = [
     ("failing", "errors", True, "failed, mostly HTTP 500", "1.00%", "server's log"),
     ("lingering", "littles_law", False, "rate x E2E is", "4 ±", "after their last token"),
     ("restarted", "server_changed", True, "another process", "one server", "replica's metrics"),
-    ("buffered", "buffered_stream", True, "chunks came together", "50.0%, 90.0%", "proxy buffering"),
+    ("buffered", "buffered_stream", True, "chunks came together", "50.0%", "proxy buffering"),
     ("closing", "resent", False, "sent again on a fresh connection", "0", "closes connections"),
     ("mortal", "server_lost", True, "in 1 of 1 windows", "0", "went away"),
     ("nobody", "server_lost", True, "in 1 of 1 windows", "0", "went away"),
