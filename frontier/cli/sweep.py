@@ -289,8 +289,13 @@ def _unfinished_proofs(path: Path) -> list[str]:
 
 
 def _not_begun(path: Path, prove: "ToProve") -> list[int]:
-    """The settings to prove of which the last session finished no trial."""
-    lines = last_session(RunDirectory.read(path).journal_lines())
+    """The settings to prove of which the last session finished no trial; none where the run cannot
+    be read, as the error that ends the sweep may be that.
+    """
+    try:
+        lines = last_session(RunDirectory.read(path).journal_lines())
+    except FrontierError:
+        return []
     done = " ".join(line["trial"] for line in lines if line["event"] == "trial_done")
     return [c for c in prove.everywhere if f"-c{c:04d}-" not in done]
 
