@@ -22,6 +22,7 @@ from benchmarks.nights.server import Server
 from benchmarks.nights.virtual_time import Clock, virtual_world
 from frontier.cli import main as command_line
 from frontier.cli import plot
+from frontier.core.claim import proof
 from frontier.world import inside
 
 KILLED = -9
@@ -177,6 +178,8 @@ def playing(night: Night) -> Iterator[tuple[Player, Told]]:
         plot.save_pictures, os.fsync = save, fsync
         os.chdir(home)
         shutil.rmtree(folder, ignore_errors=True)
+        for remembered in (proof.point_of, proof.strict_estimate, proof.judged_point):
+            remembered.cache_clear()  # a night's windows are of no use to the next
 
 
 def play(player: Player, told: Told) -> None:
