@@ -167,6 +167,8 @@ def playing(night: Night) -> Iterator[tuple[Player, Told]]:
     home = Path.cwd()
     folder = Path(tempfile.mkdtemp(prefix="night-"))
     save, fsync = plot.save_pictures, os.fsync
+    # A shell that puts this into the background has Ctrl-C ignored, and a sweep leaves it at that.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         os.chdir(folder)
         os.fsync = _disk().synced
@@ -176,6 +178,7 @@ def playing(night: Night) -> Iterator[tuple[Player, Told]]:
         yield player, Told(night, folder, player.server)
     finally:
         plot.save_pictures, os.fsync = save, fsync
+        signal.signal(signal.SIGINT, before)
         os.chdir(home)
         shutil.rmtree(folder, ignore_errors=True)
         for remembered in (proof.point_of, proof.strict_estimate, proof.judged_point):

@@ -9,7 +9,7 @@ from benchmarks.calibration.sweep import Sweep
 from frontier.core.claim import solver
 from frontier.core.claim.causes import CLEARLY_MORE
 from frontier.core.claim.proof import ALPHA, candidates
-from frontier.core.model.decisions import Limit
+from frontier.core.model.decisions import Limit, SweepEnding
 from frontier.core.model.trials import Phase
 from frontier.search import complete
 from frontier.search.scan import Ask
@@ -26,7 +26,7 @@ def left_open(sweep):
     known = SeriesHistory.of(limits, sweep.history)
     violating, looked = known._looked_at
     points = [*known.claims, *violating]
-    step = solver.solve(points, limits, scanned=looked, history=sweep.history, end="finished").next_step
+    step = solver.solve(points, limits, scanned=looked, history=sweep.history, end=SweepEnding("finished")).next_step
     return step if step is not None and step.requests is not None else None
 
 
