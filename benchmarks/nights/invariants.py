@@ -170,31 +170,31 @@ def verdicts_agree(told: Told) -> Iterator[str]:
 
 def figures_are_of_the_setting_named(told: Told) -> Iterator[str]:
     """Each number of an answer is of the setting in whose block it stands."""
-    for said, shown in _asked(told):
-        by_setting = {load: point for (_, _, load), point in outputs.points(tree(shown)).items()}
-        for answer in outputs.answers(said.out):
-            point = by_setting.get(answer.setting)
-            for figure in answer.figures:
-                known = point and point["metrics"].get(outputs.metric_of(figure.words))
-                if known and known["value"] is not None and not outputs.near(known["value"], figure.value, 0.02):
-                    of = f"c={answer.setting}, which has {known['value']:g}"
-                    yield f"{said.line}: {figure.words} {figure.value:g} under {of}"
-                    break
+    for said, load, figure, known in _figures(told):
+        if known["value"] is not None and not outputs.near(known["value"], figure.value, 0.02):
+            yield f"{said.line}: {figure.words} {figure.value:g} under c={load}, which has {known['value']:g}"
 
 
 def one_sided_inside_two_sided(told: Told) -> Iterator[str]:
+    """A one-sided bound lies inside the two-sided interval of the same level."""
+    for said, load, figure, known in _figures(told):
+        high = known["high"]
+        if high is not None and figure.bound is not None and figure.bound > high * 1.02 + 1e-9:
+            interval = f"[{known['low']:g}, {high:g}] (95%)"
+            yield f"{said.line}: c={load} {figure.words} at most {figure.bound:g} (95%), and {interval}"
+
+
+def _figures(told: Told) -> Iterator[tuple[Said, int | None, outputs.Figure, Mapping[str, Any]]]:
+    """Every figure of an answer in text, with the setting that it stands under and that setting's
+    metric in the JSON.
+    """
     for said, shown in _asked(told):
         by_setting = {load: point for (_, _, load), point in outputs.points(tree(shown)).items()}
         for answer in outputs.answers(said.out):
-            point = by_setting.get(answer.setting)
+            metrics = by_setting.get(answer.setting, {}).get("metrics", {})
             for figure in answer.figures:
-                known = point and point["metrics"].get(outputs.metric_of(figure.words))
-                high = known["high"] if known else None
-                if known and high is not None and figure.bound is not None and figure.bound > high * 1.02 + 1e-9:
-                    yield (
-                        f"{said.line}: c={answer.setting} {figure.words} at most {figure.bound:g} (95%), "
-                        f"and [{known['low']:g}, {high:g}] (95%)"
-                    )
+                if known := metrics.get(outputs.metric_of(figure.words)):
+                    yield said, answer.setting, figure, known
 
 
 def _asked(told: Told) -> Iterator[tuple[Said, Said | None]]:

@@ -128,8 +128,8 @@ def read_state(path: Path) -> dict[str, Any]:
 
 
 def _proven(path: Path, journal: Sequence[dict[str, Any]], running: bool) -> dict[tuple[str, str], Any]:
-    """The operating points by deployment and shape. While a sweep runs they are those that it has
-    told; otherwise its trials are judged anew, as `solve` does.
+    """The operating points by deployment and shape. While a sweep runs they come from its
+    journal; otherwise its trials are judged anew, as `solve` does.
     """
     from frontier.config.config_file import config_of
     from frontier.planning.standing import proven_settings

@@ -79,7 +79,7 @@ def sentence(reason: Reason) -> str:
 
 
 OVER_AND_NO_FASTER = "{c} is over by its value, and {faster}: {evidence}."
-"""A setting that nobody would take, whatever would decide it."""
+"""A setting that is over its limit by its value, and no faster."""
 
 
 def _is_over_and_no_faster(reason: Reason) -> bool:
