@@ -41,7 +41,7 @@ from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.planning.plan import make_plan
 from frontier.planning.sweep_progress import Progress
 from frontier.read_run import load
-from frontier.show.explain import with_notes
+from frontier.show.view.explain import with_notes
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.conductor import Conductor
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from frontier.core.window.window import WindowData
     from frontier.planning.sweep_progress import Progress
     from frontier.run import Objectives, Run
-    from frontier.show.notes import Noted
     from frontier.show.picture.data import DrawnRoofline, Picture, View
     from frontier.show.table import Table
+    from frontier.show.view.notes import Noted
     from frontier.store.run_dir import RunDirectory
 
 _EXTRAS = Path(__file__).parent / "extras"

@@ -13,8 +13,8 @@ from frontier.cli.common import RunOptions, answer, answer_prose, layout
 from frontier.core.model.errors import ExitCode, FrontierError, UsageError
 from frontier.core.model.text import clean
 from frontier.core.model.units import format_elapsed
-from frontier.show.rough import format_range
 from frontier.show.verbosity import Detail
+from frontier.show.view.rough import format_range
 from frontier.store.run_dir import RunDirectory
 from frontier.world import world
 

@@ -35,8 +35,8 @@ from frontier.search import complete, scan
 from frontier.search.auto import MOST
 from frontier.search.scan import Ask
 from frontier.search.series_history import SeriesHistory
-from frontier.show.rough import format_range, format_rough
 from frontier.show.table import Table, to_text
+from frontier.show.view.rough import format_range, format_rough
 from frontier.store.journal import Amount
 from frontier.sweep.ledger import Ledger
 from frontier.world import world

@@ -72,8 +72,8 @@ def command(options: RunOptions, url: str | None, model: str | None, api_key_env
       frontier quick http://localhost:8000/v1
     """
     from frontier.cli.given_server import find_server
-    from frontier.show.json_out import tree_of
     from frontier.show.tables import points_table
+    from frontier.show.view.json_out import tree_of
 
     address, each = url or find_server(), SECONDS
     if address != SIMULATOR:

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from frontier.core.model.decisions import Decision
     from frontier.core.model.points import Point
     from frontier.run import Run
-    from frontier.show.frontier_summary import FrontierSummary
-    from frontier.show.notes import Noted
     from frontier.show.table import Table
+    from frontier.show.view.frontier_summary import FrontierSummary
+    from frontier.show.view.notes import Noted
 
 
 @common.subcommand("show")
@@ -42,9 +42,9 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
       frontier show --json | jq '.points[] | select(.on_frontier) | .concurrency'
     """
     from frontier.run import metrics_of
-    from frontier.show.frontier_summary import summaries_of
-    from frontier.show.json_out import points_json
-    from frontier.show.notes import notes_of
+    from frontier.show.view.frontier_summary import summaries_of
+    from frontier.show.view.json_out import points_json
+    from frontier.show.view.notes import notes_of
 
     if len(runs) > 1:
         return _pooled([replace(options, run=path).read() for path in runs], options)
@@ -67,8 +67,8 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
 
 def _pooled(runs: "Sequence[Run]", options: common.RunOptions) -> int:
     """The frontier over several runs."""
-    from frontier.show.json_out import SHOW_SCHEMA
     from frontier.show.table import captioned
+    from frontier.show.view.json_out import SHOW_SCHEMA
 
     pooled_of = registry.POOLED.require("one frontier of several runs")
     pools = pooled_of(runs, options.all_axes, runs[0].limits())

@@ -233,7 +233,7 @@ def _sweep(
         raise
     finally:
         if request.config.on_finish is not None:
-            from frontier.show.sentences import decision_sentence
+            from frontier.show.view.sentences import decision_sentence
             from frontier.sweep.on_finish import tell
 
             answers = [(decision, decision_sentence(decision)) for decision in decisions]

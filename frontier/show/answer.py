@@ -18,11 +18,14 @@ from frontier.core.model.series import Series
 from frontier.core.model.text import clean
 from frontier.core.model.units import format_number, format_share, trimmed
 from frontier.planning.sla_result import ArrivalRate, Checked, SlaResult
-from frontier.show.explain import other_reasons, why_not_more
-from frontier.show.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
-from frontier.show.numbers import figure_row, figures
-from frontier.show.rough import roughly
-from frontier.show.sentences import (
+from frontier.show.table import Table, indented, to_text
+from frontier.show.tables import DeploymentGpus
+from frontier.show.verbosity import Detail
+from frontier.show.view.explain import other_reasons, why_not_more
+from frontier.show.view.figures import figure_row, figures
+from frontier.show.view.json_out import SOLVE_SCHEMA, Tree, decision_json, number, tree_of
+from frontier.show.view.rough import roughly
+from frontier.show.view.sentences import (
     answer_parts,
     binding_parts,
     claim_sentence,
@@ -31,11 +34,8 @@ from frontier.show.sentences import (
     next_step_lines,
     production_lines,
 )
-from frontier.show.sla_notes import best_note, sla_notes
-from frontier.show.table import Table, indented, to_text
-from frontier.show.tables import DeploymentGpus
-from frontier.show.verbosity import Detail
-from frontier.show.wording import (
+from frontier.show.view.sla_notes import best_note, sla_notes
+from frontier.show.view.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
     VERDICT_WORDS,

@@ -27,8 +27,8 @@ from frontier.core.model.trials import Phase, Trial
 from frontier.core.model.units import format_elapsed
 from frontier.planning.sweep_progress import HigherSetting, Progress, Stage
 from frontier.planning.time_left import TimeLeft
-from frontier.show.rough import format_range, format_rough
-from frontier.show.wording import count, evidence_text, flag_words, value_text
+from frontier.show.view.rough import format_range, format_rough
+from frontier.show.view.wording import count, evidence_text, flag_words, value_text
 from frontier.world import world
 
 if TYPE_CHECKING:

@@ -14,12 +14,12 @@ from frontier.core.model.points import Estimate, Frontier, Point
 from frontier.core.model.series import Series, by_series
 from frontier.core.model.text import clean
 from frontier.core.model.units import format_bytes, format_number, format_share
-from frontier.show.costs import power_text
-from frontier.show.frontier_summary import FrontierSummary
-from frontier.show.notes import Noted
-from frontier.show.sentences import no_sla_sentence, reason_words
 from frontier.show.table import Cell, Column, Table, indented, to_text
-from frontier.show.wording import (
+from frontier.show.view.costs import power_text
+from frontier.show.view.frontier_summary import FrontierSummary
+from frontier.show.view.notes import Noted
+from frontier.show.view.sentences import no_sla_sentence, reason_words
+from frontier.show.view.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
     NOT_NEEDED,

@@ -16,7 +16,7 @@ from frontier.core.model.errors import MeasurementError, UsageError
 from frontier.core.model.points import Estimate, Flag, Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Outcome, Record
-from frontier.show.json_out import tree_of
+from frontier.show.view.json_out import tree_of
 from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests.kit.commands import frontier

@@ -12,7 +12,7 @@ import pytest
 import frontier as api
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Power
-from frontier.show.costs import power_text
+from frontier.show.view.costs import power_text
 from frontier.store.trial_files import sealed, unsealed
 from tests.kit.commands import Said, frontier
 from tests.kit.golden import assert_golden_row

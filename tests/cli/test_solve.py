@@ -11,7 +11,7 @@ import pytest
 
 from frontier.core.model.trials import ClientHealth
 from frontier.read_run import load
-from frontier.show.frontier_summary import summaries_of
+from frontier.show.view.frontier_summary import summaries_of
 from tests.kit.commands import Said, frontier
 from tests.kit.golden import assert_golden_row
 from tests.kit.neutral import without_numbers

@@ -9,7 +9,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from frontier.read_run import load
-from frontier.show.sentences import decision_sentence
+from frontier.show.view.sentences import decision_sentence
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row
 from tests.kit.sweeps import ENGINES, config_text, sweep_in_virtual_time

@@ -13,7 +13,7 @@ from frontier.core.model.errors import UsageError
 from frontier.core.model.points import Estimate
 from frontier.core.model.shapes import Shape
 from frontier.planning.sla_result import make_sla_result
-from frontier.show.sla_notes import best_note
+from frontier.show.view.sla_notes import best_note
 from tests.kit.commands import frontier as command
 from tests.kit.golden import assert_golden_row
 from tests.kit.sweeps import sweep_in_virtual_time

@@ -21,7 +21,7 @@ from frontier.core.model.points import Flag, Power
 from frontier.core.model.trials import SourceReadings
 from frontier.extras.cluster.gpu_readers import GpuClocks
 from frontier.hardware import device_power
-from frontier.show import costs
+from frontier.show.view import costs
 from tests.kit.golden import assert_golden_row
 from tests.kit.made import Server, trial
 from tests.kit.servers import serving

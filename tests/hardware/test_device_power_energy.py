@@ -12,7 +12,7 @@ from frontier.core.model.metrics import Unit, metric
 from frontier.core.model.points import Estimate, Point, Power
 from frontier.core.window import cost_energy, window
 from frontier.hardware import device_power
-from frontier.show import costs
+from frontier.show.view import costs
 from tests.kit.golden import assert_golden_row
 from tests.kit.made import SHAPE, Server, trial
 

@@ -11,7 +11,7 @@ from frontier.core.model.points import Estimate, Flag, Frontier, Point, TimeBrea
 from frontier.core.model.shapes import Shape
 from frontier.show.picture.data import DrawnRoofline, Line, Panel, Picture, View
 from frontier.show.picture.frontier_picture import small_multiples
-from frontier.show.wording import Provenance
+from frontier.show.view.wording import Provenance
 
 SHAPE = Shape.of(1024, 256)
 LIMIT = Limit("p99_ttft", 0.5)

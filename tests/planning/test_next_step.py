@@ -19,7 +19,7 @@ from frontier.planning.budget import AROUND, TrialTimes
 from frontier.planning.next_step import ENOUGH_FOR_PROOFS, SweepAgain, shared_commands, with_command
 from frontier.planning.plan import make_plan, make_trial
 from frontier.planning.sla_result import SlaResult
-from frontier.show.explain import with_notes
+from frontier.show.view.explain import with_notes
 from frontier.store.journal import Amount
 from tests.kit.commands import frontier
 from tests.kit.places import DATA

@@ -13,7 +13,7 @@ from frontier.core.model.shapes import Shape
 from frontier.core.window import cost_energy
 from frontier.planning import sla_result
 from frontier.show.answer import answers_json, answers_text
-from frontier.show.sla_notes import best_note, sla_notes
+from frontier.show.view.sla_notes import best_note, sla_notes
 from tests.kit.golden import assert_golden_row
 from tests.kit.made import SHAPE
 

@@ -17,7 +17,7 @@ from frontier.planning.sweep_progress import HigherSetting, Progress, Stage
 from frontier.planning.time_left import TimeLeft
 from frontier.show.live import LiveProgress, fitted, make_progress
 from frontier.show.progress import PlainProgress
-from frontier.show.wording import flag_words
+from frontier.show.view.wording import flag_words
 from tests.kit.golden import assert_golden_row
 from tests.kit.toy import SHAPE
 

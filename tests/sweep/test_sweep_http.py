@@ -12,7 +12,7 @@ from frontier.config.config_file import with_trace
 from frontier.planning.plan import make_plan
 from frontier.read_run import load
 from frontier.run import Run
-from frontier.show.explain import with_notes
+from frontier.show.view.explain import with_notes
 from frontier.sweep.backend import HttpBackend
 from frontier.sweep.conductor import Conductor, SweepEnd
 from tests.kit.golden import assert_golden_row

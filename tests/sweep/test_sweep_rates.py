@@ -22,11 +22,11 @@ from frontier.run import Run
 from frontier.search.complete import skip_reason
 from frontier.show import point_rows
 from frontier.show.answer import answers_json
-from frontier.show.json_out import decisions_json, points_json
-from frontier.show.notes import notes_of
 from frontier.show.picture.selection import provenance_of
-from frontier.show.sentences import production_lines
 from frontier.show.tables import plan_table, points_table
+from frontier.show.view.json_out import decisions_json, points_json
+from frontier.show.view.notes import notes_of
+from frontier.show.view.sentences import production_lines
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row
 from tests.kit.neutral import neutral

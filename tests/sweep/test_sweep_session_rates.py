@@ -23,9 +23,9 @@ from frontier.read_run import load
 from frontier.run import Run
 from frontier.search import scan
 from frontier.search.scan import Ask, SearchPolicy
-from frontier.show.json_out import points_json
-from frontier.show.sentences import production_lines
 from frontier.show.tables import plan_table, points_table
+from frontier.show.view.json_out import points_json
+from frontier.show.view.sentences import production_lines
 from frontier.simulator.virtual import virtual_trial
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row

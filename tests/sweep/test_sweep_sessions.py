@@ -13,9 +13,9 @@ from frontier.core.model.errors import UsageError
 from frontier.extras.verify.open_loop_check import checks
 from frontier.read_run import load
 from frontier.run import Run
-from frontier.show.json_out import points_json
-from frontier.show.sentences import production_lines
 from frontier.show.tables import points_table
+from frontier.show.view.json_out import points_json
+from frontier.show.view.sentences import production_lines
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row
 from tests.kit.sweeps import resumed_without, sweep_in_virtual_time, swept

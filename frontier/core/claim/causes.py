@@ -1,7 +1,7 @@
 """The explanation of a decision as data: what binds, and why each other setting was not chosen.
 
 It also says by how much the limit binds, what was excluded, and what would decide.
-`show/explain.py` has the sentences; tables, pages and pictures only lay them out.
+`show/view/explain.py` has the sentences; tables, pages and pictures only lay them out.
 """
 
 import dataclasses

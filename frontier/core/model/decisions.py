@@ -178,7 +178,7 @@ class RejectedStep:
 
 
 class Cause(StrEnum):
-    """The kind of a reason of an explanation; its words are in `show/explain.py`."""
+    """The kind of a reason of an explanation; its words are in `show/view/explain.py`."""
 
     # of one setting
     CHOSEN = "chosen"
@@ -317,8 +317,8 @@ class Decision(HasSeries):
 
     Three fields take no part in deciding. `engine` is the dialect of the server that answered,
     where its limit on requests in flight is known. `ranks` is its number of ranks of data
-    parallelism (see `show/limit_lines.py`); `run` fills both in. `notes` is the explanation in
-    sentences (`show.sentences.with_notes`).
+    parallelism (see `show/view/limit_lines.py`); `run` fills both in. `notes` is the explanation in
+    sentences (`show.view.sentences.with_notes`).
     """
 
     deployment: str

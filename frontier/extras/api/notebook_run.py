@@ -16,9 +16,9 @@ from frontier.core.model.decisions import Decision, Limit
 from frontier.core.model.points import Point
 from frontier.read_run import load as load_run
 from frontier.run import Run
-from frontier.show.explain import with_notes
 from frontier.show.point_rows import load_columns, table
 from frontier.show.table import WIDE, as_html
+from frontier.show.view.explain import with_notes
 
 if TYPE_CHECKING:
     import pandas as pd

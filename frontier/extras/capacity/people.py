@@ -9,12 +9,12 @@ from frontier.core.model.loads import setting
 from frontier.core.model.units import format_number, trimmed
 from frontier.extras.capacity.head_count import Users
 from frontier.show.answer import decision_table
-from frontier.show.json_out import tree_of
-from frontier.show.limit_lines import knob_sentence
-from frontier.show.sentences import claim_sentence
 from frontier.show.table import Table, indented, to_text
 from frontier.show.verbosity import Detail
-from frontier.show.wording import count, limit_value_text, value_text
+from frontier.show.view.json_out import tree_of
+from frontier.show.view.limit_lines import knob_sentence
+from frontier.show.view.sentences import claim_sentence
+from frontier.show.view.wording import count, limit_value_text, value_text
 
 USERS_SCHEMA = "frontier.users/1"
 

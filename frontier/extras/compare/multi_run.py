@@ -35,7 +35,7 @@ from frontier.show.picture.labels import (
     view_sentence,
 )
 from frontier.show.picture.selection import check_panels, provenance_of, series_of, views_of
-from frontier.show.wording import Provenance, apart, count, flag_kinds, left_out, limits_text
+from frontier.show.view.wording import Provenance, apart, count, flag_kinds, left_out, limits_text
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
 """By colour and by the shape of the mark; more than four in a panel cannot be told apart."""

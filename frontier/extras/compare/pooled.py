@@ -18,10 +18,10 @@ from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.text import clean_name, middle_cut, short_hash
 from frontier.run import Axes, Objectives, Run
-from frontier.show.json_out import Tree, tree_of
 from frontier.show.picture.selection import check_axes
 from frontier.show.table import Table
-from frontier.show.wording import limits_text, value_text
+from frontier.show.view.json_out import Tree, tree_of
+from frontier.show.view.wording import limits_text, value_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,11 +38,11 @@ from frontier.extras.compare.gate import (
 from frontier.extras.compare.trend import Trend, trend
 from frontier.planning.next_step import ENOUGH_FOR_PROOFS, least_to_prove
 from frontier.run import Run
-from frontier.show.json_out import Tree, number, tree_of
-from frontier.show.rough import date_text
 from frontier.show.table import Table, indented, to_text
 from frontier.show.verbosity import Detail
-from frontier.show.wording import bound_words, count, interval_text, value_text
+from frontier.show.view.json_out import Tree, number, tree_of
+from frontier.show.view.rough import date_text
+from frontier.show.view.wording import bound_words, count, interval_text, value_text
 from frontier.store.journal import servers
 from frontier.store.run_dir import RunDirectory
 

@@ -14,8 +14,8 @@ from frontier.core.model.units import format_number
 from frontier.core.stats.difference import INDIFFERENCE
 from frontier.extras.compare.contest import Comparison, Contest, MetricDifference, Side, best_of, compare
 from frontier.extras.compare.pooled import Pooled, pooled
-from frontier.show.sla_notes import best_note, joined_names
-from frontier.show.wording import MANY, count, limits_text, named_value, value_text
+from frontier.show.view.sla_notes import best_note, joined_names
+from frontier.show.view.wording import MANY, count, limits_text, named_value, value_text
 
 LONGEST = 110
 """Characters of a title that names all."""

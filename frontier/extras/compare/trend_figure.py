@@ -4,11 +4,11 @@ from frontier.core.model.metrics import metric
 from frontier.core.model.text import clean
 from frontier.extras.compare.regression import trend_notes
 from frontier.extras.compare.trend import Trend
-from frontier.show.axis_units import display
 from frontier.show.picture.axes import bar_of, padded_axis
 from frontier.show.picture.data import Line, Panel, Picture, Role, Rule
-from frontier.show.rough import date_text
-from frontier.show.wording import count
+from frontier.show.view.axis_units import display
+from frontier.show.view.rough import date_text
+from frontier.show.view.wording import count
 
 MANY = 60
 """The number of runs above which they are drawn as dots without intervals: bars side by side would

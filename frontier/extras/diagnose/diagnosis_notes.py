@@ -9,7 +9,7 @@ from frontier.core.model.series import by_series
 from frontier.extras.diagnose.diagnosis import DIAGNOSIS_LEGEND, Diagnosis, diagnose, diagnosis_lines
 from frontier.extras.diagnose.server_settings import settings_of
 from frontier.run import Run
-from frontier.show.notes import Noted
+from frontier.show.view.notes import Noted
 
 
 def notes(run: Run, points: Sequence[Point], decisions: Sequence[Decision]) -> Noted:

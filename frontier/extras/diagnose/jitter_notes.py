@@ -19,7 +19,7 @@ from frontier.core.window.window import WindowData
 from frontier.extras.diagnose.jitter import LEAST_LONG, LONG, GapCause, Jitter, jitter_of, jitter_sentence
 from frontier.extras.diagnose.remedies import on_engine
 from frontier.run import Run
-from frontier.show.notes import Noted
+from frontier.show.view.notes import Noted
 from frontier.store.run_dir import RunDirectory
 
 LEADS = 0.3

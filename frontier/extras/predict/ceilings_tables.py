@@ -10,9 +10,9 @@ from frontier.core.model.text import clean
 from frontier.core.model.units import format_bytes, format_number, format_seconds, format_share
 from frontier.extras.predict.ceilings import ROUNDS, Ceiling, Ceilings
 from frontier.extras.predict.fleet import Slower
-from frontier.show.json_out import Tree, number
 from frontier.show.table import Table, to_text
 from frontier.show.verbosity import Detail
+from frontier.show.view.json_out import Tree, number
 
 CEILINGS_SCHEMA = "frontier.ceilings/1"
 

@@ -13,10 +13,10 @@ from frontier.core.model.units import format_number, format_seconds, format_shar
 from frontier.extras.predict.fit import Forecast, Known, Prediction
 from frontier.extras.predict.sla_break import SlaBreak
 from frontier.hardware.roofline import Limits
-from frontier.show.json_out import Tree, estimate_tree, number, tree_of
 from frontier.show.table import Cell, Column, Table, to_text
 from frontier.show.verbosity import Detail
-from frontier.show.wording import limits_text
+from frontier.show.view.json_out import Tree, estimate_tree, number, tree_of
+from frontier.show.view.wording import limits_text
 
 PREDICT_SCHEMA = "frontier.predict/1"
 BAND = "the 95% band holds about 93 of 100 such predictions"

@@ -11,10 +11,10 @@ from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.units import format_bytes, format_number, format_seconds, format_share
 from frontier.core.window.window import WindowData
-from frontier.show.cached_and_drafted import FOUND_CACHED, SPECULATED, Watched
-from frontier.show.costs import token_prices
 from frontier.show.table import Table
-from frontier.show.wording import PART_WORDS, unexplained_text
+from frontier.show.view.cached_and_drafted import FOUND_CACHED, SPECULATED, Watched
+from frontier.show.view.costs import token_prices
+from frontier.show.view.wording import PART_WORDS, unexplained_text
 
 # --- what it costs
 

@@ -19,10 +19,10 @@ from frontier import registry
 from frontier.core.model.text import capital, clean
 from frontier.extras.present.dark_page import dark_colours
 from frontier.extras.present.report import KEY, LIMIT_AT, Report, page_of
-from frontier.show.json_out import Tree, decisions_json, points_json
 from frontier.show.picture.colours import ink
 from frontier.show.picture.data import Picture, View, mark_id
 from frontier.show.picture.frontier_picture import small_multiples
+from frontier.show.view.json_out import Tree, decisions_json, points_json
 
 REPORT_SCHEMA = "frontier.report/1"
 ROOM = 1_500_000

@@ -25,19 +25,19 @@ from frontier.extras.present.evidence_tables import cost_tables, evidence_tables
 from frontier.planning.sla_result import ArrivalRate
 from frontier.run import Run
 from frontier.show.answer import answer_lines
-from frontier.show.costs import power_text
-from frontier.show.explain import sentence, words_of
-from frontier.show.json_out import Tree
-from frontier.show.notes import Noted, notes_of
-from frontier.show.numbers import Figure, figure_row, figures
 from frontier.show.picture.data import View
 from frontier.show.picture.labels import answer_rows, panel_names, view_name
 from frontier.show.picture.labels import headline as title_of
 from frontier.show.picture.selection import provenance_of, samples_of, views_of
-from frontier.show.sentences import headline, next_step_lines, no_sla_sentence
 from frontier.show.table import Table
 from frontier.show.tables import RUN_HERE, frontier_sentence, table_of, time_line, verdict_words
-from frontier.show.wording import (
+from frontier.show.view.costs import power_text
+from frontier.show.view.explain import sentence, words_of
+from frontier.show.view.figures import Figure, figure_row, figures
+from frontier.show.view.json_out import Tree
+from frontier.show.view.notes import Noted, notes_of
+from frontier.show.view.sentences import headline, next_step_lines, no_sla_sentence
+from frontier.show.view.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
     Provenance,

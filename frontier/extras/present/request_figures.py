@@ -19,10 +19,10 @@ from frontier.core.window.histogram import LogHistogram
 from frontier.core.window.window import WindowData
 from frontier.extras.present.figure_axes import concurrency_axis
 from frontier.extras.present.series_figures import FROM_POINTS, chosen_rule, limits_on, series_figure, valid_points
-from frontier.show.axis_units import seconds_axis
 from frontier.show.picture.axes import padded_axis
 from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, View
-from frontier.show.wording import count
+from frontier.show.view.axis_units import seconds_axis
+from frontier.show.view.wording import count
 
 Samples = Mapping[int, WindowData]
 Floats = NDArray[np.float64]

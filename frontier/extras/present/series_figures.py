@@ -18,11 +18,11 @@ from frontier.core.model.metrics import LATENCIES, metric, per_gpu, short
 from frontier.core.model.points import Estimate, Point, TimeBreakdown
 from frontier.core.model.units import format_share
 from frontier.extras.present.figure_axes import axis_from_zero, concurrency_axis, settings_axis
-from frontier.show.axis_units import seconds_axis
 from frontier.show.picture.axes import bar_of, padded_axis
 from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, View
 from frontier.show.picture.labels import view_name
-from frontier.show.wording import PART_WORDS, unit_text, value_text
+from frontier.show.view.axis_units import seconds_axis
+from frontier.show.view.wording import PART_WORDS, unit_text, value_text
 
 Values = Sequence[tuple[int, Estimate]]
 LIMITED = (("D", Role.FOURTH), ("v", Role.OTHER))

@@ -179,7 +179,7 @@ def _plan_text(request: "SweepRequest", variants: "tuple[Variant, ...]") -> str:
 
 def _print_plan(request: "SweepRequest", variants: "tuple[Variant, ...]", as_json: bool) -> int:
     """Print the variants, with the command of each."""
-    from frontier.show.json_out import tree_of
+    from frontier.show.view.json_out import tree_of
 
     if as_json:
         plan = {"variants": tree_of(variants), "starts_at_least": len(variants) + 6}

@@ -18,7 +18,7 @@ from frontier.extras.tune.runner import Runner
 from frontier.extras.tune.variants import Variant
 from frontier.show.table import Table, to_text
 from frontier.show.verbosity import Detail
-from frontier.show.wording import value_text
+from frontier.show.view.wording import value_text
 from frontier.sweep.start.started_server import LAST_LINES
 
 RaceOutcome = Literal["better", "no better", "only", "undecided", "not proven", "not measured", "none"]

@@ -15,11 +15,11 @@ from frontier.core.model.units import format_number
 from frontier.extras.verify.found_rates import FoundRate
 from frontier.search.load_trials import LoadTrial, invalid_because
 from frontier.show.answer import VERIFY_SCHEMA, open_json, open_row
-from frontier.show.json_out import tree_of
-from frontier.show.limit_lines import knob_sentence
 from frontier.show.table import Table, indented, to_text
 from frontier.show.verbosity import Detail
-from frontier.show.wording import count, limit_value_text, limits_text, value_text
+from frontier.show.view.json_out import tree_of
+from frontier.show.view.limit_lines import knob_sentence
+from frontier.show.view.wording import count, limit_value_text, limits_text, value_text
 
 LOWER = 0.8
 """The share of a rate that could not be proven at which to try instead."""

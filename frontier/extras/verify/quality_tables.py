@@ -10,8 +10,8 @@ from frontier.core.model.series import Series
 from frontier.core.model.text import clean_name
 from frontier.core.model.units import format_number, format_share
 from frontier.extras.verify.agreement import Agreement
-from frontier.show.json_out import Tree, estimate_tree
 from frontier.show.table import Table, to_text
+from frontier.show.view.json_out import Tree, estimate_tree
 
 QUALITY_SCHEMA = "frontier.quality/1"
 

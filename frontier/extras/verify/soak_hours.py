@@ -11,9 +11,9 @@ from frontier.extras.verify.soak import HOUR, Held, SoakPlan, judge
 from frontier.extras.verify.soak_text import growth_texts
 from frontier.extras.verify.soak_windows import EVENT, judged_limits, read
 from frontier.run import Run
-from frontier.show.axis_units import seconds_axis
 from frontier.show.picture.axes import padded_axis
 from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, View
+from frontier.show.view.axis_units import seconds_axis
 from frontier.store.run_dir import RunDirectory
 
 

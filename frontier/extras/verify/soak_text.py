@@ -14,10 +14,10 @@ from frontier.core.model.units import count, format_elapsed, format_share
 from frontier.extras.verify.soak import Held, OverLimitShare
 from frontier.extras.verify.soak_watch import LatencyGrowth
 from frontier.extras.verify.soak_windows import Kept, allowed
-from frontier.show.rough import date_text
 from frontier.show.table import Table, to_text
 from frontier.show.verbosity import Detail
-from frontier.show.wording import value_text
+from frontier.show.view.rough import date_text
+from frontier.show.view.wording import value_text
 
 HOLD_SCHEMA = "frontier.hold/1"
 HEADS: Mapping[Verdict, str] = {

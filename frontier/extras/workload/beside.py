@@ -16,7 +16,7 @@ from frontier.show.picture.data import Mark, Picture, Role, View
 from frontier.show.picture.frontier_picture import shared_axes, small_multiples
 from frontier.show.picture.labels import joined, legend_line
 from frontier.show.verbosity import Detail
-from frontier.show.wording import Provenance
+from frontier.show.view.wording import Provenance
 
 ALIKE = 0.1
 """Differences from which it is another workload: of mean lengths as a share, and of cached shares

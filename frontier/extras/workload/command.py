@@ -69,7 +69,7 @@ def command(shown: common.RunOptions, sources: tuple[str, ...], beside: Path | N
       frontier workload http://localhost:8000/metrics --beside runs/llama
     """
     from frontier.extras.workload.config_text import config_text
-    from frontier.show.json_out import tree_of
+    from frontier.show.view.json_out import tree_of
 
     workload = _read(sources, **options)
     if not workload.joint and beside is None:

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 from frontier.core.model.loads import SessionRate, bare, setting
 from frontier.core.model.points import Point
-from frontier.show.numbers import tightest_figure
 from frontier.show.picture.axes import metric_axis
 from frontier.show.picture.data import Axis, Bar, Mark, Panel, Role, Rule, View
 from frontier.show.picture.labels import tooltip
-from frontier.show.wording import deciding_bound, limit_value_text
+from frontier.show.view.figures import tightest_figure
+from frontier.show.view.wording import deciding_bound, limit_value_text
 
 NEAR = 0.15
 """A value is near the limit when it differs from it by at most this share."""

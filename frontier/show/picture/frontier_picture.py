@@ -44,7 +44,7 @@ from frontier.show.picture.labels import (
     tooltip,
     view_name,
 )
-from frontier.show.wording import Provenance
+from frontier.show.view.wording import Provenance
 
 FEW = 10
 """The number of settings up to which one of several series has all of them numbered."""

@@ -11,11 +11,11 @@ from frontier.core.model.metrics import metric, per_gpu
 from frontier.core.model.points import Point
 from frontier.core.model.series import unnamed
 from frontier.core.model.text import clean, clean_name, middle_cut
-from frontier.show.costs import power_text
 from frontier.show.picture.data import Panel, Role, View
-from frontier.show.sentences import answer_parts, decision_sentence, may_give
 from frontier.show.tables import verdict_words
-from frontier.show.wording import (
+from frontier.show.view.costs import power_text
+from frontier.show.view.sentences import answer_parts, decision_sentence, may_give
+from frontier.show.view.wording import (
     Provenance,
     apart,
     evidence_text,

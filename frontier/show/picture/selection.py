@@ -20,7 +20,7 @@ from frontier.core.model.text import clean, clean_name, closest
 from frontier.core.window.window import WindowData
 from frontier.run import HOW_TO_GIVE, Objectives, Run, metrics_of
 from frontier.show.picture.data import View
-from frontier.show.wording import CLOSED_LOOP, Provenance, count
+from frontier.show.view.wording import CLOSED_LOOP, Provenance, count
 from frontier.store.run_dir import RunDirectory
 
 

@@ -11,11 +11,11 @@ from frontier.core.model.loads import setting
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Flag
 from frontier.core.model.text import clean
-from frontier.show.costs import power_text
-from frontier.show.mixes import shares_sentence
-from frontier.show.rough import roughly
-from frontier.show.sentences import claim_sentence, next_step_note
-from frontier.show.wording import (
+from frontier.show.view.costs import power_text
+from frontier.show.view.mixes import shares_sentence
+from frontier.show.view.rough import roughly
+from frontier.show.view.sentences import claim_sentence, next_step_note
+from frontier.show.view.wording import (
     beside_limit,
     count,
     evidence_text,

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate
-from frontier.show.wording import beside_limit, bound_text, ci_text, deciding_bound, limit_value_text, value_text
+from frontier.show.view.wording import beside_limit, bound_text, ci_text, deciding_bound, limit_value_text, value_text
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,11 +15,11 @@ from frontier.core.model.decisions import Decision, Explanation, Limit
 from frontier.core.model.loads import Rate, load_facts
 from frontier.core.model.points import Estimate, Frontier, Point
 from frontier.core.model.shapes import Shape
-from frontier.show.costs import token_prices
-from frontier.show.explain import with_notes
-from frontier.show.frontier_summary import FrontierSummary
-from frontier.show.mixes import class_shares, class_verdicts
-from frontier.show.notes import Noted
+from frontier.show.view.costs import token_prices
+from frontier.show.view.explain import with_notes
+from frontier.show.view.frontier_summary import FrontierSummary
+from frontier.show.view.mixes import class_shares, class_verdicts
+from frontier.show.view.notes import Noted
 
 SOLVE_SCHEMA = "frontier.solve/1"
 SHOW_SCHEMA = "frontier.show/1"

@@ -12,10 +12,10 @@ from frontier.core.model.points import Frontier, Point
 from frontier.core.model.text import clean
 from frontier.core.model.units import format_elapsed, format_number, trimmed
 from frontier.planning.sla_result import ArrivalRate
-from frontier.show.limit_lines import knob_sentence, room_sentence
-from frontier.show.numbers import figure_row, tightest_figure
-from frontier.show.rough import date_text, roughly
-from frontier.show.wording import (
+from frontier.show.view.figures import figure_row, tightest_figure
+from frontier.show.view.limit_lines import knob_sentence, room_sentence
+from frontier.show.view.rough import date_text, roughly
+from frontier.show.view.wording import (
     VERDICT_WORDS,
     bound_words,
     ci_text,

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from frontier.core.model.loads import setting
 from frontier.planning.sla_result import Best, SlaResult
-from frontier.show.wording import named_value
+from frontier.show.view.wording import named_value
 
 NAMED = 0.01
 """The share of lost throughput from which a note names it."""

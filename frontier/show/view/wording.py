@@ -18,7 +18,7 @@ from frontier.core.model.text import clean as clean
 from frontier.core.model.text import clean_name as clean_name
 from frontier.core.model.units import count as count
 from frontier.core.model.units import format_number, format_seconds
-from frontier.show.axis_units import display_one
+from frontier.show.view.axis_units import display_one
 
 CLOSED_LOOP = "closed loop, zero think time"
 SHORT = 24

@@ -24,7 +24,7 @@ from frontier.core.model.trials import Phase, Record, Trial
 from frontier.core.window.from_records import window_data
 from frontier.core.window.window import WindowData
 from frontier.planning.context import over_context
-from frontier.show.limit_lines import knob_sentence
+from frontier.show.view.limit_lines import knob_sentence
 from tests.cases.deployments import (
     CachedAnew,
     Called,

@@ -15,8 +15,8 @@ from frontier.core.model.decisions import Cause, Claim, EndedEarly, Limit, Sweep
 from frontier.core.model.errors import ExitCode
 from frontier.core.model.metrics import fewest_to_bound
 from frontier.core.model.trials import Phase
-from frontier.show.explain import sentence, with_notes
-from frontier.show.sentences import claim_sentence, headline
+from frontier.show.view.explain import sentence, with_notes
+from frontier.show.view.sentences import claim_sentence, headline
 from tests.kit import made
 from tests.kit.golden import assert_golden_row
 

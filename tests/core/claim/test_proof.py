@@ -17,10 +17,10 @@ from frontier.core.model.points import Point
 from frontier.core.model.trials import ClientHealth, Phase
 from frontier.core.stats import intervals
 from frontier.search import window_size
-from frontier.show.explain import sentence
-from frontier.show.rough import roughly
-from frontier.show.sentences import next_step_words
-from frontier.show.wording import bound_text
+from frontier.show.view.explain import sentence
+from frontier.show.view.rough import roughly
+from frontier.show.view.sentences import next_step_words
+from frontier.show.view.wording import bound_text
 from tests.kit.golden import assert_golden_row
 from tests.kit.made import SHAPE, Server, bounds, trial
 from tests.kit.made import sample as made_sample

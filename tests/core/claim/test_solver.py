@@ -19,9 +19,9 @@ from frontier.core.model.shapes import Shape
 from frontier.planning import sla_result
 from frontier.planning.budget import TrialTimes
 from frontier.planning.next_step import SweepAgain, with_command
-from frontier.show.explain import sentence, with_notes
-from frontier.show.sentences import headline, next_step_lines
-from frontier.show.wording import deciding_bound
+from frontier.show.view.explain import sentence, with_notes
+from frontier.show.view.sentences import headline, next_step_lines
+from frontier.show.view.wording import deciding_bound
 from frontier.store.journal import Amount
 from tests.kit import made
 from tests.kit.golden import assert_golden_row

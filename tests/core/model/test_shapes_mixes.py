@@ -12,7 +12,7 @@ from frontier.core.model.decisions import Decision, Judgement, Verdict
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate
 from frontier.core.model.shapes import Lengths, Session, Shape, TrafficClass
-from frontier.show.mixes import class_shares, class_verdicts, shares_sentence
+from frontier.show.view.mixes import class_shares, class_verdicts, shares_sentence
 from tests.kit.golden import assert_golden_row
 
 CHAT = Shape(Lengths.uniform(100, 300), Lengths.fixed(40), "chat", prefix=0.5)

@@ -10,7 +10,7 @@ import frontier
 from frontier.client import secrets
 from frontier.core.model import errors, text
 from frontier.core.model.decisions import Verdict
-from frontier.show.wording import VERDICT_WORDS
+from frontier.show.view.wording import VERDICT_WORDS
 from frontier.store.records import stored
 
 PACKAGE = Path(frontier.__file__).parent

@@ -11,8 +11,8 @@ from frontier.core.model.points import Estimate, Point
 from frontier.core.window import cost_energy
 from frontier.extras.present.evidence_tables import cost_tables
 from frontier.planning import sla_result
-from frontier.show import costs
-from frontier.show.json_out import points_json
+from frontier.show.view import costs
+from frontier.show.view.json_out import points_json
 from tests.kit.made import SHAPE, Server, trial
 
 

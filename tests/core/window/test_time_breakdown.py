@@ -18,7 +18,7 @@ from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Phase, Record, Trial
 from frontier.core.window.from_records import window_data
 from frontier.core.window.time_breakdown import PARTS, client_sums, time_breakdown
-from frontier.show.wording import time_sentence
+from frontier.show.view.wording import time_sentence
 from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial

@@ -19,8 +19,8 @@ from frontier.extras.capacity.command import TARGETS
 from frontier.extras.capacity.emit import BY_PEOPLE, TEMPLATES, emit
 from frontier.extras.capacity.head_count import HeadCount
 from frontier.read_run import load
-from frontier.show.limit_lines import knob_sentence
-from frontier.show.sentences import production_lines
+from frontier.show.view.limit_lines import knob_sentence
+from frontier.show.view.sentences import production_lines
 from tests.kit.golden import assert_golden_row
 from tests.kit.sweeps import ENGINES as ENGINE
 from tests.kit.sweeps import config_text, swept

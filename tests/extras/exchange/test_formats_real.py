@@ -10,7 +10,7 @@ from frontier.core.claim.solver import solve
 from frontier.core.claim.verdict import judge
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.points import Point
-from frontier.show.explain import with_notes
+from frontier.show.view.explain import with_notes
 from tests.kit.golden import assert_golden_row
 from tests.kit.peer_files import assembled
 

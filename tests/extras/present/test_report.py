@@ -20,11 +20,11 @@ from frontier.core.model.shapes import Shape
 from frontier.extras.present.evidence_tables import evidence_tables, time_tables
 from frontier.extras.present.page import LONGEST_MARKDOWN, escape_markdown, report_html, report_markdown
 from frontier.extras.present.report import LIMIT_AT, NOT_SAID, Report, bar_ends, neighbours_table, page_of
-from frontier.show.numbers import Figure
 from frontier.show.picture.data import DrawnRoofline, View
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.tables import RUN_HERE
-from frontier.show.wording import Provenance
+from frontier.show.view.figures import Figure
+from frontier.show.view.wording import Provenance
 from tests.extras.present.test_series_figures import SAMPLES
 from tests.kit.golden import assert_golden, assert_golden_row
 from tests.kit.toy import LIMIT, SHAPE, roofline, stairs, toy_decision, toy_frontier, toy_point, toy_points, with_times

@@ -28,7 +28,7 @@ from frontier.extras.verify.found_text import found_json, found_text, load_trial
 from frontier.planning.sla_result import Checked
 from frontier.run import Run
 from frontier.show.answer import verified_json, verified_text
-from frontier.show.wording import NO_BOUND_LEGEND, VERDICT_WORDS
+from frontier.show.view.wording import NO_BOUND_LEGEND, VERDICT_WORDS
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Facts, OnRecord

@@ -18,7 +18,7 @@ from frontier.show.picture.data import DrawnRoofline, Picture, View
 from frontier.show.picture.draw import defaults, draw
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.picture.layout import PanelLayout, _touches
-from frontier.show.wording import Provenance
+from frontier.show.view.wording import Provenance
 from tests.kit.toy import LADDER, LIMIT, toy_decision, toy_frontier, toy_points, with_times
 
 LONG = "meta-llama/Llama-3.1-405B-Instruct-dynamically-quantized-fp8"

@@ -2,7 +2,7 @@
 
 from frontier.core.claim import pareto
 from frontier.core.model.points import Estimate, Frontier, Point
-from frontier.show.frontier_summary import summarise
+from frontier.show.view.frontier_summary import summarise
 from tests.kit.golden import assert_golden_row
 from tests.kit.made import SHAPE
 

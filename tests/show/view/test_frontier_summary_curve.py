@@ -3,8 +3,8 @@ import pytest
 from frontier.core.claim import pareto
 from frontier.core.estimates import estimate
 from frontier.core.model.points import Estimate, Flag, Point
-from frontier.show.frontier_summary import retrograde, summarise
-from frontier.show.json_out import littles_law
+from frontier.show.view.frontier_summary import retrograde, summarise
+from frontier.show.view.json_out import littles_law
 from tests.kit.made import SHAPE, Server, trial
 
 GRID = (1, 2, 4, 8, 16, 32, 64, 128)

@@ -7,8 +7,8 @@ from typing import Any
 
 from frontier.core.model.decisions import RejectedStep
 from frontier.core.model.points import Distance, Estimate, Flag
-from frontier.show.explain import with_notes
-from frontier.show.json_out import decisions_json, points_json
+from frontier.show.view.explain import with_notes
+from frontier.show.view.json_out import decisions_json, points_json
 from tests.kit.toy import LIMIT, toy_decision, toy_frontier, toy_point, toy_points
 
 

@@ -12,9 +12,9 @@ from frontier.core.claim.solver import solve_all
 from frontier.core.model.decisions import Cause, Limit, Reason
 from frontier.core.model.points import Estimate, Flag, Point
 from frontier.core.model.text import clean
-from frontier.show.explain import SENTENCES, sentence, words_of
-from frontier.show.numbers import figure_row, figures
-from frontier.show.wording import (
+from frontier.show.view.explain import SENTENCES, sentence, words_of
+from frontier.show.view.figures import figure_row, figures
+from frontier.show.view.wording import (
     NO_BOUND,
     WIDENS,
     beside_limit,
