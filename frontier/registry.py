@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from frontier.core.window.window import WindowData
     from frontier.planning.sweep_progress import Progress
     from frontier.run import Objectives, Run
-    from frontier.show.picture.data import DrawnRoofline, Picture, View
+    from frontier.show.picture.data import Picture
     from frontier.show.table import Table
     from frontier.show.view.notes import Noted
+    from frontier.show.view.series import DrawnRoofline, SeriesView
     from frontier.store.run_dir import RunDirectory
 
 _EXTRAS = Path(__file__).parent / "extras"
@@ -92,14 +93,14 @@ class DetailFigures(Protocol):
     """Detail figures of this name: pictures with their views. `at` is the setting to show."""
 
     def __call__(
-        self, run: "Run", views: "Sequence[View]", name: str, at: int | None = None
-    ) -> "list[tuple[View, Picture]]": ...
+        self, run: "Run", views: "Sequence[SeriesView]", name: str, at: int | None = None
+    ) -> "list[tuple[SeriesView, Picture]]": ...
 
 
 class PageFigures(Protocol):
     """Figures of a series on the page."""
 
-    def __call__(self, view: "View", samples: "Mapping[int, WindowData]") -> "list[Picture]": ...
+    def __call__(self, view: "SeriesView", samples: "Mapping[int, WindowData]") -> "list[Picture]": ...
 
 
 class TogetherPicture(Protocol):

@@ -74,6 +74,7 @@ def command(options: RunOptions, url: str | None, model: str | None, api_key_env
     from frontier.cli.given_server import find_server
     from frontier.show.tables import points_table
     from frontier.show.view.json_out import tree_of
+    from frontier.show.view.series import series_views
 
     address, each = url or find_server(), SECONDS
     if address != SIMULATOR:
@@ -105,7 +106,7 @@ def command(options: RunOptions, url: str | None, model: str | None, api_key_env
         of_server = {t.concurrency: window.server[0] for history in run.histories.values() for t, window in history}
         answer_prose("\n".join(sentences(findings, address, of_server, options.detail)))
     if options.detail is Detail.ALL:
-        answer("\n" + points_table(points, run.frontiers(points), run.limits(), below=True, **layout()))
+        answer("\n" + points_table(series_views(points, run.frontiers(points), run.limits()), below=True, **layout()))
     return ExitCode.YES
 
 

@@ -45,6 +45,7 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     from frontier.show.view.frontier_summary import summaries_of
     from frontier.show.view.json_out import points_json
     from frontier.show.view.notes import notes_of
+    from frontier.show.view.series import series_views
 
     if len(runs) > 1:
         return _pooled([replace(options, run=path).read() for path in runs], options)
@@ -57,9 +58,9 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     pooled_of = registry.POOLED.find()
     pools = pooled_of([run], axes, run.limits()) if pooled_of and axes else []
     if options.as_json:
-        frontiers = [summary.frontier for summary in summaries]
+        views = series_views(points, [summary.frontier for summary in summaries], run.limits(), decisions, run.gpus)
         tree = {"unfinished": common.unfinished_json(run), "pooled": [tree for _, tree in pools]}
-        common.answer({**points_json(points, frontiers, summaries, notes), **tree})
+        common.answer({**points_json(views, summaries, notes), **tree})
     else:
         _print(run, points, summaries, decisions, notes, [table for table, _ in pools], options.detail)
     return ExitCode.YES if any(p.valid for p in points) else ExitCode.FAILED
@@ -89,12 +90,13 @@ def _print(
 ) -> None:
     """The table of a run with what is below it."""
     from frontier.show.table import captioned
-    from frontier.show.tables import frontier_sentence, points_table
+    from frontier.show.tables import points_table
+    from frontier.show.view.sentences import frontier_sentence
+    from frontier.show.view.series import series_views
 
     layout, frontiers = common.layout(), [summary.frontier for summary in summaries]
-    table = functools.partial(
-        points_table, points, frontiers, run.limits(), decisions=decisions, gpus=run.gpus, **layout
-    )
+    views = series_views(points, frontiers, run.limits(), decisions, run.gpus)
+    table = functools.partial(points_table, views, **layout)
     common.answer(table(whole=False))
     if detail is Detail.ANSWER:
         return

@@ -45,14 +45,16 @@ def command(
       frontier solve --sla 'p99_e2e<=9s, energy<=0.5' --set hardware.power=700W
     """
     from frontier.core.claim.solver import exit_code
-    from frontier.show.answer import answers_json, answers_text
+    from frontier.show.answer import answers_text
+    from frontier.show.view.answers import tier_views
+    from frontier.show.view.json_out import answers_json
 
     run = options.read(allow_empty=options.as_json)
     answers = run.answers(_tiers(run, sla, tier), point_estimates=point_estimates, marginal_ok=marginal_ok)
     if options.as_json:
         common.answer({**answers_json(answers), "unfinished": common.unfinished_json(run)})
     else:
-        common.answer(answers_text(answers, gpus=run.gpus, detail=options.detail, **common.layout()))
+        common.answer(answers_text(tier_views(answers, run.gpus), detail=options.detail, **common.layout()))
         if run.unfinished and options.detail >= Detail.USUAL:
             common.answer_prose(run.unfinished)
     return exit_code([d for tier in answers for d in tier.decisions])

@@ -17,8 +17,11 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool, cut: Sequen
     Where the sweep `ended`, also print what is left and what comes next. `cut` are settings that
     were to be proven and are not. Returns the decisions.
     """
-    from frontier.show.answer import answers_json, answers_text
+    from frontier.show.answer import answers_text
     from frontier.show.tables import points_table
+    from frontier.show.view.answers import tier_views
+    from frontier.show.view.json_out import answers_json
+    from frontier.show.view.series import series_views
 
     answers = run.answers(run.config.tiers[:1])
     decisions = answers[0].decisions if answers else ()
@@ -28,15 +31,14 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool, cut: Sequen
         return decisions
     layout, points = common.layout(), run.points()
     frontiers = run.frontiers(points)
-    table = functools.partial(
-        points_table, points, frontiers, run.limits(), decisions=decisions, gpus=run.gpus, **layout
-    )
+    views = series_views(points, frontiers, run.limits(), decisions, run.gpus)
+    table = functools.partial(points_table, views, **layout)
     if shown.detail >= Detail.USUAL or not decisions:
         common.answer(table(whole=False) + "\n" * bool(decisions))
     if shown.detail is Detail.ALL:
         common.answer(table(below=True) + "\n" * bool(decisions))
     if decisions:
-        common.answer(answers_text(answers, gpus=run.gpus, detail=shown.detail, **layout))
+        common.answer(answers_text(tier_views(answers, run.gpus), detail=shown.detail, **layout))
     picture = draw(run)
     if shown.detail >= Detail.USUAL:
         for line in next_lines(run, decisions) if ended else ():

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.core.model.decisions import Decision, Limit
 from frontier.core.model.loads import Rate, SessionRate, bare, kind_of, listed
 from frontier.core.model.metrics import RATES, metric
-from frontier.core.model.points import Estimate, Frontier, Point
 from frontier.core.model.series import Series, by_series
 from frontier.core.model.text import clean
 from frontier.core.model.units import format_bytes, format_number, format_share
@@ -18,19 +16,20 @@ from frontier.show.table import Cell, Column, Table, indented, to_text
 from frontier.show.view.costs import power_text
 from frontier.show.view.frontier_summary import FrontierSummary
 from frontier.show.view.notes import Noted
-from frontier.show.view.sentences import no_sla_sentence, reason_words
+from frontier.show.view.sentences import frontier_sentence, no_sla_sentence
+from frontier.show.view.series import SeriesView, SettingView
 from frontier.show.view.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
     NOT_NEEDED,
+    RUN_HERE,
     count,
-    flag_kind,
     flag_kinds,
     has_no_bound,
     interval_text,
     left_out,
     limits_text,
-    time_sentence,
+    time_line,
     unit_text,
     value_text,
 )
@@ -39,22 +38,16 @@ if TYPE_CHECKING:
     from frontier.config import Config
     from frontier.planning.plan import Plan
 
-DeploymentGpus = Mapping[str, int | None] | None
-"""The number of GPUs that each deployment's rates are divided by; None where it is not stated."""
-
-
 # --- points
 
 
-def _style(point: Point, frontier: Frontier | None, chosen: int | None) -> str:
-    """The style of a point's row: bold for the operating point, dim for a point that is excluded or
+def _style(setting: SettingView) -> str:
+    """The style of a setting's row: bold for the operating point, dim for one that is excluded or
     not on the axes.
     """
-    if not point.valid or point.overloaded:
-        return "dim"
-    if point.concurrency == chosen:
+    if setting.sign != "excluded" and setting.chosen:
         return "bold"
-    return "dim" if frontier is not None and point.concurrency in frontier.excluded else ""
+    return "" if setting.usable and setting.sign != "excluded" else "dim"
 
 
 _WARNING_FIGURES = 2
@@ -67,137 +60,88 @@ _OF_CLASSES = ("p99_ttft", "p99_e2e")
 _USUAL = ("output_throughput", "p50_ttft", "p99_ttft", "p50_tpot", "p99_tpot", "p99_e2e")
 
 
-def table_of(
-    points: Sequence[Point],
-    frontier: Frontier | None,
-    limits: Sequence[Limit],
-    decision: Decision | None,
-    gpus: int | None,
-    *,
-    whole: bool = True,
-    verdicts: bool = True,
-) -> Table:
-    """The points of a series as a table, a verdict in each row.
+def table_of(view: SeriesView, *, whole: bool = True, verdicts: bool = True) -> Table:
+    """The settings of a series as a table, a verdict in each row.
 
     Without `whole` it has only the throughput and the limited metrics, or those of the frontier
     where there are no limits. The columns of the other metrics are left out first where there is no
     room.
     """
-    asked, names = _metrics_of(points, frontier, limits, whole=whole)
-    chosen = decision.concurrency if decision else None
-    styles = [_style(point, frontier, chosen) for point in points]
-    columns = [_load_column(points, styles), *_in_flight_column(points)]
+    settings, points = view.settings, view.points
+    asked, names = _metrics_of(view, whole=whole)
+    columns = [_load_column(settings), *_in_flight_column(view)]
     columns += [
-        _metric_column(points, name, limits, gpus, first=name in asked, whole=whole)
+        _metric_column(view, name, first=name in asked, whole=whole)
         for name in names
-        if any(name in point.metrics for point in points)
+        if any(name in setting.metrics for setting in settings)
     ]
     columns.append(
         Column("n", tuple(Cell(f"{p.n:,}" if p.n else "–", key=p.n or None) for p in points), 3, long="requests")
     )
-    columns += _roofline_columns(points) if whole else []
+    columns += _roofline_columns(view) if whole else []
     if not verdicts:
         return Table(tuple(columns))
-    words = (verdict_words(point, frontier, limits, decision) for point in points)
-    cells = tuple(Cell(text, style=style) for text, style in zip(words, styles, strict=True))
+    cells = tuple(Cell(s.words + RUN_HERE * s.chosen, style=_style(s)) for s in settings)
     return Table((*columns, Column("verdict", cells, left=True, wraps=True)))
 
 
-def _metrics_of(
-    points: Sequence[Point], frontier: Frontier | None, limits: Sequence[Limit], *, whole: bool
-) -> tuple[list[str], list[str]]:
+def _metrics_of(view: SeriesView, *, whole: bool) -> tuple[list[str], list[str]]:
     """The metrics that a table must show, and all of its columns."""
-    axes = frontier.objectives if frontier else ()
-    of_sessions = any(isinstance(point.concurrency, SessionRate) for point in points)
+    axes, points = view.frontier.objectives, view.settings
+    of_sessions = any(isinstance(setting.load, SessionRate) for setting in points)
     rates = ["request_throughput", _USUAL[0]] if of_sessions else [_USUAL[0]]
-    asked = [*rates, *([limit.metric for limit in limits] or axes)]
+    asked = [*rates, *([limit.metric for limit in view.sla] or axes)]
     if not whole:
         return asked, sorted(dict.fromkeys(asked), key=lambda name: name == "error_rate")
-    classes = [f"{group}.{n}" for n in _OF_CLASSES for group in (points[0].shape.finest(None) if points else ())]
+    classes = [f"{group}.{n}" for n in _OF_CLASSES for group in view.series.shape.finest(None)]
     every = [*asked, *axes, *_USUAL, *classes, "cost", "energy"]
     return [*asked, *axes], [*(name for name in dict.fromkeys(every) if name != "error_rate"), "error_rate"]
 
 
-RUN_HERE = "   <- run here"
-
-
-def verdict_words(point: Point, frontier: Frontier | None, limits: Sequence[Limit], decision: Decision | None) -> str:
-    """How a setting stands to the SLA: 'meets', 'not proven (short trial)', 'violates p95 TPOT',
-    'excluded: this machine was busy'. Without an SLA: its place on the frontier.
-    """
-    if not point.valid:
-        return f"excluded: {', '.join(dict.fromkeys(map(flag_kind, point.fatal)))}"
-    if point.overloaded:
-        return "excluded: more arrived than was served"
-    reasons = decision.explanation.settings if decision is not None else ()
-    reason = next((reason for reason in reasons if reason.settings == (point.concurrency,)), None)
-    if reason is not None and decision is not None:
-        measured = [(limit, point.metrics[limit.metric]) for limit in decision.limits if limit.metric in point.metrics]
-        words = reason_words(reason, [limit for limit, estimate in measured if limit.breaks(estimate.value)])
-        return f"{words}{RUN_HERE}" if point.concurrency == decision.concurrency else words
-    if limits or frontier is None:
-        return "not judged"
-    if point.concurrency in frontier.excluded:
-        return "not on these axes"
-    return "on the frontier" if point.concurrency in frontier.members else "dominated"
-
-
-def _metric_column(
-    points: Sequence[Point],
-    name: str,
-    limits: Sequence[Limit],
-    gpus: int | None,
-    *,
-    first: bool,
-    whole: bool,
-) -> Column:
+def _metric_column(view: SeriesView, name: str, *, first: bool, whole: bool) -> Column:
     """The values of a metric, with their intervals where `whole`; an error rate has none. `first`:
     the column is left out last.
     """
-    limit = next((limit for limit in limits if limit.metric == name), None)
-    cells = tuple(_metric_cell(name, point.metrics.get(name), limit, gpus, marked=whole) for point in points)
+    cells = tuple(_metric_cell(setting, name, view.gpus, marked=whole) for setting in view.settings)
     if name == "error_rate":
         return Column("errors", cells, 2)
     rank = 5 if metric(name).group else _RANKS.get(name, 4)
     rank = 1 if first else rank
-    return Column(_head(name, gpus), cells, rank, interval_rank=rank + 5 if whole else None)
+    return Column(_head(name, view.gpus), cells, rank, interval_rank=rank + 5 if whole else None)
 
 
-def _load_column(points: Sequence[Point], styles: Sequence[str]) -> Column:
-    """The load of each point: its concurrency, or its rate."""
-    if points and isinstance(points[0].concurrency, Rate):
-        of_sessions = isinstance(points[0].concurrency, SessionRate)
+def _load_column(settings: Sequence[SettingView]) -> Column:
+    """The load of each setting: its concurrency, or its rate."""
+    if settings and isinstance(settings[0].load, Rate):
+        of_sessions = isinstance(settings[0].load, SessionRate)
         head, long = "rate", "rate, sessions that begin per second" if of_sessions else "rate, arrivals per second"
     else:
         head, long = "c", "concurrency"
-    keyed = zip((p.concurrency for p in points), styles, strict=True)
-    return Column(head, tuple(Cell(bare(load), key=int(load), style=style) for load, style in keyed), long=long)
+    return Column(head, tuple(Cell(bare(s.load), key=int(s.load), style=_style(s)) for s in settings), long=long)
 
 
-def _in_flight_column(points: Sequence[Point]) -> list[Column]:
+def _in_flight_column(view: SeriesView) -> list[Column]:
     """Requests in flight, where the load does not state them."""
-    if not any(point.in_flight for point in points):
+    if not any(point.in_flight for point in view.points):
         return []
-    cells = tuple(Cell(format_number(point.in_flight), key=point.in_flight) for point in points)
+    cells = tuple(Cell(format_number(point.in_flight), key=point.in_flight) for point in view.points)
     return [Column("in flight", cells, 1, long="requests in flight, mean")]
 
 
-def _metric_cell(
-    name: str, estimate: Estimate | None, limit: Limit | None, gpus: int | None, *, marked: bool = True
-) -> Cell:
+def _metric_cell(setting: SettingView, name: str, gpus: int | None, *, marked: bool = True) -> Cell:
     """A value with its interval, `marked` where it has no bound. Rates have their unit in the head;
     a value beyond its limit is red.
     """
+    estimate = setting.metrics.get(name)
     if estimate is None:
         return Cell("–", style="dim")
     text = value_text(name, estimate.value, gpus)
     text = text.partition(" ")[0] if metric(name).unit in RATES else text
-    over = limit is not None and limit.breaks(estimate.value)
     return Cell(
         f"{text} {NO_BOUND}" if marked and has_no_bound(name, estimate) else text,
         interval_text(name, estimate, gpus).removesuffix(f" {NO_BOUND}"),
         estimate.value if math.isfinite(estimate.value) else 1e300,
-        "red" if over else "",
+        "red" if name in setting.over else "",
     )
 
 
@@ -214,9 +158,9 @@ def _head(name: str, gpus: int | None) -> str:
     return label if m.group is None else f"{m.group} {label.partition(' of ')[0]}"
 
 
-def _roofline_columns(points: Sequence[Point]) -> list[Column]:
+def _roofline_columns(view: SeriesView) -> list[Column]:
     """The distance from the roofline, where the hardware is described."""
-    distances = [point.roofline_distance for point in points]
+    distances = [point.roofline_distance for point in view.points]
     if not any(distances):
         return []
     shares = (
@@ -235,15 +179,11 @@ def _roofline_columns(points: Sequence[Point]) -> list[Column]:
     ]
 
 
-def points_table(  # noqa: PLR0913
-    points: Sequence[Point],
-    frontiers: Sequence[Frontier],
-    limits: Sequence[Limit] = (),
+def points_table(
+    views: Sequence[SeriesView],
     *,
-    decisions: Sequence[Decision] = (),
     summaries: Sequence[FrontierSummary] = (),
     notes: Mapping[str, Noted] | None = None,
-    gpus: DeploymentGpus = None,
     whole: bool = True,
     below: bool = False,
     width: int = 80,
@@ -255,68 +195,55 @@ def points_table(  # noqa: PLR0913
     series. It has no verdicts and no frontier where it stands `below` a table that has them.
     """
     known = {summary.frontier.series: summary.notes for summary in summaries}
-    of_series = {frontier.series: frontier for frontier in frontiers}
-    decided = {decision.series: decision for decision in decisions}
-    groups = by_series(points)
     blocks = []
-    for series, group in groups.items():
-        ordered = sorted(group, key=lambda p: p.concurrency)
-        by, frontier, decision = (gpus or {}).get(series.deployment), of_series.get(series), decided.get(series)
-        table = table_of(ordered, frontier, limits, decision, by, whole=whole, verdicts=not below)
-        lines: list[RenderableType] = [Text(series.label(), "bold")] if whole or len(groups) > 1 else []
+    for view in views:
+        table = table_of(view, whole=whole, verdicts=not below)
+        lines: list[RenderableType] = [Text(view.series.label(), "bold")] if whole or len(views) > 1 else []
         lines.append(table.drawn(width))
-        if frontier and not limits and not below:
-            lines.append(Text(no_sla_sentence(ordered, frontier, by)))
-        lines += _energy_lines(ordered, limits, whole=whole)
+        if view.frontier.objectives and not view.sla and not below:
+            lines.append(Text(no_sla_sentence(view.points, view.frontier, view.gpus)))
+        lines += _energy_lines(view, whole=whole)
         if whole:
-            lines += [*_bound_lines(table, decision), *_details(ordered, frontier, decision, below=below)]
-            lines += [Text(clean(note, 400), style="dim") for note in known.get(series, ())]
-            lines += _noted_blocks(notes or {}, series)
+            lines += [*_bound_lines(table, view), *_details(view, below=below)]
+            lines += [Text(clean(note, 400), style="dim") for note in known.get(view.series, ())]
+            lines += _noted_blocks(notes or {}, view.series)
         blocks.append(to_text(*lines, width=width, colour=colour))
     return "\n\n".join(blocks) or "no points"
 
 
-def _bound_lines(table: Table, decision: Decision | None) -> list[RenderableType]:
+def _bound_lines(table: Table, view: SeriesView) -> list[RenderableType]:
     """The legend of the sign for a percentile without a bound, where a table has one."""
     if not any(NO_BOUND in text for row in table.texts for text in row):
         return []
-    decides = decision is not None and decision.concurrency is not None and decision.next_step is None
+    decides = view.answer is not None and view.chosen is not None and not any(view.answer.step)
     return [Text(NO_BOUND_LEGEND + NOT_NEEDED * decides, style="dim")]
 
 
-def _energy_lines(points: Sequence[Point], limits: Sequence[Limit], *, whole: bool) -> list[RenderableType]:
+def _energy_lines(view: SeriesView, *, whole: bool) -> list[RenderableType]:
     """The source of the power behind an energy, where the table has an energy."""
-    shown = whole or any(limit.of.needs == "power" for limit in limits)
-    power = power_text(p.power for p in points if p.power) if shown else ""
+    shown = whole or any(limit.of.needs == "power" for limit in view.sla)
+    power = power_text(p.power for p in view.points if p.power) if shown else ""
     return [Text(f"energy: {power}", style="dim")] if power else []
 
 
-def _details(
-    points: list[Point], frontier: Frontier | None, decision: Decision | None, *, below: bool
-) -> list[RenderableType]:
+def _details(view: SeriesView, *, below: bool) -> list[RenderableType]:
     """The notes on the points of a series beside their table."""
     lines: list[RenderableType] = []
-    if frontier is not None:
-        lines += [] if below else [Text(frontier_sentence(frontier), style="dim")]
-        lines += [indented(f"not on these axes, {line}") for line in left_out(points, frontier)]
-    lines += _flag_lines(points)
-    if time := time_line(points, decision.concurrency if decision else None):
+    if view.frontier.objectives:
+        lines += [] if below else [Text(frontier_sentence(view.frontier), style="dim")]
+        lines += [indented(f"not on these axes, {line}") for line in left_out(view.points, view.frontier)]
+    lines += _flag_lines(view)
+    if time := time_line(view.points, view.chosen):
         lines.append(Text(f"Where the time goes {time}", style="dim"))
     return lines
 
 
-def frontier_sentence(frontier: Frontier) -> str:
-    """'On the frontier of output throughput against p95 TPOT: c=1, 8, 52', with its axes."""
-    axes = " against ".join(metric(name).label.partition(" (")[0] for name in frontier.objectives)
-    return f"On the frontier of {axes}: {listed(sorted(frontier.members)) if frontier.members else 'no setting'}."
-
-
-def _flag_lines(points: Sequence[Point]) -> list[RenderableType]:
+def _flag_lines(view: SeriesView) -> list[RenderableType]:
     """Every kind of flag with its settings and advice; only the first figures of a flag that just
     warns.
     """
     lines: list[RenderableType] = []
-    kinds = flag_kinds(points)
+    kinds = flag_kinds(view.points)
     for kind in kinds:
         text = f"excluded: {kind.text()}" if kind.fatal else f"note: {kind.text(_WARNING_FIGURES)}"
         lines.append(indented(text, "" if kind.fatal else "dim"))
@@ -333,16 +260,6 @@ def _noted_blocks(notes: Mapping[str, Noted], series: Series) -> list[Renderable
         lines = [Text.assemble((f"{head}: ", "bold"), clean(text, 800)) for head, text in noted.lines.get(series, ())]
         blocks += [Text(f"{noted.title}, {noted.legend}:"), *map(indented, lines)] if lines else []
     return blocks
-
-
-def time_line(points: Sequence[Point], chosen: int | None) -> str:
-    """The time breakdown at the operating point, or else at the highest setting that has one; ''
-    without one.
-    """
-    known = [(p.concurrency, p.time) for p in points if p.valid and p.time is not None]
-    if not known:
-        return ""
-    return time_sentence(*next(((c, time) for c, time in known if c == chosen), known[-1]))
 
 
 # --- plans

@@ -3,14 +3,17 @@
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from frontier.core.claim.causes import with_causes
 from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Flag, Frontier, Point, TimeBreakdown
 from frontier.core.model.shapes import Shape
-from frontier.show.picture.data import DrawnRoofline, Line, Panel, Picture, View
+from frontier.show.picture.data import Line, Panel, Picture
 from frontier.show.picture.frontier_picture import small_multiples
+from frontier.show.tables import points_table
+from frontier.show.view.series import DrawnRoofline, series_view, series_views
 from frontier.show.view.wording import Provenance
 
 SHAPE = Shape.of(1024, 256)
@@ -167,7 +170,19 @@ def picture(
     gpus: int | None = None,
 ) -> Picture:
     """The picture of one frontier."""
-    return small_multiples([View(points, frontier, decision, limits, roofline, gpus)], footer=footer)
+    return small_multiples([series_view(points, frontier, decision, limits, roofline, gpus)], footer=footer)
+
+
+def points_text(
+    points: Sequence[Point],
+    frontiers: Sequence[Frontier] = (),
+    limits: Sequence[Limit] = (),
+    decisions: Sequence[Decision] = (),
+    gpus: dict[str, int | None] | None = None,
+    **layout: Any,
+) -> str:
+    """The table of these points, as `show` prints it."""
+    return points_table(series_views(points, frontiers, limits, decisions, gpus), **layout)
 
 
 def with_times(points: Iterable[Point], missing: tuple[str, ...] = ()) -> list[Point]:

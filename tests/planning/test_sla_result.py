@@ -12,7 +12,9 @@ from frontier.core.model.points import Estimate, Flag, Point
 from frontier.core.model.shapes import Shape
 from frontier.core.window import cost_energy
 from frontier.planning import sla_result
-from frontier.show.answer import answers_json, answers_text
+from frontier.show.answer import answers_text
+from frontier.show.view.answers import tier_views
+from frontier.show.view.json_out import answers_json
 from frontier.show.view.sla_notes import best_note, sla_notes
 from tests.kit.golden import assert_golden_row
 from tests.kit.made import SHAPE
@@ -113,7 +115,7 @@ def test_a_deployment_that_may_give_more_is_named_beside_the_winner():
 def test_the_winner_among_deployments_is_said_first():
     points = [point(8, 0.1, deployment="a", throughput=600.0), point(8, 0.1, deployment="b", throughput=300.0)]
     (best,) = asked(points).best
-    text = answers_text([asked(points)], width=100)
+    text = answers_text(tier_views([asked(points)]), width=100)
     assert text.startswith(best_note(best))
     assert 1 == text.count(best_note(best))
     assert_golden_row("answers", best_note(best))

@@ -14,9 +14,21 @@ from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase, Trial
 from frontier.planning.sla_result import SlaResult, make_sla_result
 from frontier.show.answer import answers_text, decision_table
-from frontier.show.tables import plan_table, points_table, table_of, verdict_words
+from frontier.show.tables import plan_table, table_of
+from frontier.show.view.answers import answer_view, tier_views
+from frontier.show.view.series import series_view
 from tests.kit.golden import assert_golden, assert_golden_row
-from tests.kit.toy import LADDER, LIMIT, SHAPE, toy_decision, toy_frontier, toy_point, toy_points, with_times
+from tests.kit.toy import (
+    LADDER,
+    LIMIT,
+    SHAPE,
+    points_text,
+    toy_decision,
+    toy_frontier,
+    toy_point,
+    toy_points,
+    with_times,
+)
 
 LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
 ERRORS = Flag("errors", "4.2%", "1%", "lower the concurrency")
@@ -34,14 +46,14 @@ def widest(text: str) -> int:
 @pytest.mark.parametrize("width", [60, 80, 100, 140, 200])
 def test_points_fit_the_width(width: int) -> None:
     points = [toy_point(c, flags=(ERRORS,) if c > 90 else ()) for c in LADDER]
-    text = points_table(points, [toy_frontier(points)], LIMITS, gpus={"default": 1}, width=width)
+    text = points_text(points, [toy_frontier(points)], LIMITS, gpus={"default": 1}, width=width)
 
     assert widest(text) <= width
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_decisions_and_plans_fit_the_width(width: int) -> None:
-    assert widest(decision_table([toy_decision(toy_points(), LIMITS)], gpus={"default": 1}, width=width)) <= width
+    assert widest(decision_table([answer_view(toy_decision(toy_points(), LIMITS), gpus=1)], width=width)) <= width
     assert (
         widest(plan_table(SimpleNamespace(auto=False, rate=None, tiers=[("", LIMITS)]), a_plan(), width=width)) <= width
     )
@@ -49,7 +61,7 @@ def test_decisions_and_plans_fit_the_width(width: int) -> None:
 
 def test_more_columns_appear_where_there_is_room() -> None:
     points = toy_points()
-    narrow, wide = (points_table(points, [toy_frontier(points)], LIMITS, width=w) for w in (70, 150))
+    narrow, wide = (points_text(points, [toy_frontier(points)], LIMITS, width=w) for w in (70, 150))
 
     assert "95% CI" not in narrow
     assert "p99 E2E" in narrow
@@ -58,7 +70,7 @@ def test_more_columns_appear_where_there_is_room() -> None:
 
 def test_the_metrics_of_the_sla_and_the_frontier_are_given_up_last() -> None:
     points = toy_points()
-    text = points_table(points, [toy_frontier(points)], (Limit("p99_e2e", 5.0),), width=44)
+    text = points_text(points, [toy_frontier(points)], (Limit("p99_e2e", 5.0),), width=44)
 
     assert "p99 E2E" in text
     assert "p50 TTFT" not in text
@@ -68,13 +80,14 @@ def test_each_row_says_how_its_setting_stands() -> None:
     points = toy_points()
     points[2] = toy_point(4, flags=(ERRORS,))
     decision = toy_decision(points)
-    words = {p.concurrency: verdict_words(p, toy_frontier(points), LIMITS, decision) for p in points}
+    view = series_view(points, toy_frontier(points), decision, LIMITS)
+    words = {each.load: each.words for each in view.settings}
 
-    assert {c for c, text in words.items() if "<- run here" in text} == {decision.concurrency} == {64}
-    assert ("meets", True) == (words[1], words[64].startswith("meets"))
+    assert {each.load for each in view.settings if each.chosen} == {decision.concurrency} == {64}
+    assert ("meets", "meets") == (words[1], words[64])
     assert words[128] == f"violates {LIMIT.of.label}"
     assert words[4].startswith("excluded")
-    text = points_table(points, [toy_frontier(points)], LIMITS, decisions=[decision], width=100, whole=False)
+    text = points_text(points, [toy_frontier(points)], LIMITS, decisions=[decision], width=100, whole=False)
     assert [line.split()[-1] for line in text.splitlines()[1:3]] == ["meets"] * 2
 
 
@@ -82,7 +95,7 @@ def test_a_setting_of_which_nothing_is_claimed_is_a_short_trial() -> None:
     points, (short,) = toy_points((1, 8, 64)), toy_points((32,))
     (decision,) = solve_all(points, (LIMIT,), scanned=[short])
     over = dataclasses.replace(short, metrics={**short.metrics, "p99_ttft": Estimate.without_interval(9.0, 40)})
-    words = [verdict_words(p, None, (LIMIT,), decision) for p in (short, over)]
+    words = [series_view([p], toy_frontier(points), decision).settings[0].words for p in (short, over)]
     assert all("short trial" in text for text in words)
     assert [LIMIT.of.label in text for text in words] == [False, True]
 
@@ -91,7 +104,7 @@ def test_the_usual_table_has_the_limited_metrics_alone() -> None:
     points = toy_points()
     limits = (Limit("p95_tpot", 0.03), Limit("error_rate", 0.01))
     usual, whole = (
-        table_of(points, toy_frontier(points), limits, None, None, whole=whole).heads for whole in (False, True)
+        table_of(series_view(points, toy_frontier(points), None, limits), whole=whole).heads for whole in (False, True)
     )
     assert {"p99 TTFT"} <= set(whole) - set(usual)
     assert ("concurrency", "tok/s", "errors", "requests", "verdict") == tuple(h for h in usual if h != "p95 TPOT")
@@ -99,9 +112,9 @@ def test_the_usual_table_has_the_limited_metrics_alone() -> None:
 
 def test_where_the_time_goes_is_one_line_on_the_operating_point_or_the_highest_setting() -> None:
     points = with_times(toy_points((1, 8, 64)))
-    decided = points_table(points, [toy_frontier(points)], LIMITS, decisions=[toy_decision(points, LIMITS)], width=400)
-    bare = points_table(points[:2], [], width=400)
-    without = points_table(toy_points((1, 8)), [], width=400).splitlines()
+    decided = points_text(points, [toy_frontier(points)], LIMITS, decisions=[toy_decision(points, LIMITS)], width=400)
+    bare = points_text(points[:2], [], width=400)
+    without = points_text(toy_points((1, 8)), [], width=400).splitlines()
     (line,) = [line for line in bare.splitlines() if line not in without]
     assert 1 == line.count("c=8")
     assert 1 == decided.count(line.partition("c=8")[0] + "c=64")
@@ -110,7 +123,7 @@ def test_where_the_time_goes_is_one_line_on_the_operating_point_or_the_highest_s
 
 def test_a_flag_is_listed_once_with_its_settings_and_what_to_do() -> None:
     points = [toy_point(c, flags=(dataclasses.replace(ERRORS, measured=f"{c}%"),) if c > 90 else ()) for c in LADDER]
-    text = points_table(points, [toy_frontier(points)], width=100)
+    text = points_text(points, [toy_frontier(points)], width=100)
 
     assert 1 == text.count(ERRORS.advice)
     assert_golden_row("pages", below(text))
@@ -119,8 +132,8 @@ def test_a_flag_is_listed_once_with_its_settings_and_what_to_do() -> None:
 def test_a_warning_with_many_figures_names_the_first_and_where_the_others_are() -> None:
     warn = Flag("history_read_again", "", "10%", "look at the prefix cache", fatal=False)
     points = [toy_point(c, flags=(dataclasses.replace(warn, measured=f"{c}%"),)) for c in LADDER]
-    text = points_table(points, [toy_frontier(points)], width=100)
-    few = points_table(points[:2], [toy_frontier(points[:2])], width=100)
+    text = points_text(points, [toy_frontier(points)], width=100)
+    few = points_text(points[:2], [toy_frontier(points[:2])], width=100)
     assert [1, 0] == [found.count("frontier show --json") for found in (text, few)]
     assert_golden_row("pages", f"{below(text)}\n\n{below(few)}")
 
@@ -132,7 +145,7 @@ def test_missing_and_failed_values_are_never_zero() -> None:
     points[1] = dataclasses.replace(
         points[1], metrics={**points[1].metrics, "p99_ttft": Estimate(float("inf"), 1.0, float("inf"), 300)}
     )
-    lines = points_table(points, [toy_frontier(points)], width=100).splitlines()
+    lines = points_text(points, [toy_frontier(points)], width=100).splitlines()
 
     assert "–" in lines[2]
     assert "∞" in lines[3]
@@ -149,7 +162,7 @@ def solved(limits: tuple[Limit, ...]) -> SlaResult:
 
 def test_an_answer_that_meets_the_sla() -> None:
     """Figures with the bound that decides, then the reasons, then what it means in production."""
-    assert_golden("answer.txt", answers_text([solved(LIMITS)], width=100))
+    assert_golden("answer.txt", answers_text(tier_views([solved(LIMITS)]), width=100))
 
 
 def commanded(decision: Decision, seconds: float | None, claim: Claim | None = None) -> Decision:
@@ -196,7 +209,8 @@ def test_an_answer_names_the_better_setting_first_and_says_what_it_covers(width:
         commanded(none, 40.0),
         commanded(corrected, None, Claim("early", 1, 0.95, corrected=True)),
     ]
-    text = "\n\n".join(answers_text([SlaResult("", LIMITS, (decision,))], width=width) for decision in decisions)
+    results = [tier_views([SlaResult("", LIMITS, (decision,))]) for decision in decisions]
+    text = "\n\n".join(answers_text(views, width=width) for views in results)
 
     commands = [line for line in text.splitlines() if line.startswith("  frontier sweep")]
     assert [d.next_step.command for d in decisions if d.next_step] == [line.strip() for line in commands]
@@ -211,27 +225,27 @@ def test_a_limit_on_throughput_has_its_row_though_the_headline_has_the_throughpu
     limits = (Limit("output_throughput", 100), *LIMITS)
     (decision,) = solved(limits).decisions
     assert decision.concurrency is not None
-    (row,) = re.findall(r"^  output throughput .*", decision_table([decision], gpus={"default": 8}, width=100), re.M)
+    (row,) = re.findall(r"^  output throughput .*", decision_table([answer_view(decision, gpus=8)], width=100), re.M)
     assert ("limit 100 tok/s" in row, "/GPU" in row) == (True, False)  # the limit is of the whole deployment
 
 
 def test_an_answer_without_an_operating_point() -> None:
-    assert_golden("answer-none.txt", answers_text([solved((Limit("p99_ttft", 0.02),))], width=100))
+    assert_golden("answer-none.txt", answers_text(tier_views([solved((Limit("p99_ttft", 0.02),))]), width=100))
 
 
 @pytest.mark.parametrize("verdict", [Verdict.VIOLATES, Verdict.UNPROVEN, Verdict.MARGINAL, Verdict.INVALID])
 def test_every_other_verdict_says_what_it_is(verdict: Verdict) -> None:
     decision = dataclasses.replace(toy_decision(toy_points()), verdict=verdict, concurrency=None, candidate=1)
 
-    assert_golden_row("answers", decision_table([decision], width=100))
+    assert_golden_row("answers", decision_table([answer_view(decision)], width=100))
 
 
 def test_colour_is_off_unless_asked_for() -> None:
     points = toy_points()
     arguments = (points, [toy_frontier(points)], LIMITS)
 
-    assert "\x1b" not in points_table(*arguments, width=100)
-    assert "\x1b[" in points_table(*arguments, width=100, colour=True)
+    assert "\x1b" not in points_text(*arguments, width=100)
+    assert "\x1b[" in points_text(*arguments, width=100, colour=True)
 
 
 def test_hostile_text_is_neither_markup_nor_control() -> None:
@@ -240,7 +254,7 @@ def test_hostile_text_is_neither_markup_nor_control() -> None:
     points = [toy_point(8, shape=shape, deployment="\x07d", flags=(flag,))]
     points = [dataclasses.replace(point, notes=("note \x1b[31m [link=x]",)) for point in points]
     decision: Decision = toy_decision(points)
-    text = points_table(points, [toy_frontier(points)], width=100) + decision_table([decision], width=100)
+    text = points_text(points, [toy_frontier(points)], width=100) + decision_table([answer_view(decision)], width=100)
 
     assert "[red]x[/red][2J" in text
     assert "[b]f" in text
@@ -252,9 +266,9 @@ def test_a_percentile_without_a_bound_is_marked_where_its_interval_has_no_room()
     points = toy_points()
     few = Estimate(0.45, 0.42, math.inf, 300, lower=0.42, need=1000)
     points[2] = dataclasses.replace(points[2], metrics={**points[2].metrics, "p99_ttft": few})
-    narrow = points_table(points, [toy_frontier(points)], LIMITS, decisions=[toy_decision(points)], width=80)
-    wide = points_table(points, [toy_frontier(points)], LIMITS, width=200)
-    bounded = points_table(toy_points(), [toy_frontier(toy_points())], LIMITS, width=200)
+    narrow = points_text(points, [toy_frontier(points)], LIMITS, decisions=[toy_decision(points)], width=80)
+    wide = points_text(points, [toy_frontier(points)], LIMITS, width=200)
+    bounded = points_text(toy_points(), [toy_frontier(toy_points())], LIMITS, width=200)
     (legend,) = [line for line in wide.splitlines() if line.startswith("*")]
 
     assert 1 == narrow.count("450 ms *")
@@ -269,7 +283,7 @@ def test_the_sign_of_a_missing_bound_is_not_needed_for_an_answer_that_is_there()
     points[2] = dataclasses.replace(points[2], metrics={**points[2].metrics, "p99_e2e": few})
     decision = toy_decision(points)
     table = [
-        points_table(points, [toy_frontier(points)], LIMITS, decisions=[d], width=120)
+        points_text(points, [toy_frontier(points)], LIMITS, decisions=[d], width=120)
         for d in (decision, dataclasses.replace(decision, concurrency=None))
     ]
 
@@ -278,15 +292,15 @@ def test_the_sign_of_a_missing_bound_is_not_needed_for_an_answer_that_is_there()
 
 def test_without_an_sla_nothing_is_proven_and_the_frontier_is_the_answer() -> None:
     points = toy_points((1, 8, 64))
-    text = points_table(points, [toy_frontier(points)], width=200)
+    text = points_text(points, [toy_frontier(points)], width=200)
 
-    with_sla = points_table(points, [toy_frontier(points)], LIMITS, width=200).splitlines()
+    with_sla = points_text(points, [toy_frontier(points)], LIMITS, width=200).splitlines()
     assert_golden_row("pages", "\n".join(line for line in text.splitlines() if line not in with_sla))
 
 
 def test_no_points_is_said() -> None:
     none: list[Point] = []
-    assert "no points" == points_table(none, [], width=80)
+    assert "no points" == points_text(none, [], width=80)
 
 
 def a_plan() -> SimpleNamespace:
@@ -301,7 +315,7 @@ def test_the_bound_that_decides_is_the_bound_that_is_shown() -> None:
         value = Estimate(0.41 if limit is LIMIT else 120.0, low, high, 1020, lower, upper)
         decision = toy_decision(toy_points(), (limit,))
         decision = dataclasses.replace(decision, metrics={**decision.metrics, limit.metric: value})
-        return decision_table([decision], width=120)
+        return decision_table([answer_view(decision)], width=120)
 
     tables = [
         table(0.4, math.inf, 0.4, 0.44),
@@ -324,10 +338,10 @@ def test_a_plan_says_its_size_and_the_longest_it_can_take() -> None:
 
 def test_the_distance_from_light_has_its_columns_only_where_it_is_known() -> None:
     points = toy_points((8, 16))
-    dark = points_table(points, [toy_frontier(points)], width=200).splitlines()
+    dark = points_text(points, [toy_frontier(points)], width=200).splitlines()
     lit = Distance(2000.0, Estimate(0.42, 0.41, 0.43, 900), "decode bandwidth", Estimate(0.5, 0.4, 0.6, 900))
     points[1] = dataclasses.replace(points[1], roofline_distance=lit)
-    shown = points_table(points, [toy_frontier(points)], width=200).splitlines()
+    shown = points_text(points, [toy_frontier(points)], width=200).splitlines()
     head, first, second = (" ".join(line.split()) for line in shown[1:4])
     assert "MBU" not in dark[1]
     assert "– – –" in first

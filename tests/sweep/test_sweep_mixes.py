@@ -17,6 +17,7 @@ from frontier.run import Run
 from frontier.show.tables import points_table
 from frontier.show.view.json_out import points_json
 from frontier.show.view.mixes import shares_sentence
+from frontier.show.view.series import series_views
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row
 from tests.kit.sweeps import resumed_without, sweep_in_virtual_time
@@ -93,11 +94,11 @@ def test_the_prefix_of_a_class_and_the_history_of_sessions_come_from_the_cache(r
 
 
 def test_points_and_tables_tell_the_classes_apart(run: Run) -> None:
-    trees = points_json(run.points(), run.frontiers(run.points()))["points"]
+    trees = points_json(series_views(run.points(), run.frontiers(run.points())))["points"]
     for tree in trees:
         assert sum(tree["classes"][name]["requests"] for name in ("chat", "agent")) == pytest.approx(1)
         assert tree["in_flight"] < tree["concurrency"]
-    table = points_table(run.points(), run.frontiers(run.points()), run.limits(), width=240)
+    table = points_table(series_views(run.points(), run.frontiers(run.points()), run.limits()), width=240)
     for head in ("chat p90 TTFT", "agent.later p90 TTFT", "agent.first p99 TTFT", "in flight"):
         assert head in table
 

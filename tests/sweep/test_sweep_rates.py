@@ -21,12 +21,12 @@ from frontier.read_run import load
 from frontier.run import Run
 from frontier.search.complete import skip_reason
 from frontier.show import point_rows
-from frontier.show.answer import answers_json
 from frontier.show.picture.selection import provenance_of
 from frontier.show.tables import plan_table, points_table
-from frontier.show.view.json_out import decisions_json, points_json
+from frontier.show.view.json_out import answers_json, decisions_json, points_json
 from frontier.show.view.notes import notes_of
 from frontier.show.view.sentences import production_lines
+from frontier.show.view.series import series_views
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row
 from tests.kit.neutral import neutral
@@ -123,7 +123,7 @@ def test_json_has_the_rate_beside_a_concurrency_that_is_null(run: Run) -> None:
     assert (tree["concurrency"], tree["rate"], tree["shape"]) == (None, decision.concurrency.per_second, "short")
     assert tree["judgements"]
     assert all(j["concurrency"] is None and j["rate"] > 0 for j in tree["judgements"])
-    points = points_json(run.points(), run.frontiers(run.points()))["points"]
+    points = points_json(series_views(run.points(), run.frontiers(run.points())))["points"]
     assert {5.0, 40.0} <= {point["rate"] for point in points}
     assert {None} == {point["concurrency"] for point in points}
     json.dumps(tree)
@@ -143,7 +143,7 @@ def test_tables_for_programs_have_a_rate_in_requests_per_second(run: Run) -> Non
 
 @pytest.mark.slow
 def test_tables_and_commands_name_rates(run: Run, tmp_path: Path) -> None:
-    table = points_table(run.points(), run.frontiers(run.points()), run.limits(), width=160)
+    table = points_table(series_views(run.points(), run.frontiers(run.points()), run.limits()), width=160)
     assert "rate" in table.splitlines()[1].split()
     assert "in flight" in table
     assert "5 40 320 req/s" in plan_table(run.config, make_plan(run.config))

@@ -26,6 +26,7 @@ from frontier.search.scan import Ask, SearchPolicy
 from frontier.show.tables import plan_table, points_table
 from frontier.show.view.json_out import points_json
 from frontier.show.view.sentences import production_lines
+from frontier.show.view.series import series_views
 from frontier.simulator.virtual import virtual_trial
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row
@@ -72,8 +73,10 @@ def test_rates_count_sessions_and_requests_per_second_stand_beside_them(run: Run
     points = {p.concurrency: p for p in run.points()}
     assert {str(c) for c in points} >= {"2 sessions/s", "8 sessions/s"}
     assert points[Rate.of(2)].metrics["request_throughput"].value == pytest.approx(8, rel=0.3)
-    assert {2.0, 8.0} <= {each["rate"] for each in points_json(run.points(), run.frontiers(run.points()))["points"]}
-    table = points_table(run.points(), run.frontiers(run.points()), run.limits(), width=180)
+    assert {2.0, 8.0} <= {
+        each["rate"] for each in points_json(series_views(run.points(), run.frontiers(run.points())))["points"]
+    }
+    table = points_table(series_views(run.points(), run.frontiers(run.points()), run.limits()), width=180)
     assert " req/s " in table.splitlines()[1]
     assert "2 8 64 sessions/s" in plan_table(run.config, make_plan(run.config))
     over = [c for c, p in points.items() if p.overloaded]

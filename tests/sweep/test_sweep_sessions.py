@@ -16,6 +16,7 @@ from frontier.run import Run
 from frontier.show.tables import points_table
 from frontier.show.view.json_out import points_json
 from frontier.show.view.sentences import production_lines
+from frontier.show.view.series import series_views
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row
 from tests.kit.sweeps import resumed_without, sweep_in_virtual_time, swept
@@ -59,10 +60,14 @@ def test_sessions_and_requests_in_flight_are_told_apart(run: Run) -> None:
     point = next(p for p in run.points() if p.concurrency == 8)
     assert point.in_flight is not None
     assert 0 < point.in_flight < 8
-    (tree,) = (p for p in points_json(run.points(), run.frontiers(run.points()))["points"] if p["concurrency"] == 8)
+    (tree,) = (
+        p
+        for p in points_json(series_views(run.points(), run.frontiers(run.points())))["points"]
+        if p["concurrency"] == 8
+    )
     assert tree["in_flight"] == pytest.approx(point.in_flight)
     assert tree["metrics"]["first.p50_ttft"]["value"] > tree["metrics"]["later.p50_ttft"]["value"]
-    table = points_table(run.points(), run.frontiers(run.points()), run.limits(), width=200)
+    table = points_table(series_views(run.points(), run.frontiers(run.points()), run.limits()), width=200)
     assert "in flight" in table
     assert "later p90 TTFT" in table
     assert not any(answer.arrivals for answer in run.answers())

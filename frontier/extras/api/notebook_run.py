@@ -46,8 +46,9 @@ class Decisions(tuple[Decision, ...]):
 
     def _repr_html_(self) -> str:
         from frontier.show.answer import decision_table
+        from frontier.show.view.answers import answer_view
 
-        return as_html(decision_table(self, gpus=self.gpus, width=WIDE))
+        return as_html(decision_table([answer_view(d, gpus=self.gpus.get(d.deployment)) for d in self], width=WIDE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,11 +148,8 @@ class NotebookRun(Run):
 
         views = views_of(self, self.limits())
         sentence = headline(views) if views else "nothing measured yet"
-        points, decisions = [p for view in views for p in view.mine], [view.decision for view in views if view.decision]
-        text = points_table(
-            points, [view.frontier for view in views], self.limits(), decisions=decisions, gpus=self.gpus, width=WIDE
-        )
-        return f"<p><b>{escape(sentence)}</b><br>{escape(self.path.name)}</p>" + as_html(text)
+        table = as_html(points_table(views, width=WIDE))
+        return f"<p><b>{escape(sentence)}</b><br>{escape(self.path.name)}</p>" + table
 
 
 def load(path: str | Path, settings: Sequence[str] = ()) -> NotebookRun:

@@ -54,6 +54,7 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
     from frontier.extras.capacity.emit import emit as lines
     from frontier.extras.capacity.people import users_json, users_text
     from frontier.show.answer import decision_table
+    from frontier.show.view.answers import answer_view
 
     seconds = None if think is None else common.parsed("--think", think, parse_duration)
     if seconds is not None and not 0 < seconds <= LONGEST:
@@ -65,7 +66,7 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
     proven = [decision for decision in decisions if decision.concurrency is not None]
     if len(proven) < len(decisions):
         common.say("no operating point is proven, so no people are counted:")
-        common.say(decision_table([decision for decision in decisions if decision.concurrency is None]))
+        common.say(decision_table([answer_view(decision) for decision in decisions if decision.concurrency is None]))
     if any(decision.shape.arrivals is not None for decision in decisions):
         what = "people are counted from requests in flight, and this run proved a rate of arrivals"
         raise UsageError(what, "sweep with  concurrency: 1..128; replicas are peak rate / proven rate")

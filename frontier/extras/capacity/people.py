@@ -11,6 +11,7 @@ from frontier.extras.capacity.head_count import Users
 from frontier.show.answer import decision_table
 from frontier.show.table import Table, indented, to_text
 from frontier.show.verbosity import Detail
+from frontier.show.view.answers import answer_view
 from frontier.show.view.json_out import tree_of
 from frontier.show.view.limit_lines import knob_sentence
 from frontier.show.view.sentences import claim_sentence
@@ -43,7 +44,7 @@ def _users(users: Users, detail: Detail, width: int, colour: bool) -> str:
     lines = [_basis(users), *early, limit, assumed] if detail >= Detail.USUAL else [_basis(users), limit]
     if detail is Detail.ALL:
         lines += [*([claim_sentence(users.decision)] if not early else []), "The operating point:"]
-        lines.append(decision_table([users.decision], detail=Detail.ANSWER, width=width))
+        lines.append(decision_table([answer_view(users.decision)], detail=Detail.ANSWER, width=width))
     return to_text(
         Text.assemble((head, "bold green"), f"   {name}"),
         indented(Table.of((), _rows(users)).drawn(width)),

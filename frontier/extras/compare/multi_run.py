@@ -16,7 +16,7 @@ from frontier.extras.compare.contest import CompareRules, Contest, Side
 from frontier.extras.compare.pooled import base_axes, keeps, undivided, unique_labels
 from frontier.extras.compare.rivals import contest_sentence
 from frontier.run import Objectives, Run
-from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role, View
+from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role
 from frontier.show.picture.frontier_picture import (
     axes_of,
     mark_of,
@@ -35,6 +35,7 @@ from frontier.show.picture.labels import (
     view_sentence,
 )
 from frontier.show.picture.selection import check_panels, provenance_of, series_of, views_of
+from frontier.show.view.series import SeriesView, changed
 from frontier.show.view.wording import Provenance, apart, count, flag_kinds, left_out, limits_text
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
@@ -47,7 +48,7 @@ class Group:
     """The views of one panel, all of one shape, and their names."""
 
     names: tuple[str, ...]
-    views: tuple[View, ...]
+    views: tuple[SeriesView, ...]
 
 
 def check_together(runs: Sequence[Run]) -> None:
@@ -66,7 +67,7 @@ def check_together(runs: Sequence[Run]) -> None:
             )
 
 
-def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
+def grouped(runs: Sequence[tuple[str, Sequence[SeriesView]]]) -> list[Group]:
     """The views of several (run's name, its views), grouped by shape. Each is named by its run, its
     deployment, or both.
     """
@@ -81,7 +82,7 @@ def grouped(runs: Sequence[tuple[str, Sequence[View]]]) -> list[Group]:
             alone = run if len(deployments) == 1 else f"{run} · {deployment}"
             whole.append(alone if several else deployment)
     called = dict(zip(panels, unique_labels(whole), strict=True))
-    by_shape: dict[Shape, list[tuple[str, View]]] = {}
+    by_shape: dict[Shape, list[tuple[str, SeriesView]]] = {}
     for run, (_, views) in zip(run_names, runs, strict=True):
         for view in views:
             by_shape.setdefault(view.frontier.shape, []).append((called[run, view.frontier.deployment], view))
@@ -92,7 +93,7 @@ def contest(group: Group) -> Contest:
     """The frontiers of a panel beside each other."""
     first = group.views[0]
     objectives = first.frontier.objectives
-    sides = [Side(n, v.mine, v.decision, v.gpus) for n, v in zip(group.names, group.views, strict=True)]
+    sides = [Side(n, v.points, v.decision, v.gpus) for n, v in zip(group.names, group.views, strict=True)]
     return Contest(tuple(sides), CompareRules((objectives[0], objectives[1]), limits=first.sla))
 
 
@@ -137,19 +138,19 @@ def together(groups: Sequence[Group], *, footer: Provenance | None = None, more:
     return _picture(groups, title_of(groups), footer, [*notes, *more])
 
 
-def _is_of_quality(view: View) -> bool:
+def _is_of_quality(view: SeriesView) -> bool:
     """Whether an axis is the quality, which is the same at all settings of a deployment."""
     return "quality" in view.axes
 
 
-def _taking_part(view: View) -> View:
+def _taking_part(view: SeriesView) -> SeriesView:
     """The view with only the settings that are proven to keep the limits on other metrics, and the
     frontier of these.
     """
-    points = [p for p in view.mine if not p.valid or keeps(p, view.hidden_limits)]
+    points = [p for p in view.points if not p.valid or keeps(p, view.hidden_limits)]
     empty = replace(view.frontier, members=(), dominated=(), excluded={})
     frontier = pareto.frontier(points, view.frontier.objectives) if points else empty
-    return replace(view, points=points, frontier=frontier, band=())
+    return changed(view, points=points, frontier=frontier, band=())
 
 
 def _undivided(groups: Sequence[Group]) -> list[str]:
@@ -209,9 +210,9 @@ def _absences(groups: Sequence[Group]) -> list[str]:
     for group in groups:
         for name, view, role in zip(group.names, group.views, ROLES, strict=False):
             shape = f" ({clean_name(view.frontier.shape.label)})" if len(groups) > 1 else ""
-            flagged = [kind.text(6) for kind in flag_kinds(view.mine) if kind.fatal]
+            flagged = [kind.text(6) for kind in flag_kinds(view.points) if kind.fatal]
             lines = [f"excluded and not drawn: {'; '.join(flagged)}"] if flagged else []
-            lines += [*(f"not drawn, {line}" for line in left_out(view.mine, view.frontier)), *unstarred(view)]
+            lines += [*(f"not drawn, {line}" for line in left_out(view.points, view.frontier)), *unstarred(view)]
             notes += [f"{SIGNS[role]} {name}{shape}, {line}" for line in lines]
     return notes
 
@@ -228,13 +229,13 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
     for whole, view, name, role in zip(group.views, views, apart(group.names), ROLES, strict=False):
         # A limit on a rate is of the whole deployment, so that the points as they were measured are
         # judged by it.
-        signs = {p.concurrency: whole.sign(p) for p in whole.mine}
+        signs = {each.load: each.sign for each in whole.settings}
         mine = [
             replace(
                 mark,
                 role=role,
-                star=role if point.concurrency == view.chosen else None,
-                sign=signs[point.concurrency],
+                star=role if point.chosen else None,
+                sign=signs[point.load],
             )
             for point in view.drawable
             if (mark := mark_of(point, view, x, y)) is not None
@@ -255,7 +256,7 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
     )
 
 
-def _signs(view: View) -> tuple[float, float]:
+def _signs(view: SeriesView) -> tuple[float, float]:
     """The signs that turn values so that higher is better on the vertical axis and lower is better
     on the other.
     """
@@ -263,13 +264,13 @@ def _signs(view: View) -> tuple[float, float]:
     return up.sign, -across.sign
 
 
-def _drawn(view: View) -> View:
+def _drawn(view: SeriesView) -> SeriesView:
     """The view with the drawn points: those on the frontier, and the operating point."""
     shown = {*view.frontier.members, view.chosen}
-    return replace(view, roofline=None, points=[p for p in view.drawable if p.concurrency in shown])
+    return replace(view, roofline=None, settings=tuple(each for each in view.drawable if each.load in shown))
 
 
-def _per_gpu(view: View) -> View:
+def _per_gpu(view: SeriesView) -> SeriesView:
     """The view with its rates divided by its own GPUs, as one axis cannot divide by several
     numbers.
     """
@@ -284,10 +285,10 @@ def _per_gpu(view: View) -> View:
     limits = [limit for limit in view.sla if limit not in _whole(view)]
     band = [(x / across, low / up, high / up) for x, low, high in view.band]
     decision = view.decision and replace(view.decision, limits=tuple(limits))
-    return replace(view, points=points, decision=decision, limits=limits, band=band, gpus=1)
+    return changed(view, points=points, decision=decision, limits=limits, band=band, gpus=1)
 
 
-def _whole(view: View) -> list[Limit]:
+def _whole(view: SeriesView) -> list[Limit]:
     """Limits on a rate of the whole deployment; on an axis per GPU each deployment would have them
     at another place.
     """

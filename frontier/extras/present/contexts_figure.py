@@ -10,7 +10,8 @@ from frontier.core.model.text import clean_name
 from frontier.core.model.units import format_share
 from frontier.hardware.roofline import Roofline, limits_if_any
 from frontier.show.picture.axes import bar_of, padded_axis
-from frontier.show.picture.data import Axis, Bar, Line, Panel, Picture, Role, View
+from frontier.show.picture.data import Axis, Bar, Line, Panel, Picture, Role
+from frontier.show.view.series import SeriesView
 from frontier.show.view.wording import limits_text, unit_text
 
 LINES = ((Role.FRONTIER, "o"), (Role.OPERATING, "s"), (Role.THIRD, "^"), (Role.FOURTH, "D"))
@@ -23,7 +24,7 @@ many run."""
 # --- contexts: over the input length or the shared prefix
 
 
-def contexts_figure(views: Sequence[View], rooflines: Mapping[str, Roofline | None]) -> Picture | None:
+def contexts_figure(views: Sequence[SeriesView], rooflines: Mapping[str, Roofline | None]) -> Picture | None:
     """The throughput inside the SLA, and the concurrency that the SLA admits, of all decided
     series. They lie below the roofline, and below the number of requests that the memory, or the
     batch cap, lets run at once. None without two lengths, or two shares of a common prefix, to
@@ -35,10 +36,10 @@ def contexts_figure(views: Sequence[View], rooflines: Mapping[str, Roofline | No
     if not by_length and len({shape.prefix for shape in shapes}) < 2:
         return None
 
-    def across(view: View) -> float:
+    def across(view: SeriesView) -> float:
         return view.frontier.shape.isl.mean if by_length else view.frontier.shape.prefix * 100
 
-    groups: dict[str, list[View]] = {}
+    groups: dict[str, list[SeriesView]] = {}
     for view in sorted(decided, key=across):
         groups.setdefault(_name(view, decided, by_length), []).append(view)
     shown = dict(list(groups.items())[: len(LINES)])
@@ -76,7 +77,7 @@ def contexts_figure(views: Sequence[View], rooflines: Mapping[str, Roofline | No
     return Picture("contexts", title, panels, notes=tuple(notes), description=f"{title}.", columns=2, tall=300)
 
 
-def _name(view: View, among: Sequence[View], by_length: bool) -> str:
+def _name(view: SeriesView, among: Sequence[SeriesView], by_length: bool) -> str:
     """The name of a line by what differs: deployment, output length, shared prefix; 'inside the
     SLA' where nothing does.
     """
@@ -92,7 +93,7 @@ def _is_drawn(decision: Decision | None) -> bool:
     return decision is not None and (decision.concurrency is not None or decision.verdict is Verdict.VIOLATES)
 
 
-def _rate(view: View) -> float:
+def _rate(view: SeriesView) -> float:
     """Output throughput at the operating point, per GPU where their number is known; 0 where no
     setting is inside.
     """
@@ -102,14 +103,16 @@ def _rate(view: View) -> float:
     return decision.metrics["output_throughput"].value / per_gpu("output_throughput", view.gpus)
 
 
-def _bar(view: View, axis: Axis) -> Bar | None:
+def _bar(view: SeriesView, axis: Axis) -> Bar | None:
     if not _rate(view) or view.decision is None:
         return None
     return bar_of(view.decision.metrics["output_throughput"].scaled(1, per_gpu("output_throughput", view.gpus)), axis)
 
 
 def _bounds(
-    groups: Mapping[str, Sequence[View]], rooflines: Mapping[str, Roofline | None], across: Callable[[View], float]
+    groups: Mapping[str, Sequence[SeriesView]],
+    rooflines: Mapping[str, Roofline | None],
+    across: Callable[[SeriesView], float],
 ) -> tuple[list[Line], list[Line]]:
     """The rooflines at the highest measured concurrency, and the number of requests that run at
     once, of each described group.
@@ -119,7 +122,7 @@ def _bounds(
         roofline = rooflines.get(views[0].frontier.deployment)
         if roofline is None:
             continue
-        top = max(p.concurrency for view in views for p in view.mine)
+        top = max(p.concurrency for view in views for p in view.points)
         ceiling, fitting = [], []
         for view in views:
             shape, share = view.frontier.shape, per_gpu("output_throughput", view.gpus)
@@ -134,18 +137,18 @@ def _bounds(
     return roof, room
 
 
-def _context_notes(views: Sequence[View]) -> list[str]:
+def _context_notes(views: Sequence[SeriesView]) -> list[str]:
     """Notes on what the lines do not show: settings at the end of the grid, lengths without an
     answer, missing proofs.
     """
 
-    def named(chosen: Sequence[View]) -> str:
+    def named(chosen: Sequence[SeriesView]) -> str:
         return ", ".join(clean_name(view.frontier.series.label(longest=40), 80) for view in chosen)
 
     decided = [(view, view.decision) for view in views if view.decision is not None]
     none = [view for view, d in decided if d.concurrency is None and d.verdict is Verdict.VIOLATES]
     unknown = [view for view, d in decided if not _is_drawn(d)]
-    highest = [view for view, d in decided if d.concurrency == max(p.concurrency for p in view.mine)]
+    highest = [view for view, d in decided if d.concurrency == max(p.concurrency for p in view.points)]
     better = [(view, d.next_step) for view, d in decided if d.concurrency is not None and d.next_step is not None]
     estimated = any(d.concurrency is not None and not d.metrics["output_throughput"].has_interval for _, d in decided)
     notes = ["Between the points nothing was measured: the dotted lines only join them."]

@@ -1,7 +1,6 @@
 """The detail figures of a run by their names."""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from frontier.core.model.errors import UsageError
 from frontier.core.model.loads import Rate, in_words, listed
@@ -9,9 +8,10 @@ from frontier.extras.present.contexts_figure import contexts_figure
 from frontier.extras.present.request_figures import FROM_SAMPLES, Samples, detail_figure, timeline_figure
 from frontier.extras.present.series_figures import FROM_POINTS
 from frontier.run import Run
-from frontier.show.picture.data import Picture, View
+from frontier.show.picture.data import Picture
 from frontier.show.picture.labels import view_name
 from frontier.show.picture.selection import samples_of
+from frontier.show.view.series import SeriesView, changed
 from frontier.store.run_dir import RunDirectory
 
 WHY_NOT = {
@@ -25,7 +25,9 @@ WHY_NOT = {
 }
 
 
-def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = None) -> list[tuple[View, Picture]]:
+def detail_figures(
+    run: Run, views: Sequence[SeriesView], name: str, at: int | None = None
+) -> list[tuple[SeriesView, Picture]]:
     """The detail figure `name` of each view that has one, or of all of them; `at` names the
     concurrency of a timeline. UsageError when there is nothing to draw.
     """
@@ -46,15 +48,15 @@ def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = 
     return drawn
 
 
-def _contexts(run: Run, views: Sequence[View]) -> Picture | None:
+def _contexts(run: Run, views: Sequence[SeriesView]) -> Picture | None:
     """The contexts figure of all series; of aggregates, by their values."""
     if run.imported and (limits := views[0].sla):
         decided = {d.series: d for d in run.solve(limits, point_estimates=True)}
-        views = [replace(view, decision=decided.get(view.frontier.series)) for view in views]
+        views = [changed(view, decision=decided.get(view.series)) for view in views]
     return contexts_figure(views, {d.name: d.roofline() for d in run.config.deployments})
 
 
-def _timeline(run: Run, view: View, at: int | None) -> Picture | None:
+def _timeline(run: Run, view: SeriesView, at: int | None) -> Picture | None:
     """The last trial of the setting asked for, else of the operating point, else of the highest
     concurrency.
     """
@@ -72,7 +74,7 @@ def _timeline(run: Run, view: View, at: int | None) -> Picture | None:
     return timeline_figure(directory.finished()[key], directory.records(key))
 
 
-def page_figures(view: View, samples: Samples) -> list[Picture]:
+def page_figures(view: SeriesView, samples: Samples) -> list[Picture]:
     """The figures of a series that stand on a page."""
     drawn = (detail_figure(name, view, samples) for name in (*FROM_POINTS, *FROM_SAMPLES))
     return [figure for figure in drawn if figure is not None]

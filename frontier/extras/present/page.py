@@ -18,11 +18,13 @@ from markupsafe import Markup
 from frontier import registry
 from frontier.core.model.text import capital, clean
 from frontier.extras.present.dark_page import dark_colours
-from frontier.extras.present.report import KEY, LIMIT_AT, Report, page_of
+from frontier.extras.present.report import KEY, Report, page_of
 from frontier.show.picture.colours import ink
-from frontier.show.picture.data import Picture, View, mark_id
+from frontier.show.picture.data import Picture, mark_id
 from frontier.show.picture.frontier_picture import small_multiples
+from frontier.show.view.figures import LIMIT_AT
 from frontier.show.view.json_out import Tree, decisions_json, points_json
+from frontier.show.view.series import SeriesView
 
 REPORT_SCHEMA = "frontier.report/1"
 ROOM = 1_500_000
@@ -93,7 +95,7 @@ def draw_figures(report: Report) -> Figures:
     return Figures(pictures, picture.description, companions, colours)
 
 
-def _noted_below(figure: str, report: Report, view: View) -> list[str]:
+def _noted_below(figure: str, report: Report, view: SeriesView) -> list[str]:
     """The notes of extras on a series that stand below this detail figure."""
     below = [noted for noted in report.notes.values() if noted.figure == figure]
     return [f"{head}: {clean(text, 800)}" for n in below for head, text in n.lines.get(view.frontier.series, ())]
@@ -204,7 +206,7 @@ def report_json(report: Report) -> Tree:
         "title": page["title"],
         "unfinished": report.standing,
         "solve": decisions_json([view.decision for view in report.views if view.decision]),
-        "show": points_json([p for view in report.views for p in view.mine], [view.frontier for view in report.views]),
+        "show": points_json(report.views),
         "sections": [
             {
                 "name": section["name"],

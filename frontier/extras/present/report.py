@@ -6,7 +6,6 @@ it out.
 - how to reproduce it, and what it does not cover
 """
 
-import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -15,38 +14,30 @@ from typing import Any
 
 from frontier import registry
 from frontier.client.secrets import masked
-from frontier.core.model.decisions import Cause, Decision, Limit, Reason
-from frontier.core.model.loads import setting
-from frontier.core.model.metrics import metric
-from frontier.core.model.points import Point
+from frontier.core.model.decisions import Limit
 from frontier.core.model.text import capital, clean
 from frontier.core.window.window import WindowData
 from frontier.extras.present.evidence_tables import cost_tables, evidence_tables, time_tables
-from frontier.planning.sla_result import ArrivalRate
 from frontier.run import Run
-from frontier.show.answer import answer_lines
-from frontier.show.picture.data import View
 from frontier.show.picture.labels import answer_rows, panel_names, view_name
 from frontier.show.picture.labels import headline as title_of
 from frontier.show.picture.selection import provenance_of, samples_of, views_of
 from frontier.show.table import Table
-from frontier.show.tables import RUN_HERE, frontier_sentence, table_of, time_line, verdict_words
+from frontier.show.tables import table_of
 from frontier.show.view.costs import power_text
-from frontier.show.view.explain import sentence, words_of
-from frontier.show.view.figures import Figure, figure_row, figures
+from frontier.show.view.figures import bar_ends
 from frontier.show.view.json_out import Tree
+from frontier.show.view.neighbours import HEADS, neighbours
 from frontier.show.view.notes import Noted, notes_of
-from frontier.show.view.sentences import headline, next_step_lines, no_sla_sentence
+from frontier.show.view.sentences import frontier_sentence, no_sla_sentence
+from frontier.show.view.series import SeriesView, changed
 from frontier.show.view.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,
     Provenance,
-    bound_text,
     count,
-    deciding_bound,
     flag_kinds,
-    interval_text,
-    limit_value_text,
+    time_line,
 )
 from frontier.store.run_dir import RunDirectory
 
@@ -157,12 +148,11 @@ class Report:
     - `samples`: the windows by concurrency, for distributions and evidence; without them the page
       has less.
     - `notes`: the notes of extras on its series.
-    - `arrivals`: the rates that its operating points take.
     - `unfinished`: a sentence that a part of the run is not measured; `standing` is the same for
       machines.
     """
 
-    views: Sequence[View]
+    views: Sequence[SeriesView]
     provenance: Provenance = field(default_factory=Provenance)
     config_text: str | None = None
     commands: Sequence[str] = ()
@@ -173,7 +163,6 @@ class Report:
     standing: Mapping[str, Any] | None = None
     pooled: Sequence[tuple[Table, Tree]] = ()
     notes: Mapping[str, Noted] = field(default_factory=dict)
-    arrivals: Mapping[Any, ArrivalRate] = field(default_factory=dict)
 
 
 FIGURE_HEADS = ("metric", "value", "bound", "limit", "margin")
@@ -189,6 +178,8 @@ def report_of(
         checks = IMPORTED_REQUEST_CHECKS if run.histories else IMPORTED_CHECKS
     views = views_of(run, limits, objectives)
     decisions = [view.decision for view in views if view.decision]
+    rates = run.arrival_rates(decisions)
+    views = [changed(view, arrivals=rates.get(view.series)) for view in views]
     return Report(
         views=views,
         pooled=pooled_of([run], objectives, limits) if pooled_of and objectives else (),
@@ -200,8 +191,7 @@ def report_of(
         checks=checks,
         unfinished=run.not_measured,
         standing=run.standing.tree(run.go_on) if run.standing is not None else None,
-        notes=notes_of(run, [p for view in views for p in view.mine], decisions),
-        arrivals=run.arrival_rates(decisions),
+        notes=notes_of(run, [p for view in views for p in view.points], decisions),
     )
 
 
@@ -233,7 +223,7 @@ def page_of(report: Report) -> dict[str, Any]:
     }
 
 
-def answers_table(views: Sequence[View]) -> Table:
+def answers_table(views: Sequence[SeriesView]) -> Table:
     """The answer of each series in a row, with the metric that binds, or why there is no answer."""
     answers = [cells for cells, _ in answer_rows(views, panel_names(views))]
     heads = ("workload", "answer", "throughput", "binding metric", "bound", "limit")[: max(map(len, answers))]
@@ -241,52 +231,49 @@ def answers_table(views: Sequence[View]) -> Table:
     return Table.of(heads, rows, "The answers")
 
 
-def _section(view: View, report: Report) -> dict[str, Any]:
+def _section(view: SeriesView, report: Report) -> dict[str, Any]:
     """The section of one series: its decision with figures and lines of the answer, and its points.
 
     - `step`: what would decide a better setting, and the command.
     - `more`: shown where all details are asked for.
     - `bars`: where value and bound of each figure lie on a bar that ends beyond the limit.
     """
-    points, frontier, decision, gpus = view.mine, view.frontier, view.decision, view.gpus
-    samples = report.samples.get(frontier.series, {})
-    known = figures(decision) if decision else []
-    rows = [figure_row(figure, gpus) for figure in known]
-    if decision is not None:
-        lines, whole = (
-            answer_lines(decision, report.arrivals.get(frontier.series), whole=whole) for whole in (False, True)
-        )
-    else:
-        lines = whole = [("No SLA", no_sla_sentence(points, frontier, gpus))]
+    points, answer, around = view.points, view.answer, neighbours(view)
+    samples = report.samples.get(view.series, {})
+    lines: Sequence[tuple[str, str]] = (("No SLA", no_sla_sentence(points, view.frontier, view.gpus)),)
+    whole = lines
+    rows: Sequence[tuple[str, ...]] = ()
+    if answer is not None:
+        lines, whole, rows = answer.lines, answer.whole, answer.rows
     more = [("", text) for _, text in whole if text not in [text for _, text in lines]]
     more += [("Where the time goes", time)] if (time := time_line(points, view.chosen)) else []
     more += [
         (f"{noted.title} at {head}", clean(text, 800))
         for noted in report.notes.values()
-        for head, text in noted.lines.get(frontier.series, ())
+        for head, text in noted.lines.get(view.series, ())
     ]
     return {
-        "name": frontier.series.label(),
-        "verdict": f"{headline(decision, gpus)}." if decision else None,
-        "step": next_step_lines(decision) if decision else ("", ""),
+        "name": view.series.label(),
+        "verdict": f"{answer.headline}." if answer else None,
+        "step": answer.step if answer else ("", ""),
         "figures": Table.of(FIGURE_HEADS, rows, "Limits and measured values") if rows else None,
         "legend": NO_BOUND_LEGEND if any(NO_BOUND in cell for row in rows for cell in row) else "",
         "lines": lines,
         "more": more,
-        "points": table_of(points, frontier, view.sla, decision, gpus),
-        "frontier": frontier_sentence(frontier),
-        "neighbours": neighbours_table(decision, points) if decision else None,
-        "evidence": [*cost_tables(decision), *time_tables(points), *evidence_tables(samples)],
-        "bars": list(map(bar_ends, known)),
+        "points": table_of(view),
+        "frontier": frontier_sentence(view.frontier),
+        "neighbours": Table.of(HEADS, around, "Why this point: the settings around it") if around else None,
+        "evidence": [*cost_tables(view.decision), *time_tables(points), *evidence_tables(samples)],
+        "bars": list(map(bar_ends, answer.figures)) if answer else [],
     }
 
 
 def _health(report: Report) -> list[str]:
     """The checks that were made, and every flag with its effect."""
-    points = [point for view in report.views for point in view.mine]
+    points = [point for view in report.views for point in view.points]
     lines = [f"{sum(p.valid for p in points)} of {count(len(points), 'point')} valid. Checked: {report.checks}."]
     for view in report.views:
-        for kind in flag_kinds(view.mine):
+        for kind in flag_kinds(view.points):
             head = f"{view_name(view)}: " if len(report.views) > 1 else ""
             effect = "excluded" if kind.fatal else "warning, the point is kept"
             lines.append(f"{head}{kind.text()} ({effect}). {capital(kind.advice)}".strip())
@@ -298,7 +285,7 @@ def _health(report: Report) -> list[str]:
 def _provenance(report: Report) -> tuple[tuple[str, str], ...]:
     """Name and text of each known fact of the provenance."""
     known = report.provenance
-    power = power_text(p.power for v in report.views for p in v.mine if p.power).removeprefix("power ")
+    power = power_text(p.power for v in report.views for p in v.points if p.power).removeprefix("power ")
     pairs: list[tuple[str, str | None]] = [
         ("run", known.run),
         ("model", known.model),
@@ -320,62 +307,3 @@ def _config_cleaned(text: str | None) -> str | None:
         return None
     lines = [re.match(r" *", line)[0] + clean(line, 1000) for line in masked(text).splitlines()]  # type: ignore[index]
     return "\n".join(lines)
-
-
-# --- bars of the figures
-
-
-LIMIT_AT = 80
-"""The place of a limit on its bar, in percent; the rest has room for values that break it."""
-
-
-def bar_ends(figure: Figure) -> tuple[int, int] | None:
-    """The lower and the upper end of value and bound on a bar, in percent, with the limit at
-    LIMIT_AT; None without a limit. A value without a bound may be anything, so it goes to the end.
-    """
-    limit = figure.limit
-    if limit is None or not limit.promise:
-        return None
-    bound = deciding_bound(figure.estimate, limit)
-    shares = [value / limit.promise for value in (figure.estimate.value, math.inf if bound is None else bound)]
-    if limit.better == "higher":
-        shares = [1 / share if share else math.inf for share in shares]
-    low, high = sorted(round(min(100.0, LIMIT_AT * share)) for share in shares)
-    return low, high
-
-
-# --- the settings around the operating point
-
-
-def neighbours_table(decision: Decision, points: Sequence[Point]) -> Table | None:
-    """The settings around the operating point (or the candidate), and why each is or is not chosen;
-    None for a single setting. The verdicts are those of the table of `points`.
-    """
-    words = {p.concurrency: verdict_words(p, None, decision.limits, decision) for p in points}
-    verdicts = {c: text.removesuffix(RUN_HERE) for c, text in words.items()}
-    reasons = decision.explanation.settings
-    places = [i for i, reason in enumerate(reasons) if reason.settings == (decision.shown,)]
-    if not places or len(decision.judgements) < 2:
-        return None
-    around = reasons[max(0, places[0] - 2) : places[0] + 4]
-    rows = tuple(_neighbour(reason, verdicts.get(reason.settings[0], "not judged")) for reason in around)
-    heads = ("concurrency", "verdict", "deciding metric", "value", "bound", "limit", "why or why not")
-    return Table.of(heads, rows, "Why this point: the settings around it")
-
-
-def _neighbour(reason: Reason, verdict: str) -> tuple[str, ...]:
-    """One setting: its verdict, the metric that decides with its value, and why it is or is not
-    chosen.
-    """
-    name, estimate, limit = reason.metric, reason.estimate, reason.limit
-    name = limit.metric if limit else name
-    bound = interval_text(name, estimate) if name and estimate and not limit else "–"
-    return (
-        setting(reason.settings[0]),
-        verdict,
-        metric(name).label if name else "–",
-        words_of(reason)["value"],
-        bound_text(estimate, limit) if estimate and limit else bound or "not known",
-        limit_value_text(limit.metric, limit.promise) if limit else "–",
-        "chosen" if reason.cause is Cause.CHOSEN else sentence(reason),
-    )

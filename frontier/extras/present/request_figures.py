@@ -20,8 +20,9 @@ from frontier.core.window.window import WindowData
 from frontier.extras.present.figure_axes import concurrency_axis
 from frontier.extras.present.series_figures import FROM_POINTS, chosen_rule, limits_on, series_figure, valid_points
 from frontier.show.picture.axes import padded_axis
-from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, View
+from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule
 from frontier.show.view.axis_units import seconds_axis
+from frontier.show.view.series import SeriesView
 from frontier.show.view.wording import count
 
 Samples = Mapping[int, WindowData]
@@ -37,7 +38,7 @@ EACH, MOST_STREAMS = 40, 12
 most streams. More rows leave nothing to see between them."""
 
 
-def settings_shown(view: View, samples: Samples) -> list[int]:
+def settings_shown(view: SeriesView, samples: Samples) -> list[int]:
     """The settings shown: the lowest, the operating point with its neighbours, and the highest;
     then others evenly, at most MOST in all.
     """
@@ -53,18 +54,18 @@ def settings_shown(view: View, samples: Samples) -> list[int]:
     return sorted(list(dict.fromkeys([*wanted, *spread, *measured]))[:MOST])
 
 
-def _with_samples(view: View, samples: Samples) -> list[int]:
+def _with_samples(view: SeriesView, samples: Samples) -> list[int]:
     """The valid settings whose requests are known, in order."""
     return [p.concurrency for p in valid_points(view) if p.concurrency in samples]
 
 
-def _left_out(view: View, samples: Samples, shown: Sequence[int]) -> list[str]:
+def _left_out(view: SeriesView, samples: Samples, shown: Sequence[int]) -> list[str]:
     """A note that settings are left out for room; '' where none are."""
     every = _with_samples(view, samples)
     return [f"{len(shown)} of {len(every)} settings are shown."] if len(every) > len(shown) else []
 
 
-def tails_figure(view: View, samples: Samples) -> Picture | None:
+def tails_figure(view: SeriesView, samples: Samples) -> Picture | None:
     """The share of requests slower than x for each latency, both axes logarithmic: percentiles are
     read from it.
     """
@@ -90,7 +91,7 @@ def tails_figure(view: View, samples: Samples) -> Picture | None:
     return series_figure("tails", view, "the tail of each latency", tails, notes, columns=len(tails), tall=320)
 
 
-def _tail_panel(view: View, quantity: str, values: Mapping[int, Floats]) -> Panel | None:
+def _tail_panel(view: SeriesView, quantity: str, values: Mapping[int, Floats]) -> Panel | None:
     """The tail of one latency, a curve for each setting, from the ordered values of its requests;
     None where no request has one.
     """
@@ -115,7 +116,7 @@ def _tail_panel(view: View, quantity: str, values: Mapping[int, Floats]) -> Pane
 
 
 def _curves_of(
-    view: View, settings: Sequence[int], curves: Mapping[int, Sequence[tuple[float, float]]]
+    view: SeriesView, settings: Sequence[int], curves: Mapping[int, Sequence[tuple[float, float]]]
 ) -> tuple[Line, ...]:
     """The curve of each setting that has one, the operating point's strong and on top. A setting
     has the same colour in every panel.
@@ -138,7 +139,7 @@ def _curve(ordered: Floats, scale: float) -> list[tuple[float, float]]:
     return [(float(ordered[r - 1]) * scale, float(r / n)) for r in np.unique(np.rint(ranks).astype(int))]
 
 
-def jitter_figure(view: View, samples: Samples) -> Picture | None:
+def jitter_figure(view: SeriesView, samples: Samples) -> Picture | None:
     """The gaps between chunks: their tail at some settings, and p99 over p50 at every setting."""
     histograms = {c: LogHistogram.merged(s.block_itl) for c, s in samples.items()}
     chosen = settings_shown(view, samples)
@@ -230,13 +231,13 @@ def _rows_of(records: Sequence[Record], rows: Mapping[int, int], end: float) -> 
     return tuple(Line("", (), role, "rows", band=tuple(band), strong=strong) for band, role, strong in looks if band)
 
 
-FROM_SAMPLES: dict[str, Callable[[View, Samples], Picture | None]] = {
+FROM_SAMPLES: dict[str, Callable[[SeriesView, Samples], Picture | None]] = {
     "tails": tails_figure,
     "jitter": jitter_figure,
 }
 
 
-def detail_figure(name: str, view: View, samples: Samples) -> Picture | None:
+def detail_figure(name: str, view: SeriesView, samples: Samples) -> Picture | None:
     """The detail figure of that name; None where there is nothing to show."""
     if name in FROM_POINTS:
         return FROM_POINTS[name](view)

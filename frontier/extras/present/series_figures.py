@@ -19,9 +19,10 @@ from frontier.core.model.points import Estimate, Point, TimeBreakdown
 from frontier.core.model.units import format_share
 from frontier.extras.present.figure_axes import axis_from_zero, concurrency_axis, settings_axis
 from frontier.show.picture.axes import bar_of, padded_axis
-from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, View
+from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule
 from frontier.show.picture.labels import view_name
 from frontier.show.view.axis_units import seconds_axis
+from frontier.show.view.series import SeriesView
 from frontier.show.view.wording import PART_WORDS, unit_text, value_text
 
 Values = Sequence[tuple[int, Estimate]]
@@ -32,7 +33,7 @@ STATISTICS = (("p50", "o", Role.FRONTIER), ("p90", "^", Role.THIRD), ("p99", "s"
 
 def series_figure(
     name: str,
-    view: View,
+    view: SeriesView,
     title: str,
     panels: Sequence[Panel],
     notes: Iterable[str],
@@ -45,7 +46,7 @@ def series_figure(
     """
     title = f"{view_name(view)}: {title}"
     contents = "; ".join(f"{p.title}: {', '.join(li.name for li in p.lines if li.name)}" for p in panels)
-    excluded = ", ".join(setting(p.concurrency) for p in view.mine if not p.valid)
+    excluded = ", ".join(setting(p.concurrency) for p in view.points if not p.valid)
     notes = [*notes, *([f"Excluded, and so not in these charts: {excluded}."] if excluded else [])]
     return Picture(
         name,
@@ -58,12 +59,12 @@ def series_figure(
     )
 
 
-def valid_points(view: View) -> list[Point]:
+def valid_points(view: SeriesView) -> list[Point]:
     """The points by concurrency, without the excluded ones."""
-    return [p for p in view.mine if p.valid]
+    return [p for p in view.points if p.valid]
 
 
-def chosen_rule(view: View) -> tuple[Rule, ...]:
+def chosen_rule(view: SeriesView) -> tuple[Rule, ...]:
     """An upright line at the operating point."""
     c = view.chosen
     return (Rule("x", amount(c), (setting(c),), Role.OPERATING, dashed=True),) if c is not None else ()
@@ -106,13 +107,13 @@ def _measured(name: str, values: Values, scale: float, axis: Axis, role: Role, m
     return Line(name, points, role, "measured", marker, tuple(bar_of(e.scaled(scale), axis) for _, e in values))
 
 
-def limits_on(view: View, quantity: str) -> list[Limit]:
+def limits_on(view: SeriesView, quantity: str) -> list[Limit]:
     """The limits on percentiles of one latency, of all requests together."""
     limited = [(li, metric(li.metric)) for li in view.sla]
     return [li for li, m in limited if m.quantity == quantity and not m.inverted and m.group is None]
 
 
-def latency_figure(view: View) -> Picture | None:
+def latency_figure(view: SeriesView) -> Picture | None:
     """TTFT, TPOT, ITL and E2E percentiles with the limits on them; None with fewer than two
     settings that have any.
     """
@@ -126,11 +127,11 @@ def latency_figure(view: View) -> Picture | None:
     if any(bar.open_low or bar.open_high for bar in bars):
         notes.append("A bar is cut short where it has no bound, or one beyond the chart.")
     columns = 3 if len(panels) == 3 else 2
-    load = kind_of(view.mine[0].concurrency)
+    load = kind_of(view.points[0].concurrency)
     return series_figure("latency", view, f"latency against {load}", panels, notes, columns=columns, tall=250)
 
 
-def _latency_panel(view: View, quantity: str, words: str) -> Panel | None:
+def _latency_panel(view: SeriesView, quantity: str, words: str) -> Panel | None:
     points, limits = valid_points(view), limits_on(view, quantity)
     limited = {li.of.name.partition("_")[0] for li in limits}
     shown = [row for row in _statistics(limited) if known(points, f"{row[0]}_{quantity}")]
@@ -165,7 +166,7 @@ def _statistics(limited: Collection[str]) -> list[tuple[str, str, Role]]:
     return sorted([*usual, *((s, *look) for s, look in zip(others, LIMITED, strict=False))])
 
 
-def throughput_figure(view: View) -> Picture | None:
+def throughput_figure(view: SeriesView) -> Picture | None:
     """Output throughput with the knee, and the share of its one-stream speed that each stream
     keeps. None with fewer than two settings.
     """
@@ -196,7 +197,7 @@ def throughput_figure(view: View) -> Picture | None:
     return series_figure("throughput", view, "throughput and efficiency", panels, _edge_notes(points, [name]))
 
 
-def goodput_figure(view: View) -> Picture | None:
+def goodput_figure(view: SeriesView) -> Picture | None:
     """Requests per second, and those within every limit. None without latency limits, or without a
     line.
     """
@@ -230,7 +231,7 @@ def _of_one_request(limit: Limit) -> str:
     return re.sub(r"^(p[\d.]+|mean) ", "", str(limit))
 
 
-def inflation_figure(view: View) -> Picture | None:
+def inflation_figure(view: SeriesView) -> Picture | None:
     """The factor by which TTFT and TPOT grow over the lowest measured concurrency; None with fewer
     than two settings.
     """
@@ -287,7 +288,7 @@ Bars = Mapping[int, Mapping[str, float]]
 """Seconds of each layer, by setting."""
 
 
-def time_figure(view: View) -> Picture | None:
+def time_figure(view: SeriesView) -> Picture | None:
     """The stacks of every valid setting whose time breakdown is known; None where there is none."""
     points = valid_points(view)
     times = {p.concurrency: p.time for p in points if p.time is not None and not p.time.refused}
@@ -310,7 +311,7 @@ def _layers(time: TimeBreakdown, total: float, without: str = "") -> dict[str, f
     return {**parts, UNEXPLAINED: max(0.0, total - sum(parts.values()))}
 
 
-def _time_panel(view: View, title: str, bars: Bars) -> Panel | None:
+def _time_panel(view: SeriesView, title: str, bars: Bars) -> Panel | None:
     tops = {c: sum(parts.values()) for c, parts in bars.items()}
     if not any(tops.values()):
         return None
@@ -341,7 +342,7 @@ def _time_notes(points: Sequence[Point], times: Mapping[int, TimeBreakdown]) -> 
     return [*notes, *([f"Not known, and so not drawn: {', '.join(absent)}."] if absent else [])]
 
 
-FROM_POINTS: dict[str, Callable[[View], Picture | None]] = {
+FROM_POINTS: dict[str, Callable[[SeriesView], Picture | None]] = {
     "latency": latency_figure,
     "throughput": throughput_figure,
     "goodput": goodput_figure,

@@ -109,8 +109,8 @@ def share(text: str) -> float:
 
 def _check(run: "Run", wanted: "list[OpenLoopCheck]", options: RunOptions) -> int:
     """Send the rate of each operating point, and answer; the exit code."""
+    from frontier.extras.verify.checked_text import verified_json, verified_text
     from frontier.extras.verify.open_loop_check import verify
-    from frontier.show.answer import verified_json, verified_text
 
     consent(run)
     again = again_with(run)

@@ -30,11 +30,14 @@ T = TypeVar("T")
 def nothing_to_verify(run: "Run", options: RunOptions) -> int:
     """Report that the run has no operating point, and why. Returns the exit code."""
     from frontier.core.claim import solver
-    from frontier.show.answer import decision_table, verified_json
+    from frontier.extras.verify.checked_text import verified_json
+    from frontier.show.answer import decision_table
+    from frontier.show.view.answers import answer_view
 
     decisions = run.solve(options.limits(run))
     say("there is no operating point to verify:")
-    answer(verified_json([]) if options.as_json else decision_table(decisions, detail=options.detail))
+    answers = [answer_view(decision) for decision in decisions]
+    answer(verified_json([]) if options.as_json else decision_table(answers, detail=options.detail))
     return solver.exit_code(decisions)
 
 

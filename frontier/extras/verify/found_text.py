@@ -12,9 +12,9 @@ from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.metrics import metric
 from frontier.core.model.trials import Phase
 from frontier.core.model.units import format_number
+from frontier.extras.verify.checked_text import VERIFY_SCHEMA, open_json, open_row
 from frontier.extras.verify.found_rates import FoundRate
 from frontier.search.load_trials import LoadTrial, invalid_because
-from frontier.show.answer import VERIFY_SCHEMA, open_json, open_row
 from frontier.show.table import Table, indented, to_text
 from frontier.show.verbosity import Detail
 from frontier.show.view.json_out import tree_of

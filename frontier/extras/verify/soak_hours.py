@@ -12,12 +12,18 @@ from frontier.extras.verify.soak_text import growth_texts
 from frontier.extras.verify.soak_windows import EVENT, judged_limits, read
 from frontier.run import Run
 from frontier.show.picture.axes import padded_axis
-from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule, View
+from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule
 from frontier.show.view.axis_units import seconds_axis
+from frontier.show.view.series import SeriesView
 from frontier.store.run_dir import RunDirectory
 
 
-def detail_figures(run: Run, views: Sequence[View], name: str, at: int | None = None) -> list[tuple[View, Picture]]:  # noqa: ARG001
+def detail_figures(
+    run: Run,
+    views: Sequence[SeriesView],
+    name: str,
+    at: int | None = None,  # noqa: ARG001
+) -> list[tuple[SeriesView, Picture]]:
     """The figure of the run's last hold. UsageError where it has none."""
     lines = [line for line in RunDirectory.read_checks(run.path).journal_lines() if line["event"] == EVENT]
     for view in views:

@@ -12,10 +12,11 @@ from frontier.core.model.points import Estimate, Point
 from frontier.core.model.units import format_seconds, format_share
 from frontier.extras.workload.config_text import between
 from frontier.extras.workload.observed import ProductionFigure, Workload
-from frontier.show.picture.data import Mark, Picture, Role, View
+from frontier.show.picture.data import Mark, Picture, Role
 from frontier.show.picture.frontier_picture import shared_axes, small_multiples
 from frontier.show.picture.labels import joined, legend_line
 from frontier.show.verbosity import Detail
+from frontier.show.view.series import SeriesView
 from frontier.show.view.wording import Provenance
 
 ALIKE = 0.1
@@ -60,10 +61,10 @@ class Beside:
     differs: Literal["workload", "server", "nothing"]
 
 
-def beside(workload: Workload, view: View) -> Beside:
+def beside(workload: Workload, view: SeriesView) -> Beside:
     """The comparison of production with a series."""
     running = None if workload.running is None else workload.running.value / workload.servers
-    points = [p for p in view.mine if p.valid and not isinstance(p.concurrency, Rate)]
+    points = [p for p in view.points if p.valid and not isinstance(p.concurrency, Rate)]
     # Latencies are of all of the time, what is in flight of its busiest hour.
     mean = workload.arrivals.rate / workload.arrivals.busiest if workload.arrivals is not None else 1.0
     near = [] if running is None else _between(points, running * mean, running)
@@ -147,7 +148,7 @@ def beside_lines(workload: Workload, found: Beside, detail: Detail = Detail.USUA
     }[found.differs]
 
 
-def beside_picture(workload: Workload, views: Sequence[View], footer: Provenance | None) -> Picture | None:
+def beside_picture(workload: Workload, views: Sequence[SeriesView], footer: Provenance | None) -> Picture | None:
     """The frontiers with production as a point and its intervals; None where production has no
     value for an axis.
     """

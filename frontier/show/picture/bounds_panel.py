@@ -8,11 +8,11 @@ limit.
 from dataclasses import replace
 
 from frontier.core.model.loads import SessionRate, bare, setting
-from frontier.core.model.points import Point
 from frontier.show.picture.axes import metric_axis
-from frontier.show.picture.data import Axis, Bar, Mark, Panel, Role, Rule, View
+from frontier.show.picture.data import Axis, Bar, Mark, Panel, Role, Rule, role_of
 from frontier.show.picture.labels import tooltip
 from frontier.show.view.figures import tightest_figure
+from frontier.show.view.series import SeriesView, SettingView
 from frontier.show.view.wording import deciding_bound, limit_value_text
 
 NEAR = 0.15
@@ -21,21 +21,21 @@ CROWD, MOST = 3, 10
 """The number of settings near the limit from which they get a panel, and the most rows of it."""
 
 
-def bounds_panel(view: View) -> Panel | None:
+def bounds_panel(view: SeriesView) -> Panel | None:
     """The panel of bounds; None where fewer than CROWD settings are near the binding limit."""
     binding = tightest_figure(view.decision) if view.decision is not None else None
     limit = binding.limit if binding is not None else None
     if limit is None or not limit.promise:
         return None
 
-    def distance(point: Point) -> float:
+    def distance(point: SettingView) -> float:
         return abs(point.metrics[limit.metric].value / limit.promise - 1)
 
-    known = [p for p in view.mine if p.valid and limit.metric in p.metrics]
+    known = [p for p in view.settings if p.point.valid and limit.metric in p.metrics]
     near = sorted((p for p in known if distance(p) <= NEAR), key=distance)[:MOST]
     if len(near) < CROWD:
         return None
-    near.sort(key=lambda p: p.concurrency)
+    near.sort(key=lambda p: p.load)
     bounds = [deciding_bound(p.metrics[limit.metric], limit) for p in near]
     values = [p.metrics[limit.metric].value for p in near]
     ends = [limit.promise * (1 - NEAR), limit.promise * (1 + NEAR)]
@@ -43,13 +43,13 @@ def bounds_panel(view: View) -> Panel | None:
     rows = Axis("", len(near) - 0.5, -0.5, ticks=tuple(range(len(near))), names=tuple(_row_name(p) for p in near))
     marks = [
         Mark(
-            point.concurrency,
+            point.load,
             value * x.scale,
             float(row),
-            view.role(point),
+            role_of(point),
             _to_bound(value * x.scale, None if bound is None else bound * x.scale, x, inside=limit.holds(value)),
-            sign=view.sign(point),
-            star=Role.OPERATING if point.concurrency == view.chosen else None,
+            sign=point.sign,
+            star=Role.OPERATING if point.chosen else None,
             tooltip=tooltip(view, point),
         )
         for row, (point, value, bound) in enumerate(zip(near, values, bounds, strict=True))
@@ -63,9 +63,9 @@ def bounds_panel(view: View) -> Panel | None:
     return Panel(title, x, rows, marks=tuple(marks), rules=(Rule("x", at),), region=region)
 
 
-def _row_name(point: Point) -> str:
+def _row_name(point: SettingView) -> str:
     """The load of a row; there is no room for 'sessions'."""
-    load = point.concurrency
+    load = point.load
     return f"{bare(load)}/s" if isinstance(load, SessionRate) else setting(load)
 
 

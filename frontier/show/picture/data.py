@@ -1,31 +1,24 @@
 """Figure data: axes, lines, marks and words in display units, as frozen types that `draw` turns
 into a picture.
 
-`View` is the input of one panel of the frontier picture: the points, frontier and decision of one
-series. Everything that decides what a figure says is here, in `picture`, `figures` and `multi_run`.
-Only `draw` and `layout` import matplotlib, so that figures can be tested without pixels, and
-commands that draw nothing start fast.
+`SeriesView` is the input of one panel of the frontier picture. Only `draw` and `layout` import
+matplotlib, so that figures can be tested without pixels, and commands that draw nothing start
+fast.
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
-from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.loads import Rate
-from frontier.core.model.metrics import metric
-from frontier.core.model.points import Estimate, Frontier, Point
+from frontier.show.view.series import SettingView, Sign
 
 FORMATS = ("png", "svg", "pdf")
 """The formats of a picture's file."""
 Theme = Literal["light", "dark"]
 
 
-Sign = Literal["", "meets", "open", "violates", "excluded"]
-"""How a setting stands to the SLA: filled, a ring, a cross, or a hollow square; filled without an
-SLA."""
 SIGN_WORDS: dict[Sign, str] = {
     "meets": "meets the SLA",
     "open": "not proven",
@@ -260,103 +253,11 @@ class Picture:
         return tuple(sign for sign in SIGN_WORDS if sign in shown)
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnRoofline:
-    """The roofline: the highest throughput that the hardware allows, in the metric's own unit, and
-    on what assumption.
-
-    `curve` holds (x, y) in the metrics' own units where it depends on latency; without it the
-    roofline is a level line. `stated` is the data sheet's roofline, where this one is of measured
-    figures.
-    """
-
-    ceiling: float
-    assumption: str
-    curve: tuple[tuple[float, float], ...] = ()
-    stated: "DrawnRoofline | None" = None
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """The input of one panel.
-
-    - `limits`: by default the decision's.
-    - `band`: the attainment band, ascending in x: (x, low, high) in the metrics' own units, each
-      holding from its x to the next worse one.
-    - `expected`: predictions, (concurrency, x, y) in the metrics' own units. They are drawn dashed;
-      their intervals are the bands of the prediction.
-    """
-
-    points: Sequence[Point]
-    frontier: Frontier
-    decision: Decision | None = None
-    limits: Sequence[Limit] = ()
-    roofline: DrawnRoofline | None = None
-    gpus: int | None = None
-    band: Sequence[tuple[float, float, float]] = ()
-    expected: Sequence[tuple[float, Estimate, Estimate]] = ()
-
-    @property
-    def mine(self) -> list[Point]:
-        """The points of this deployment and shape, by concurrency."""
-        return sorted((p for p in self.points if p.series == self.frontier.series), key=lambda p: p.concurrency)
-
-    @property
-    def drawable(self) -> list[Point]:
-        """The points of this deployment and shape that have a value on both axes."""
-        return [p for p in self.mine if all(name in p.metrics for name in self.axes)]
-
-    @property
-    def sla(self) -> tuple[Limit, ...]:
-        """The limits that are drawn and judged by."""
-        return tuple(self.limits) or (self.decision.limits if self.decision else ())
-
-    @property
-    def chosen(self) -> int | None:
-        """The concurrency of the operating point; None without one."""
-        return self.decision.concurrency if self.decision else None
-
-    @property
-    def hidden_limits(self) -> tuple[Limit, ...]:
-        """The limits on metrics that are on neither axis; the shaded region does not show them."""
-        return tuple(limit for limit in self.sla if limit.metric not in self.axes)
-
-    @property
-    def axes(self) -> tuple[str, str]:
-        """The (horizontal, vertical) metrics. Horizontal is the objective that is better low,
-        otherwise the second.
-        """
-        first, second = self.frontier.objectives
-        turned = metric(first).better == "lower" and metric(second).better == "higher"
-        return (first, second) if turned else (second, first)
-
-    def role(self, point: Point) -> Role:
-        """Whether the point is on the frontier, dominated, or excluded."""
-        if not point.valid or point.concurrency in self.frontier.excluded:
-            return Role.FLAGGED
-        return Role.FRONTIER if point.concurrency in self.frontier.members else Role.DOMINATED
-
-    def sign(self, point: Point) -> Sign:
-        """How the point stands to the SLA; a setting that only a search looked at is not proven."""
-        if not point.valid or point.overloaded:
-            return "excluded"
-        if not self.sla:
-            return ""
-        judged = self.decision.judgement(point.concurrency) if self.decision else None
-        return "open" if judged is None else _SIGNS.get(judged.verdict, "open")
-
-    def broken(self, point: Point) -> str | None:
-        """The limit that a violating point breaks and that is not the one drawn: beside its mark,
-        as it may lie where the drawn limit is kept.
-        """
-        judged = self.decision.judgement(point.concurrency) if self.decision else None
-        if judged is None or self.sign(point) != "violates":
-            return None
-        shown = any(judged.per_metric.get(name) is Verdict.VIOLATES for name in self.axes)
-        return None if shown else judged.violated
-
-
-_SIGNS: dict[Verdict, Sign] = {Verdict.MEETS: "meets", Verdict.VIOLATES: "violates"}
+def role_of(setting: SettingView) -> Role:
+    """Whether the setting is on the frontier, dominated, or excluded."""
+    if not setting.usable:
+        return Role.FLAGGED
+    return Role.FRONTIER if setting.place == "member" else Role.DOMINATED
 
 
 def mark_id(panel: int, concurrency: float) -> str:

@@ -7,10 +7,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
 from frontier.show.picture.colours import COLOURS, blend, ink
-from frontier.show.picture.data import Bar, Line, Mark, Panel, Role, Sign, Theme, mark_id
+from frontier.show.picture.data import Bar, Line, Mark, Panel, Role, Theme, mark_id
 from frontier.show.picture.layout import PanelLayout, Placed
 from frontier.show.picture.text_size import PX, text_width
 from frontier.show.picture.ticks import ticks_of
+from frontier.show.view.series import Sign
 
 SHAPES = {Role.OTHER: "s", Role.THIRD: "^", Role.FOURTH: "D", Role.PREDICTED: "D"}
 """Symbols of marks that are not dots."""

@@ -12,15 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from frontier.core.model.decisions import Verdict
 from frontier.core.model.loads import bare
 from frontier.core.model.metrics import metric
-from frontier.core.model.points import Point
 from frontier.show.picture.axes import bar_of, metric_axis, rising_axis
 from frontier.show.picture.bounds_panel import bounds_panel
 from frontier.show.picture.data import (
     Axis,
-    DrawnRoofline,
     Line,
     LineKind,
     Mark,
@@ -29,7 +26,7 @@ from frontier.show.picture.data import (
     Role,
     Rule,
     Theme,
-    View,
+    role_of,
 )
 from frontier.show.picture.labels import (
     answer_rows,
@@ -44,6 +41,7 @@ from frontier.show.picture.labels import (
     tooltip,
     view_name,
 )
+from frontier.show.view.series import DrawnRoofline, SeriesView, SettingView
 from frontier.show.view.wording import Provenance
 
 FEW = 10
@@ -60,7 +58,7 @@ def save(picture: Picture, path: Path, *, width: int | None = None, theme: Theme
     write_output(path, render(picture, path.suffix.removeprefix(".").lower(), width=width, theme=theme))
 
 
-def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) -> Picture:
+def small_multiples(views: Sequence[SeriesView], *, footer: Provenance | None = None) -> Picture:
     """One panel per view, in reading order, under one title, one legend line and, for several, a
     table of answers.
 
@@ -100,7 +98,7 @@ def small_multiples(views: Sequence[View], *, footer: Provenance | None = None) 
 # --- axes
 
 
-def axes_of(views: Sequence[View], tall: float) -> tuple[Axis, Axis]:
+def axes_of(views: Sequence[SeriesView], tall: float) -> tuple[Axis, Axis]:
     """Axes that hold every valid point of the views, which have the same objectives and GPUs.
 
     An excluded point stretches them to at most three times the range of the valid points, and is
@@ -110,7 +108,7 @@ def axes_of(views: Sequence[View], tall: float) -> tuple[Axis, Axis]:
     """
     across, up = views[0].axes
     points = [p for view in views for p in view.drawable]
-    healthy = [p for view in views for p in view.drawable if view.role(p) is not Role.FLAGGED] or points
+    healthy = [p for view in views for p in view.drawable if p.usable] or points
     xs = [v for p in healthy if math.isfinite(v := p.metrics[across].value)]
     ys = [v for p in healthy if math.isfinite(v := p.metrics[up].value)]
     finite = [p for p in points if math.isfinite(p.metrics[across].value) and math.isfinite(p.metrics[up].value)]
@@ -140,14 +138,14 @@ def axes_of(views: Sequence[View], tall: float) -> tuple[Axis, Axis]:
     return x, rising_axis(up, tops, views[0].gpus, 44 / tall)
 
 
-def shared_axes(views: Sequence[View]) -> tuple[Axis, Axis] | None:
+def shared_axes(views: Sequence[SeriesView]) -> tuple[Axis, Axis] | None:
     """The axes that several panels share. None where their objectives or GPUs differ, where there
     is nothing to draw, or where the smallest panel would be squeezed into a corner of the largest.
     """
     if len({(view.axes, view.gpus) for view in views}) > 1 or not any(view.drawable for view in views):
         return None
     up = views[0].axes[1]
-    tops = [max((p.metrics[up].value for p in view.drawable if p.valid), default=0.0) for view in views]
+    tops = [max((p.metrics[up].value for p in view.drawable if p.point.valid), default=0.0) for view in views]
     tops = [top for top in tops if 0 < top < math.inf]
     return axes_of(views, 300.0) if tops and max(tops) <= 8 * min(tops) else None
 
@@ -155,7 +153,7 @@ def shared_axes(views: Sequence[View]) -> tuple[Axis, Axis] | None:
 # --- one panel
 
 
-def _panel(view: View, name: str, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Panel:
+def _panel(view: SeriesView, name: str, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Panel:
     points = view.drawable
     x, y = shared or axes_of([view], 505.0 if alone else 300.0)
     marks = [_as_shown(mark, view, alone=alone) for p in points if (mark := mark_of(p, view, x, y)) is not None]
@@ -176,26 +174,26 @@ def _panel(view: View, name: str, shared: tuple[Axis, Axis] | None, *, alone: bo
     )
 
 
-def _as_shown(mark: Mark, view: View, *, alone: bool) -> Mark:
+def _as_shown(mark: Mark, view: SeriesView, *, alone: bool) -> Mark:
     """The mark as shown: the operating point with a star, the nearest setting to one with a ring.
     `alone` in a picture, it has words too.
     """
-    decision = view.decision
-    if decision is None or decision.verdict is Verdict.INVALID or mark.concurrency != decision.shown:
+    answer = view.answer
+    if answer is None or not answer.star or mark.concurrency != answer.shown:
         return mark
-    words = star_words(view, decision) if alone and not mark.beyond else ""
-    star = None if decision.concurrency is None else Role.OPERATING
+    words = star_words(view, answer) if alone and not mark.beyond else ""
+    star = None if answer.chosen is None else Role.OPERATING
     return replace(mark, star=star, ring=star is None, words=words)
 
 
-def mark_of(point: Point, view: View, x: Axis, y: Axis) -> Mark | None:
+def mark_of(point: SettingView, view: SeriesView, x: Axis, y: Axis) -> Mark | None:
     """The point on these axes; None when it lies outside them."""
     across, up = point.metrics[x.metric], point.metrics[y.metric]
     beyond, at_y = math.isinf(across.value), up.value * y.scale
     at_x = x.value(0.985) if beyond else across.value * x.scale
     if not (math.isfinite(at_x) and math.isfinite(at_y) and x.holds(at_x) and y.holds(at_y)):
         return None
-    c, role = point.concurrency, view.role(point)
+    c, role = point.load, role_of(point)
     return Mark(
         c,
         at_x,
@@ -203,17 +201,16 @@ def mark_of(point: Point, view: View, x: Axis, y: Axis) -> Mark | None:
         role,
         None if beyond else bar_of(across, x),
         bar_of(up, y),
-        "" if beyond else _number(point, view),
-        sign=view.sign(point),
+        "" if beyond else _number(point),
+        sign=point.sign,
         beyond=beyond,
         tooltip=tooltip(view, point),
     )
 
 
-def _number(point: Point, view: View) -> str:
+def _number(point: SettingView) -> str:
     """The number of a setting, with the limit that it breaks where no axis shows that."""
-    broken = view.broken(point)
-    return bare(point.concurrency) + (f": over {metric(broken).label}" if broken is not None else "")
+    return bare(point.load) + (f": over {metric(point.broken).label}" if point.broken is not None else "")
 
 
 def telling(marks: Sequence[Mark]) -> list[Mark]:
@@ -229,7 +226,7 @@ def telling(marks: Sequence[Mark]) -> list[Mark]:
     return [mark if is_told(mark) else replace(mark, text="") for mark in marks]
 
 
-def _predicted(view: View, x: Axis, y: Axis) -> list[Mark]:
+def _predicted(view: SeriesView, x: Axis, y: Axis) -> list[Mark]:
     """The predictions on these axes; the last one has the words on them."""
     places = [(c, a, b) for c, a, b in view.expected if x.holds(a.value * x.scale) and y.holds(b.value * y.scale)]
     return [
@@ -247,7 +244,7 @@ def _predicted(view: View, x: Axis, y: Axis) -> list[Mark]:
 
 
 def staircase(
-    members: Sequence[Mark], view: View, x: Axis, y: Axis, role: Role = Role.FRONTIER, name: str = ""
+    members: Sequence[Mark], view: SeriesView, x: Axis, y: Axis, role: Role = Role.FRONTIER, name: str = ""
 ) -> list[Line]:
     """The staircase of what is attained at each x: level from a setting to the next worse x, then
     up to that setting.
@@ -265,7 +262,7 @@ def staircase(
     return [Line(name, tuple(corners), role, "stair", band=_band(view, x, y))]
 
 
-def _band(view: View, x: Axis, y: Axis) -> tuple[tuple[float, float, float], ...]:
+def _band(view: SeriesView, x: Axis, y: Axis) -> tuple[tuple[float, float, float], ...]:
     """The attainment band in display units, cut to the panel; there is no band where nothing is
     attained.
     """
@@ -280,7 +277,7 @@ def _band(view: View, x: Axis, y: Axis) -> tuple[tuple[float, float, float], ...
     return (worst, *cut) if x.rising_is_better else (*cut, worst)
 
 
-def region_of(view: View, x: Axis, y: Axis) -> tuple[float, float, float, float] | None:
+def region_of(view: SeriesView, x: Axis, y: Axis) -> tuple[float, float, float, float] | None:
     """The part of the panel inside the limits that these axes can show."""
     edges, limited = [x.low, x.high, y.low, y.high], False
     for (axis, start), limit in itertools.product(((x, 0), (y, 2)), view.sla):
@@ -293,7 +290,7 @@ def region_of(view: View, x: Axis, y: Axis) -> tuple[float, float, float, float]
     return edges[0], edges[1], edges[2], edges[3]
 
 
-def rules_of(view: View, x: Axis, y: Axis) -> tuple[Rule, ...]:
+def rules_of(view: SeriesView, x: Axis, y: Axis) -> tuple[Rule, ...]:
     """The limits on these axes as lines across the panel, comfort marks dashed, with their
     words.
     """
@@ -308,7 +305,7 @@ def rules_of(view: View, x: Axis, y: Axis) -> tuple[Rule, ...]:
     return tuple(rules)
 
 
-def roofline_of(view: View, x: Axis, y: Axis) -> list[Line]:
+def roofline_of(view: SeriesView, x: Axis, y: Axis) -> list[Line]:
     """The roofline where it fits the panel, with the data sheet's roofline dashed beside it."""
     roofline = view.roofline
     if roofline is None:

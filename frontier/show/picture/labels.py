@@ -5,17 +5,17 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frontier.core.model.decisions import Decision, Verdict
 from frontier.core.model.loads import setting
 from frontier.core.model.metrics import metric, per_gpu
-from frontier.core.model.points import Point
 from frontier.core.model.series import unnamed
 from frontier.core.model.text import clean, clean_name, middle_cut
-from frontier.show.picture.data import Panel, Role, View
-from frontier.show.tables import verdict_words
+from frontier.show.picture.data import Panel, Role
+from frontier.show.view.answers import AnswerView
 from frontier.show.view.costs import power_text
 from frontier.show.view.sentences import answer_parts, decision_sentence, may_give
+from frontier.show.view.series import SeriesView, SettingView
 from frontier.show.view.wording import (
+    RUN_HERE,
     Provenance,
     apart,
     evidence_text,
@@ -31,12 +31,12 @@ NBSP = "\u00a0"
 SEPARATOR = f"{NBSP}· "
 
 
-def view_name(view: View) -> str:
+def view_name(view: SeriesView) -> str:
     """'1024/256', or 'fp8 · 1024/256' when the deployment has a name of its own."""
     return view.frontier.series.label(longest=40)
 
 
-def panel_names(views: Sequence[View]) -> list[str]:
+def panel_names(views: Sequence[SeriesView]) -> list[str]:
     """The names of several panels by what differs between them: the deployment, the shape,
     or both.
     """
@@ -50,16 +50,16 @@ def panel_names(views: Sequence[View]) -> list[str]:
     return [f"{middle_cut(name, 40)} · {shape}" for name, shape in zip(names, shapes, strict=True)]
 
 
-def headline(views: Sequence[View]) -> str:
+def headline(views: Sequence[SeriesView]) -> str:
     """The title: the decision of one view, or how many of several keep their SLA."""
     if len(views) == 1:
         return view_sentence(views[0])
-    decided = [v.decision for v in views if v.decision is not None]
+    decided = [v.answer for v in views if v.answer is not None]
     shapes, deployments = {v.frontier.shape for v in views}, {v.frontier.deployment for v in views}
     what = "deployments" if len(shapes) == 1 and len(deployments) == len(views) else "workloads"
     if not decided:
         return _tops_apart(views) or f"The frontiers of {len(views)} {what}"
-    met = sum(d.verdict is Verdict.MEETS for d in decided)
+    met = sum(answer.proven for answer in decided)
     if met == len(views):
         return f"{'Both' if met == 2 else f'All {met}'} {what} keep the SLA"
     some = f"None of the {len(views)} {what} is"
@@ -68,21 +68,21 @@ def headline(views: Sequence[View]) -> str:
     return f"{some} proven to keep the SLA"
 
 
-def view_sentence(view: View) -> str:
+def view_sentence(view: SeriesView) -> str:
     """The decision, or without an SLA the top of the frontier."""
     if view.decision is not None:
         return decision_sentence(view.decision, throughput=view.axes[1], gpus=view.gpus)
-    best = _top(view)
-    return f"{_top_words(view)} ({setting(best.concurrency)})" if best else _top_words(view)
+    best = view.top
+    return f"{_top_words(view)} ({setting(best.load)})" if best else _top_words(view)
 
 
-def _tops_apart(views: Sequence[View]) -> str:
+def _tops_apart(views: Sequence[SeriesView]) -> str:
     """'Output throughput: up to 663 tok/s with 1024/256, 60.0 tok/s with 8192/512': the best and
     the worst top of the frontiers of several shapes. '' without two of them.
     """
     up = views[0].axes[1]
     values = {
-        view.frontier.shape: best.metrics[up].value for view in views if (best := _top(view)) and view.axes[1] == up
+        view.frontier.shape: best.metrics[up].value for view in views if (best := view.top) and view.axes[1] == up
     }
     ends = sorted(values, key=lambda shape: -metric(up).sign * values[shape])
     if len(ends) < len(views) or values[ends[0]] == values[ends[-1]]:
@@ -91,23 +91,16 @@ def _tops_apart(views: Sequence[View]) -> str:
     return f"{metric(up).label[:1].upper()}{metric(up).label[1:]}: up to {first}, {last}"
 
 
-def _top(view: View) -> Point | None:
-    """The point of the frontier that is best upwards; None without one."""
-    up = metric(view.axes[1])
-    ends = [p for p in view.drawable if p.concurrency in view.frontier.members]
-    return max(ends, key=lambda p: up.sign * p.metrics[up.name].value, default=None)
-
-
-def _top_words(view: View) -> str:
+def _top_words(view: SeriesView) -> str:
     """'Up to 2,850 tok/s at p99 TTFT 396 ms'."""
-    best, (across, up) = _top(view), view.axes
+    best, (across, up) = view.top, view.axes
     if best is None:
         return "No setting gave a valid measurement"
     most = value_text(up, best.metrics[up].value, view.gpus)
     return f"Up to {most} at {metric(across).label} {value_text(across, best.metrics[across].value)}"
 
 
-def answer_rows(views: Sequence[View], names: Sequence[str]) -> tuple[tuple[tuple[str, ...], Role], ...]:
+def answer_rows(views: Sequence[SeriesView], names: Sequence[str]) -> tuple[tuple[tuple[str, ...], Role], ...]:
     """The table of answers: a row per panel."""
     return tuple(
         ((name, *answer_cells(view)), Role.QUIET if view.chosen is None else Role.TEXT)
@@ -115,7 +108,7 @@ def answer_rows(views: Sequence[View], names: Sequence[str]) -> tuple[tuple[tupl
     )
 
 
-def answer_cells(view: View) -> tuple[str, ...]:
+def answer_cells(view: SeriesView) -> tuple[str, ...]:
     """The answer of a view in columns; without an SLA the top of its frontier."""
     if view.decision is None:
         return (_top_words(view),)
@@ -125,7 +118,7 @@ def answer_cells(view: View) -> tuple[str, ...]:
     return (words, *parts)
 
 
-def legend_line(views: Sequence[View], *, own_axes: bool) -> str:
+def legend_line(views: Sequence[SeriesView], *, own_axes: bool) -> str:
     """The workload, and the limits that no axis shows."""
     shapes, deployments = {v.frontier.shape for v in views}, {v.frontier.deployment for v in views}
     parts = [clean_name(name) for name in deployments if len(deployments) == 1 and not unnamed(name)]
@@ -139,7 +132,7 @@ def legend_line(views: Sequence[View], *, own_axes: bool) -> str:
     return joined([*parts, *(["own axes each"] if own_axes else [])])
 
 
-def limit_parts(views: Sequence[View]) -> list[str]:
+def limit_parts(views: Sequence[SeriesView]) -> list[str]:
     """The limits that have no line: 'also inside: p95 TTFT 41.3 of 150 ms'. For several series, all
     limits where they are the same.
     """
@@ -162,29 +155,29 @@ def joined(parts: Sequence[str]) -> str:
     return SEPARATOR.join(part.replace(" ", NBSP) for part in parts)
 
 
-def notes_of(view: View, panel: Panel, head: str) -> list[str]:
+def notes_of(view: SeriesView, panel: Panel, head: str) -> list[str]:
     """Notes under the panel: why points are excluded, and which could not be drawn. `head` names
     the panel.
     """
     across = view.axes[0]
-    reasons = [kind.text(6) for kind in flag_kinds(view.mine) if kind.fatal]
+    reasons = [kind.text(6) for kind in flag_kinds(view.points) if kind.fatal]
     notes = [f"excluded: {f'{NBSP}{SEPARATOR}{NBSP}'.join(reasons)}"] if reasons else []
-    infinite = [p for p in view.mine if across in p.metrics and math.isinf(p.metrics[across].value)]
+    infinite = [each for each in view.settings if across in each.metrics and math.isinf(each.metrics[across].value)]
     if infinite:
-        where = ", ".join(setting(p.concurrency) for p in infinite)
+        where = ", ".join(setting(each.load) for each in infinite)
         notes.append(f"▷  at the edge: too many requests failed for a {metric(across).label} to exist: {where}")
-    rest = [p for p in view.mine if p not in infinite]
+    rest = [each for each in view.settings if each not in infinite]
     drawable = view.drawable
-    notes += [f"excluded: {line}" for line in left_out([p for p in rest if p in drawable], view.frontier)]
-    notes += [f"not drawn, {line}" for line in left_out([p for p in rest if p not in drawable], view.frontier)]
+    notes += [f"excluded: {line}" for line in left_out([s.point for s in rest if s in drawable], view.frontier)]
+    notes += [f"not drawn, {line}" for line in left_out([s.point for s in rest if s not in drawable], view.frontier)]
     drawn = {mark.concurrency for mark in panel.marks}
-    if far := [setting(p.concurrency) for p in drawable if p.concurrency not in drawn]:
+    if far := [setting(each.load) for each in drawable if each.load not in drawn]:
         notes.append(f"beyond the axes: {', '.join(far)}")
     notes += [*_limits_beyond(view, panel), *_roofline_notes(view, panel), *_power_notes(view)]
     return [f"{head}{note}" for note in (*notes, *unstarred(view))]
 
 
-def _limits_beyond(view: View, panel: Panel) -> list[str]:
+def _limits_beyond(view: SeriesView, panel: Panel) -> list[str]:
     """The limits on an axis that has no room for their line."""
     drawn = {(rule.axis, rule.at) for rule in panel.rules}
     ends = [("x", panel.x, limit) for limit in view.sla if limit.metric == panel.x.metric]
@@ -193,7 +186,7 @@ def _limits_beyond(view: View, panel: Panel) -> list[str]:
     return [f"beyond the axes: the limit {limit}" for limit in off]
 
 
-def _roofline_notes(view: View, panel: Panel) -> list[str]:
+def _roofline_notes(view: SeriesView, panel: Panel) -> list[str]:
     """The roofline's height, and on what assumption it stands."""
     if view.roofline is None:
         return []
@@ -202,16 +195,16 @@ def _roofline_notes(view: View, panel: Panel) -> list[str]:
     return [f"roofline {height}{above}: {clean(view.roofline.assumption)}"]
 
 
-def _power_notes(view: View) -> list[str]:
+def _power_notes(view: SeriesView) -> list[str]:
     """The source of the power, where an axis or a limit needs one."""
     names = (*view.axes, *(limit.metric for limit in view.sla))
-    power = power_text(p.power for p in view.mine if p.power)
+    power = power_text(p.power for p in view.points if p.power)
     return [power] if power and any(metric(name).needs == "power" for name in names) else []
 
 
-def unstarred(view: View) -> list[str]:
+def unstarred(view: SeriesView) -> list[str]:
     """The note where the operating point cannot be drawn on these axes."""
-    point = next((p for p in view.mine if p.concurrency == view.chosen), None)
+    point = next((each for each in view.settings if each.chosen), None)
     missing = [metric(name).label for name in view.axes if point is not None and name not in point.metrics]
     if view.chosen is None or not (point is None or missing):
         return []
@@ -233,7 +226,7 @@ def foot_line(provenance: Provenance | None) -> str:
     return joined([clean(part) for part in (known.model, on, known.created, known.loop or known.remark, run) if part])
 
 
-def describe(views: Sequence[View], title: str) -> str:
+def describe(views: Sequence[SeriesView], title: str) -> str:
     """A description of the picture for a reader who cannot see it."""
     sentences = [title + "."]
     for view in views:
@@ -255,22 +248,22 @@ def level_words(name: str, of: str, value: float, gpus: int | None) -> str:
     return f"{name} {limit_value_text(of, value)}{per}"
 
 
-def tooltip(view: View, point: Point) -> str:
-    """The point's row of the table, a line each: the setting, both axes, the limited metrics with
+def tooltip(view: SeriesView, point: SettingView) -> str:
+    """The setting's row of the table, a line each: the setting, both axes, the limited metrics with
     their bounds, the verdict.
     """
-    limits, words = view.sla, verdict_words(point, view.frontier, view.sla, view.decision)
+    limits, words = view.sla, f"{point.words}{RUN_HERE * point.chosen}"
     shown = [name for name in reversed(view.axes) if name not in {limit.metric for limit in limits}]
     lines = [f"{metric(name).label} {value_text(name, point.metrics[name].value, view.gpus)}" for name in shown]
     lines += [evidence_text(point.metrics.get(limit.metric), limit) for limit in limits]
-    return "\n".join(clean(line) for line in (setting(point.concurrency), *lines, words))
+    return "\n".join(clean(line) for line in (setting(point.load), *lines, words))
 
 
-def star_words(view: View, decision: Decision) -> str:
+def star_words(view: SeriesView, answer: AnswerView) -> str:
     """'run here: c=52, 2,888 tok/s' beside the operating point, or what the nearest setting to one
     is.
     """
-    nearest = "closest" if decision.verdict is Verdict.VIOLATES else "not proven"
-    head, up = nearest if decision.concurrency is None else "run here", view.axes[1]
-    rate = f", {named_value(up, decision.metrics[up].value, view.gpus)}" if up in decision.metrics else ""
-    return f"{head}: {setting(decision.shown or 0)}{rate}"
+    head, up = answer.star, view.axes[1]
+    known = answer.decision.metrics
+    rate = f", {named_value(up, known[up].value, view.gpus)}" if up in known else ""
+    return f"{head}: {setting(answer.shown or 0)}{rate}"

@@ -19,12 +19,12 @@ from frontier.core.model.shapes import Shape, file_label
 from frontier.core.model.text import clean, clean_name, closest
 from frontier.core.window.window import WindowData
 from frontier.run import HOW_TO_GIVE, Objectives, Run, metrics_of
-from frontier.show.picture.data import View
+from frontier.show.view.series import SeriesView, series_view
 from frontier.show.view.wording import CLOSED_LOOP, Provenance, count
 from frontier.store.run_dir import RunDirectory
 
 
-def views_of(run: Run, limits: Sequence[Limit], objectives: Objectives = None) -> list[View]:
+def views_of(run: Run, limits: Sequence[Limit], objectives: Objectives = None) -> list[SeriesView]:
     """Each frontier of a run as it is drawn, on the first two of its axes, with its points,
     decision, roofline and attainment band.
     """
@@ -41,7 +41,7 @@ def views_of(run: Run, limits: Sequence[Limit], objectives: Objectives = None) -
     lines = drawn_rooflines(run.config, points, frontiers) if drawn_rooflines is not None else {}
     decided, gpus = {d.series: d for d in decisions}, run.gpus
     return [
-        View(
+        series_view(
             points,
             f,
             decided.get(f.series),

@@ -15,11 +15,14 @@ from frontier.core.model.decisions import Decision, Explanation, Limit
 from frontier.core.model.loads import Rate, load_facts
 from frontier.core.model.points import Estimate, Frontier, Point
 from frontier.core.model.shapes import Shape
+from frontier.planning.sla_result import SlaResult
 from frontier.show.view.costs import token_prices
 from frontier.show.view.explain import with_notes
 from frontier.show.view.frontier_summary import FrontierSummary
 from frontier.show.view.mixes import class_shares, class_verdicts
 from frontier.show.view.notes import Noted
+from frontier.show.view.series import SeriesView, SettingView
+from frontier.show.view.sla_notes import sla_notes
 
 SOLVE_SCHEMA = "frontier.solve/1"
 SHOW_SCHEMA = "frontier.show/1"
@@ -83,6 +86,7 @@ def decision_json(decision: Decision) -> Tree:
     """One decision. `concurrency` is null unless the verdict is 'meets'; where it is null,
     `metrics` are those of `candidate`.
 
+    - `reason`: why its setting has its verdict, as a code; each of `judgements` has its own.
     - `claim`: what the proof covers.
     - `next_step`: the setting that may be a better answer, with the command that decides.
     - `token_prices`: the prices of tokens that pay for the deployment; null without a price.
@@ -95,6 +99,10 @@ def decision_json(decision: Decision) -> Tree:
         tree["classes"] = {
             name: {**tree_of(share), "verdict": tree_of(verdicts.get(name))} for name, share in shares.items()
         }
+    reasons = {reason.settings: reason.cause.value for reason in decision.explanation.settings}
+    tree["reason"] = reasons.get((decision.shown,)) if decision.shown is not None else None
+    for judged, judgement in zip(tree["judgements"], decision.judgements, strict=True):
+        judged["reason"] = reasons.get((judgement.concurrency,))
     tree["rejected_step"] = tree.pop("rejected")
     if decision.next_step is not None:
         tree["next_step"]["flags"] = [flag.name for flag in decision.next_step.flags]
@@ -104,24 +112,23 @@ def decision_json(decision: Decision) -> Tree:
 
 
 def points_json(
-    points: Sequence[Point],
-    frontiers: Sequence[Frontier],
+    views: Sequence[SeriesView],
     summaries: Sequence[FrontierSummary] = (),
     notes: Mapping[str, Noted] | None = None,
 ) -> Tree:
     """The answer of `frontier show --json`.
 
     - `flags`: names of flags; their figures are under `flag_details`.
+    - `verdict`, `reason`: how the point stands to the SLA, as codes; null where it was not judged.
     - `frontiers`: the members of each series' frontier, the knee of its throughput, and where it
       falls.
     - `notes`: each note has its own name as a key.
     """
-    of_series = {frontier.series: frontier for frontier in frontiers}
-    objectives = sorted({f.objectives for f in frontiers})
+    objectives = sorted({view.frontier.objectives for view in views if view.frontier.objectives})
     return {
         "schema": SHOW_SCHEMA,
         "objectives": list(objectives[0]) if len(objectives) == 1 else None,
-        "points": [_point(point, of_series.get(point.series)) for point in points],
+        "points": [_point(setting, view.frontier) for view in views for setting in view.settings],
         "frontiers": [_summary(summary) for summary in summaries],
         **{name: tree_of(tuple(noted.trees)) for name, noted in (notes or {}).items()},
     }
@@ -138,19 +145,22 @@ def _summary(summary: FrontierSummary) -> Tree:
     }
 
 
-def _point(point: Point, frontier: Frontier | None) -> Tree:
+def _point(setting: SettingView, frontier: Frontier) -> Tree:
     """One point and its place on the frontier."""
-    c, law = point.concurrency, littles_law(point)
+    point, law = setting.point, littles_law(setting.point)
+    c, has_axes = point.concurrency, bool(frontier.objectives)
     return {
         **tree_of(point),
+        "verdict": setting.verdict,
+        "reason": setting.reason,
         **({"classes": tree_of(class_shares(point.shape, point.metrics))} if point.shape.mix else {}),
         "valid": point.valid,
         "flags": [flag.name for flag in point.flags],
         "flag_details": tree_of(point.flags),
-        "objectives": list(frontier.objectives) if frontier else None,
-        "on_frontier": frontier is not None and c in frontier.members,
-        "excluded": frontier.excluded.get(c) if frontier else None,
-        "probability": number(frontier.probability.get(c)) if frontier else None,
+        "objectives": list(frontier.objectives) if has_axes else None,
+        "on_frontier": setting.place == "member",
+        "excluded": frontier.excluded.get(c),
+        "probability": number(frontier.probability.get(c)),
         "littles_law": law and estimate_tree(law),
         "token_prices": tree_of(token_prices(point.metrics)),
     }
@@ -168,3 +178,53 @@ def littles_law(point: Point) -> Estimate | None:
         return None
     c = point.concurrency
     return Estimate(rate.value * e2e.value / c, rate.low * e2e.low / c, rate.high * e2e.high / c, e2e.n)
+
+
+# --- answers
+
+
+def answers_json(answers: Sequence[SlaResult]) -> Tree:
+    """The answer of `frontier solve --json`. `shapes`, `common` and `common_costs` are of the first
+    tier; `tiers` has all of them.
+    """
+    trees = [_answer_json(tier) for tier in answers]
+    return {
+        "schema": SOLVE_SCHEMA,
+        "shapes": trees[0]["shapes"] if trees else [],
+        "common": trees[0]["common"] if trees else {},
+        "common_costs": trees[0]["common_costs"] if trees else {},
+        "tiers": trees,
+    }
+
+
+def _answer_json(tier: SlaResult) -> Tree:
+    """One tier."""
+    return {
+        "tier": tier.tier,
+        "limits": tree_of(tier.limits),
+        "shapes": [{**decision_json(d), "arrival_rate": tree_of(tier.arrivals.get(d.series))} for d in tier.decisions],
+        "common": dict(tier.common),
+        "common_costs": {name: dict(shares) for name, shares in tier.given_up.items()},
+        "common_commands": dict(tier.commands),
+        "cheapest": [{**choice_json(c.decision), "sure": c.sure} for c in tier.cheapest],
+        "best": [
+            {
+                **choice_json(b.decision),
+                "rate": number(b.rate),
+                "per_gpu": b.per_gpu,
+                "sure": b.sure and not b.open and not b.may_give,
+                "open": list(dict.fromkeys([*b.open, *(name for name, _ in b.may_give)])),
+            }
+            for b in tier.best
+        ],
+        "notes": list(sla_notes(tier)),
+    }
+
+
+def choice_json(decision: Decision) -> Tree:
+    """The operating point that an answer is about, for JSON."""
+    return {
+        "deployment": decision.deployment,
+        "shape": decision.shape.label,
+        "concurrency": decision.concurrency,
+    }

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from frontier.core.model.decisions import Cause, Decision, Limit, NextStep, Reason, Verdict
-from frontier.core.model.loads import Rate, bare, in_words, setting
+from frontier.core.model.loads import Rate, bare, in_words, listed, setting
 from frontier.core.model.metrics import fewest_to_bound, metric
 from frontier.core.model.points import Frontier, Point
 from frontier.core.model.text import clean
@@ -249,6 +249,12 @@ def no_sla_sentence(points: Sequence[Point], frontier: Frontier, gpus: int | Non
         f"No SLA, so nothing is to be proven. The frontier is {listed}; the most is {most} at "
         f"{setting(best.concurrency)}."
     )
+
+
+def frontier_sentence(frontier: Frontier) -> str:
+    """'On the frontier of output throughput against p95 TPOT: c=1, 8, 52', with its axes."""
+    axes = " against ".join(metric(name).label.partition(" (")[0] for name in frontier.objectives)
+    return f"On the frontier of {axes}: {listed(sorted(frontier.members)) if frontier.members else 'no setting'}."
 
 
 def next_step_note(decision: Decision) -> str:

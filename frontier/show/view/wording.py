@@ -134,6 +134,8 @@ def limits_text(limits: Iterable[Limit]) -> str:
     )
 
 
+RUN_HERE = "   <- run here"
+"""Marks the operating point in a table."""
 NO_BOUND = "*"
 """Marks a percentile with too few requests for an upper bound; the legend below a table explains
 it."""
@@ -384,6 +386,16 @@ def time_sentence(concurrency: int, breakdown: TimeBreakdown) -> str:
     told = f", {rest} of it unexplained" if breakdown.rest >= 0 else ""
     whole = f", E2E {format_seconds(breakdown.e2e)}{told}"
     return f"at {setting(concurrency)}, means: TTFT {format_seconds(breakdown.ttft)}{parts}{decode}{whole}{missing}."
+
+
+def time_line(points: Sequence[Point], chosen: int | None) -> str:
+    """The time breakdown at the operating point, or else at the highest setting that has one; ''
+    without one.
+    """
+    known = [(p.concurrency, p.time) for p in points if p.valid and p.time is not None]
+    if not known:
+        return ""
+    return time_sentence(*next(((c, time) for c, time in known if c == chosen), known[-1]))
 
 
 def unexplained_text(breakdown: TimeBreakdown) -> str:

@@ -13,6 +13,7 @@ from frontier.extras.present.evidence_tables import cost_tables
 from frontier.planning import sla_result
 from frontier.show.view import costs
 from frontier.show.view.json_out import points_json
+from frontier.show.view.series import series_views
 from tests.kit.made import SHAPE, Server, trial
 
 
@@ -140,5 +141,5 @@ def test_the_page_has_the_prices_of_the_operating_point_by_how_busy_it_is():
     assert [] == cost_tables(solver.solve([Point("d", SHAPE, 8, metrics, 2000)], limits))
     assert [] == cost_tables(solver.solve([priced], [Limit("p99_ttft", 0.01)]))
     assert [] == cost_tables(None)
-    tree = points_json([priced], [])["points"][0]["token_prices"]
+    tree = points_json(series_views([priced]))["points"][0]["token_prices"]
     assert (8760.0, None) == (tree["per_month"], tree["cached"])

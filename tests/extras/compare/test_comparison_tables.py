@@ -13,7 +13,8 @@ from frontier.extras.compare.comparison_tables import comparison_table, comparis
 from frontier.extras.compare.contest import CompareRules, Comparison, Contest, Side, compare
 from frontier.extras.compare.multi_run import Group, together
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence
-from frontier.show.picture.data import Picture, Role, View
+from frontier.show.picture.data import Picture, Role
+from frontier.show.view.series import SeriesView, series_view
 from tests.kit.golden import assert_golden_row
 from tests.kit.toy import LIMIT, SHAPE, stairs, toy_decision, toy_frontier, toy_points
 
@@ -21,11 +22,12 @@ AXES = ("output_throughput", "p99_ttft")
 Gpus = tuple[int | None, int | None]
 
 
-def views(gpus: Gpus = (None, None)) -> tuple[View, View]:
+def views(gpus: Gpus = (None, None)) -> tuple[SeriesView, SeriesView]:
     """bf16, and fp8 of 30 % more throughput, with an operating point each."""
     points = toy_points(deployment="bf16"), toy_points(deployment="fp8", peak=4300.0, base=0.04, knee=75.0)
     a, b = (
-        View(p, toy_frontier(p), toy_decision(p), limits=(LIMIT,), gpus=n) for p, n in zip(points, gpus, strict=True)
+        series_view(p, toy_frontier(p), toy_decision(p), limits=(LIMIT,), gpus=n)
+        for p, n in zip(points, gpus, strict=True)
     )
     return a, b
 

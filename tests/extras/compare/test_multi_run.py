@@ -11,8 +11,9 @@ from frontier.core.model.points import Estimate, Flag
 from frontier.core.model.shapes import Shape
 from frontier.extras.compare.contest import best_of
 from frontier.extras.compare.multi_run import Group, contest, grouped, together
-from frontier.show.picture.data import Picture, Role, View
+from frontier.show.picture.data import Picture, Role
 from frontier.show.picture.draw import render
+from frontier.show.view.series import SeriesView, changed, series_view
 from frontier.show.view.wording import apart
 from tests.kit.golden import assert_golden_row
 from tests.kit.toy import LADDER, LIMIT, said, stairs, table, toy_decision, toy_frontier, toy_points
@@ -20,10 +21,10 @@ from tests.kit.toy import LADDER, LIMIT, said, stairs, table, toy_decision, toy_
 
 def view(
     peak: float, deployment: str, shape: Shape | None = None, gpus: int | None = None, ladder: Iterable[int] = LADDER
-) -> View:
+) -> SeriesView:
     how = {} if shape is None else {"shape": shape}
     points = toy_points(ladder, peak=peak, deployment=deployment, **how)
-    return View(points, toy_frontier(points), toy_decision(points), (LIMIT,), gpus=gpus)
+    return series_view(points, toy_frontier(points), toy_decision(points), (LIMIT,), gpus=gpus)
 
 
 def group(*peaks: float, shape: Shape | None = None) -> Group:
@@ -124,7 +125,7 @@ def test_on_their_staircases_names_are_what_tells_them_apart() -> None:
 
 def test_many_long_names_are_counted_in_the_title_and_named_below() -> None:
     names = tuple(f"meta-llama/Llama-3.1-405B-Instruct-variant-{i}" for i in range(4))
-    views = tuple(dataclasses.replace(view(3300, name), decision=None) for name in names)
+    views = tuple(changed(view(3300, name), decision=None) for name in names)
     found = together([Group(names, views)])
 
     assert not [name for name in names if name in found.title]
@@ -137,7 +138,7 @@ def test_without_intervals_no_bars_are_promised() -> None:
         dataclasses.replace(p, metrics={n: Estimate.without_interval(e.value, 0) for n, e in p.metrics.items()})
         for p in toy_points()
     ]
-    one = View(points, toy_frontier(points))
+    one = series_view(points, toy_frontier(points))
 
     pictures = [together([of]) for of in (Group(("a", "b"), (one, one)), group(3300, 2000))]
     assert [False, True] == [any(mark.x_bar for mark in found.panels[0].marks) for found in pictures]
@@ -188,9 +189,9 @@ def test_why_nothing_is_divided_is_said_where_only_some_say_their_gpus() -> None
 
 def test_a_limit_on_the_rate_of_a_whole_deployment_is_not_drawn_per_gpu() -> None:
     speed = Limit("output_throughput", 1600.0)
-    views = [dataclasses.replace(view(3300, "a", gpus=gpus), limits=(LIMIT, speed)) for gpus in (8, 1)]
+    views = [changed(view(3300, "a", gpus=gpus), limits=(LIMIT, speed)) for gpus in (8, 1)]
     found = together([Group(("eight", "one"), tuple(views))])
-    whole = together([Group(("a", "b"), tuple(dataclasses.replace(v, gpus=None) for v in views))])
+    whole = together([Group(("a", "b"), tuple(changed(v, gpus=None) for v in views))])
 
     assert {"x"} == {rule.axis for rule in found.panels[0].rules}
     (level,) = [rule for rule in whole.panels[0].rules if rule.axis == "y"]
@@ -201,14 +202,14 @@ def test_a_limit_on_the_rate_of_a_whole_deployment_is_not_drawn_per_gpu() -> Non
 # --- who takes part
 
 
-def unproven(of: View, verdict: Verdict = Verdict.UNPROVEN) -> View:
+def unproven(of: SeriesView, verdict: Verdict = Verdict.UNPROVEN) -> SeriesView:
     """The same measurements, of which nothing is proven."""
     assert of.decision is not None
     open_ = dataclasses.replace(of.decision, verdict=verdict, concurrency=None, candidate=of.decision.concurrency)
-    return dataclasses.replace(of, decision=open_)
+    return changed(of, decision=open_)
 
 
-def lettered(*views: View) -> Group:
+def lettered(*views: SeriesView) -> Group:
     return Group(tuple("ABCD"[: len(views)]), views)
 
 
@@ -223,14 +224,14 @@ def test_who_is_not_proven_is_said_and_whether_it_may_give_more() -> None:
     low, high = view(2000, "a"), view(3300, "b")
     assert high.decision is not None
     step = NextStep(64, None, high.decision.metrics["output_throughput"].value)
-    may = unproven(dataclasses.replace(high, decision=dataclasses.replace(high.decision, next_step=step)))
+    may = unproven(changed(high, decision=dataclasses.replace(high.decision, next_step=step)))
     groups = [
         lettered(low, may),
         lettered(low, unproven(high, Verdict.MARGINAL)),
         lettered(low, unproven(view(1500, "b"))),
         lettered(low, unproven(high, Verdict.VIOLATES)),
         lettered(low, unproven(high, Verdict.INVALID)),
-        lettered(low, dataclasses.replace(high, decision=None)),
+        lettered(low, changed(high, decision=None)),
         lettered(low, may, unproven(high)),
     ]
     assert {"A"} == {winner(of)[0] for of in groups}
@@ -255,22 +256,22 @@ def test_proven_without_intervals_there_is_no_clear_winner_and_no_doubt_is_inven
     def without(metrics: Mapping[str, Estimate]) -> dict[str, Estimate]:
         return {name: Estimate.without_interval(e.value, e.n) for name, e in metrics.items()}
 
-    def bare(peak: float) -> View:
+    def bare(peak: float) -> SeriesView:
         of = view(peak, "x")
         assert of.decision is not None
         points = [dataclasses.replace(p, metrics=without(p.metrics)) for p in of.points]
         decision = dataclasses.replace(of.decision, metrics=without(of.decision.metrics))
-        return dataclasses.replace(of, points=points, decision=decision)
+        return changed(of, points=points, decision=decision)
 
     of = lettered(bare(3300), bare(900))
     assert ("A", False) == winner(of)
     assert_golden_row("pictures", titles(of))
 
 
-def chosen(concurrency: int, limits: tuple[Limit, ...] = (LIMIT,), peak: float = 3300) -> View:
+def chosen(concurrency: int, limits: tuple[Limit, ...] = (LIMIT,), peak: float = 3300) -> SeriesView:
     points = toy_points(peak=peak)
     found = toy_decision(points, limits, concurrency=concurrency, verdict=Verdict.MEETS, candidate=None)
-    return View(points, toy_frontier(points), found, limits)
+    return series_view(points, toy_frontier(points), found, limits)
 
 
 def test_an_operating_point_that_is_dominated_keeps_its_star() -> None:
@@ -288,7 +289,7 @@ def test_a_setting_that_violates_is_a_cross_in_each_of_several() -> None:
     of = dataclasses.replace(chosen(64, limits), gpus=4)
     (panel,) = together([Group(("a", "b"), (of, of))]).panels
     signs = {m.concurrency: m.sign for m in panel.marks}
-    assert signs == {p.concurrency: of.sign(p) for p in of.points if p.concurrency in signs}
+    assert signs == {each.load: each.sign for each in of.settings if each.load in signs}
     assert {"violates"} <= set(signs.values())
 
 
@@ -300,7 +301,7 @@ def test_what_is_not_drawn_is_said() -> None:
     )
     of = toy_frontier(points)
     excluded = of.excluded | {32: "p99_ttft was not measured"}
-    one = View([*points, bare], dataclasses.replace(of, excluded=excluded), None)
+    one = series_view([*points, bare], dataclasses.replace(of, excluded=excluded), None)
     found = together([Group(("a", "b"), (one, view(2000, "b")))])
     assert {1, 8} == {m.concurrency for m in found.panels[0].marks if m.role is Role.FRONTIER}
     assert_golden_row("pictures", "\n".join(found.notes))
@@ -314,7 +315,7 @@ def test_an_operating_point_off_the_axes_is_said() -> None:
         else dataclasses.replace(p, metrics={k: v for k, v in p.metrics.items() if k != "p99_ttft"})
         for p in of.points
     ]
-    gone = dataclasses.replace(of, points=points)
+    gone = changed(of, points=points)
     found = together([Group(("a", "b"), (gone, view(2000, "b")))])
     assert {Role.OTHER} == set(heights(found))
     assert_golden_row("pictures", "\n".join(found.notes))
@@ -337,14 +338,14 @@ def test_the_most_that_is_proven_is_not_called_the_most_where_another_may_give_m
     """B's operating point carries less, and a setting of B that is not proven lies above A's."""
     a, b = view(2600, "a"), chosen(8)
     assert b.decision is not None
-    proven = next(p for p in b.mine if p.concurrency == 8).metrics
-    b = dataclasses.replace(b, decision=dataclasses.replace(b.decision, metrics=proven))
+    proven = next(p for p in b.points if p.concurrency == 8).metrics
+    b = changed(b, decision=dataclasses.replace(b.decision, metrics=proven))
     assert b.decision is not None
-    speeds = {p.concurrency: p.metrics["output_throughput"].value for p in b.mine}
+    speeds = {p.concurrency: p.metrics["output_throughput"].value for p in b.points}
     higher = NextStep(80, 3.2, speeds[80])
-    may = dataclasses.replace(b, decision=dataclasses.replace(b.decision, next_step=higher))
+    may = changed(b, decision=dataclasses.replace(b.decision, next_step=higher))
     less = dataclasses.replace(b.decision, next_step=NextStep(32, 1.9, speeds[32]))
-    groups = [lettered(a, may), lettered(a, b), lettered(a, dataclasses.replace(b, decision=less))]
+    groups = [lettered(a, may), lettered(a, b), lettered(a, changed(b, decision=less))]
     assert {"A"} == {winner(of)[0] for of in groups}  # at the same load B is better
     assert [["B"], [], []] == [may_give(of) for of in groups]
     assert_golden_row("pictures", titles(*groups))
@@ -353,14 +354,14 @@ def test_the_most_that_is_proven_is_not_called_the_most_where_another_may_give_m
 def test_where_another_rate_is_drawn_it_is_the_one_that_is_compared() -> None:
     """The step's tokens are made up, and larger than any other: on this axis they say nothing."""
 
-    def drawn(of: View, step: int | None = None) -> View:
+    def drawn(of: SeriesView, step: int | None = None) -> SeriesView:
         assert of.decision is not None
         points = list(of.points)
         chosen_point = next(p for p in points if p.concurrency == of.decision.concurrency)
         decision = dataclasses.replace(
             of.decision, metrics=chosen_point.metrics, next_step=NextStep(step, 9.0, 1e9) if step else None
         )
-        return dataclasses.replace(
+        return changed(
             of, frontier=toy_frontier(points, ("request_throughput", "p99_ttft")), decision=decision
         )
 

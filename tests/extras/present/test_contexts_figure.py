@@ -11,20 +11,23 @@ from frontier.core.model.points import Estimate
 from frontier.core.model.shapes import Shape
 from frontier.extras.present.contexts_figure import contexts_figure
 from frontier.hardware.roofline import GivenRoofline
-from frontier.show.picture.data import Picture, Role, View
+from frontier.show.picture.data import Picture, Role
 from frontier.show.picture.draw import render
+from frontier.show.view.series import SeriesView, changed, series_view
 from tests.kit.golden import assert_golden_row
 from tests.kit.toy import LIMIT, toy_decision, toy_frontier, toy_points
 
 LENGTHS = (1024, 4096, 16384, 65536)
 
 
-def view(shape: Shape, knee: float, *, deployment: str = "default", gpus: int | None = None, **changes: object) -> View:
+def view(
+    shape: Shape, knee: float, *, deployment: str = "default", gpus: int | None = None, **changes: object
+) -> SeriesView:
     points = toy_points((1, 4, 16, 64, 128), shape=shape, knee=knee, peak=40 * knee, deployment=deployment)
-    return View(points, toy_frontier(points), toy_decision(points, **changes), (LIMIT,), gpus=gpus)
+    return series_view(points, toy_frontier(points), toy_decision(points, **changes), (LIMIT,), gpus=gpus)
 
 
-def views(lengths: Sequence[int] = LENGTHS, **how: object) -> list[View]:
+def views(lengths: Sequence[int] = LENGTHS, **how: object) -> list[SeriesView]:
     return [view(Shape.of(isl, 256), 90 * 1024**0.5 / isl**0.5, **how) for isl in lengths]  # type: ignore[arg-type]
 
 
@@ -73,10 +76,10 @@ def test_above_it_are_the_roofline_and_what_fits_in_memory_by_hand() -> None:
 
 def test_a_length_at_which_nothing_is_inside_is_at_the_edge_and_one_that_is_not_proven_is_not_drawn() -> None:
     some = views()
-    none = dataclasses.replace(
+    none = changed(
         some[3], decision=toy_decision(list(some[3].points), concurrency=None, verdict=Verdict.VIOLATES, candidate=1)
     )
-    open_ = dataclasses.replace(
+    open_ = changed(
         some[1], decision=toy_decision(list(some[1].points), concurrency=None, verdict=Verdict.UNPROVEN, candidate=4)
     )
     figure = contexts_figure([some[0], open_, some[2], none], {})
@@ -92,7 +95,7 @@ def test_the_end_of_the_grid_and_aggregates_are_told() -> None:
     bare = {name: Estimate.without_interval(e.value, 0) for name, e in (wide.decision or view).metrics.items()}  # type: ignore[union-attr]
     assert wide.decision is not None
     assert wide.decision.concurrency == 128
-    wide = dataclasses.replace(wide, decision=dataclasses.replace(wide.decision, metrics=bare))
+    wide = changed(wide, decision=dataclasses.replace(wide.decision, metrics=bare))
     figure = contexts_figure([wide, *views()[1:]], {})
     assert figure is not None
     assert_golden_row("pictures", "\n".join(figure.notes))
@@ -102,7 +105,7 @@ def test_a_better_setting_that_is_not_proven_is_told() -> None:
     some = views()
     assert some[0].decision is not None
     step = dataclasses.replace(some[0].decision, next_step=NextStep(96, 0.3))
-    figure = contexts_figure([dataclasses.replace(some[0], decision=step), *some[1:]], {})
+    figure = contexts_figure([changed(some[0], decision=step), *some[1:]], {})
     assert figure is not None
     assert_golden_row("pictures", "\n".join(figure.notes))
 
@@ -135,5 +138,5 @@ def test_over_the_shared_prefix_where_only_that_varies() -> None:
 
 def test_there_is_none_of_one_length_or_without_decisions() -> None:
     assert contexts_figure(views()[:1], {}) is None
-    assert contexts_figure([dataclasses.replace(v, decision=None) for v in views()], {}) is None
+    assert contexts_figure([changed(v, decision=None) for v in views()], {}) is None
     assert contexts_figure([], {}) is None

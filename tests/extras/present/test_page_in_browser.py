@@ -11,7 +11,7 @@ import pytest
 from frontier.core.model.shapes import Shape
 from frontier.extras.present.page import report_html
 from frontier.extras.present.report import Report, page_of
-from frontier.show.picture.data import View
+from frontier.show.view.series import series_view
 from tests.extras.present.test_report import LIMITS, large, usual
 from tests.extras.present.test_series_figures import SAMPLES
 from tests.kit.browser import Tab, chromium, in_browser
@@ -26,7 +26,7 @@ def report() -> Report:
     other = Shape.of(8192, 512)
     more = toy_points((1, 8, 64), shape=other)
     first = usual()
-    second = View(more, toy_frontier(more), toy_decision(more, LIMITS), LIMITS, gpus=1)
+    second = series_view(more, toy_frontier(more), toy_decision(more, LIMITS), LIMITS, gpus=1)
     return dataclasses.replace(first, views=[*first.views, second], samples={("default", SHAPE): SAMPLES})
 
 

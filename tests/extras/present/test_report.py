@@ -19,12 +19,12 @@ from frontier.core.model.points import Distance, Estimate, Flag
 from frontier.core.model.shapes import Shape
 from frontier.extras.present.evidence_tables import evidence_tables, time_tables
 from frontier.extras.present.page import LONGEST_MARKDOWN, escape_markdown, report_html, report_markdown
-from frontier.extras.present.report import LIMIT_AT, NOT_SAID, Report, bar_ends, neighbours_table, page_of
-from frontier.show.picture.data import DrawnRoofline, View
+from frontier.extras.present.report import NOT_SAID, Report, page_of
 from frontier.show.picture.frontier_picture import small_multiples
-from frontier.show.tables import RUN_HERE
-from frontier.show.view.figures import Figure
-from frontier.show.view.wording import Provenance
+from frontier.show.view.figures import LIMIT_AT, Figure, bar_ends
+from frontier.show.view.neighbours import neighbours
+from frontier.show.view.series import DrawnRoofline, changed, series_view
+from frontier.show.view.wording import RUN_HERE, Provenance
 from tests.extras.present.test_series_figures import SAMPLES
 from tests.kit.golden import assert_golden, assert_golden_row
 from tests.kit.toy import LIMIT, SHAPE, roofline, stairs, toy_decision, toy_frontier, toy_point, toy_points, with_times
@@ -37,7 +37,7 @@ HOSTILE = "<script>alert(1)</script>\x1b[31m|`*_\u202e[x](http://evil) <b>"
 def usual() -> Report:
     points = toy_points()
     points[-1] = toy_point(128, flags=(Flag("errors", "4.2%", "1%", "lower the concurrency"),))
-    view = View(points, toy_frontier(points), toy_decision(points, LIMITS), LIMITS, gpus=1)
+    view = series_view(points, toy_frontier(points), toy_decision(points, LIMITS), LIMITS, gpus=1)
     return Report(
         [view],
         Provenance(run="7f3a91", model="model-x", server="vllm 0.33"),
@@ -48,7 +48,7 @@ def usual() -> Report:
 
 def viewed(report: Report, **changes: object) -> Report:
     """The report with changes to its one view."""
-    return dataclasses.replace(report, views=[dataclasses.replace(report.views[0], **changes)])  # type: ignore[arg-type]
+    return dataclasses.replace(report, views=[changed(report.views[0], **changes)])  # type: ignore[arg-type]
 
 
 page_html = cache(lambda which: report_html(which()))
@@ -172,7 +172,7 @@ def large() -> Report:
     for deployment, isl in itertools.product(("bf16", "fp8"), (256, 512, 1024, 2048)):
         shape = Shape.of(isl, 64)
         points = with_times(toy_points(shape=shape, deployment=deployment))
-        views.append(View(points, toy_frontier(points), toy_decision(points, LIMITS), LIMITS, gpus=1))
+        views.append(series_view(points, toy_frontier(points), toy_decision(points, LIMITS), LIMITS, gpus=1))
         samples[deployment, shape] = {p.concurrency: SAMPLES[64] for p in points}
     return dataclasses.replace(usual(), views=views, samples=samples)
 
@@ -272,7 +272,7 @@ def test_a_page_has_one_verdict_for_a_setting() -> None:
         points[at] = dataclasses.replace(points[at], metrics={**points[at].metrics, LIMIT.metric: estimate})
     points[5] = dataclasses.replace(points[5], flags=(Flag("lockstep", "8.1", "2", ""),))
     (decision,) = solve_all([p for p in points if p.concurrency != 60], (LIMIT,), scanned=[points[3]])
-    (section,) = page_of(Report([View(points, toy_frontier(points), decision, (LIMIT,))]))["sections"]
+    (section,) = page_of(Report([series_view(points, toy_frontier(points), decision, (LIMIT,))]))["sections"]
     verdicts = {row[0].removeprefix("c="): row[1] for row in section["neighbours"].texts}
     table = {row[0]: row[-1].removesuffix(RUN_HERE) for row in section["points"].texts}
     assert {c: table[c] for c in verdicts} == verdicts
@@ -284,11 +284,10 @@ def test_a_page_has_one_verdict_for_a_setting() -> None:
 def test_a_setting_that_is_not_judged_is_said_to_be_so() -> None:
     points = toy_points((1, 8, 56, 60, 64, 96))
     judged = tuple(j for j in toy_decision(points).judgements if j.concurrency != 60)
-    grid = neighbours_table(toy_decision(points, judgements=judged), points)
+    rows = neighbours(series_view(points, toy_frontier(points), toy_decision(points, judgements=judged)))
 
-    assert grid is not None
-    assert [True] == ["short trial" in verdict for c, verdict, *_ in grid.texts if c == "c=60"]
-    assert ["c=56", "c=60", "c=64", "c=96"] == [row[0] for row in grid.texts]
+    assert [True] == ["short trial" in verdict for c, verdict, *_ in rows if c == "c=60"]
+    assert ["c=56", "c=60", "c=64", "c=96"] == [row[0] for row in rows]
 
 
 @pytest.mark.parametrize(
@@ -304,17 +303,16 @@ def test_a_neighbour_that_is_not_proven_says_why(estimate: Estimate, cause: Caus
     need = 1280 if estimate.n else None
     judgements = tuple(Judgement(p.concurrency, Verdict.UNPROVEN, {}, "p99_ttft", need=need) for p in points)
     decision = toy_decision(points, verdict=Verdict.UNPROVEN, concurrency=None, candidate=8, judgements=judgements)
-    grid = neighbours_table(decision, points)
+    rows = neighbours(series_view(points, toy_frontier(points), decision))
 
-    assert grid is not None
-    assert_golden_row("pages", " | ".join(grid.texts[-1]))
+    assert_golden_row("pages", " | ".join(rows[-1]))
     assert {cause} == {reason.cause for reason in decision.explanation.settings}
 
 
 def test_what_a_claim_stands_on_is_said_where_the_interval_crosses_the_limit() -> None:
     one_sided = Estimate(0.4, 0.38, math.inf, 1100, lower=0.385, upper=0.48)
     points = [dataclasses.replace(p, metrics={**p.metrics, "p99_ttft": one_sided}) for p in toy_points((1, 8))]
-    report = Report([View(points, toy_frontier(points), toy_decision(points), (LIMIT,))])
+    report = Report([series_view(points, toy_frontier(points), toy_decision(points), (LIMIT,))])
 
     for text in (read(report_html(report)).text, report_markdown(report)):
         assert "at most 480 ms (95%)" in text
@@ -389,7 +387,7 @@ def hostile() -> Report:
     points = toy_points((1, 8, 64, 96), shape=shape, flags=(Flag(HOSTILE, HOSTILE, HOSTILE, HOSTILE, fatal=False),))
     points = [dataclasses.replace(point, notes=(HOSTILE,)) for point in points]
     return Report(
-        [View(points, toy_frontier(points), toy_decision(points), (LIMIT,))],
+        [series_view(points, toy_frontier(points), toy_decision(points), (LIMIT,))],
         Provenance(run=HOSTILE, model=HOSTILE, server=HOSTILE),
         f"# ```\nmodel: {HOSTILE}\n",
         (HOSTILE,),
@@ -420,7 +418,7 @@ def test_each_row_has_its_role() -> None:
 
 def test_rows_of_rates_are_sorted_by_number_and_belong_to_their_marks() -> None:
     points = [dataclasses.replace(p, concurrency=Rate.of(p.concurrency + 0.5)) for p in toy_points((1, 8, 64))]
-    page = report_html(Report([View(points, toy_frontier(points))]))
+    page = report_html(Report([series_view(points, toy_frontier(points))]))
 
     assert ["1500", "8500", "64500"] == re.findall(r'<th scope="row" data-v="([^"]*)"', page)
     assert ["mark-0-1500", "mark-0-8500", "mark-0-64500"] == re.findall(r'data-mark="([^"]*)"', page)
@@ -428,7 +426,7 @@ def test_rows_of_rates_are_sorted_by_number_and_belong_to_their_marks() -> None:
 
 def test_without_an_sla_there_is_a_page_all_the_same() -> None:
     points = toy_points()
-    page = page_of(Report([View(points, toy_frontier(points))]))
+    page = page_of(Report([series_view(points, toy_frontier(points))]))
 
     assert page["sections"][0]["verdict"] is None
     assert_golden_row("pages", "\n".join([page["title"], *page["health"]]))

@@ -34,16 +34,17 @@ from frontier.extras.present.series_figures import (
     throughput_figure,
     time_figure,
 )
-from frontier.show.picture.data import Line, Panel, Picture, Role, View
+from frontier.show.picture.data import Line, Panel, Picture, Role
 from frontier.show.picture.draw import render
+from frontier.show.view.series import SeriesView, changed, series_view
 from tests.kit.golden import assert_golden_row
 from tests.kit.toy import LIMIT, SHAPE, estimate, toy_decision, toy_frontier, toy_point, toy_points, with_times
 
 LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
 
 
-def view(points: list[Point], *limits: Limit) -> View:
-    return View(points, toy_frontier(points), toy_decision(points, limits or LIMITS))
+def view(points: list[Point], *limits: Limit) -> SeriesView:
+    return series_view(points, toy_frontier(points), toy_decision(points, limits or LIMITS))
 
 
 def quantities(figure: Picture, point: Point) -> list[str]:
@@ -192,7 +193,7 @@ def test_what_is_not_known_is_named_and_what_an_axis_does_not_hold_is_at_its_edg
     points[1] = with_metric(points[1], p99_ttft=None)
     points[2] = with_metric(points[2], p50_tpot=0.0)
     points[3] = with_metric(points[3], p99_ttft=math.inf, p99_e2e=math.inf)
-    figure = latency_figure(dataclasses.replace(sound, points=points))
+    figure = latency_figure(changed(sound, points=points))
     assert figure is not None
     assert [1, 1] == [figure.panels[i].y.off(math.inf) for i in (0, 2)]
     assert -1 == figure.panels[1].y.off(0.0)
@@ -505,5 +506,5 @@ def test_the_time_figure_says_what_it_cannot_draw() -> None:
 
 
 @pytest.mark.parametrize("make", FROM_POINTS.values(), ids=FROM_POINTS)
-def test_one_setting_makes_no_chart_against_concurrency(make: Callable[[View], Picture | None]) -> None:
+def test_one_setting_makes_no_chart_against_concurrency(make: Callable[[SeriesView], Picture | None]) -> None:
     assert make(view(with_goodput([toy_point(16)]))) is None

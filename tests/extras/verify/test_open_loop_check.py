@@ -23,11 +23,11 @@ from frontier.core.model.errors import AnotherServerError, ExitCode, exit_code
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.extras.verify import finding, open_loop_check
+from frontier.extras.verify.checked_text import verified_json, verified_text
 from frontier.extras.verify.found_rates import FoundRate
 from frontier.extras.verify.found_text import found_json, found_text, load_trial_text
 from frontier.planning.sla_result import Checked
 from frontier.run import Run
-from frontier.show.answer import verified_json, verified_text
 from frontier.show.view.wording import NO_BOUND_LEGEND, VERDICT_WORDS
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory

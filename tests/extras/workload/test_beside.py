@@ -10,8 +10,9 @@ import frontier
 from frontier.extras.api.notebook_run import NotebookRun
 from frontier.extras.workload.beside import beside, beside_picture
 from frontier.extras.workload.observed import ArrivalFacts, ProductionFigure, RequestClass, Workload
-from frontier.show.picture.data import Role, View
+from frontier.show.picture.data import Role
 from frontier.show.picture.selection import views_of
+from frontier.show.view.series import SeriesView
 from tests.kit import logs
 from tests.kit.commands import frontier as command
 
@@ -31,14 +32,14 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> NotebookRun:
 
 
 @pytest.fixture(scope="module")
-def view(run: NotebookRun) -> View:
+def view(run: NotebookRun) -> SeriesView:
     (only,) = views_of(run, run.limits())
     return only
 
 
-def production(view: View, running: float, factor: float = 1.0) -> Workload:
+def production(view: SeriesView, running: float, factor: float = 1.0) -> Workload:
     """A service as the run says that it is at a setting, but for a factor on its latencies."""
-    point = next(p for p in view.mine if p.concurrency == running)
+    point = next(p for p in view.points if p.concurrency == running)
     figures = {
         name: ProductionFigure(
             *(getattr(point.metrics[name], part) * factor for part in ("value", "low", "high")), n=900
@@ -51,7 +52,7 @@ def production(view: View, running: float, factor: float = 1.0) -> Workload:
     return Workload("x", 900, 60.0, classes, True, None, ArrivalFacts(rate, rate, "now"), running_now, figures)
 
 
-def test_alike_is_not_said_to_differ_and_the_room_is_counted(view: View) -> None:
+def test_alike_is_not_said_to_differ_and_the_room_is_counted(view: SeriesView) -> None:
     found = beside(production(view, 4), view)
     assert found.differs == "nothing"
     assert found.at == (4,)
@@ -59,7 +60,7 @@ def test_alike_is_not_said_to_differ_and_the_room_is_counted(view: View) -> None
     assert found.room == found.operating / 4
 
 
-def test_a_slower_server_and_another_workload_are_told_apart(view: View) -> None:
+def test_a_slower_server_and_another_workload_are_told_apart(view: SeriesView) -> None:
     slower = production(view, 4, factor=1.6)
     assert beside(slower, view).differs == "server"
     longer = replace(slower, classes=(RequestClass("traffic", 1.0, ((3_000, 60),)),))
@@ -68,7 +69,7 @@ def test_a_slower_server_and_another_workload_are_told_apart(view: View) -> None
     assert "cached" not in beside(slower, view).lengths
 
 
-def test_between_two_settings_both_are_looked_at(view: View) -> None:
+def test_between_two_settings_both_are_looked_at(view: SeriesView) -> None:
     workload = replace(production(view, 4), running=ProductionFigure(11.0, 10.0, 12.0, 60), servers=2)
     found = beside(workload, view)
     assert found.running == 5.5
@@ -76,7 +77,7 @@ def test_between_two_settings_both_are_looked_at(view: View) -> None:
     assert beside(replace(workload, running=None), view).at == ()
 
 
-def test_latencies_of_all_hours_are_compared_from_the_mean_load_to_that_of_the_busiest_hour(view: View) -> None:
+def test_latencies_of_all_hours_are_compared_from_the_mean_load_to_that_of_the_busiest_hour(view: SeriesView) -> None:
     """A day whose busiest hour has four times the mean: its latencies are mostly those of a low
     load, and its room is that of the busiest hour.
     """
@@ -92,7 +93,9 @@ def test_latencies_of_all_hours_are_compared_from_the_mean_load_to_that_of_the_b
 
 
 @pytest.mark.parametrize(("running", "at"), [(0.2, (1,)), (32.0, (32,)), (33.0, ()), (200.0, ())])
-def test_latencies_beyond_the_measured_loads_are_not_compared(running: float, at: tuple[int, ...], view: View) -> None:
+def test_latencies_beyond_the_measured_loads_are_not_compared(
+    running: float, at: tuple[int, ...], view: SeriesView
+) -> None:
     found = beside(
         replace(production(view, 4, factor=9.0), running=ProductionFigure(running, running, running, 20)), view
     )
@@ -100,7 +103,7 @@ def test_latencies_beyond_the_measured_loads_are_not_compared(running: float, at
     assert found.differs == ("server" if at else "nothing")
 
 
-def test_production_is_a_point_of_the_picture(view: View) -> None:
+def test_production_is_a_point_of_the_picture(view: SeriesView) -> None:
     picture = beside_picture(production(view, 4), [view], None)
     assert picture is not None
     (mark,) = [mark for mark in picture.panels[0].marks if mark.role is Role.PREDICTED]

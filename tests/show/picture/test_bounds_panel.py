@@ -9,8 +9,9 @@ from frontier.core.model.decisions import Limit
 from frontier.core.model.loads import SessionRate
 from frontier.core.model.points import Point
 from frontier.show.picture.bounds_panel import MOST, bounds_panel
-from frontier.show.picture.data import Panel, Role, View
+from frontier.show.picture.data import Panel, Role
 from frontier.show.picture.draw import defaults, draw
+from frontier.show.view.series import series_view
 from tests.kit.toy import LIMIT, estimate, picture, toy_decision, toy_frontier, toy_point
 
 MS = 1e-3
@@ -27,7 +28,7 @@ def points(values: dict[int, float] = NEAR) -> list[Point]:
 
 
 def panel(measured: list[Point], limit: Limit = LIMIT) -> Panel | None:
-    return bounds_panel(View(measured, toy_frontier(measured), toy_decision(measured, (limit,))))
+    return bounds_panel(series_view(measured, toy_frontier(measured), toy_decision(measured, (limit,))))
 
 
 def test_each_setting_near_the_limit_has_a_row_with_its_value_and_the_bound_that_decides() -> None:

@@ -8,9 +8,10 @@ import pytest
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.points import Estimate, Flag, Frontier, Point
 from frontier.core.model.shapes import Shape
-from frontier.show.picture.data import DrawnRoofline, Panel, Picture, Role, View
+from frontier.show.picture.data import Panel, Picture, Role
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.tables import points_table
+from frontier.show.view.series import DrawnRoofline, series_view, series_views
 from frontier.show.view.wording import Provenance
 from tests.kit.golden import assert_golden, assert_golden_row
 from tests.kit.toy import (
@@ -276,7 +277,7 @@ def test_several_that_are_not_proven_say_what_each_has() -> None:
     judged = toy_decision(points).judgements
     judgements = tuple(dataclasses.replace(j, verdict=Verdict.UNPROVEN, need=1000) for j in judged)
     open_ = toy_decision(points, verdict=Verdict.UNPROVEN, concurrency=None, candidate=64, judgements=judgements)
-    found = small_multiples([View(points, toy_frontier(points), open_)] * 2)
+    found = small_multiples([series_view(points, toy_frontier(points), open_)] * 2)
 
     assert not [c for panel in found.panels for c in starred(panel)]
     assert_golden_row("pictures", f"{found.title}\n{table(found)}")
@@ -303,7 +304,7 @@ def test_a_flagged_setting_too_far_out_to_be_drawn_is_named() -> None:
 def test_a_bound_says_what_it_is_of_where_no_axis_shows_it() -> None:
     points = toy_points((1, 8, 64))
     decision = toy_decision(points, (Limit("p99_tpot", 0.03), LIMIT))
-    view = View(points, toy_frontier(points), dataclasses.replace(decision, binding="p99_tpot"))
+    view = series_view(points, toy_frontier(points), dataclasses.replace(decision, binding="p99_tpot"))
 
     found = small_multiples([view, view])
     assert "p99_tpot" not in view.axes
@@ -351,8 +352,8 @@ def test_latency_is_logarithmic_unless_the_range_is_small() -> None:
 
 def test_a_panel_without_a_decision_is_not_said_to_keep_the_sla() -> None:
     points, long = toy_points(), toy_points(shape=Shape.of(8192, 512))
-    judged = View(points, toy_frontier(points), toy_decision(points))
-    found = small_multiples([judged, View(long, toy_frontier(long), None)])
+    judged = series_view(points, toy_frontier(points), toy_decision(points))
+    found = small_multiples([judged, series_view(long, toy_frontier(long), None)])
     assert [[64], []] == [starred(panel) for panel in found.panels]
     assert_golden_row("pictures", found.title)
 
@@ -368,14 +369,14 @@ def test_a_point_without_an_axis_is_named_with_the_metric() -> None:
     found = picture(points, of)
     assert "○" not in said(found), "none is flagged, and none is drawn hollow"
     assert_golden_row("pictures", "\n".join(found.notes))
-    assert_golden_row("pages", points_table(points, [of]))
+    assert_golden_row("pages", points_table(series_views(points, [of])))
 
 
 def test_several_shapes_get_a_panel_each_and_one_title() -> None:
     views = []
     for shape in (SHAPE, Shape.of(8192, 512), Shape.of(128, 128)):
         points = toy_points(shape=shape)
-        views.append(View(points, toy_frontier(points), toy_decision(points)))
+        views.append(series_view(points, toy_frontier(points), toy_decision(points)))
     found = small_multiples(views)
 
     assert [[64]] * 3 == [starred(panel) for panel in found.panels]
@@ -414,13 +415,15 @@ def test_hostile_names_are_cleaned() -> None:
 
 def test_panels_of_deployments_are_called_by_what_differs() -> None:
     names = [f"MiniMax-M2.5-b200_sxm-vllm-v0.19.0-fp8-tp{n}-attention_dp1-moe" for n in (2, 4, 8)]
-    views = [View(p, toy_frontier(p), limits=()) for p in (toy_points((1, 8, 64), deployment=name) for name in names)]
+    views = [
+        series_view(p, toy_frontier(p), limits=()) for p in (toy_points((1, 8, 64), deployment=name) for name in names)
+    ]
     found = small_multiples(views)
 
     assert ["…tp2…", "…tp4…", "…tp8…"] == [panel.title for panel in found.panels]
     assert "ISL 1024 / OSL 256" in said(found)
 
-    mixed = [*views[:2], *(View(p, toy_frontier(p)) for p in [toy_points((1, 8), shape=Shape.of(64, 8))])]
+    mixed = [*views[:2], *(series_view(p, toy_frontier(p)) for p in [toy_points((1, 8), shape=Shape.of(64, 8))])]
     assert "default · 64/8" == small_multiples(mixed).panels[-1].title
     assert_golden_row("pictures", f"{found.title}\n{table(found)}\n{small_multiples(mixed).title}")
 
@@ -443,8 +446,8 @@ def test_the_words_of_a_picture_and_of_several_panels() -> None:
     roofline = DrawnRoofline(3600, "HBM roofline at c=128, bf16 weights 16 GB; memory bandwidth binds")
     footer = Provenance(run="7f3a91", model="model-x", server="vllm 0.33", hardware="1 × H200")
     views = [
-        View(points, toy_frontier(points), toy_decision(points, limits), roofline=roofline, gpus=1),
-        View(long, toy_frontier(long), toy_decision(long, limits), gpus=1),
+        series_view(points, toy_frontier(points), toy_decision(points, limits), roofline=roofline, gpus=1),
+        series_view(long, toy_frontier(long), toy_decision(long, limits), gpus=1),
     ]
     pictures = [small_multiples(views[:1], footer=footer), small_multiples(views, footer=footer)]
 

@@ -12,8 +12,8 @@ from frontier.core.model.shapes import Shape
 from frontier.extras.present.detail import detail_figures
 from frontier.read_run import load
 from frontier.run import Run
-from frontier.show.picture.data import View
 from frontier.show.picture.selection import file_names, provenance_of
+from frontier.show.view.series import series_view
 from tests.kit.golden import assert_golden_row
 from tests.kit.sweeps import swept
 from tests.kit.toy import toy_frontier, toy_points
@@ -58,7 +58,7 @@ def test_an_import_has_no_timeline_of_any_setting() -> None:
     points = toy_points()
     run = Run(Path("imported"), config(), {}, {}, imported=tuple(points))
     with pytest.raises(UsageError) as error:
-        detail_figures(run, [View(points, toy_frontier(points))], "timeline", at=4)
+        detail_figures(run, [series_view(points, toy_frontier(points))], "timeline", at=4)
     assert_golden_row("messages", str(error.value))
 
 

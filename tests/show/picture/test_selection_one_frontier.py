@@ -20,9 +20,10 @@ from frontier.core.model.loads import Rate
 from frontier.extras.compare.comparison_tables import compare_runs
 from frontier.extras.compare.pooled import base_axes
 from frontier.read_run import load
-from frontier.show.picture.data import Role, View
+from frontier.show.picture.data import Role
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.picture.selection import views_of
+from frontier.show.view.series import SeriesView
 from tests.kit.commands import frontier
 from tests.kit.places import DATA
 from tests.kit.sweeps import ENGINES, config_text, swept
@@ -95,7 +96,7 @@ def test_all_that_is_said_of_a_run_has_the_same_frontier(tmp_path: Path, name: s
     )
 
 
-def _one_operating_point(here: Path, views: Sequence[View]) -> None:
+def _one_operating_point(here: Path, views: Sequence[SeriesView]) -> None:
     """The concurrency that JSON, table, answer, picture and page name for each series."""
     answer = json.loads(frontier("solve", "run", "--json", cwd=here).out)["shapes"]
     named = [(s["deployment"], s["shape"], s["concurrency"]) for s in answer]

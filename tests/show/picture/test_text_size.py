@@ -14,10 +14,11 @@ from frontier.core.model.points import Flag, Point
 from frontier.core.model.shapes import Shape
 from frontier.extras.compare.multi_run import Group, together
 from frontier.extras.present.series_figures import FROM_POINTS, time_figure
-from frontier.show.picture.data import DrawnRoofline, Picture, View
+from frontier.show.picture.data import Picture
 from frontier.show.picture.draw import defaults, draw
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.picture.layout import PanelLayout, _touches
+from frontier.show.view.series import DrawnRoofline, SeriesView, changed, series_view
 from frontier.show.view.wording import Provenance
 from tests.kit.toy import LADDER, LIMIT, toy_decision, toy_frontier, toy_points, with_times
 
@@ -37,14 +38,14 @@ def flagged(points: list[Point]) -> list[Point]:
     return [dataclasses.replace(p, flags=next(flags)) if i >= least else p for i, p in enumerate(points)]
 
 
-def view(ladder: tuple[int, ...], deployment: str = LONG, shape: Shape = SHAPES[0], peak: float = 3300.0) -> View:
+def view(ladder: tuple[int, ...], deployment: str = LONG, shape: Shape = SHAPES[0], peak: float = 3300.0) -> SeriesView:
     points = toy_points(ladder, deployment=deployment, shape=shape, peak=peak)
     points = flagged(points) if len(points) > 1 else points
     decision = toy_decision(points, (LIMIT, Limit("p99_tpot", 0.03)))
     roofline = DrawnRoofline(
         3430.0, "HBM roofline at c=128, bf16 weights 16 GB, KV 131 kB/token; memory bandwidth binds"
     )
-    return View(points, toy_frontier(points), decision, roofline=roofline, gpus=8)
+    return series_view(points, toy_frontier(points), decision, roofline=roofline, gpus=8)
 
 
 def several(number: int) -> Picture:
@@ -75,7 +76,7 @@ CASES = {
         for name, make in FROM_POINTS.items()
         if name not in ("goodput", "time")
     },
-    "time": lambda: time_figure(dataclasses.replace(view(FORTY), points=with_times(view(FORTY).points))),
+    "time": lambda: time_figure(changed(view(FORTY), points=with_times(view(FORTY).points))),
 }
 SLOW = ("all to 128", "five shapes", "crowded overlay of two shapes")
 EVERY = [pytest.param(case, marks=pytest.mark.slow if case in SLOW else ()) for case in CASES]

@@ -9,6 +9,7 @@ from frontier.core.model.decisions import RejectedStep
 from frontier.core.model.points import Distance, Estimate, Flag
 from frontier.show.view.explain import with_notes
 from frontier.show.view.json_out import decisions_json, points_json
+from frontier.show.view.series import series_views
 from tests.kit.toy import LIMIT, toy_decision, toy_frontier, toy_point, toy_points
 
 
@@ -60,7 +61,7 @@ def test_infinite_and_unknown_numbers_become_null() -> None:
 def test_show_has_the_contracts_keys() -> None:
     points = toy_points()
     points[0] = toy_point(1, flags=(Flag("errors", "4%", "1%", "look"),))
-    tree = strict(points_json(points, [toy_frontier(points)]))
+    tree = strict(points_json(series_views(points, [toy_frontier(points)])))
 
     assert "frontier.show/1" == tree["schema"]
     assert ["output_throughput", "p99_ttft"] == tree["objectives"]
@@ -74,7 +75,7 @@ def test_the_distance_from_the_roofline_is_a_tree_or_null() -> None:
     points = toy_points((8, 16))
     lit = Distance(2000.0, Estimate(0.42, 0.41, 0.43, 900), "prefill compute", mfu=Estimate(0.3, 0.2, 0.4, 900))
     points[1] = dataclasses.replace(points[1], roofline_distance=lit)
-    dark, bright = (entry["light"] for entry in points_json(points, [toy_frontier(points)])["points"])
+    dark, bright = (entry["light"] for entry in points_json(series_views(points, [toy_frontier(points)]))["points"])
     assert dark is None
     assert (2000.0, "prefill compute", None) == (bright["ceiling"], bright["binds"], bright["mbu"])
     assert {"value": 0.42, "low": 0.41, "high": 0.43, "n": 900} == bright["share"]
