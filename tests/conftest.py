@@ -41,7 +41,7 @@ SECONDS_EACH = (
     "extras/capacity/test_capacity_command.py",
     "extras/diagnose/test_jitter.py",
     "search/test_complete_undecided.py",
-    "show/picture/test_selection_one_frontier.py",
+    "show/view/test_selection_one_frontier.py",
     "core/stats/test_connections.py",
     "core/estimates/test_estimate_coverage.py",
     "cli/test_measured_plan.py",

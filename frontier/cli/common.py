@@ -340,7 +340,7 @@ class RunOptions:
         """The run with these settings, narrowed to the deployments and shapes named; see
         `read_run`.
         """
-        from frontier.show.picture.selection import narrowed
+        from frontier.show.view.selection import narrowed
 
         path = find_run(self.run)
         run = read_run(path, self.settings, allow_empty=allow_empty)

@@ -99,7 +99,7 @@ def command(  # noqa: PLR0913
     per GPU where gpus is known; cost needs a price; energy needs a power, measured by nvidia-smi
     beside the server or set: --set hardware.power=700W.
     """
-    from frontier.show.picture.selection import check_panels, views_of
+    from frontier.show.view.selection import check_panels, views_of
 
     loaded = [replace(options, run=path).read() for path in runs or [None]]
     limits = options.limits(loaded[0])
@@ -129,7 +129,7 @@ def command(  # noqa: PLR0913
 def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: "Objectives" = None) -> "Picture":
     """The frontiers of a run, a panel each."""
     from frontier.show.picture.frontier_picture import small_multiples
-    from frontier.show.picture.selection import provenance_of, views_of
+    from frontier.show.view.selection import provenance_of, views_of
 
     return small_multiples(views_of(run, limits, axes), footer=provenance_of(run))
 
@@ -183,7 +183,7 @@ def save_pictures(
     their series apart.
     """
     from frontier.show.picture.frontier_picture import save
-    from frontier.show.picture.selection import file_names
+    from frontier.show.view.selection import file_names
 
     for file in files:
         for picture, path in zip(pictures, file_names(file, series) if series else [file], strict=True):

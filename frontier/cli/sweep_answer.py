@@ -66,7 +66,7 @@ def draw(run: Run) -> Path | None:
     its file.
     """
     from frontier.cli.plot import beside_an_answer, frontier_picture, picture_files, save_pictures
-    from frontier.show.picture.selection import check_panels
+    from frontier.show.view.selection import check_panels
 
     try:
         with beside_an_answer():

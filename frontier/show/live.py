@@ -7,27 +7,16 @@ a thread of its own: the client being timed shares the process.
 import textwrap
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import TYPE_CHECKING, TextIO
+from typing import TextIO
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 
-from frontier.core.model.decisions import Decision
-from frontier.core.model.loads import setting
-from frontier.core.model.text import clean
-from frontier.core.model.trials import Trial
-from frontier.core.model.units import format_elapsed
-from frontier.planning.sweep_progress import HigherSetting
-from frontier.show.progress import DIM, PlainProgress, SweepProgress, figures_text
+from frontier.show.progress import PlainProgress
+from frontier.show.view.sweep_lines import DIM, SweepProgress
 from frontier.world import world
 
-if TYPE_CHECKING:
-    from frontier.client.load.loop import TrialProgress
-
-_STAGES = {"ramp": "ramp-up", "warmup": "warm-up", "window": "window", "hold": "draining"}
 _DRAW_EVERY = 0.4
-_BAR = 20
-"""Characters of the progress bar."""
 
 
 def make_progress(stream: TextIO, limited: Collection[str] = ()) -> SweepProgress:
@@ -53,29 +42,14 @@ class LiveProgress(SweepProgress):
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(clock)
         self._console = console
-        self._trial: Trial | None = None
-        self._tick: TrialProgress | None = None
         self._drawn = 0.0
         self._on_screen = 0
         self._colour = console.color_system is not None and not console.no_color
 
-    def trial_started(self, trial: Trial) -> None:
-        """Show this trial on the live lines."""
-        super().trial_started(trial)
-        self._trial, self._tick = trial, None
-        self._draw()
-
-    def tick(self, tick: "TrialProgress") -> None:
-        """Redraw, at most about twice a second."""
-        super().tick(tick)
-        self._tick = tick
-        if self._clock() - self._drawn >= _DRAW_EVERY:
+    def _changed(self) -> None:
+        """Redraw: at once for another trial, else at most about twice a second."""
+        if self._tick is None or self._clock() - self._drawn >= _DRAW_EVERY:
             self._draw()
-
-    def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
-        """Clear the live lines until the next trial."""
-        self._trial = None
-        super().announced(decision, seconds, better)
 
     def _line(self, text: str, style: str = "") -> None:
         """A line above the live ones, or several where it is long."""
@@ -83,7 +57,6 @@ class LiveProgress(SweepProgress):
 
     def close(self) -> None:
         """Remove the live lines; the lines above stay."""
-        self._trial = None
         super().close()
         self._draw()
 
@@ -91,7 +64,7 @@ class LiveProgress(SweepProgress):
         """Redraw the live lines, below these lines that stay."""
         erasing = f"\x1b[{self._on_screen}A\x1b[J" if self._on_screen else ""
         lines = [
-            self._styled(fitted(parts, self._console.width), DIM if i else "") for i, parts in enumerate(self._parts())
+            self._styled(fitted(parts, self._console.width), DIM if i else "") for i, parts in enumerate(self.running())
         ]
         self._console.file.write(erasing + "".join(f"{line}\n" for line in (*above, *lines)))
         self._console.file.flush()
@@ -102,33 +75,7 @@ class LiveProgress(SweepProgress):
 
     def lines(self) -> list[str]:
         """What the live lines say now, without colour and uncut."""
-        return ["   ".join(parts) for parts in self._parts()]
-
-    def _parts(self) -> list[list[str]]:
-        """The parts of each live line."""
-        if self._trial is None:
-            return []
-        line = [f"{self._head(self._trial)}  {setting(self._trial.concurrency)}"]
-        if (tick := self._tick) is not None:
-            line += [_STAGES.get(tick.stage, clean(tick.stage, 20)), f"{tick.in_flight} in flight"]
-            if tick.stage in ("window", "hold"):
-                line.append(f"{tick.window_sent:,}/{self._trial.requests:,} sent")
-            if tick.failed:
-                line.append(f"{tick.failed:,} failed")
-            line.append(format_elapsed(tick.elapsed))
-            figures = {"output_throughput": tick.rate, "p50_ttft": tick.p50_ttft, "p99_ttft": tick.p99_ttft}
-            if text := figures_text(figures):
-                line += f"so far about {text}".split("   ")
-        return [line, [*filter(None, (self._bar(), f"{self._elapsed} so far", self._left()))]]
-
-    def _bar(self) -> str:
-        """'[#####···············]' by the sweep's time; '' while the time is not known."""
-        if self._time_left is None or self._time_left.open:
-            return ""
-        now = self._clock()
-        passed, left = now - self._begun, self._time_left.after(now - self._told).seconds
-        filled = round(_BAR * passed / max(passed + left, 1.0))
-        return f"[{'#' * filled}{'·' * (_BAR - filled)}]"
+        return ["   ".join(parts) for parts in self.running()]
 
 
 def fitted(parts: Sequence[str], room: int) -> str:

@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 from frontier.core.model.loads import Rate, load_facts
 from frontier.core.model.metrics import metric
-from frontier.core.model.points import Estimate, Frontier, Point
-from frontier.core.model.series import Series
+from frontier.show.view.series import Estimate, SeriesView, SettingView
 
 if TYPE_CHECKING:
     import pandas as pd
 
-FIRST = ("deployment", "shape", "isl", "osl", "concurrency", "n", "valid", "on_frontier", "objectives", "flags")
-
-
+_SETTING = ("deployment", "shape", "isl", "osl", "concurrency", "n", "valid", "on_frontier", "objectives", "flags")
+FIRST = (*_SETTING, "verdict", "reason")
 _TEXTS = ("deployment", "shape", "objectives", "flags", "power_source", "run", "engine", "device", "model", "load")
 
 
@@ -25,9 +23,9 @@ _FORMULA = ("=", "+", "-", "@")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 
-def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFrame":
-    """One row per point: its setting (mean lengths), then NAME, NAME_low and NAME_high (95 %) of
-    each metric.
+def table(views: Sequence[SeriesView]) -> "pd.DataFrame":
+    """One row per setting: its load (mean lengths), its verdict and the reason as codes, then NAME,
+    NAME_low and NAME_high (95 %) of each metric.
 
     Where a power is known, its watts and its source, measured or stated, come before the metrics.
     An infinite end of an interval is empty: there is no such bound. An infinite value stays
@@ -35,26 +33,8 @@ def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFra
     """
     import pandas as pd
 
-    names = sorted({name for point in points for name in point.metrics}, key=_order)
-    members, axes = settings_on(frontiers), axes_of(frontiers)
-    rows = []
-    for p in points:
-        setting = (
-            p.deployment,
-            p.shape.label,
-            p.shape.isl.mean,
-            p.shape.osl.mean,
-            None,
-            p.n or None,
-            p.valid,
-            (*p.series, p.concurrency) in members,
-            axes.get(p.series, ""),
-            ", ".join(flag.name for flag in p.flags),
-        )
-        row: dict[str, Any] = dict(zip(FIRST, setting, strict=True)) | load_columns(p.concurrency)
-        if p.power:
-            row |= {"power_w": p.power.watts, "power_source": p.power.source}
-        rows.append(row | _figures(p.metrics))
+    names = sorted({name for view in views for each in view.settings for name in each.metrics}, key=_order)
+    rows = [_row(each, view) for view in views for each in view.settings]
     some = [name for name in ("rate", "power_w", "power_source") if any(name in row for row in rows)]
     units = {name + end: metric(name).unit.value for name in names for end in ("", "_low", "_high")}
     columns = [*FIRST, *some, *units]
@@ -66,6 +46,27 @@ def table(points: Sequence[Point], frontiers: Sequence[Frontier]) -> "pd.DataFra
     return typed
 
 
+def _row(each: SettingView, view: SeriesView) -> dict[str, Any]:
+    """The row of a setting."""
+    p, (deployment, shape) = each.point, view.series
+    setting = (
+        deployment,
+        shape.label,
+        shape.isl.mean,
+        shape.osl.mean,
+        None,
+        p.n or None,
+        p.valid,
+        each.place == "member",
+        ",".join(view.frontier.objectives),
+        ", ".join(flag.name for flag in p.flags),
+        each.verdict,
+        each.reason,
+    )
+    power = {"power_w": p.power.watts, "power_source": p.power.source} if p.power else {}
+    return dict(zip(FIRST, setting, strict=True)) | load_columns(each.load) | power | _figures(each.metrics)
+
+
 def _figures(metrics: Mapping[str, Estimate]) -> dict[str, float]:
     """The columns of the metrics of a point: values, and the ends of intervals that exist."""
     return {
@@ -74,16 +75,6 @@ def _figures(metrics: Mapping[str, Estimate]) -> dict[str, float]:
         for end, x in (("", e.value), ("_low", e.low), ("_high", e.high))
         if not end or math.isfinite(x)
     }
-
-
-def axes_of(frontiers: Sequence[Frontier]) -> dict[Series, str]:
-    """The axes of each frontier as --objectives has them."""
-    return {f.series: ",".join(f.objectives) for f in frontiers}
-
-
-def settings_on(frontiers: Sequence[Frontier]) -> set[tuple[object, ...]]:
-    """The settings on a frontier, as (deployment, shape, concurrency)."""
-    return {(f.deployment, f.shape, concurrency) for f in frontiers for concurrency in f.members}
 
 
 def _is_whole(value: float | None) -> bool:

@@ -201,7 +201,7 @@ def test_what_one_panel_cannot_tell_apart_is_refused_before_anything_is_computed
     def computed(*_: object) -> None:
         raise AssertionError("it was computed first")
 
-    monkeypatch.setattr("frontier.show.picture.selection.views_of", computed)
+    monkeypatch.setattr("frontier.show.view.selection.views_of", computed)
     five = frontier("plot", "five", "--overlay", "-o", "x.svg", cwd=tmp_path)
     six = frontier("plot", *["five"] * 2, "--deployment", "variant-[0-2]", "-o", "x.svg", cwd=tmp_path)
     assert [2, 2] == [five.code, six.code]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from frontier import load
-from frontier.show.picture.selection import views_of
+from frontier.show.view.selection import views_of
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row
 from tests.kit.sweeps import sweep_in_virtual_time

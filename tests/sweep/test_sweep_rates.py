@@ -21,10 +21,10 @@ from frontier.read_run import load
 from frontier.run import Run
 from frontier.search.complete import skip_reason
 from frontier.show import point_rows
-from frontier.show.picture.selection import provenance_of
 from frontier.show.tables import plan_table, points_table
 from frontier.show.view.json_out import answers_json, decisions_json, points_json
 from frontier.show.view.notes import notes_of
+from frontier.show.view.selection import provenance_of
 from frontier.show.view.sentences import production_lines
 from frontier.show.view.series import series_views
 from tests.kit.commands import frontier
@@ -131,12 +131,12 @@ def test_json_has_the_rate_beside_a_concurrency_that_is_null(run: Run) -> None:
 
 def test_tables_for_programs_have_a_rate_in_requests_per_second(run: Run) -> None:
     points, frontiers = run.points(), run.frontiers(run.points())
-    for frame in (run.frame(), run.requests(), point_rows.table(points, frontiers)):
+    for frame in (run.frame(), run.requests(), point_rows.table(series_views(points, frontiers))):
         assert {5.0, 40.0} <= set(frame["rate"])
         assert frame["concurrency"].isna().all()
     (decision,) = run.solve()
     assert isinstance(decision.concurrency, Rate)
-    text = export.prometheus_text(points, frontiers, [decision])
+    text = export.prometheus_text(series_views(points, frontiers, (), [decision]))
     assert re.search(rf"frontier_operating_point_rate{{.*}} {decision.concurrency.per_second}\n", text)
     assert 'concurrency="40 req/s"' in text
 

@@ -19,6 +19,7 @@ from frontier.run import Run
 from frontier.show.point_rows import load_columns, table
 from frontier.show.table import WIDE, as_html
 from frontier.show.view.explain import with_notes
+from frontier.show.view.series import series_views
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -121,12 +122,13 @@ class NotebookRun(Run):
 
     def frame(self, limits: Sequence[Limit] | None = None) -> "pd.DataFrame":
         """One row per point, as `frontier export` has it: `deployment`, `shape`, `concurrency`, `n`
-        (requests), `valid`, `flags` and more, and per metric `NAME`, `NAME_low`, `NAME_high` (the
-        95 % interval). Times are seconds, rates per second, shares 0..1; the unit of each
+        (requests), `valid`, `flags`, `verdict` and more, and per metric `NAME`, `NAME_low`,
+        `NAME_high` (the 95 % interval). Times are seconds, rates per second, shares 0..1; the unit of each
         metric's columns is in `frame.attrs["units"]`.
         """
-        points = self.points(limits)
-        return table(points, self.frontiers(points, limits=limits))
+        points, wanted = self.points(limits), self.limits() if limits is None else limits
+        decisions = self.solve(wanted) if wanted else ()
+        return table(series_views(points, self.frontiers(points, limits=limits), wanted, decisions))
 
     def picture(
         self, limits: Sequence[Limit] | None = None, objectives: tuple[str, str] | None = None
@@ -135,7 +137,7 @@ class NotebookRun(Run):
         without a frontier.
         """
         from frontier.show.picture.frontier_picture import small_multiples
-        from frontier.show.picture.selection import views_of
+        from frontier.show.view.selection import views_of
 
         wanted = self.limits() if limits is None else tuple(limits)
         return NotebookPicture(small_multiples(views_of(self, wanted, objectives)))
@@ -143,8 +145,8 @@ class NotebookRun(Run):
     def _repr_html_(self) -> str:
         """What the run found in a sentence, and its points."""
         from frontier.show.picture.labels import headline
-        from frontier.show.picture.selection import views_of
         from frontier.show.tables import points_table
+        from frontier.show.view.selection import views_of
 
         views = views_of(self, self.limits())
         sentence = headline(views) if views else "nothing measured yet"

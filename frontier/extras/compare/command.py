@@ -100,7 +100,7 @@ def _gate(
     first.
     """
     from frontier.extras.compare.regression import gate_deployments, gate_json, gate_runs, gate_table
-    from frontier.show.picture.selection import narrowed
+    from frontier.show.view.selection import narrowed
 
     if given or options.objectives:
         raise UsageError(
@@ -172,7 +172,7 @@ def _two_runs(
 ) -> "tuple[Run, Run]":
     """Both sides: two runs, or one run narrowed to one deployment and to the other."""
     from frontier.extras.compare.comparison_tables import two_deployments
-    from frontier.show.picture.selection import narrowed
+    from frontier.show.view.selection import narrowed
 
     whole = replace(options, deployments=(), shapes=())
     sides = [

@@ -20,11 +20,11 @@ from frontier.extras.compare.contest import CompareRules, Comparison, Contest, S
 from frontier.extras.compare.pooled import base_axes, unique_labels
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence, difference_rows
 from frontier.run import Run
-from frontier.show.picture.selection import narrowed
 from frontier.show.table import WIDE, Table, as_html, indented, to_text
 from frontier.show.verbosity import Detail
 from frontier.show.view.cached_and_drafted import FOUND_CACHED, SPECULATED
 from frontier.show.view.json_out import Tree, tree_of
+from frontier.show.view.selection import narrowed
 from frontier.show.view.sentences import decision_sentence
 
 COMPARE_SCHEMA = "frontier.compare/1"

@@ -18,9 +18,9 @@ from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.text import clean_name, middle_cut, short_hash
 from frontier.run import Axes, Objectives, Run
-from frontier.show.picture.selection import check_axes
 from frontier.show.table import Table
 from frontier.show.view.json_out import Tree, tree_of
+from frontier.show.view.selection import check_axes
 from frontier.show.view.wording import limits_text, value_text
 
 

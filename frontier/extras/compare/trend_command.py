@@ -47,8 +47,8 @@ def command(
         trends_of,
     )
     from frontier.extras.compare.trend_figure import trend_picture
-    from frontier.show.picture.selection import narrowed
     from frontier.show.point_rows import csv_text
+    from frontier.show.view.selection import narrowed
 
     tables = [file for file in files if file.suffix.lower() == ".csv"]
     pictures = [file for file in files if file not in tables]

@@ -10,12 +10,11 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
-from frontier.core.model.decisions import Decision, Verdict
 from frontier.core.model.errors import UsageError, install_command
 from frontier.core.model.loads import amount, kind_of
 from frontier.core.model.metrics import Unit, metric
-from frontier.core.model.points import Frontier, Point
-from frontier.show.point_rows import settings_on
+from frontier.show.view.series import SeriesView
+from frontier.show.view.wording import VERDICT_WORDS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -57,7 +56,7 @@ def family_name(name: str, end: str = "") -> str:
     return f"frontier_{name.replace('.', '_')}{end}{_SUFFIX[metric(name).unit]}"
 
 
-def prometheus_text(points: Sequence[Point], frontiers: Sequence[Frontier], decisions: Sequence[Decision] = ()) -> str:
+def prometheus_text(views: Sequence[SeriesView]) -> str:
     """Gauges by setting, and the operating point of each (deployment, shape) where an SLA decided
     one.
     """
@@ -69,31 +68,32 @@ def prometheus_text(points: Sequence[Point], frontiers: Sequence[Frontier], deci
     requests = gauge("frontier_point_requests", "Requests behind a point.", "concurrency")
     valid = gauge("frontier_point_valid", "1 when no flag excludes it.", "concurrency")
     member = gauge("frontier_point_on_frontier", "1 when it is not dominated.", "concurrency")
-    members = settings_on(frontiers)
     ends = {"": "", "_low": " (lower end of the 95 % interval)", "_high": " (upper end of the 95 % interval)"}
     figures = {
         (name, end): gauge(family_name(name, end), f"{metric(name).label}{words}.", "concurrency")
-        for name in sorted({name for p in points for name in p.metrics})
+        for name in sorted({name for view in views for each in view.settings for name in each.metrics})
         for end, words in ends.items()
     }
-    for p in points:
-        setting = (p.deployment, p.shape.label, p.concurrency)
-        requests.labels(*setting).set(p.n)
-        valid.labels(*setting).set(p.valid)
-        member.labels(*setting).set((*p.series, p.concurrency) in members)
-        for name, e in p.metrics.items():
+    for each in (each for view in views for each in view.settings):
+        setting = (each.point.deployment, each.point.shape.label, each.load)
+        requests.labels(*setting).set(each.point.n)
+        valid.labels(*setting).set(each.point.valid)
+        member.labels(*setting).set(each.place == "member")
+        for name, e in each.metrics.items():
             for end, value in (("", e.value), ("_low", e.low), ("_high", e.high)):
                 figures[name, end].labels(*setting).set(value)
-    if decisions:
-        kinds = dict.fromkeys(kind_of(d.concurrency) for d in decisions if d.concurrency is not None)
+    answers = [view.answer for view in views if view.answer is not None]
+    if answers:
+        kinds = dict.fromkeys(kind_of(answer.chosen) for answer in answers if answer.chosen is not None)
         chosen = {
             kind: gauge(f"frontier_operating_point_{kind}", f"The {kind} that keeps the SLA; absent when none does.")
             for kind in kinds or ("concurrency",)
         }
         verdicts = gauge("frontier_verdict", "1 for the verdict about the SLA, 0 for the others.", "verdict")
-        for d in decisions:
-            if d.concurrency is not None:
-                chosen[kind_of(d.concurrency)].labels(d.deployment, d.shape.label).set(amount(d.concurrency))
-            for each in Verdict:
-                verdicts.labels(d.deployment, d.shape.label, each.value).set(d.verdict is each)
+        for answer in answers:
+            series = (answer.series.deployment, answer.series.shape.label)
+            if answer.chosen is not None:
+                chosen[kind_of(answer.chosen)].labels(*series).set(amount(answer.chosen))
+            for verdict in VERDICT_WORDS:
+                verdicts.labels(*series, verdict.value).set(answer.decision.verdict is verdict)
     return generate_latest(registry).decode()

@@ -32,7 +32,7 @@ def command(options: RunOptions, name: str | None, output: Path | None) -> int:
     if name == "parquet" and output is None:
         raise UsageError("--parquet is not for a terminal", "name a file:  -o points.parquet")
     from frontier.run import metrics_of
-    from frontier.show.picture.selection import check_axes
+    from frontier.show.view.selection import check_axes
 
     run = options.read()
     limits = options.limits(run)
@@ -44,11 +44,13 @@ def command(options: RunOptions, name: str | None, output: Path | None) -> int:
         output = None
     from frontier.extras.exchange import export
     from frontier.show import point_rows
+    from frontier.show.view.series import series_views
 
+    views = series_views(points, frontiers, limits, run.solve(limits) if limits else (), run.gpus)
     if name == "prometheus":
-        data = export.prometheus_text(points, frontiers, run.solve(limits) if limits else ()).encode()
+        data = export.prometheus_text(views).encode()
     else:
-        rows = point_rows.table(points, frontiers)
+        rows = point_rows.table(views)
         data = export.parquet_bytes(rows) if name == "parquet" else point_rows.csv_text(rows).encode()
     if output is None:
         answer(data.decode().rstrip("\n"))

@@ -129,7 +129,7 @@ def _draw(run: "Run", forecasts: "list[Forecast]", file: Path) -> None:
     """
     from frontier.cli.plot import beside_an_answer, save_pictures
     from frontier.show.picture.frontier_picture import small_multiples
-    from frontier.show.picture.selection import provenance_of, views_of
+    from frontier.show.view.selection import provenance_of, views_of
 
     own = next(iter(run.axes().values()), run.config.objectives)
     across = metric(own[1]).quantity or "ttft"

@@ -46,7 +46,7 @@ def command(options: RunOptions, output: Path | None) -> int:
     """
     from frontier.extras.present.page import report_markdown
     from frontier.extras.present.report import report_of
-    from frontier.show.picture.selection import check_panels
+    from frontier.show.view.selection import check_panels
     from frontier.sweep.secrets_of_config import secrets_of
 
     run = options.read()

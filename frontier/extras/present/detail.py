@@ -10,7 +10,7 @@ from frontier.extras.present.series_figures import FROM_POINTS
 from frontier.run import Run
 from frontier.show.picture.data import Picture
 from frontier.show.picture.labels import view_name
-from frontier.show.picture.selection import samples_of
+from frontier.show.view.selection import samples_of
 from frontier.show.view.series import SeriesView, changed
 from frontier.store.run_dir import RunDirectory
 

@@ -21,7 +21,6 @@ from frontier.extras.present.evidence_tables import cost_tables, evidence_tables
 from frontier.run import Run
 from frontier.show.picture.labels import answer_rows, panel_names, view_name
 from frontier.show.picture.labels import headline as title_of
-from frontier.show.picture.selection import provenance_of, samples_of, views_of
 from frontier.show.table import Table
 from frontier.show.tables import table_of
 from frontier.show.view.costs import power_text
@@ -29,6 +28,7 @@ from frontier.show.view.figures import bar_ends
 from frontier.show.view.json_out import Tree
 from frontier.show.view.neighbours import HEADS, neighbours
 from frontier.show.view.notes import Noted, notes_of
+from frontier.show.view.selection import provenance_of, samples_of, views_of
 from frontier.show.view.sentences import frontier_sentence, no_sla_sentence
 from frontier.show.view.series import SeriesView, changed
 from frontier.show.view.wording import (

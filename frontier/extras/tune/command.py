@@ -223,7 +223,7 @@ def _draw(path: Path, race: "Race", as_json: bool) -> None:
     from frontier import registry
     from frontier.cli.plot import beside_an_answer, picture_files, save_pictures
     from frontier.extras.tune.tune_text import claim_text
-    from frontier.show.picture.selection import narrowed
+    from frontier.show.view.selection import narrowed
 
     together, run = registry.TOGETHER.find(), read_run(path)
     rivals = [r for r in (race.baseline, race.finalist) if r is not None and r.reach(0.0).edge is not None]

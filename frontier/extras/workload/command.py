@@ -101,7 +101,7 @@ def _beside(workload: "Workload", path: Path, shown: common.RunOptions) -> int:
     """Print and draw where production stands beside a run."""
     from frontier.cli.plot import beside_an_answer, picture_files, save_pictures
     from frontier.extras.workload.beside import beside, beside_lines, beside_picture
-    from frontier.show.picture.selection import check_panels, provenance_of, views_of
+    from frontier.show.view.selection import check_panels, provenance_of, views_of
 
     run = common.read_run(path)
     check_panels(run)

@@ -134,8 +134,12 @@ class SeriesView:
 
     @property
     def axes(self) -> tuple[str, str]:
-        """The (horizontal, vertical) metrics."""
-        return axes_of(self.frontier)
+        """The (horizontal, vertical) metrics. Horizontal is the objective that is better low,
+        otherwise the second.
+        """
+        first, second = self.frontier.objectives[:2]
+        turned = metric(first).better == "lower" and metric(second).better == "higher"
+        return (first, second) if turned else (second, first)
 
     @property
     def top(self) -> SettingView | None:
@@ -143,15 +147,6 @@ class SeriesView:
         up = metric(self.axes[1])
         ends = [each for each in self.drawable if each.place == "member"]
         return max(ends, key=lambda each: up.sign * each.metrics[up.name].value, default=None)
-
-
-def axes_of(frontier: Frontier) -> tuple[str, str]:
-    """The (horizontal, vertical) metrics of a picture. Horizontal is the objective that is better
-    low, otherwise the second.
-    """
-    first, second = frontier.objectives[:2]
-    turned = metric(first).better == "lower" and metric(second).better == "higher"
-    return (first, second) if turned else (second, first)
 
 
 def series_view(  # noqa: PLR0913

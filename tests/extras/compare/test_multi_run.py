@@ -361,9 +361,7 @@ def test_where_another_rate_is_drawn_it_is_the_one_that_is_compared() -> None:
         decision = dataclasses.replace(
             of.decision, metrics=chosen_point.metrics, next_step=NextStep(step, 9.0, 1e9) if step else None
         )
-        return changed(
-            of, frontier=toy_frontier(points, ("request_throughput", "p99_ttft")), decision=decision
-        )
+        return changed(of, frontier=toy_frontier(points, ("request_throughput", "p99_ttft")), decision=decision)
 
     a = drawn(view(2600, "a"))
     groups = [lettered(a, drawn(chosen(8), step)) for step in (None, 80, 16)]

@@ -24,6 +24,7 @@ from frontier.extras.exchange.assemble import assemble
 from frontier.extras.exchange.export import family_name, parquet_bytes, prometheus_text
 from frontier.read_run import load
 from frontier.show.point_rows import FIRST, csv_text, guarded, table, unguarded
+from frontier.show.view.series import series_views
 from tests.kit.golden import assert_golden_row
 from tests.kit.peer_files import assembled, said, vllm
 
@@ -73,7 +74,7 @@ def cells(text: str) -> list[dict[str, str]]:
 
 
 def test_csv_has_values_and_interval_ends_and_nothing_for_nothing() -> None:
-    rows = cells(csv_text(table(points(), frontiers(points()))))
+    rows = cells(csv_text(table(series_views(points(), frontiers(points())))))
     assert list(FIRST) == list(rows[0])[: len(FIRST)]
     first, _, broken = rows
     assert ("8", "2000", "true", "true", "1024/256", "1024") == (
@@ -97,7 +98,7 @@ def test_csv_has_values_and_interval_ends_and_nothing_for_nothing() -> None:
 def test_columns_are_in_the_same_order_every_time() -> None:
     latencies = [f"{p}_{name}" for p in ("p50", "p75", "p90", "p95", "p99") for name in ("tpot", "interactivity")]
     point = replace(measured(8), metrics={name: Estimate.without_interval(1.0, 9) for name in reversed(latencies)})
-    assert latencies == [name for name in table([point], []).columns if name in latencies]
+    assert latencies == [name for name in table(series_views([point])).columns if name in latencies]
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+1", "-1", "@SUM(A1)", " =1", '=HYPERLINK("http://x")'])
@@ -105,12 +106,12 @@ def test_no_cell_is_a_formula(text: str) -> None:
     assert "'" + text == guarded(text)
     assert text == unguarded(guarded(text))
     mine = [measured(8, deployment=text)]
-    assert "'" + text == cells(csv_text(table(mine, [])))[0]["deployment"]
+    assert "'" + text == cells(csv_text(table(series_views(mine))))[0]["deployment"]
 
 
 @pytest.mark.parametrize("text", ["\t=x", "\r=1", "\n=1", "a\r\n=1,2"])
 def test_no_cell_ends_its_line(text: str) -> None:
-    (row,) = cells(csv_text(table([measured(8, deployment=text)], [])))
+    (row,) = cells(csv_text(table(series_views([measured(8, deployment=text)]))))
     assert not row["deployment"].lstrip().startswith("=")
     assert "8" == row["concurrency"]
 
@@ -122,7 +123,7 @@ def test_harmless_text_is_left_alone() -> None:
 
 def test_csv_comes_back_with_its_values() -> None:
     mine = [measured(8, "fp8"), measured(16, "fp8"), measured(8, "bf16")]
-    found = formats.read_results("points.csv", csv_text(table(mine, [])).encode())
+    found = formats.read_results("points.csv", csv_text(table(series_views(mine))).encode())
     back = assemble([found]).points
     assert [(p.deployment, p.concurrency, p.shape, p.n) for p in mine] == [
         (p.deployment, p.concurrency, p.shape, p.n) for p in back
@@ -136,7 +137,7 @@ def test_csv_comes_back_with_its_values() -> None:
 
 def test_infinite_percentiles_come_back_infinite() -> None:
     mine = assemble([said(vllm(failed=2, completed=98))]).points
-    found = formats.read_results("points.csv", csv_text(table(mine, [])).encode())
+    found = formats.read_results("points.csv", csv_text(table(series_views(mine))).encode())
     (back,) = assemble([found]).points
     assert math.isinf(back.metrics["p99_ttft"].value)
     assert 0.02 == back.metrics["error_rate"].value
@@ -144,7 +145,7 @@ def test_infinite_percentiles_come_back_infinite() -> None:
 
 def test_parquet_is_typed_and_has_units() -> None:
     parquet: Any = importlib.import_module("pyarrow.parquet")
-    made = table(points(), frontiers(points()))
+    made = table(series_views(points(), frontiers(points())))
     read = parquet.read_table(io.BytesIO(parquet_bytes(made)))
     assert list(made.columns) == read.column_names
     assert [8, 16, 64] == read.column("concurrency").to_pylist()
@@ -158,7 +159,7 @@ def test_parquet_is_typed_and_has_units() -> None:
 def test_a_missing_library_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UsageError, match=r"needs pyarrow.*\n  \S+ -m pip install pyarrow$"):
-        parquet_bytes(table(points(), []))
+        parquet_bytes(table(series_views(points())))
 
 
 # --- Prometheus
@@ -175,7 +176,7 @@ def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
 def test_prometheus_reads_every_gauge() -> None:
     mine = points()[:2]
     decided = solve([mine[0]], parse_sla("mean_ttft<=1s"), point_estimates=True)
-    read = samples(prometheus_text(mine, frontiers(mine), [decided]))
+    read = samples(prometheus_text(series_views(mine, frontiers(mine), (), [decided])))
     at = (("concurrency", "8"), ("deployment", "default"), ("shape", "1024/256"))
     assert 0.08 == read["frontier_p99_ttft_seconds", at]
     assert 0.072 == pytest.approx(read["frontier_p99_ttft_low_seconds", at])
@@ -193,7 +194,7 @@ def test_prometheus_reads_every_gauge() -> None:
 
 def test_prometheus_escapes_what_is_hostile() -> None:
     evil = 'a"b\\c\nd'
-    read = samples(prometheus_text([measured(8, evil)], []))
+    read = samples(prometheus_text(series_views([measured(8, evil)])))
     assert any(dict(labels)["deployment"] == evil for _, labels in read)
     assert "frontier_p99_9_tpot_seconds" == family_name("p99.9_tpot")
 

@@ -26,7 +26,7 @@ from frontier.extras.verify.soak_watch import LatencyWatch, threshold
 from frontier.extras.verify.soak_windows import Kept, logarithms, window_trial
 from frontier.read_run import load
 from frontier.run import Run
-from frontier.show.picture.selection import views_of
+from frontier.show.view.selection import views_of
 from frontier.store.run_dir import RunDirectory
 from tests.kit.commands import conclusive, http_sweep, start
 from tests.kit.commands import frontier as command

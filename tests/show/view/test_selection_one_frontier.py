@@ -22,7 +22,7 @@ from frontier.extras.compare.pooled import base_axes
 from frontier.read_run import load
 from frontier.show.picture.data import Role
 from frontier.show.picture.frontier_picture import small_multiples
-from frontier.show.picture.selection import views_of
+from frontier.show.view.selection import views_of
 from frontier.show.view.series import SeriesView
 from tests.kit.commands import frontier
 from tests.kit.places import DATA

@@ -12,7 +12,7 @@ from frontier.core.model.shapes import Shape
 from frontier.extras.present.detail import detail_figures
 from frontier.read_run import load
 from frontier.run import Run
-from frontier.show.picture.selection import file_names, provenance_of
+from frontier.show.view.selection import file_names, provenance_of
 from frontier.show.view.series import series_view
 from tests.kit.golden import assert_golden_row
 from tests.kit.sweeps import swept

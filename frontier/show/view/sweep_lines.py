@@ -1,0 +1,276 @@
+"""The progress of a sweep in lines: what each event of it says. `show/progress.py` writes them to a
+log, `show/live.py` draws them on a terminal.
+
+There is a line for:
+
+- a search;
+- each setting whose proof is decided;
+- the operating point, as soon as it is known;
+- the completion of the frontier;
+- each trial of a stated grid.
+
+Everything that came from a server is cleaned and never read as markup.
+"""
+
+from abc import ABC, abstractmethod
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
+from frontier.core.model.loads import in_words, listed, setting
+from frontier.core.model.metrics import metric
+from frontier.core.model.points import Estimate, Flag
+from frontier.core.model.text import clean
+from frontier.core.model.trials import Phase, Trial
+from frontier.core.model.units import format_elapsed
+from frontier.planning.sweep_progress import HigherSetting, Progress, Stage
+from frontier.planning.time_left import TimeLeft as TimeLeft
+from frontier.show.view.rough import format_range, format_rough
+from frontier.show.view.wording import count, evidence_text, flag_words, value_text
+
+if TYPE_CHECKING:
+    from frontier.client.load.loop import TrialProgress
+
+_STAGES = {"ramp": "ramp-up", "warmup": "warm-up", "window": "window", "hold": "draining"}
+_BAR = 20
+"""Characters of the progress bar."""
+BOLD, DIM, YELLOW = "1", "2", "33"
+"""SGR codes of the styles of a line."""
+
+
+def setting_name(trial: Trial) -> str:
+    """'fp8  1024/256': the deployment, where it has a name, and the shape."""
+    return trial.series.label(join="  ", longest=30)
+
+
+def figures_text(figures: Mapping[str, float | None], limited: Collection[str] = ()) -> str:
+    """'2,914 tok/s  p99 TTFT 2.33 s', and the share of errors where there were any. The latencies
+    are the limited ones, or all where none is limited.
+    """
+    parts = []
+    for name, value in figures.items():
+        if value is not None and name != "error_rate" and (not limited or name in ("output_throughput", *limited)):
+            label = "" if name == "output_throughput" else metric(name).label + " "
+            parts.append(label + value_text(name, value))
+    if errors := figures.get("error_rate"):
+        parts.append(f"{value_text('error_rate', errors)} errors")
+    return "   ".join(parts)
+
+
+class SweepProgress(Progress, ABC):
+    """A sweep in lines: what is measured now, what was measured, and the time left. A display shows
+    a line by `_line`.
+    """
+
+    is_log = False
+    """Whether there are no live lines. A trial's line then has the time left, and the last line
+    comes without a trial."""
+    limited: Collection[str] = ()
+    """The metrics that the SLA limits."""
+    announces = True
+    """Whether proven operating points are announced."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._begun = self._stage_begun = clock()
+        self._ran = self._before = 0
+        self._time_left: TimeLeft | None = None
+        self._told = self._begun
+        self._stage = Stage("grid", 1, 1, 0, 1)
+        self._key: tuple[object, ...] = ()
+        self._over: dict[int, str | None] = {}
+        self._completed: list[Trial] = []
+        self._phase = self._phase_head = ""
+        self._silent_minutes = 0
+        self._trial: Trial | None = None
+        self._tick: TrialProgress | None = None
+
+    @abstractmethod
+    def _line(self, text: str, style: str = "") -> None:
+        """Show a line; `style` is an SGR code."""
+
+    def _changed(self) -> None:
+        """The running trial, or its state, is another one: for a display that shows it."""
+
+    def plan(self, total: int, finished: int) -> None:  # noqa: ARG002  # the plan is printed before
+        """Write the first line, where trials were finished before."""
+        self._before = finished
+        if finished:
+            self._line(f"{count(finished, 'trial')} finished before", DIM)
+
+    def expect(self, left: TimeLeft) -> None:
+        """Take the time left, for the line of a phase and the bar."""
+        self._time_left, self._told = left, self._clock()
+
+    def stage(self, stage: Stage) -> None:
+        self._stage = stage
+
+    def tick(self, tick: "TrialProgress") -> None:
+        """Write a line for each minute in which requests have been silent."""
+        number, seconds = tick.silent or (0, 0.0)
+        minutes = int(seconds // 60)
+        if minutes > self._silent_minutes:
+            verb = "has" if number == 1 else "have"
+            self._line(f"{count(number, 'request')} {verb} been silent for {format_elapsed(60 * minutes)}", YELLOW)
+        self._silent_minutes, self._tick = minutes, tick
+        self._changed()
+
+    @property
+    def _word(self) -> str:
+        """What is done: search, prove, complete or grid."""
+        return "search" if self._stage.word == "scan" else self._stage.word
+
+    def trial_started(self, trial: Trial) -> None:
+        """Write the line of a phase that is over, where this trial begins another phase, or the
+        proof of another setting.
+        """
+        key = (self._word, trial.series, trial.concurrency if self._word == "prove" else None)
+        if key != self._key:
+            self._key, self._stage_begun = key, self._clock()
+            self._end_phase()
+            self._phase_head = self._head(trial)
+        self._trial, self._tick = trial, None
+        self._changed()
+
+    def _end_phase(self) -> None:
+        """Write the line of a phase, where there is one to show."""
+        phase, self._phase = self._phase, ""
+        self._over.clear()
+        self._completed.clear()
+        if phase:
+            self._line(f"{self._phase_head}  {phase}")
+
+    def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
+        """Write the line of a trial of a grid, or update the phase's line in a completion; then
+        what is wrong with the trial.
+        """
+        self._ran += 1
+        if self._word == "complete":
+            self._completed.append(trial)
+            self._stands(_completed_text(self._completed))
+        elif self._word == "grid":
+            parts = [
+                trial_done(trial, self._stage),
+                figures_text(figures, self.limited),
+                self._left() if self.is_log else "",
+            ]
+            self._line(f"{self._head(trial)}  {'   '.join(filter(None, parts))}")
+        if fatal := [flag for flag in flags if flag.fatal]:
+            name = f"{setting_name(trial)}  {setting(trial.concurrency)} r{trial.repeat}"
+            self._line(f"{name}  excluded: {'; '.join(map(flag_words, fatal))}", YELLOW)
+
+    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
+        """Update the line of a search, over all of its settings, or of a proof. It is shown when
+        the phase is over.
+        """
+        if self._word == "search":
+            over = judgement.verdict is Verdict.VIOLATES or limit.breaks(estimate.value)
+            self._over[trial.concurrency] = limit.of.label if over else None
+            self._stands(self._search_text())
+        elif self._word == "prove":
+            how = {Verdict.MEETS: "", Verdict.VIOLATES: ": over its limit"}.get(judgement.verdict, ": not proven yet")
+            self._stands(f"{setting(trial.concurrency)}  {evidence_text(estimate, limit)}{how}")
+
+    def _stands(self, text: str) -> None:
+        """Update the line of a phase."""
+        self._phase = f"{text}   {format_elapsed(self._clock() - self._stage_begun)}"
+
+    def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
+        """Write the operating point as soon as it is proven, with what a higher setting may gain
+        and the time that it takes.
+        """
+        self._trial = None
+        self._end_phase()
+        if not self.announces:
+            return
+        name = f"{decision.series.label()}  " if self._stage.series_count > 1 else ""
+        rate = decision.metrics.get("output_throughput")
+        tokens = "" if rate is None else f"{value_text('output_throughput', rate.value)}, "
+        at = in_words(decision.concurrency or 0)
+        line = f"{name}Run at {at}: {tokens}proven after {format_elapsed(seconds)}."
+        if better is not None:
+            line += f" {setting(better.concurrency)} may give {better.gain:.0%} more"
+            line += "." if better.seconds is None else f"; about {format_rough(better.seconds)} would decide."
+        self._line(line, BOLD)
+
+    def note(self, text: str) -> None:
+        """Write a line of its own."""
+        self._line(clean(text, 400), YELLOW)
+
+    def close(self) -> None:
+        """Write the last lines."""
+        self._trial = None
+        self._end_phase()
+        if self._ran or self.is_log:
+            in_all = f", {self._before + self._ran:,} in all" if self._before else ""
+            self._line(f"{count(self._ran, 'trial')} run in {self._elapsed}{in_all}", DIM)
+
+    @property
+    def _elapsed(self) -> str:
+        return format_elapsed(self._clock() - self._begun)
+
+    def running(self) -> list[list[str]]:
+        """The parts of the lines on the running trial: its state and figures so far; then the time
+        that has passed and what is left of it.
+        """
+        if self._trial is None:
+            return []
+        line = [f"{self._head(self._trial)}  {setting(self._trial.concurrency)}"]
+        if (tick := self._tick) is not None:
+            line += [_STAGES.get(tick.stage, clean(tick.stage, 20)), f"{tick.in_flight} in flight"]
+            if tick.stage in ("window", "hold"):
+                line.append(f"{tick.window_sent:,}/{self._trial.requests:,} sent")
+            if tick.failed:
+                line.append(f"{tick.failed:,} failed")
+            line.append(format_elapsed(tick.elapsed))
+            figures = {"output_throughput": tick.rate, "p50_ttft": tick.p50_ttft, "p99_ttft": tick.p99_ttft}
+            if text := figures_text(figures):
+                line += f"so far about {text}".split("   ")
+        return [line, [*filter(None, (self._bar(), f"{self._elapsed} so far", self._left()))]]
+
+    def _bar(self) -> str:
+        """'[#####···············]' by the sweep's time; '' while the time is not known."""
+        if self._time_left is None or self._time_left.open:
+            return ""
+        now = self._clock()
+        passed, left = now - self._begun, self._time_left.after(now - self._told).seconds
+        filled = round(_BAR * passed / max(passed + left, 1.0))
+        return f"[{'#' * filled}{'·' * (_BAR - filled)}]"
+
+    def _left(self) -> str:
+        """'7 to 20 min left', while anything is to come."""
+        if self._time_left is None:
+            return ""
+        return f"{format_range(*self._time_left.after(self._clock() - self._told).range)} left"
+
+    def _head(self, trial: Trial) -> str:
+        """'[2/3] fp8 1024/256  prove'; the series only where there are several."""
+        stage = self._stage
+        several = f"[{stage.place}/{stage.series_count}] {setting_name(trial)}  " if stage.series_count > 1 else ""
+        return f"{several}{self._word:<8}"
+
+    def _search_text(self) -> str:
+        """'c=1 2 4 inside · c=8 over p99 TPOT'."""
+        groups: dict[str, list[int]] = {}
+        for c, over in sorted(self._over.items()):
+            groups.setdefault("inside" if over is None else f"over {over}", []).append(c)
+        return " · ".join(f"{listed(each, ' ')} {how}" for how, each in groups.items())
+
+
+def _completed_text(trials: Sequence[Trial]) -> str:
+    """'c=64, 32 · c=52 measured 3 times more'."""
+    again = Counter(trial.concurrency for trial in trials if trial.phase is Phase.VISIT)
+    fresh = dict.fromkeys(trial.concurrency for trial in trials if trial.phase is not Phase.VISIT)
+    parts = [listed(fresh)] if fresh else []
+    parts += [f"{setting(c)} measured {'once' if n == 1 else f'{n} times'} more" for c, n in again.items()]
+    return " · ".join(parts)
+
+
+def trial_done(trial: Trial, stage: Stage) -> str:
+    """'5 of 8 settings · c=48', with the repeat after the first one."""
+    repeat = f" r{trial.repeat}" if trial.repeat > 1 else ""
+    measured = stage.measured + (trial.repeat == 1)
+    return (
+        f"{min(measured, stage.settings)} of {count(stage.settings, 'setting')} · {setting(trial.concurrency)}{repeat}"
+    )
