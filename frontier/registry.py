@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from frontier.show.picture.data import Picture
     from frontier.show.table import Table
     from frontier.show.view.notes import Noted
-    from frontier.show.view.series import DrawnRoofline, SeriesView
+    from frontier.show.view.series_view import DrawnRoofline, SeriesView
     from frontier.store.run_dir import RunDirectory
 
 _EXTRAS = Path(__file__).parent / "extras"

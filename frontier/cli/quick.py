@@ -74,7 +74,7 @@ def command(options: RunOptions, url: str | None, model: str | None, api_key_env
     from frontier.cli.given_server import find_server
     from frontier.show.tables import points_table
     from frontier.show.view.json_out import tree_of
-    from frontier.show.view.series import series_views
+    from frontier.show.view.series_view import series_views
 
     address, each = url or find_server(), SECONDS
     if address != SIMULATOR:

@@ -45,7 +45,7 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     from frontier.show.view.frontier_summary import summaries_of
     from frontier.show.view.json_out import points_json
     from frontier.show.view.notes import notes_of
-    from frontier.show.view.series import series_views
+    from frontier.show.view.series_view import series_views
 
     if len(runs) > 1:
         return _pooled([replace(options, run=path).read() for path in runs], options)
@@ -92,7 +92,7 @@ def _print(
     from frontier.show.table import captioned
     from frontier.show.tables import points_table
     from frontier.show.view.sentences import frontier_sentence
-    from frontier.show.view.series import series_views
+    from frontier.show.view.series_view import series_views
 
     layout, frontiers = common.layout(), [summary.frontier for summary in summaries]
     views = series_views(points, frontiers, run.limits(), decisions, run.gpus)

@@ -46,7 +46,7 @@ def command(
     """
     from frontier.core.claim.solver import exit_code
     from frontier.show.answer import answers_text
-    from frontier.show.view.answers import tier_views
+    from frontier.show.view.answer_view import tier_views
     from frontier.show.view.json_out import answers_json
 
     run = options.read(allow_empty=options.as_json)

@@ -19,9 +19,9 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool, cut: Sequen
     """
     from frontier.show.answer import answers_text
     from frontier.show.tables import points_table
-    from frontier.show.view.answers import tier_views
+    from frontier.show.view.answer_view import tier_views
     from frontier.show.view.json_out import answers_json
-    from frontier.show.view.series import series_views
+    from frontier.show.view.series_view import series_views
 
     answers = run.answers(run.config.tiers[:1])
     decisions = answers[0].decisions if answers else ()

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from frontier.show.table import Table, indented, to_text
 from frontier.show.verbosity import Detail
-from frontier.show.view.answers import LONGEST, AnswerView, TierView, Tone
+from frontier.show.view.answer_view import LONGEST, AnswerView, TierView, Tone
 from frontier.show.view.wording import NO_BOUND, NO_BOUND_LEGEND, clean
 
 _STYLES: dict[Tone, str] = {"yes": "green", "no": "red", "open": "yellow"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from frontier.core.model.loads import Rate, load_facts
 from frontier.core.model.metrics import metric
-from frontier.show.view.series import Estimate, SeriesView, SettingView
+from frontier.show.view.series_view import Estimate, SeriesView, SettingView
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -17,7 +17,7 @@ from frontier.show.view.costs import power_text
 from frontier.show.view.frontier_summary import FrontierSummary
 from frontier.show.view.notes import Noted
 from frontier.show.view.sentences import frontier_sentence, no_sla_sentence
-from frontier.show.view.series import SeriesView, SettingView
+from frontier.show.view.series_view import SeriesView, SettingView
 from frontier.show.view.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,

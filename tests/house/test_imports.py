@@ -230,3 +230,19 @@ def test_no_garbage_is_looked_for_at_exit() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr.strip() == "True"
+
+
+DECIDES = ("core.claim", "core.estimates", "core.stats", "core.window", "core.model.points", "core.model.decisions")
+"""What a renderer works with only as the view has it."""
+RENDERERS = ("frontier.extras.exchange.export", "frontier.extras.present.page")
+"""Renderers outside `show`."""
+
+
+def test_what_lays_out_the_view_works_out_nothing() -> None:
+    rendering = [m for m in modules() if ring(m) == "show" and not m.startswith("frontier.show.view")]
+    assert len(rendering) > 15
+    deciding = tuple(f"frontier.{name}" for name in (*DECIDES, "core.model.trials", "run", "search"))
+    found = {
+        (m, name) for m in (*rendering, *RENDERERS) for name in imported(modules()[m]) if name.startswith(deciding)
+    }
+    assert found == set()

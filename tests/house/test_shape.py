@@ -31,7 +31,6 @@ COMPLEX = {
     "extras/compare/gate.py: gate": 27,
     "extras/compare/multi_run.py: _panel": 27,
     "extras/diagnose/diagnosis.py: diagnose": 21,
-    "extras/exchange/export.py: prometheus_text": 25,
     "extras/present/contexts_figure.py: _bounds": 22,
     "extras/present/contexts_figure.py: _context_notes": 24,
     "extras/present/contexts_figure.py: contexts_figure": 30,

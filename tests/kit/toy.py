@@ -13,7 +13,7 @@ from frontier.core.model.shapes import Shape
 from frontier.show.picture.data import Line, Panel, Picture
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.tables import points_table
-from frontier.show.view.series import DrawnRoofline, series_view, series_views
+from frontier.show.view.series_view import DrawnRoofline, series_view, series_views
 from frontier.show.view.wording import Provenance
 
 SHAPE = Shape.of(1024, 256)

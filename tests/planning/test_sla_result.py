@@ -13,7 +13,7 @@ from frontier.core.model.shapes import Shape
 from frontier.core.window import cost_energy
 from frontier.planning import sla_result
 from frontier.show.answer import answers_text
-from frontier.show.view.answers import tier_views
+from frontier.show.view.answer_view import tier_views
 from frontier.show.view.json_out import answers_json
 from frontier.show.view.sla_notes import best_note, sla_notes
 from tests.kit.golden import assert_golden_row

@@ -15,8 +15,8 @@ from frontier.core.model.trials import Phase, Trial
 from frontier.planning.sla_result import SlaResult, make_sla_result
 from frontier.show.answer import answers_text, decision_table
 from frontier.show.tables import plan_table, table_of
-from frontier.show.view.answers import answer_view, tier_views
-from frontier.show.view.series import series_view
+from frontier.show.view.answer_view import answer_view, tier_views
+from frontier.show.view.series_view import series_view
 from tests.kit.golden import assert_golden, assert_golden_row
 from tests.kit.toy import (
     LADDER,

@@ -26,7 +26,7 @@ from frontier.show.view.json_out import answers_json, decisions_json, points_jso
 from frontier.show.view.notes import notes_of
 from frontier.show.view.selection import provenance_of
 from frontier.show.view.sentences import production_lines
-from frontier.show.view.series import series_views
+from frontier.show.view.series_view import series_views
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row
 from tests.kit.neutral import neutral

@@ -26,7 +26,7 @@ from frontier.search.scan import Ask, SearchPolicy
 from frontier.show.tables import plan_table, points_table
 from frontier.show.view.json_out import points_json
 from frontier.show.view.sentences import production_lines
-from frontier.show.view.series import series_views
+from frontier.show.view.series_view import series_views
 from frontier.simulator.virtual import virtual_trial
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row

@@ -16,7 +16,7 @@ from frontier.run import Run
 from frontier.show.tables import points_table
 from frontier.show.view.json_out import points_json
 from frontier.show.view.sentences import production_lines
-from frontier.show.view.series import series_views
+from frontier.show.view.series_view import series_views
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row
 from tests.kit.sweeps import resumed_without, sweep_in_virtual_time, swept

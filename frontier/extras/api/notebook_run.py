@@ -19,7 +19,7 @@ from frontier.run import Run
 from frontier.show.point_rows import load_columns, table
 from frontier.show.table import WIDE, as_html
 from frontier.show.view.explain import with_notes
-from frontier.show.view.series import series_views
+from frontier.show.view.series_view import series_views
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,7 +47,7 @@ class Decisions(tuple[Decision, ...]):
 
     def _repr_html_(self) -> str:
         from frontier.show.answer import decision_table
-        from frontier.show.view.answers import answer_view
+        from frontier.show.view.answer_view import answer_view
 
         return as_html(decision_table([answer_view(d, gpus=self.gpus.get(d.deployment)) for d in self], width=WIDE))
 
@@ -123,8 +123,8 @@ class NotebookRun(Run):
     def frame(self, limits: Sequence[Limit] | None = None) -> "pd.DataFrame":
         """One row per point, as `frontier export` has it: `deployment`, `shape`, `concurrency`, `n`
         (requests), `valid`, `flags`, `verdict` and more, and per metric `NAME`, `NAME_low`,
-        `NAME_high` (the 95 % interval). Times are seconds, rates per second, shares 0..1; the unit of each
-        metric's columns is in `frame.attrs["units"]`.
+        `NAME_high` (the 95 % interval). Times are seconds, rates per second, shares 0..1; the unit
+        of each metric's columns is in `frame.attrs["units"]`.
         """
         points, wanted = self.points(limits), self.limits() if limits is None else limits
         decisions = self.solve(wanted) if wanted else ()

@@ -54,7 +54,7 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
     from frontier.extras.capacity.emit import emit as lines
     from frontier.extras.capacity.people import users_json, users_text
     from frontier.show.answer import decision_table
-    from frontier.show.view.answers import answer_view
+    from frontier.show.view.answer_view import answer_view
 
     seconds = None if think is None else common.parsed("--think", think, parse_duration)
     if seconds is not None and not 0 < seconds <= LONGEST:

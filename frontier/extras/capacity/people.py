@@ -11,7 +11,7 @@ from frontier.extras.capacity.head_count import Users
 from frontier.show.answer import decision_table
 from frontier.show.table import Table, indented, to_text
 from frontier.show.verbosity import Detail
-from frontier.show.view.answers import answer_view
+from frontier.show.view.answer_view import answer_view
 from frontier.show.view.json_out import tree_of
 from frontier.show.view.limit_lines import knob_sentence
 from frontier.show.view.sentences import claim_sentence

@@ -35,7 +35,7 @@ from frontier.show.picture.labels import (
     view_sentence,
 )
 from frontier.show.view.selection import check_panels, provenance_of, series_of, views_of
-from frontier.show.view.series import SeriesView, changed
+from frontier.show.view.series_view import SeriesView, changed
 from frontier.show.view.wording import Provenance, apart, count, flag_kinds, left_out, limits_text
 
 ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)

@@ -5,7 +5,7 @@ gateway. Parquet needs pyarrow, of the extra [parquet].
 """
 
 import io
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
@@ -13,7 +13,8 @@ from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from frontier.core.model.errors import UsageError, install_command
 from frontier.core.model.loads import amount, kind_of
 from frontier.core.model.metrics import Unit, metric
-from frontier.show.view.series import SeriesView
+from frontier.show.view.answer_view import AnswerView
+from frontier.show.view.series_view import SeriesView, SettingView
 from frontier.show.view.wording import VERDICT_WORDS
 
 if TYPE_CHECKING:
@@ -65,35 +66,44 @@ def prometheus_text(views: Sequence[SeriesView]) -> str:
     def gauge(name: str, about: str, *labels: str) -> Gauge:
         return Gauge(name, about, (*_SERIES, *labels), registry=registry)
 
+    _add_settings([each for view in views for each in view.settings], gauge)
+    if answers := [view.answer for view in views if view.answer is not None]:
+        _add_answers(answers, gauge)
+    return generate_latest(registry).decode()
+
+
+def _add_settings(settings: Sequence[SettingView], gauge: Callable[..., Gauge]) -> None:
+    """The gauges of each setting."""
     requests = gauge("frontier_point_requests", "Requests behind a point.", "concurrency")
     valid = gauge("frontier_point_valid", "1 when no flag excludes it.", "concurrency")
     member = gauge("frontier_point_on_frontier", "1 when it is not dominated.", "concurrency")
     ends = {"": "", "_low": " (lower end of the 95 % interval)", "_high": " (upper end of the 95 % interval)"}
     figures = {
         (name, end): gauge(family_name(name, end), f"{metric(name).label}{words}.", "concurrency")
-        for name in sorted({name for view in views for each in view.settings for name in each.metrics})
+        for name in sorted({name for each in settings for name in each.metrics})
         for end, words in ends.items()
     }
-    for each in (each for view in views for each in view.settings):
-        setting = (each.point.deployment, each.point.shape.label, each.load)
-        requests.labels(*setting).set(each.point.n)
-        valid.labels(*setting).set(each.point.valid)
-        member.labels(*setting).set(each.place == "member")
+    for each in settings:
+        of = (each.point.deployment, each.point.shape.label, each.load)
+        requests.labels(*of).set(each.point.n)
+        valid.labels(*of).set(each.point.valid)
+        member.labels(*of).set(each.place == "member")
         for name, e in each.metrics.items():
             for end, value in (("", e.value), ("_low", e.low), ("_high", e.high)):
-                figures[name, end].labels(*setting).set(value)
-    answers = [view.answer for view in views if view.answer is not None]
-    if answers:
-        kinds = dict.fromkeys(kind_of(answer.chosen) for answer in answers if answer.chosen is not None)
-        chosen = {
-            kind: gauge(f"frontier_operating_point_{kind}", f"The {kind} that keeps the SLA; absent when none does.")
-            for kind in kinds or ("concurrency",)
-        }
-        verdicts = gauge("frontier_verdict", "1 for the verdict about the SLA, 0 for the others.", "verdict")
-        for answer in answers:
-            series = (answer.series.deployment, answer.series.shape.label)
-            if answer.chosen is not None:
-                chosen[kind_of(answer.chosen)].labels(*series).set(amount(answer.chosen))
-            for verdict in VERDICT_WORDS:
-                verdicts.labels(*series, verdict.value).set(answer.decision.verdict is verdict)
-    return generate_latest(registry).decode()
+                figures[name, end].labels(*of).set(value)
+
+
+def _add_answers(answers: Sequence[AnswerView], gauge: Callable[..., Gauge]) -> None:
+    """The gauges of each operating point and its verdict."""
+    kinds = dict.fromkeys(kind_of(answer.chosen) for answer in answers if answer.chosen is not None)
+    chosen = {
+        kind: gauge(f"frontier_operating_point_{kind}", f"The {kind} that keeps the SLA; absent when none does.")
+        for kind in kinds or ("concurrency",)
+    }
+    verdicts = gauge("frontier_verdict", "1 for the verdict about the SLA, 0 for the others.", "verdict")
+    for answer in answers:
+        series = (answer.series.deployment, answer.series.shape.label)
+        if answer.chosen is not None:
+            chosen[kind_of(answer.chosen)].labels(*series).set(amount(answer.chosen))
+        for verdict in VERDICT_WORDS:
+            verdicts.labels(*series, verdict.value).set(answer.decision.verdict is verdict)

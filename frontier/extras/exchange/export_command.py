@@ -44,7 +44,7 @@ def command(options: RunOptions, name: str | None, output: Path | None) -> int:
         output = None
     from frontier.extras.exchange import export
     from frontier.show import point_rows
-    from frontier.show.view.series import series_views
+    from frontier.show.view.series_view import series_views
 
     views = series_views(points, frontiers, limits, run.solve(limits) if limits else (), run.gpus)
     if name == "prometheus":

@@ -10,7 +10,7 @@ from frontier.core.model.points import Frontier, Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.units import format_number, format_share
 from frontier.hardware.roofline import Roofline, limits_if_any
-from frontier.show.view.series import DrawnRoofline
+from frontier.show.view.series_view import DrawnRoofline
 
 _OF_THE_SHEET = ("memory_bandwidth", "memory", "tflops", "tflops_fp8", "tflops_fp4", "link")
 """The hardware figures of a deployment that a data sheet has."""

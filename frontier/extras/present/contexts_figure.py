@@ -11,7 +11,7 @@ from frontier.core.model.units import format_share
 from frontier.hardware.roofline import Roofline, limits_if_any
 from frontier.show.picture.axes import bar_of, padded_axis
 from frontier.show.picture.data import Axis, Bar, Line, Panel, Picture, Role
-from frontier.show.view.series import SeriesView
+from frontier.show.view.series_view import SeriesView
 from frontier.show.view.wording import limits_text, unit_text
 
 LINES = ((Role.FRONTIER, "o"), (Role.OPERATING, "s"), (Role.THIRD, "^"), (Role.FOURTH, "D"))

@@ -11,7 +11,7 @@ from frontier.run import Run
 from frontier.show.picture.data import Picture
 from frontier.show.picture.labels import view_name
 from frontier.show.view.selection import samples_of
-from frontier.show.view.series import SeriesView, changed
+from frontier.show.view.series_view import SeriesView, changed
 from frontier.store.run_dir import RunDirectory
 
 WHY_NOT = {

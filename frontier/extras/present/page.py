@@ -24,7 +24,7 @@ from frontier.show.picture.data import Picture, mark_id
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.view.figures import LIMIT_AT
 from frontier.show.view.json_out import Tree, decisions_json, points_json
-from frontier.show.view.series import SeriesView
+from frontier.show.view.series_view import SeriesView
 
 REPORT_SCHEMA = "frontier.report/1"
 ROOM = 1_500_000

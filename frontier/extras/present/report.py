@@ -30,7 +30,7 @@ from frontier.show.view.neighbours import HEADS, neighbours
 from frontier.show.view.notes import Noted, notes_of
 from frontier.show.view.selection import provenance_of, samples_of, views_of
 from frontier.show.view.sentences import frontier_sentence, no_sla_sentence
-from frontier.show.view.series import SeriesView, changed
+from frontier.show.view.series_view import SeriesView, changed
 from frontier.show.view.wording import (
     NO_BOUND,
     NO_BOUND_LEGEND,

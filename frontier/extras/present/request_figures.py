@@ -22,7 +22,7 @@ from frontier.extras.present.series_figures import FROM_POINTS, chosen_rule, lim
 from frontier.show.picture.axes import padded_axis
 from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule
 from frontier.show.view.axis_units import seconds_axis
-from frontier.show.view.series import SeriesView
+from frontier.show.view.series_view import SeriesView
 from frontier.show.view.wording import count
 
 Samples = Mapping[int, WindowData]

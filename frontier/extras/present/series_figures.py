@@ -22,7 +22,7 @@ from frontier.show.picture.axes import bar_of, padded_axis
 from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule
 from frontier.show.picture.labels import view_name
 from frontier.show.view.axis_units import seconds_axis
-from frontier.show.view.series import SeriesView
+from frontier.show.view.series_view import SeriesView
 from frontier.show.view.wording import PART_WORDS, unit_text, value_text
 
 Values = Sequence[tuple[int, Estimate]]

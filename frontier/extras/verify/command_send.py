@@ -32,7 +32,7 @@ def nothing_to_verify(run: "Run", options: RunOptions) -> int:
     from frontier.core.claim import solver
     from frontier.extras.verify.checked_text import verified_json
     from frontier.show.answer import decision_table
-    from frontier.show.view.answers import answer_view
+    from frontier.show.view.answer_view import answer_view
 
     decisions = run.solve(options.limits(run))
     say("there is no operating point to verify:")

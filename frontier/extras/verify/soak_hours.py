@@ -14,7 +14,7 @@ from frontier.run import Run
 from frontier.show.picture.axes import padded_axis
 from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule
 from frontier.show.view.axis_units import seconds_axis
-from frontier.show.view.series import SeriesView
+from frontier.show.view.series_view import SeriesView
 from frontier.store.run_dir import RunDirectory
 
 

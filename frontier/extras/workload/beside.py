@@ -16,7 +16,7 @@ from frontier.show.picture.data import Mark, Picture, Role
 from frontier.show.picture.frontier_picture import shared_axes, small_multiples
 from frontier.show.picture.labels import joined, legend_line
 from frontier.show.verbosity import Detail
-from frontier.show.view.series import SeriesView
+from frontier.show.view.series_view import SeriesView
 from frontier.show.view.wording import Provenance
 
 ALIKE = 0.1

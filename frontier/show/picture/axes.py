@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from frontier.core.model.metrics import LATENCIES, RATES, Unit, metric
 from frontier.show.picture.data import Axis, Bar
 from frontier.show.view.axis_units import display
-from frontier.show.view.series import Estimate
+from frontier.show.view.series_view import Estimate
 
 RATIOS = (Unit.SECONDS, Unit.DOLLARS_PER_MILLION_TOKENS, Unit.JOULES_PER_TOKEN)
 """Units that are compared by factors, and therefore drawn on a logarithmic axis."""

@@ -12,7 +12,7 @@ from frontier.show.picture.axes import metric_axis
 from frontier.show.picture.data import Axis, Bar, Mark, Panel, Role, Rule, role_of
 from frontier.show.picture.labels import tooltip
 from frontier.show.view.figures import tightest_figure
-from frontier.show.view.series import SeriesView, SettingView
+from frontier.show.view.series_view import SeriesView, SettingView
 from frontier.show.view.wording import deciding_bound, limit_value_text
 
 NEAR = 0.15

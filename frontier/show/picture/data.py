@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import Literal
 
 from frontier.core.model.loads import Rate
-from frontier.show.view.series import SettingView, Sign
+from frontier.show.view.series_view import SettingView, Sign
 
 FORMATS = ("png", "svg", "pdf")
 """The formats of a picture's file."""

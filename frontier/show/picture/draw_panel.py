@@ -11,7 +11,7 @@ from frontier.show.picture.data import Bar, Line, Mark, Panel, Role, Theme, mark
 from frontier.show.picture.layout import PanelLayout, Placed
 from frontier.show.picture.text_size import PX, text_width
 from frontier.show.picture.ticks import ticks_of
-from frontier.show.view.series import Sign
+from frontier.show.view.series_view import Sign
 
 SHAPES = {Role.OTHER: "s", Role.THIRD: "^", Role.FOURTH: "D", Role.PREDICTED: "D"}
 """Symbols of marks that are not dots."""

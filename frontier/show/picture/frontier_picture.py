@@ -41,7 +41,7 @@ from frontier.show.picture.labels import (
     tooltip,
     view_name,
 )
-from frontier.show.view.series import DrawnRoofline, SeriesView, SettingView
+from frontier.show.view.series_view import DrawnRoofline, SeriesView, SettingView
 from frontier.show.view.wording import Provenance
 
 FEW = 10

@@ -10,10 +10,10 @@ from frontier.core.model.metrics import metric, per_gpu
 from frontier.core.model.series import unnamed
 from frontier.core.model.text import clean, clean_name, middle_cut
 from frontier.show.picture.data import Panel, Role
-from frontier.show.view.answers import AnswerView
+from frontier.show.view.answer_view import AnswerView
 from frontier.show.view.costs import power_text
 from frontier.show.view.sentences import answer_parts, decision_sentence, may_give
-from frontier.show.view.series import SeriesView, SettingView
+from frontier.show.view.series_view import SeriesView, SettingView
 from frontier.show.view.wording import (
     RUN_HERE,
     Provenance,

@@ -21,7 +21,7 @@ from frontier.show.view.explain import with_notes
 from frontier.show.view.frontier_summary import FrontierSummary
 from frontier.show.view.mixes import class_shares, class_verdicts
 from frontier.show.view.notes import Noted
-from frontier.show.view.series import SeriesView, SettingView
+from frontier.show.view.series_view import SeriesView, SettingView
 from frontier.show.view.sla_notes import sla_notes
 
 SOLVE_SCHEMA = "frontier.solve/1"

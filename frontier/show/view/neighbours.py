@@ -3,7 +3,7 @@
 from frontier.core.model.decisions import Cause, Reason
 from frontier.core.model.metrics import metric
 from frontier.show.view.explain import sentence, words_of
-from frontier.show.view.series import SeriesView
+from frontier.show.view.series_view import SeriesView
 from frontier.show.view.wording import bound_text, interval_text, limit_value_text, setting
 
 HEADS = ("concurrency", "verdict", "deciding metric", "value", "bound", "limit", "why or why not")

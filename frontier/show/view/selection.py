@@ -19,7 +19,7 @@ from frontier.core.model.shapes import Shape, file_label
 from frontier.core.model.text import clean, clean_name, closest
 from frontier.core.window.window import WindowData
 from frontier.run import HOW_TO_GIVE, Objectives, Run, metrics_of
-from frontier.show.view.series import SeriesView, series_view
+from frontier.show.view.series_view import SeriesView, series_view
 from frontier.show.view.wording import CLOSED_LOOP, Provenance, count
 from frontier.store.run_dir import RunDirectory
 

@@ -13,7 +13,7 @@ from frontier.extras.present.evidence_tables import cost_tables
 from frontier.planning import sla_result
 from frontier.show.view import costs
 from frontier.show.view.json_out import points_json
-from frontier.show.view.series import series_views
+from frontier.show.view.series_view import series_views
 from tests.kit.made import SHAPE, Server, trial
 
 

@@ -14,7 +14,7 @@ from frontier.extras.compare.contest import CompareRules, Comparison, Contest, S
 from frontier.extras.compare.multi_run import Group, together
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence
 from frontier.show.picture.data import Picture, Role
-from frontier.show.view.series import SeriesView, series_view
+from frontier.show.view.series_view import SeriesView, series_view
 from tests.kit.golden import assert_golden_row
 from tests.kit.toy import LIMIT, SHAPE, stairs, toy_decision, toy_frontier, toy_points
 

@@ -13,7 +13,7 @@ from frontier.extras.compare.contest import best_of
 from frontier.extras.compare.multi_run import Group, contest, grouped, together
 from frontier.show.picture.data import Picture, Role
 from frontier.show.picture.draw import render
-from frontier.show.view.series import SeriesView, changed, series_view
+from frontier.show.view.series_view import SeriesView, changed, series_view
 from frontier.show.view.wording import apart
 from tests.kit.golden import assert_golden_row
 from tests.kit.toy import LADDER, LIMIT, said, stairs, table, toy_decision, toy_frontier, toy_points

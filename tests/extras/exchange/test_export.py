@@ -24,7 +24,7 @@ from frontier.extras.exchange.assemble import assemble
 from frontier.extras.exchange.export import family_name, parquet_bytes, prometheus_text
 from frontier.read_run import load
 from frontier.show.point_rows import FIRST, csv_text, guarded, table, unguarded
-from frontier.show.view.series import series_views
+from frontier.show.view.series_view import series_views
 from tests.kit.golden import assert_golden_row
 from tests.kit.peer_files import assembled, said, vllm
 

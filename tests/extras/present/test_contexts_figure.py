@@ -13,7 +13,7 @@ from frontier.extras.present.contexts_figure import contexts_figure
 from frontier.hardware.roofline import GivenRoofline
 from frontier.show.picture.data import Picture, Role
 from frontier.show.picture.draw import render
-from frontier.show.view.series import SeriesView, changed, series_view
+from frontier.show.view.series_view import SeriesView, changed, series_view
 from tests.kit.golden import assert_golden_row
 from tests.kit.toy import LIMIT, toy_decision, toy_frontier, toy_points
 

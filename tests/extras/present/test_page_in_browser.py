@@ -11,7 +11,7 @@ import pytest
 from frontier.core.model.shapes import Shape
 from frontier.extras.present.page import report_html
 from frontier.extras.present.report import Report, page_of
-from frontier.show.view.series import series_view
+from frontier.show.view.series_view import series_view
 from tests.extras.present.test_report import LIMITS, large, usual
 from tests.extras.present.test_series_figures import SAMPLES
 from tests.kit.browser import Tab, chromium, in_browser

@@ -23,7 +23,7 @@ from frontier.extras.present.report import NOT_SAID, Report, page_of
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.view.figures import LIMIT_AT, Figure, bar_ends
 from frontier.show.view.neighbours import neighbours
-from frontier.show.view.series import DrawnRoofline, changed, series_view
+from frontier.show.view.series_view import DrawnRoofline, changed, series_view
 from frontier.show.view.wording import RUN_HERE, Provenance
 from tests.extras.present.test_series_figures import SAMPLES
 from tests.kit.golden import assert_golden, assert_golden_row

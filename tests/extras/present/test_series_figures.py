@@ -36,7 +36,7 @@ from frontier.extras.present.series_figures import (
 )
 from frontier.show.picture.data import Line, Panel, Picture, Role
 from frontier.show.picture.draw import render
-from frontier.show.view.series import SeriesView, changed, series_view
+from frontier.show.view.series_view import SeriesView, changed, series_view
 from tests.kit.golden import assert_golden_row
 from tests.kit.toy import LIMIT, SHAPE, estimate, toy_decision, toy_frontier, toy_point, toy_points, with_times
 

@@ -12,7 +12,7 @@ from frontier.extras.workload.beside import beside, beside_picture
 from frontier.extras.workload.observed import ArrivalFacts, ProductionFigure, RequestClass, Workload
 from frontier.show.picture.data import Role
 from frontier.show.view.selection import views_of
-from frontier.show.view.series import SeriesView
+from frontier.show.view.series_view import SeriesView
 from tests.kit import logs
 from tests.kit.commands import frontier as command
 

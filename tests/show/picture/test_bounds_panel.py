@@ -11,7 +11,7 @@ from frontier.core.model.points import Point
 from frontier.show.picture.bounds_panel import MOST, bounds_panel
 from frontier.show.picture.data import Panel, Role
 from frontier.show.picture.draw import defaults, draw
-from frontier.show.view.series import series_view
+from frontier.show.view.series_view import series_view
 from tests.kit.toy import LIMIT, estimate, picture, toy_decision, toy_frontier, toy_point
 
 MS = 1e-3

@@ -17,7 +17,7 @@ from PIL import Image
 from frontier.core.model.shapes import Shape
 from frontier.show.picture.draw import defaults, render
 from frontier.show.picture.frontier_picture import save
-from frontier.show.view.series import DrawnRoofline
+from frontier.show.view.series_view import DrawnRoofline
 from frontier.show.view.wording import Provenance
 from tests.kit.golden import assert_golden_row
 from tests.kit.toy import SHAPE, picture, toy_decision, toy_frontier, toy_points

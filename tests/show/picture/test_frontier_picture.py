@@ -11,7 +11,7 @@ from frontier.core.model.shapes import Shape
 from frontier.show.picture.data import Panel, Picture, Role
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.tables import points_table
-from frontier.show.view.series import DrawnRoofline, series_view, series_views
+from frontier.show.view.series_view import DrawnRoofline, series_view, series_views
 from frontier.show.view.wording import Provenance
 from tests.kit.golden import assert_golden, assert_golden_row
 from tests.kit.toy import (

@@ -18,7 +18,7 @@ from frontier.show.picture.data import Picture
 from frontier.show.picture.draw import defaults, draw
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.picture.layout import PanelLayout, _touches
-from frontier.show.view.series import DrawnRoofline, SeriesView, changed, series_view
+from frontier.show.view.series_view import DrawnRoofline, SeriesView, changed, series_view
 from frontier.show.view.wording import Provenance
 from tests.kit.toy import LADDER, LIMIT, toy_decision, toy_frontier, toy_points, with_times
 

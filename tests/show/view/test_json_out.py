@@ -9,7 +9,7 @@ from frontier.core.model.decisions import RejectedStep
 from frontier.core.model.points import Distance, Estimate, Flag
 from frontier.show.view.explain import with_notes
 from frontier.show.view.json_out import decisions_json, points_json
-from frontier.show.view.series import series_views
+from frontier.show.view.series_view import series_views
 from tests.kit.toy import LIMIT, toy_decision, toy_frontier, toy_point, toy_points
 
 

@@ -13,7 +13,7 @@ from frontier.extras.present.detail import detail_figures
 from frontier.read_run import load
 from frontier.run import Run
 from frontier.show.view.selection import file_names, provenance_of
-from frontier.show.view.series import series_view
+from frontier.show.view.series_view import series_view
 from tests.kit.golden import assert_golden_row
 from tests.kit.sweeps import swept
 from tests.kit.toy import toy_frontier, toy_points

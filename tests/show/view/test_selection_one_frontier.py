@@ -23,7 +23,7 @@ from frontier.read_run import load
 from frontier.show.picture.data import Role
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.view.selection import views_of
-from frontier.show.view.series import SeriesView
+from frontier.show.view.series_view import SeriesView
 from tests.kit.commands import frontier
 from tests.kit.places import DATA
 from tests.kit.sweeps import ENGINES, config_text, swept

@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from frontier.core.model.decisions import Cause, Decision, Limit, Reason, Verdict
+from frontier.core.model.decisions import Cause, Decision, Judgement, Limit, Reason, Verdict
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate as Estimate
 from frontier.core.model.points import Frontier, Point
 from frontier.core.model.series import Series, by_series
 from frontier.planning.sla_result import ArrivalRate
-from frontier.show.view.answers import AnswerView, answer_view
+from frontier.show.view.answer_view import AnswerView, answer_view
 from frontier.show.view.sentences import reason_words
 from frontier.show.view.wording import flag_kind
 
@@ -20,10 +20,10 @@ Sign = Literal["", "meets", "open", "violates", "excluded"]
 """How a setting stands to the SLA: filled, a ring, a cross, or a hollow square in a picture; ''
 without an SLA."""
 _SIGNS: dict[Verdict, Sign] = {Verdict.MEETS: "meets", Verdict.VIOLATES: "violates"}
-Place = Literal["", "member", "dominated", "left out"]
+FrontierPlace = Literal["", "member", "dominated", "left out"]
 """Where a setting lies: on its frontier, below it, or left out of it; '' without a frontier."""
 
-Gpus = Mapping[str, int | None] | None
+DeploymentGpus = Mapping[str, int | None] | None
 """The number of GPUs that each deployment's rates are divided by; None where it is not stated."""
 
 
@@ -43,7 +43,7 @@ class SettingView:
     verdict: str | None = None
     reason: str | None = None
     sign: Sign = ""
-    place: Place = ""
+    place: FrontierPlace = ""
     over: frozenset[str] = frozenset()
     broken: str | None = None
     chosen: bool = False
@@ -184,7 +184,7 @@ def series_views(
     frontiers: Sequence[Frontier] = (),
     limits: Sequence[Limit] = (),
     decisions: Sequence[Decision] = (),
-    gpus: Gpus = None,
+    gpus: DeploymentGpus = None,
 ) -> list[SeriesView]:
     """The series of these points, in their order."""
     frontier, decided = {f.series: f for f in frontiers}, {d.series: d for d in decisions}
@@ -201,46 +201,52 @@ def series_views(
 
 
 def _setting(point: Point, frontier: Frontier, sla: Sequence[Limit], decision: Decision | None) -> SettingView:
-    load, judged = point.concurrency, None if decision is None else decision.judgement(point.concurrency)
-    reasons = decision.explanation.settings if decision is not None else ()
-    reason = next((reason for reason in reasons if reason.settings == (load,)), None)
-    broken = [
-        limit for limit in sla if limit.metric in point.metrics and limit.breaks(point.metrics[limit.metric].value)
-    ]
-    excluded = not point.valid or point.overloaded
-    sign = _SIGNS.get(judged.verdict, "open") if judged is not None else "open"
-    hidden = judged.violated if judged is not None and sign == "violates" and not excluded else None
-    shown = hidden is not None and any(
-        judged is not None and judged.per_metric.get(name) is Verdict.VIOLATES for name in frontier.objectives[:2]
-    )
+    load, judged, reason = point.concurrency, None, None
+    if decision is not None:
+        judged = decision.judgement(load)
+        reason = next((reason for reason in decision.explanation.settings if reason.settings == (load,)), None)
+    measured = [limit for limit in sla if limit.metric in point.metrics]
+    broken = [limit for limit in measured if limit.breaks(point.metrics[limit.metric].value)]
+    verdict, cause = _codes(point, reason)
+    sign = _sign(point, sla, judged)
     return SettingView(
         point,
         _words(point, frontier, sla, reason, broken),
-        _verdict(point, reason),
-        _cause(reason, excluded=excluded),
-        "excluded" if excluded else (sign if sla else ""),
+        verdict,
+        cause,
+        sign,
         _place(load, frontier),
         frozenset(limit.metric for limit in broken),
-        None if shown else hidden,
+        _hidden(judged, frontier.objectives[:2]) if judged is not None and sign == "violates" else None,
         decision is not None and load == decision.concurrency,
     )
 
 
-def _verdict(point: Point, reason: Reason | None) -> str | None:
-    """The code of a verdict, as JSON has it: one of the five."""
+def _sign(point: Point, sla: Sequence[Limit], judged: Judgement | None) -> Sign:
+    """How a setting stands to the SLA; one that only a search looked at is not proven."""
     if not point.valid or point.overloaded:
-        return Verdict.INVALID.value
-    return None if reason is None else (reason.verdict or Verdict.UNPROVEN).value
+        return "excluded"
+    if not sla:
+        return ""
+    return "open" if judged is None else _SIGNS.get(judged.verdict, "open")
 
 
-def _cause(reason: Reason | None, *, excluded: bool) -> str | None:
-    """The code of the reason of a verdict."""
-    if excluded:
-        return Cause.EXCLUDED.value
-    return None if reason is None else reason.cause.value
+def _hidden(judged: Judgement, axes: Sequence[str]) -> str | None:
+    """The limit that a setting violates, where it violates none on these axes."""
+    shown = any(judged.per_metric.get(name) is Verdict.VIOLATES for name in axes)
+    return None if shown else judged.violated
 
 
-def _place(load: int, frontier: Frontier) -> Place:
+def _codes(point: Point, reason: Reason | None) -> tuple[str | None, str | None]:
+    """Verdict and reason as codes; of a setting that was not judged none."""
+    if not point.valid or point.overloaded:
+        return Verdict.INVALID.value, Cause.EXCLUDED.value
+    if reason is None:
+        return None, None
+    return (reason.verdict or Verdict.UNPROVEN).value, reason.cause.value
+
+
+def _place(load: int, frontier: Frontier) -> FrontierPlace:
     if not frontier.objectives:
         return ""
     if load in frontier.excluded:
@@ -265,7 +271,7 @@ def _words(
     return _PLACES[_place(point.concurrency, frontier)]
 
 
-_PLACES: dict[Place, str] = {
+_PLACES: dict[FrontierPlace, str] = {
     "left out": "not on these axes",
     "member": "on the frontier",
     "dominated": "dominated",
