@@ -17,6 +17,7 @@ from frontier.core.model.errors import MeasurementError, UsageError
 from frontier.core.model.units import format_elapsed
 from frontier.show.verbosity import Detail
 from frontier.store.journal import Amount
+from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
     from frontier.cli.measured_plan import MeasuredPlan
@@ -66,7 +67,9 @@ def _measured(
         seconds = _scan(detail, request, plan, facts, path)
         if not (histories := load(path).histories):
             hint = f"look closer with  frontier probe {shlex.quote(str(request.file))}"
-            raise MeasurementError("no trial was finished in this minute", hint)
+            reasons = [line["reason"] for line in RunDirectory.read(path).journal_lines() if "reason" in line]
+            why = f": {reasons[-1]}" if reasons else ""
+            raise MeasurementError(f"no trial was finished in this minute{why}", hint)
         ledger.times = remaining(request.config, plan, path)[0].times
         return measured_plan(request.config, plan, ledger, histories, request.again, seconds)
 

@@ -14,6 +14,7 @@ from frontier.config import Config
 from frontier.config.sla import Tiers
 from frontier.core.claim.changes import History
 from frontier.core.claim.proof import SCANS
+from frontier.core.flags.flags import flags
 from frontier.core.model.loads import Rate, setting
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
@@ -37,6 +38,7 @@ from frontier.search.scan import Ask
 from frontier.search.series_history import SeriesHistory
 from frontier.show.table import Table, to_text
 from frontier.show.view.rough import format_range, format_rough
+from frontier.show.view.wording import flag_kind
 from frontier.store.journal import Amount
 from frontier.sweep.ledger import Ledger
 from frontier.world import world
@@ -50,7 +52,7 @@ class MeasuredPlan:
 
     - `seconds`: how long the trials took; None: the run had them before.
     - `near`: the setting near which each series' answer is expected; None: see `nowhere`.
-    - `nowhere`: what is written in place of a setting.
+    - `nowhere`: what is written in place of a setting, by series.
     - `coming`: the trials to come, by series.
     - `left`: the time that they take, by series; `in_all`: their sum.
     - `with_p95`: the time of all answers with a p95 in place of each p99; None: no p99 is limited.
@@ -62,7 +64,7 @@ class MeasuredPlan:
     trials: int
     seconds: float | None
     near: Mapping[Series, int | None]
-    nowhere: str
+    nowhere: Mapping[Series, str]
     coming: Mapping[Series, ToCome]
     left: Mapping[Series, TimeLeft | None]
     in_all: TimeLeft | None
@@ -78,7 +80,7 @@ class MeasuredPlan:
         rows = [
             (
                 series.label(among, longest=40, keep_shape=True),
-                self.nowhere if (near := self.near[series]) is None else setting(near),
+                self.nowhere[series] if (near := self.near[series]) is None else setting(near),
                 *_times(self.left[series]),
             )
             for series in among
@@ -152,9 +154,21 @@ def measured_plan(
     refused = tuple(caps.refuses(spent, need, world().wall()) for need in (answers, answers + rest))
     command = with_budget(again, config, (answers + rest) * ENOUGH + spent) if caps.words else None
     trials = sum(len(history) for history in histories.values())
-    nowhere = "none is inside" if config.searches and config.limits else "–"
+    nowhere = {series: _nowhere(config, histories.get(series, ())) for series in near}
     in_all = of_sweep(left, ledger.times)
     return MeasuredPlan(trials, seconds, near, nowhere, coming, left, in_all, p95, refused, command)
+
+
+def _nowhere(config: Config, history: History) -> str:
+    """What is known where no setting is expected; that none is inside, of what was measured."""
+    if not (config.searches and config.limits):
+        return "–"
+    raised = [[flag for flag in flags(sample, config.limits) if flag.fatal] for _, sample in history]
+    if not history:
+        return "not known: no trial was finished"
+    if all(raised):
+        return f"not known: {flag_kind(raised[0][0])}"
+    return "none is inside"
 
 
 def _expected(

@@ -29,7 +29,8 @@ class ScanCourse:
     async def __call__(self, conductor: Conductor, /) -> None:
         series, used, running = series_of(conductor.config, conductor.plan), 0.0, ""
         for i, one in enumerate(series):
-            if one.deployment != running and not await conductor.start_anew(one.deployment):
+            gone = conductor.state.failures.given_up  # what did not start for one shape does not for the next
+            if one.deployment in gone or (one.deployment != running and not await conductor.start_anew(one.deployment)):
                 continue
             running, until = one.deployment, used + (self.seconds - used) / (len(series) - i)
             while ask := next_look(conductor.config, one, conductor.state.histories.get(one, ())):

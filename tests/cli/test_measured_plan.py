@@ -1,11 +1,12 @@
 """`sweep --dry-run --measure`: a minute of scan says how long a sweep takes, and leaves nothing."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from frontier.cli.measured_plan import after_a_scan
+from frontier.cli.measured_plan import _nowhere, after_a_scan
 from frontier.config import load_config
 from frontier.core.claim.proof import SCANS
 from frontier.planning.budget import TrialTimes
@@ -132,3 +133,28 @@ def test_where_no_trial_is_finished_the_config_is_probed(tmp_path: Path) -> None
     )
     said = frontier("sweep", "dead.yaml", "--dry-run", "--measure", cwd=tmp_path)
     assert (said.code, "frontier probe dead.yaml" in said.err) == (5, True)
+    assert "refused" in said.err.splitlines()[-2], "the cause stands in the error"
+
+
+@pytest.mark.process
+def test_a_server_that_does_not_start_is_started_once_for_all_shapes(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    (tmp_path / "sweep.yaml").write_text(
+        "endpoint: http://127.0.0.1:1/v1\nmodel: m\nshapes: [8/8, 16/8, 32/8]\nsla: {p90_ttft: 1s}\n"
+        f"deployments: [{{name: a, start: 'echo x >> {starts}; exit 3'}}]\n"
+    )
+    said = frontier("sweep", "sweep.yaml", "--dry-run", "--measure", cwd=tmp_path)
+    assert said.code == 5
+    assert starts.read_text().split() == ["x"]
+    assert "status 3" in said.err
+    assert "none is inside" not in said.out
+
+
+def test_what_was_not_measured_is_not_called_outside(tmp_path: Path) -> None:
+    config = load_config(TEXT, "sweep.yaml")
+    assert "not known" in _nowhere(config, ())
+    conduct_by_the_clock(tmp_path / "run", ONE, clocked(ONE), course=ScanCourse(10.0))
+    (history,) = load(tmp_path / "run").histories.values()
+    assert _nowhere(config, history) == "none is inside"
+    cached = [(trial, replace(sample, cached_tokens=sample.prompt_tokens)) for trial, sample in history]
+    assert "cache" in _nowhere(config, cached)
