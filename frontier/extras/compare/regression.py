@@ -238,17 +238,23 @@ def _evidence(one: Gate) -> str:
     return f"{what}, at {', '.join(map(setting, one.settings))}{stated}"
 
 
+TELLS_NOTHING = 1.0
+"""The change from which a bound is of no use: all of the throughput, or twice the latency."""
+
+
 def _change_row(change: MetricChange, allow: float, confidence: float) -> tuple[str, ...]:
     of = metric(change.metric)
     if change.verdict == "worse":
         bound = f"worse by at least {_percent(change.at_least)} ({confidence:.1%})"
     elif math.isinf(change.at_most):
-        bound = "not known how sure"
+        bound = "no bound: how much runs differ is not known"
+    elif change.at_most >= TELLS_NOTHING:
+        bound = f"too few requests for a bound near {_percent(allow)}"
     elif change.at_most <= 0:
         bound = f"not worse ({1 - MISS:.0%})"
     else:
         bound = f"worse by at most {_percent(change.at_most)} ({1 - MISS:.0%}), allowed {_percent(allow)}"
-    caught = "" if math.isinf(change.smallest) else f"caught {_percent(change.smallest)}"
+    caught = f"caught {_percent(change.smallest)}" if change.smallest < TELLS_NOTHING else ""
     return of.label, f"{-of.sign * change.value:+.1%}", bound, caught
 
 
@@ -296,9 +302,12 @@ def _advice(one: Gate, allow: float) -> list[str]:
             "How much runs of one server differ is not known: measure both in turn, two pairs at least,",
             "or state it as a standard deviation:  --spread 1%",
         ]
-    lines = [f"caught: the smallest loss that would raise an alarm in {CAUGHT:.0%} of cases."]
+    legend = f"caught: the smallest loss that would raise an alarm in {CAUGHT:.0%} of cases."
     widest = max(change.smallest for change in one.changes)
-    if one.verdict == "not resolved" and allow < widest < math.inf:
+    lines = [legend] if any(change.smallest < TELLS_NOTHING for change in one.changes) else []
+    if one.verdict == "not resolved" and widest >= TELLS_NOTHING:
+        lines.append(f"Too few requests to tell {_percent(allow)}: measure both longer.")
+    elif one.verdict == "not resolved" and allow < widest:
         pairs = math.ceil(one.units * (widest / allow) ** 2)
         more = f"Runs differ too much to tell {_percent(allow)}: measure both in turn, or allow more."
         lines.append(more if one.design == "history" else f"About {pairs} pairs would tell {_percent(allow)}.")
