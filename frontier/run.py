@@ -48,6 +48,7 @@ from frontier.planning.next_step import SweepAgain, go_on, shared_commands, with
 from frontier.planning.sla_result import ArrivalRate, SlaResult, make_sla_result
 from frontier.planning.standing import Standing
 from frontier.search.auto import MOST
+from frontier.store.files import free_beside
 from frontier.store.journal import Amount
 from frontier.store.trial_files import AlteredError
 
@@ -132,7 +133,8 @@ class Run:
     @property
     def again(self) -> SweepAgain | None:
         """The sweep of this run once more; None for an import."""
-        return (self.standing and SweepAgain(self.config, self.standing.again, self.times, self.spent)) or None
+        known, free = self.standing, str(free_beside(self.path))
+        return SweepAgain(self.config, known.again, self.times, self.spent, free) if known else None
 
     @property
     def is_imported(self) -> bool:
@@ -192,9 +194,7 @@ class Run:
     def _compute_points(
         self, series: Series, limits: tuple[Limit, ...], names: tuple[str, ...]
     ) -> tuple[list[Point], list[Point]]:
-        """The points that may be claimed, and the others, which located the limit or filled the
-        frontier.
-        """
+        """The points that may be claimed, and the others: of looks and of the frontier."""
         metrics, price = tuple(dict.fromkeys((*DEFAULT_METRICS, *names))), self._price(series[0])
         history = self.histories[series]
         samples = claim_windows(history, limits)

@@ -23,7 +23,7 @@ from frontier.core.model.loads import listed, setting
 from frontier.core.model.trials import Phase
 from frontier.core.model.units import format_bytes, whole_numbers
 from frontier.show.verbosity import Detail
-from frontier.store.files import free_bytes
+from frontier.store.files import free_beside, free_bytes
 from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import AnotherSweepError, RunDirectory
 from frontier.world import world
@@ -170,7 +170,7 @@ def _require_run(request: "SweepRequest", path: Path, facts: "Mapping[str, str]"
             theirs, ours = (
                 {**one, "concurrency": None, "rate": [c / 1000 for c in one["concurrency"]]} for one in (theirs, ours)
             )
-        difference, hint = describe_difference(theirs, ours), request.command(Path(f"{path}-2"))
+        difference, hint = describe_difference(theirs, ours), request.command(free_beside(path))
         finished = "1 finished trial is" if error.finished == 1 else f"{error.finished} finished trials are"
         raise UsageError(f"{path} holds another sweep: {difference}; its {finished} untouched", hint) from error
 

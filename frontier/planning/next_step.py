@@ -33,13 +33,14 @@ that go on only the least need is known."""
 @dataclass(frozen=True, slots=True)
 class SweepAgain:
     """The sweep of a run once more, as the `command` of its last session. `times` are what its
-    trials took, `spent` what all of its sessions spent.
+    trials took, `spent` what all of its sessions spent; `free` is a name for a run beside it.
     """
 
     config: Config
     command: str
     times: TrialTimes
     spent: Amount
+    free: str
 
     def to_prove(
         self, concurrency: int, limits: Sequence[Limit], needs: Mapping[Series, int], enough: float
@@ -56,7 +57,7 @@ class SweepAgain:
     def elsewhere(self, concurrency: int, decision: Decision) -> str:
         """The command that proves a setting of a decision in a run of its own."""
         words = shlex.split(self.command)
-        words = [f"{word}-2" if words[i - 1] == "-o" else word for i, word in enumerate(words)]
+        words = [self.free if words[i - 1] == "-o" else word for i, word in enumerate(words)]
         command = " ".join("&&" if word == "&&" else shlex.quote(word) for word in words)
         needs = {decision.series: least_to_prove(decision.limits)}
         fresh = replace(self, command=command, spent=Amount())

@@ -9,6 +9,7 @@ Outside a run, outputs are written whole or not at all, and inputs are regular f
 """
 
 import errno
+import itertools
 import os
 import shutil
 import stat
@@ -30,6 +31,11 @@ _KINDS = (
     (stat.S_ISDIR, "a directory"),
     (stat.S_ISREG, "a file"),
 )
+
+
+def free_beside(path: Path) -> Path:
+    """A run's name that is not taken: the first of PATH-2, PATH-3, ..."""
+    return next(free for n in itertools.count(2) if not (free := path.with_name(f"{path.name}-{n}")).exists())
 
 
 class NotPlainError(StoreError):

@@ -19,6 +19,7 @@ from benchmarks import people as study
 from frontier.config import parse_sla
 from frontier.core.model.decisions import Limit
 from frontier.core.model.shapes import Shape
+from frontier.core.model.units import format_number, trimmed
 from frontier.core.stats.intervals import clopper_pearson
 from frontier.extras.capacity import head_count as people_of
 from frontier.extras.capacity.head_count import HeadCount, Verified, head_count, replicas_for
@@ -379,5 +380,6 @@ def test_one_rate_of_independent_users_in_answer_page_and_check(sla: str, tmp_pa
     limits = parse_sla(sla)
     (answer,) = run.answers([("asked", limits)])
     (rate,) = answer.arrivals.values()
-    assert [rate] == list(report_of(run, limits).arrivals.values())
+    said = " ".join(text for _, text in report_of(run, limits).views[0].answer.whole)
+    assert f"about {trimmed(format_number(rate.rate))} requests/s" in said
     assert [rate.rate] == [search.policy.start for search in open_loop_check.searches(run, limits)]

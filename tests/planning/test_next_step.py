@@ -43,7 +43,9 @@ def a_decision(limits, concurrency=32, requests=1300, shape=SHAPE, deployment="d
 
 
 def commanded(decision, text=CONFIG, times=NO_TIMES, spent=NOTHING):
-    return with_command(decision, SweepAgain(load_config(text, "x.yaml"), AGAIN, times, spent)).next_step
+    return with_command(
+        decision, SweepAgain(load_config(text, "x.yaml"), AGAIN, times, spent, "runs/night-2")
+    ).next_step
 
 
 def options(step, text=CONFIG):
@@ -120,7 +122,7 @@ def test_the_time_is_what_trials_of_the_setting_took_whatever_max_time_says():
     config = load_config(CONFIG + "max_time: 20s\nrequests: 100\n", "x.yaml")
     trials = [make_trial(config, config.deployments[0], config.shapes[0], c, Phase.GRID, 1, 100) for c in (8, 32)]
     times = TrialTimes(tuple((t, Amount(20.0, 100.0 * (1 + i))) for i, t in enumerate(trials)))  # sent
-    step = with_command(a_decision(config.limits), SweepAgain(config, AGAIN, times, NOTHING)).next_step
+    step = with_command(a_decision(config.limits), SweepAgain(config, AGAIN, times, NOTHING, "runs/night-2")).next_step
     assert (1300 + AROUND * 32) / 10 == pytest.approx(step.seconds), "1,300 requests, and those around a window"
     assert commanded(a_decision(config.limits)).seconds is None, "nothing was measured yet"
 
@@ -149,7 +151,7 @@ def test_the_notes_have_the_sentence_with_the_command():
     config = load_config(CONFIG, "x.yaml")
     trial = make_trial(config, config.deployments[0], config.shapes[0], 32, Phase.GRID, 1, 100)
     times = TrialTimes(((trial, Amount(14.0, 100.0)),))
-    found = with_command(a_decision(config.limits), SweepAgain(config, AGAIN, times, NOTHING))
+    found = with_command(a_decision(config.limits), SweepAgain(config, AGAIN, times, NOTHING, "runs/night-2"))
     sentence = "c=32 may give 27% more (1,837 tok/s): about 3 min (1,300 requests) would decide"
     assert f"{sentence}: {AGAIN} --prove 32" == with_notes(found).notes[0]
 
@@ -276,7 +278,9 @@ def test_the_json_says_what_a_claim_covers(run):
 def test_the_command_for_one_concurrency_in_all_shapes_has_room_in_a_budget_that_is_spent():
     config = load_config(CONFIG + "budget: {requests: 3000}\n", "x.yaml")
     trial = make_trial(config, config.deployments[0], config.shapes[0], 32, Phase.GRID, 1, 100)
-    again = SweepAgain(config, AGAIN, TrialTimes(((trial, Amount(14.0, 100.0)),)), Amount(600.0, 3000.0))
+    again = SweepAgain(
+        config, AGAIN, TrialTimes(((trial, Amount(14.0, 100.0)),)), Amount(600.0, 3000.0), "runs/night-2"
+    )
     decision = replace(a_decision(config.limits), concurrency=16)
     answer = SlaResult("x", config.limits, (decision,), {decision.deployment: None})
     (command,) = shared_commands(answer, again).values()

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.store.files import Folder
+from frontier.store.files import Folder, free_beside
 
 
 def write_whole(file: Path, data: bytes) -> None:
@@ -34,3 +34,9 @@ def test_what_was_there_stays_until_the_new_is_whole(tmp_path: Path, monkeypatch
             write_whole(file, b"new")
     assert b"old" == file.read_bytes()
     assert [file] == list(tmp_path.iterdir())
+
+
+def test_a_run_beside_another_gets_the_first_name_that_is_free(tmp_path: Path) -> None:
+    assert free_beside(tmp_path / "night").name == "night-2"
+    (tmp_path / "night-2").mkdir()
+    assert free_beside(tmp_path / "night").name == "night-3"

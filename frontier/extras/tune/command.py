@@ -25,6 +25,7 @@ from frontier.core.model.errors import ExitCode, UsageError
 from frontier.core.model.metrics import metric
 from frontier.core.model.units import count
 from frontier.show.verbosity import Detail
+from frontier.store.files import free_beside
 
 if TYPE_CHECKING:
     from frontier.cli.sweep_request import SweepRequest
@@ -132,7 +133,7 @@ def _conclude(
     if end == "budget":
         say(f"the budget ended the race; with a larger one it goes on:\n  {request.again}{raised(request.config)}")
     if (outcome := outcome_of(race)) in ("not proven", "not measured"):
-        again = request.command(Path(f"{path}-2"))
+        again = request.command(free_beside(path))
         none_left = all(runner.gone is not None for runner in race.runners)
         where = (
             "once they can be measured" if none_left else "where this machine and the server have nothing else to do"
@@ -210,7 +211,7 @@ def _to_decide(request: "SweepRequest", race: "Race") -> str:
     higher = higher_of(race)
     if higher is None:
         return ""
-    where = None if request.output is None else Path(f"{request.output}-2")
+    where = None if request.output is None else free_beside(request.output)
     options = given_options("output", "only")
     only = [word for runner in reversed(higher) for word in ("--only", runner.series.deployment)]
     return replace(request, options=(*options, *only)).command(where)

@@ -795,7 +795,9 @@ def test_a_busy_client_that_widened_a_bound_is_named_as_the_cause_with_what_to_d
     points = [point(8, 0.1, 100), point(64, (0.3, value, high), 500, flags=(busy,))]
     d = solver.solve(points, [TTFT])
     assert (64, (busy,)) == (d.next_step.concurrency, d.next_step.widened)
-    again = SweepAgain(load_config(SWEEP, "x.yaml"), "frontier sweep x.yaml -o runs/x", TrialTimes(), Amount())
+    again = SweepAgain(
+        load_config(SWEEP, "x.yaml"), "frontier sweep x.yaml -o runs/x", TrialTimes(), Amount(), "runs/x-2"
+    )
     words, command = next_step_lines(with_command(d, again))
     assert f"-o runs/{'x' if high < 0.6 else 'x-2'} --prove 64" in command
     assert_golden_row("answers", f"{words}\n{sentence(d.explanation.settings[-1])}")
