@@ -46,7 +46,7 @@ class Standing:
     `end` is how the last session ended, `reason` why, where the journal has it, and `cause` why
     there was no server. `again` is the command of that session. `missing` are the listed settings
     without any trial, `short` those with nothing but trials of a search; `several`: of several
-    series.
+    series. `removed` trials were finished, and their files are gone.
     """
 
     end: End
@@ -64,6 +64,7 @@ class Standing:
     missing: tuple[tuple[Series, int], ...] = ()
     short: tuple[tuple[Series, int], ...] = ()
     several: bool = False
+    removed: int = 0
 
     @property
     def state(self) -> Literal["running", "finished", "stopped"]:
@@ -94,7 +95,11 @@ class Standing:
             return ""
         words = {
             "running": "a sweep is running on it now",
-            "finished": "the last sweep was asked for a part of it",
+            "finished": (
+                f"the files of {count(self.removed, 'finished trial')} are missing"
+                if self.removed
+                else "the last sweep was asked for a part of it"
+            ),
             "budget": "the budget had no room for more",
             "interrupted": "it was interrupted",
             "server_lost": _NO_SERVER.get(self.cause, "the server was lost"),
@@ -126,7 +131,7 @@ class Standing:
             return ""
         if self.end == "running":
             return f"{self.brief}. {self.gaps}"
-        return f"{self.brief}. {self.gaps}{first} To complete it:\n  {go_on}"
+        return f"{self.brief}. {self.gaps}{first} {'Then' if first else 'To complete it'}:\n  {go_on}"
 
     def tree(self, go_on: str) -> dict[str, Any] | None:
         """The standing for JSON; None for a finished run."""
@@ -204,6 +209,7 @@ def standing(
         missing=tuple(sorted(settings - tried, key=_place)),
         short=tuple(sorted((settings & tried) - measured, key=_place)),
         several=len({series for series, _ in settings}) > 1,
+        removed=len({line["trial"] for line in lines if line["event"] == "trial_done"} - finished.keys()),
     )
 
 
