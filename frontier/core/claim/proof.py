@@ -211,7 +211,8 @@ def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
     history, judged = unchanged(history, limits), list[Candidate]()
     for c in dict.fromkeys(trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE):
         mine = [(t, s) for t, s in history if t.concurrency == c and t.phase in CLAIMED]
-        judged.append(_judged(mine, limits, error_left(judged)))
+        again = (1 - SPEND) ** (c in history.doubted)  # its first judgements were made before
+        judged.append(_judged(mine, limits, again * error_left(judged)))
     return judged
 
 
