@@ -18,7 +18,7 @@ import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -50,6 +50,9 @@ MOST_AUTOCORRELATION = 0.9
 """The most correlation of neighbouring parts of a window: ten parts cannot show more."""
 FEWEST, GROWS = 4, 0.005
 """Fewest windows of a load from which growth is concluded, and the error of that conclusion."""
+FEWEST_RUNS = 3
+"""Fewest runs of requests beyond a limit that show how long runs are; one disturbance shows none.
+"""
 _AWAY = re.compile(r"HTTP 50[234]\b")
 MOST_SUSPECT = 3
 """This many windows that differ from the earlier ones, but not in the same way, are noise."""
@@ -189,12 +192,32 @@ def _unchanged(history: tuple[tuple[Trial, WindowData], ...], limits: tuple[Limi
         c = trial.concurrency
         return number >= starts.get(c, 0) and (number >= last or c in later)
 
-    found = Unchanged(ts for number, ts in enumerate(history) if counts(number, ts[0]))
+    runs = _runs(tuple(followed.loads.values()), limits)
+    kept = (ts for number, ts in enumerate(history) if counts(number, ts[0]))
+    found = Unchanged((trial, _in_runs(sample, runs)) for trial, sample in kept)
     found.changes, found.since = tuple(followed.changes), followed.since
     found.suspect = tuple(c for c, load in followed.loads.items() if load.suspects)
     found.doubted = tuple(c for c, load in followed.loads.items() if load.doubted)
     found.growing = {c: g for c, load in followed.loads.items() if (g := _growth(load, limits)) is not None}
     return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _in_runs(sample: WindowData, runs: int) -> WindowData:
+    """A window whose requests beyond a limit may come in runs, as at any load of its series."""
+    return replace(sample, runs=runs) if runs > 1 else sample
+
+
+def _runs(loads: Sequence["_Load"], limits: tuple[Limit, ...]) -> int:
+    """The mean length of the runs in which requests beyond a limit follow each other, at any load;
+    1 where there are too few runs to tell.
+    """
+    found = [1]
+    for which, limit in enumerate(limits):
+        windows = [x.values for load in loads for levels in (*load.looks, *load.every) if (x := levels[which])]
+        late, begun = tails.runs(windows, limit)
+        found += [round(late / begun)] if begun >= FEWEST_RUNS else []
+    return max(found)
 
 
 @dataclass(slots=True)
@@ -316,17 +339,15 @@ class _Followed:
             sides = load.known, after, load.looks
             old, new, looks = ([x for levels in side if (x := levels[which])] for side in sides)
             each = error / len(self.limits)
-            by = self._of_level(which, old, new, each) if old and new else 0.0
-            if tail := not by and bool(new) and bool(old or looks):
-                by = tails.difference(_values([*looks, *old]), _values(new), limit, CHANGE, each)
+            was = old or looks
+            if not was or not new:
+                continue
+            by, shift = _mean(new) - _mean(was), max(CHANGE, self._noise(which, was, new, each))
+            if tail := abs(by) <= shift or not old:
+                by = tails.difference(_values([*looks, *old]), _values(new), limit, shift, each)
             if abs(by) > abs(largest[0]):
                 largest = by, limit.metric, tail
         return largest
-
-    def _of_level(self, which: int, old: Sequence[Level], new: Sequence[Level], error: float) -> float:
-        """The difference of the levels, where it exceeds CHANGE and the noise; else 0."""
-        by = _mean(new) - _mean(old)
-        return by if abs(by) > max(CHANGE, self._noise(which, old, new, error)) else 0.0
 
     def _noise(self, which: int, old: Sequence[Level], new: Sequence[Level], error: float) -> float:
         """The most by which two means of levels of an unchanged server differ, except with

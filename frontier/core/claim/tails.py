@@ -7,6 +7,7 @@ the limit, and is no change of the tail either.
 """
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -49,6 +50,18 @@ def excluded(lower: Floats, higher: Floats, limit: Limit, shift: float) -> bool:
     least = intervals.clopper_pearson(*_beyond(higher, most), DOUBT)[0]
     allowed = intervals.clopper_pearson(*_beyond(lower, most * math.exp(-shift)), DOUBT)[1]
     return least > allowed and abs(middles[1] - middles[0]) <= shift
+
+
+def runs(windows: Iterable[Floats], limit: Limit) -> tuple[int, int]:
+    """The numbers of requests beyond a limit on a percentile and of the runs in which they follow
+    each other, over windows with few of them: where most are beyond it, they follow each other.
+    """
+    late = begun = 0
+    for values in windows if limit.of.p is not None else ():
+        hits = values > _most(limit)
+        if hits.mean() <= 1 - intervals.steadier(limit.of.p or 0.5):
+            late, begun = late + int(hits.sum()), begun + int((np.diff(hits, prepend=False) & hits).sum())
+    return late, begun
 
 
 def _beyond(values: Floats, most: float) -> tuple[float, float]:

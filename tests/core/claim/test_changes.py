@@ -407,3 +407,74 @@ def test_a_proof_that_is_to_be_made_again_without_a_budget_for_it_is_the_cause_o
     assert (Verdict.UNPROVEN, None) == (decision.verdict, decision.concurrency)
     assert Cause.DOUBTED in {reason.cause for reason in decision.explanation.reasons}
     assert 4 == solver.exit_code([decision])
+
+
+# --- requests that are slow in runs
+
+
+class Bursts(Server):
+    """A server of 20 ms; at the settings of `bursts`, runs of eight requests take 100 ms, 1.3 % in
+    all.
+    """
+
+    def __init__(self, bursts, *, length=8, **how):
+        super().__init__(lambda c: 0.02, sigma=0.05, **how)
+        self.bursts, self.length = bursts, length
+
+    def run(self, t):
+        found = super().run(t)
+        slow = np.zeros(found.n, bool)
+        if t.concurrency in self.bursts:
+            for at in range(50, found.n - self.length, self.length * 77):
+                slow[at : at + self.length] = True
+        return dataclasses.replace(found, ttft=np.where(slow, 0.1, found.ttft))
+
+
+def long(c, phase, repeat=1, requests=1200):
+    return trial(c, phase, repeat, requests)
+
+
+def run_all(server, *trials):
+    return [(t, server.run(t)) for t in trials]
+
+
+def verdict_of(history, c, limits=P99):
+    return next(judge(p, limits).verdict for p in claim_points(history, limits) if p.concurrency == c)
+
+
+def test_runs_seen_at_one_setting_are_the_least_dependence_of_all_others():
+    proof_of_4 = [long(4, Phase.PROVE, k) for k in (1, 2, 3)]
+    alone = run_all(Bursts(()), *proof_of_4[:1], long(8, Phase.GRID))
+    assert Verdict.MEETS is verdict_of(run_all(Bursts(()), *[trial(4, Phase.PROVE, k, 400) for k in (1, 2, 3)]), 4)
+    beside = run_all(Bursts((8,)), long(8, Phase.GRID, 1, 3000), *[trial(4, Phase.PROVE, k, 400) for k in (1, 2, 3)])
+    assert Verdict.UNPROVEN is verdict_of(beside, 4), "1,200 requests are worth 150"
+    assert {8} == {sample.runs for _, sample in unchanged(beside, P99)}
+    enough = run_all(Bursts((8,)), long(8, Phase.GRID, 1, 3000), *[trial(4, Phase.PROVE, k, 1500) for k in (1, 2, 3)])
+    assert Verdict.MEETS is verdict_of(enough, 4)
+    assert {1} == {sample.runs for _, sample in unchanged(alone, P99)}
+
+
+def test_one_run_and_requests_that_are_slow_one_by_one_show_no_dependence():
+    one_run = run_all(Bursts((8,)), long(8, Phase.GRID, 1, 600))
+    singles = run_all(Bursts((8,), length=1), long(8, Phase.GRID, 1, 3000))
+    assert {1} == {s.runs for history in (one_run, singles) for _, s in unchanged(history, P99)}
+
+
+def test_where_most_requests_are_over_the_limit_nothing_is_a_run():
+    history = run_all(Server(lambda c: 0.08), long(8, Phase.GRID))
+    assert {1} == {sample.runs for _, sample in unchanged(history, P99)}
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_once_a_proof_was_corrected_a_setting_needs_windows_of_its_own_proof(corrected):
+    server = Tail(0.02, since=0.0 if corrected else math.inf)
+    quiet = Tail(0.0)
+    history = [(t, quiet.run(t)) for t in (long(2, Phase.GRID), *[trial(8, Phase.PROVE, k, 400) for k in (1, 2, 3)])]
+    history += [(t, server.run(t)) for t in [trial(8, Phase.VISIT, k, 700) for k in (1, 2, 3)]]
+    kept = changes.Unchanged(history)  # as if no change had been found
+    assert (Verdict.UNPROVEN if corrected else Verdict.MEETS) is verdict_of(kept, 2)
+    if corrected:
+        own = changes.Unchanged(
+            [*history, *[(t, quiet.run(t)) for t in [trial(2, Phase.PROVE, k, 400) for k in (1, 2, 3)]]]
+        )
+        assert Verdict.MEETS is verdict_of(own, 2)
