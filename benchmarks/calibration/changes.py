@@ -130,12 +130,13 @@ def table(results: Iterable[Result]) -> str:
         answers = [r for r in mine if r["c"] is not None]
         broken, far = ([r for r in answers if r["excess"] > limit] for limit in (1.0, 1.1))
         noticed = sum(r["changes"] > 0 for r in mine)
-        cells = name, len(mine), len(answers), _share(broken, answers), _share(far, answers), noticed
+        cells = name, len(mine), len(answers), share_text(broken, answers), share_text(far, answers), noticed
         lines.append(f"| {' | '.join(map(str, cells))} |")
     return "\n".join(lines)
 
 
-def _share(some: Sequence[Result], of: Sequence[Result]) -> str:
+def share_text(some: Sequence[Result], of: Sequence[Result]) -> str:
+    """A share with its interval."""
     if not of:
         return "–"
     low, high = intervals.clopper_pearson(len(some), len(of))

@@ -22,6 +22,7 @@ from frontier.core.claim.causes import CLEARLY_MORE
 from frontier.core.claim.changes import History, latencies
 from frontier.core.claim.claimed import claim_points
 from frontier.core.claim.proof import (
+    CONTRADICTED,
     JUDGED_AFTER,
     SCANS,
     SPEND,
@@ -91,7 +92,8 @@ class State:
         points, curves = _curves(limits, joined(_undisturbed(limits, history), tuple(Phase)))
         contradicted, scanned = _contradicted(curves), scans(history)
         looks = Counter(trial.concurrency for trial, _ in history)
-        by_grid = _proven_by_grid(limits, history)
+        corrected = any(k.reason == CONTRADICTED for k in known.candidates)
+        by_grid = None if corrected else _proven_by_grid(limits, history)
         in_grid = frozenset(t.concurrency for t, _ in history if t.phase is Phase.GRID)
         state = cls(
             limits, looks, points, curves, tuple(known.candidates), scanned, by_grid, in_grid, {}, {}, contradicted

@@ -110,7 +110,7 @@ def dependence(scanned: WindowData, limit: Limit) -> float:
     p, values = limit.of.p, latencies(scanned, limit)
     if p is None or not len(values):
         return 1.0
-    return min(DEPENDENCE_CAP, len(values) / max(1.0, intervals.n_eff(values, p)))
+    return min(DEPENDENCE_CAP, len(values) / max(1.0, min(intervals.n_eff(values, p), len(values) / scanned.runs)))
 
 
 @functools.cache

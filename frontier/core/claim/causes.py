@@ -33,6 +33,7 @@ CLEARLY_MORE = 0.10
 _OPEN = (Verdict.MARGINAL, Verdict.UNPROVEN)
 UNDECIDED = (
     Cause.STALE,
+    Cause.DOUBTED,
     Cause.CROSSES,
     Cause.TOO_FEW,
     Cause.NO_INTERVAL,
@@ -67,12 +68,14 @@ class Server:
     - `changes`: the changes that made earlier trials stale
     - `growing`: latencies that grow past their limit, by setting
     - `stale`: the settings that were not measured since the last change
+    - `doubted`: the settings to be proven anew, as a higher one showed another tail
     """
 
     corrected: tuple[int, ...] = ()
     changes: tuple[Change, ...] = ()
     growing: Mapping[int, Growth] = field(default_factory=dict)
     stale: frozenset[int] = frozenset()
+    doubted: tuple[int, ...] = ()
 
 
 def with_causes(
@@ -150,7 +153,7 @@ def _happened(server: Server) -> list[Reason]:
     if server.changes:
         change = server.changes[-1]
         reasons.append(Reason(Cause.CHANGED, (change.concurrency,), change.metric, growth=math.expm1(change.by)))
-    return reasons
+    return reasons + ([Reason(Cause.DOUBTED, server.doubted)] if server.doubted else [])
 
 
 # --- each setting
@@ -163,7 +166,7 @@ def _of_server(reason: Reason, server: Server) -> Reason:
         growth = server.growing[c]
         return dataclasses.replace(reason, cause=Cause.GROWS, metric=growth.limit.metric, growth=growth.per_minute)
     if c in server.stale and reason.cause in (Cause.NOT_JUDGED, Cause.SCANNED):
-        return dataclasses.replace(reason, cause=Cause.STALE)
+        return dataclasses.replace(reason, cause=Cause.DOUBTED if c in server.doubted else Cause.STALE)
     return reason
 
 

@@ -18,10 +18,11 @@ import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from frontier.core.claim import tails
 from frontier.core.flags import load_flags
 from frontier.core.model.decisions import Limit
 from frontier.core.model.trials import Phase, Trial
@@ -49,6 +50,9 @@ MOST_AUTOCORRELATION = 0.9
 """The most correlation of neighbouring parts of a window: ten parts cannot show more."""
 FEWEST, GROWS = 4, 0.005
 """Fewest windows of a load from which growth is concluded, and the error of that conclusion."""
+FEWEST_RUNS = 3
+"""Fewest runs of requests beyond a limit that show how long runs are; one disturbance shows none.
+"""
 _AWAY = re.compile(r"HTTP 50[234]\b")
 MOST_SUSPECT = 3
 """This many windows that differ from the earlier ones, but not in the same way, are noise."""
@@ -58,20 +62,22 @@ MOST_CHANGES = 3
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The mean logarithm of a window's latencies, the means of its parts relative to it, and when
-    the window ended.
+    """The mean logarithm of a window's latencies, the means of its parts relative to it, when the
+    window ended, and the latencies in the order of sending.
     """
 
     mean: float
     parts: Floats
     at: float
+    values: Floats
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
     """The level of a load in a limited metric changed `by` an amount in ln.
 
-    That was after the trial number `last` of the history and before the trial number `first`.
+    That was after the trial number `last` of the history and before the trial number `first`. Where
+    the `tail` alone changed, it is the percentile of the metric that changed.
     """
 
     concurrency: int
@@ -79,6 +85,7 @@ class Change:
     first: int
     by: float
     metric: str
+    tail: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +105,15 @@ class Unchanged(tuple[tuple[Trial, WindowData], ...]):
     """The part of a history that was measured of the server as it was at the end.
 
     `changes` made the rest stale; the last of them came before the trial number `since`. The last
-    window of a load in `suspect` differs from its earlier ones. `growing` holds the loads at which
-    a latency grows, and by how much.
+    window of a load in `suspect` differs from its earlier ones. What was measured of a load in
+    `doubted` excludes the tail that the next higher load showed since: it has to be proven anew.
+    `growing` holds the loads at which a latency grows, and by how much.
     """
 
     changes: tuple[Change, ...] = ()
     since: int = 0
     suspect: tuple[int, ...] = ()
+    doubted: tuple[int, ...] = ()
     growing: Mapping[int, Growth] = {}
 
 
@@ -144,7 +153,7 @@ def level(sample: WindowData, limit: Limit) -> Level | None:
     if len(logs) < 2 * BATCHES:
         return None
     means = np.array([part.mean() for part in np.array_split(logs, BATCHES)])
-    return Level(float(logs.mean()), means - means.mean(), float(sample.ends[-1]))
+    return Level(float(logs.mean()), means - means.mean(), float(sample.ends[-1]), values)
 
 
 def _within(levels: Sequence[Level]) -> float:
@@ -166,42 +175,62 @@ def unchanged(history: History, limits: Sequence[Limit]) -> Unchanged:
     """What still counts of a history, in its order."""
     if isinstance(history, Unchanged):
         return history
-    return _unchanged(tuple(history), _one_per_latency(limits))
-
-
-def _one_per_latency(limits: Sequence[Limit]) -> tuple[Limit, ...]:
-    """One limit for each latency that is limited."""
-    return tuple({(limit.of.group, limit.of.quantity): limit for limit in limits}.values())
+    return _unchanged(tuple(history), tuple(limits))
 
 
 @functools.lru_cache(maxsize=64)
 def _unchanged(history: tuple[tuple[Trial, WindowData], ...], limits: tuple[Limit, ...]) -> Unchanged:
     followed = _Followed(limits)
     for number, (trial, sample) in enumerate(history):
-        if trial.phase in (*CLAIMED, Phase.FRONTIER) and not spoilt(sample):
-            followed.add(number, trial.concurrency, sample)
+        if not spoilt(sample):
+            followed.add(number, trial, sample)
     last = followed.since
-    later = {c for c, loads in followed.loads.items() if loads.numbers[-1] >= last}
+    later = {c for c, load in followed.loads.items() if load.numbers and load.numbers[-1] >= last}
     starts = {c: load.start for c, load in followed.loads.items()}
 
     def counts(number: int, trial: Trial) -> bool:
         c = trial.concurrency
         return number >= starts.get(c, 0) and (number >= last or c in later)
 
-    found = Unchanged(ts for number, ts in enumerate(history) if counts(number, ts[0]))
+    runs = _runs(tuple(followed.loads.values()), limits)
+    kept = (ts for number, ts in enumerate(history) if counts(number, ts[0]))
+    found = Unchanged((trial, _in_runs(sample, runs)) for trial, sample in kept)
     found.changes, found.since = tuple(followed.changes), followed.since
     found.suspect = tuple(c for c, load in followed.loads.items() if load.suspects)
+    found.doubted = tuple(c for c, load in followed.loads.items() if load.doubted)
     found.growing = {c: g for c, load in followed.loads.items() if (g := _growth(load, limits)) is not None}
     return found
+
+
+@functools.lru_cache(maxsize=4096)
+def _in_runs(sample: WindowData, runs: int) -> WindowData:
+    """A window whose requests beyond a limit may come in runs, as at any load of its series."""
+    return replace(sample, runs=runs) if runs > 1 else sample
+
+
+def _runs(loads: Sequence["_Load"], limits: tuple[Limit, ...]) -> int:
+    """The mean length of the runs in which requests beyond a limit follow each other, at any load;
+    1 where there are too few runs to tell.
+    """
+    found = [1]
+    for which, limit in enumerate(limits):
+        windows = [x.values for load in loads for levels in (*load.looks, *load.every) if (x := levels[which])]
+        late, begun = tails.runs(windows, limit)
+        found += [round(late / begun)] if begun >= FEWEST_RUNS else []
+    return max(found)
 
 
 @dataclass(slots=True)
 class _Load:
     """The windows of one load. `known` are the levels since its last change, `suspects` those that
-    differ from them, `every` all levels. `start` is the number of the first trial that counts.
+    differ from them, `every` all levels, `looks` those of its scans. `start` is the number of the
+    first trial that counts, `proof` of the last that was sized for a claim.
     """
 
     start: int = 0
+    proof: int = 0
+    doubted: bool = False
+    looks: list[tuple[Level | None, ...]] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
     every: list[tuple[Level | None, ...]] = field(default_factory=list)
     known: list[tuple[Level | None, ...]] = field(default_factory=list)
@@ -219,39 +248,53 @@ class _Followed:
     changes: list[Change] = field(default_factory=list)
     since: int = 0
 
-    def add(self, number: int, c: int, sample: WindowData) -> None:
+    def add(self, number: int, trial: Trial, sample: WindowData) -> None:
         """The next window."""
+        c, levels = trial.concurrency, tuple(level(sample, limit) for limit in self.limits)
         load = self.loads.setdefault(c, _Load())
-        levels = tuple(level(sample, limit) for limit in self.limits)
+        if trial.phase not in (*CLAIMED, Phase.FRONTIER):
+            load.looks.append(levels)
+            return
+        if trial.phase is not Phase.VISIT:
+            load.proof = number
+        self._follow(number, c, load, levels)
+        self._doubt(number, c)
+
+    def _follow(self, number: int, c: int, load: _Load, levels: tuple[Level | None, ...]) -> None:
         stale = bool(load.numbers) and load.numbers[-1] < self.since
         load.numbers.append(number)
         load.every.append(levels)
         if stale:
             self._seen_again(load, number, levels)
             return
-        if not load.known or not (load.suspects or self._differs(load, levels)):
+        if not (load.known or load.looks) or not (load.suspects or self._differs(load, levels)):
             load.known.append(levels)
             return
         load.suspects.append(levels)
         if len(load.suspects) == 1:
             return
-        by, metric = self._differ(load.known, load.suspects, SURE)
+        by, metric, tail = self._differ(load, load.suspects, SURE)
         if by and self._differs(load, levels):
-            last, load.start = load.numbers[-len(load.suspects) - 1 :][:2]
-            self.since = load.start
-            self.changes.append(Change(c, last, load.start, by, metric))
+            load.start = self.since = load.numbers[-len(load.suspects)]
+            last = max((k for k in load.numbers if k < load.start), default=load.start - 1)
+            self.changes.append(Change(c, last, load.start, by, metric, tail))
             load.known, load.suspects = load.suspects, []
+            for each in self.loads.values():
+                each.looks.clear()
         elif len(load.suspects) >= MOST_SUSPECT or not self._differs(load, levels):
             load.known, load.suspects = [*load.known, *load.suspects], []
 
     def _seen_again(self, load: _Load, number: int, levels: tuple[Level | None, ...]) -> None:
         """The first window of a load since the server changed. If the load is as it was, its
-        earlier windows count again; noise is not allowed for. The change then came before the first
-        of these windows. Where the windows that show the change are later than that, only their
-        load has changed, and the others count again.
+        earlier windows count again; noise is not allowed for. Of a tail that is never said, as one
+        window shows too little of it. The change then came before the first of these windows. Where
+        the windows that show the change are later than that, only their load has changed, and the
+        others count again.
         """
         pairs = [([x for each in load.known if (x := each[i])], now) for i, now in enumerate(levels)]
-        alike = all(now is not None and old and abs(now.mean - _mean(old)) <= CHANGE for old, now in pairs)
+        alike = not self.changes[-1].tail and all(
+            now is not None and old and abs(now.mean - _mean(old)) <= CHANGE for old, now in pairs
+        )
         load.suspects = []
         if alike:
             load.known.append(levels)
@@ -267,24 +310,44 @@ class _Followed:
         self.changes.pop()
         self.since = self.changes[-1].first if self.changes else 0
 
-    def _differs(self, load: _Load, levels: tuple[Level | None, ...]) -> bool:
-        return self._differ(load.known, [levels], SUSPECT)[0] != 0
-
-    def _differ(
-        self, before: Sequence[tuple[Level | None, ...]], after: Sequence[tuple[Level | None, ...]], error: float
-    ) -> tuple[float, str]:
-        """The largest difference of the levels (in ln) and its metric, where it exceeds CHANGE and
-        the noise at this error; else 0 and no metric.
+    def _doubt(self, number: int, c: int) -> None:
+        """Doubt the next lower load where this one showed, since the proof of that one, a tail that
+        its data exclude, although their medians are alike: the tail of the server may have changed
+        between the two. Each load is doubted once.
         """
-        largest, metric = 0.0, ""
-        for which in range(len(self.limits)):
-            old, new = ([x for levels in side if (x := levels[which])] for side in (before, after))
-            if not old or not new:
+        lower = max((k for k in self.loads if k < c), default=c)
+        load, here = self.loads[lower], self.loads[c]
+        since = [levels for k, levels in zip(here.numbers, here.every, strict=True) if k > load.proof]
+        if lower == c or load.doubted or not load.known or not since:
+            return
+        for which, limit in enumerate(self.limits):
+            old, new = ([x for levels in side if (x := levels[which])] for side in (load.known, since))
+            if old and new and tails.excluded(_values(old), _values(new), limit, CHANGE):
+                load.doubted, load.start, load.known, load.suspects = True, number, [], []
+                return
+
+    def _differs(self, load: _Load, levels: tuple[Level | None, ...]) -> bool:
+        return self._differ(load, [levels], SUSPECT)[0] != 0
+
+    def _differ(self, load: _Load, after: Sequence[tuple[Level | None, ...]], error: float) -> tuple[float, str, bool]:
+        """The largest difference of the levels (in ln) and its metric, where it exceeds CHANGE and
+        the noise at this error; else that of a tail, where the share of the requests beyond the
+        limit changed at this error; else 0 and no metric.
+        """
+        largest = 0.0, "", False
+        for which, limit in enumerate(self.limits):
+            sides = load.known, after, load.looks
+            old, new, looks = ([x for levels in side if (x := levels[which])] for side in sides)
+            each = error / len(self.limits)
+            was = old or looks
+            if not was or not new:
                 continue
-            by = _mean(new) - _mean(old)
-            if abs(by) > max(CHANGE, self._noise(which, old, new, error / len(self.limits)), abs(largest)):
-                largest, metric = by, self.limits[which].metric
-        return largest, metric
+            by, shift = _mean(new) - _mean(was), max(CHANGE, self._noise(which, was, new, each))
+            if tail := abs(by) <= shift or not old:
+                by = tails.difference(_values([*looks, *old]), _values(new), limit, shift, each)
+            if abs(by) > abs(largest[0]):
+                largest = by, limit.metric, tail
+        return largest
 
     def _noise(self, which: int, old: Sequence[Level], new: Sequence[Level], error: float) -> float:
         """The most by which two means of levels of an unchanged server differ, except with
@@ -310,6 +373,10 @@ class _Followed:
 
 def _mean(levels: Sequence[Level]) -> float:
     return sum(x.mean for x in levels) / len(levels)
+
+
+def _values(levels: Sequence[Level]) -> Floats:
+    return np.concatenate([x.values for x in levels])
 
 
 def _growth(load: _Load, limits: tuple[Limit, ...]) -> Growth | None:

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from frontier.core.claim.changes import CLAIMED, History, spoilt, unchanged
 from frontier.core.claim.proof import (
+    CONTRADICTED,
     EARLIER_ALPHA,
     LATER_ALPHA,
     WINDOWS,
@@ -91,12 +92,18 @@ def over_at_last(history: History, limits: tuple[Limit, ...]) -> tuple[int, ...]
 def _claims(
     history: History, limits: tuple[Limit, ...], names: tuple[str, ...], price: float | None
 ) -> Iterator[tuple[Point, list[WindowData]]]:
-    """For each setting the point of all of its data, and the windows behind it."""
+    """For each setting the point of all of its data, and the windows behind it. Once a proof was
+    contradicted, what the grid alone proves is not enough.
+    """
     known = {candidate.concurrency: candidate for candidate in candidates(history, limits)}
-    for c, mine in claimed(history, limits).items():
+    groups = claimed(history, limits)
+    open_ = {c: mine for c, mine in groups.items() if c not in known or known[c].verdict is Verdict.UNPROVEN}
+    known |= {c: found for c, mine in open_.items() if (found := _by_grid(mine, limits)) is not None}
+    corrected = any(candidate.reason == CONTRADICTED for candidate in known.values())
+    for c, mine in groups.items():
         candidate = known.get(c)
-        if candidate is None or candidate.verdict is Verdict.UNPROVEN:
-            candidate = _by_grid(mine, limits) or candidate or _of_visits(mine, limits)
+        if candidate is None or (corrected and candidate.windows == 0 and candidate.verdict is Verdict.MEETS):
+            candidate = _of_later(mine, limits, corrected)
         alpha = candidate.alpha if candidate is not None else _alpha({trial.phase for trial, _ in mine})
         if alpha is None:
             point = point_of(_joined(mine), names, limits, price)
@@ -148,11 +155,12 @@ def _by_grid(trials: History, limits: tuple[Limit, ...]) -> Candidate | None:
     return with_visits(proven, tuple(sample for _, sample in trials), limits)
 
 
-def _of_visits(trials: History, limits: tuple[Limit, ...]) -> Candidate | None:
-    """An unproven candidate for a setting with visits only, since the server changed; None for
-    others. Visits say what the setting is like now, and prove nothing.
+def _of_later(trials: History, limits: tuple[Limit, ...], corrected: bool) -> Candidate | None:
+    """An unproven candidate for a setting that has yet to be proven: one with visits only, since
+    the server changed, as visits say what it is like now and prove nothing; each where another
+    setting was `corrected`. None for others.
     """
-    if any(trial.phase is not Phase.VISIT for trial, _ in trials):
+    if not corrected and any(trial.phase is not Phase.VISIT for trial, _ in trials):
         return None
     point = judged_point(tuple(sample for _, sample in trials), limits, LATER_ALPHA)
     return Candidate(trials[0][0].concurrency, Verdict.UNPROVEN, "", LATER_ALPHA, 0, point, None)

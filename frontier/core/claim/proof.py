@@ -55,6 +55,7 @@ EARLIER_ALPHA = ALPHA / 15
 """The error of each judgement of a candidate in versions before 0.2: 3 ascents, 5 judgements, equal
 shares."""
 SCANS = (Phase.SCAN, Phase.LOCATE)
+CONTRADICTED = "later measurements contradict its proof"
 FRESH = (Phase.PROVE, Phase.VISIT)
 """Phases after whose windows a candidate is judged. Visits are among them: an earlier version with
 less strict rules visited settings that these rules do not prove."""
@@ -211,7 +212,8 @@ def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
     history, judged = unchanged(history, limits), list[Candidate]()
     for c in dict.fromkeys(trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE):
         mine = [(t, s) for t, s in history if t.concurrency == c and t.phase in CLAIMED]
-        judged.append(_judged(mine, limits, error_left(judged)))
+        again = (1 - SPEND) ** (c in history.doubted)  # its first judgements were made before
+        judged.append(_judged(mine, limits, again * error_left(judged)))
     return judged
 
 
@@ -275,8 +277,7 @@ def with_visits(candidate: Candidate, parts: tuple[WindowData, ...], limits: tup
     over = violation(point, limits)
     if over is not None and over <= 0:
         return dataclasses.replace(candidate, point=point)
-    reason = "later measurements contradict its proof"
-    return dataclasses.replace(candidate, verdict=Verdict.VIOLATES, reason=reason, point=point)
+    return dataclasses.replace(candidate, verdict=Verdict.VIOLATES, reason=CONTRADICTED, point=point)
 
 
 def _standing(point: Point, limits: tuple[Limit, ...], alpha: float, windows: int, fresh: int) -> tuple[Verdict, str]:

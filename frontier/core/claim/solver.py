@@ -97,7 +97,7 @@ def solve(
         by_c,
         rate,
         cuts=ended_early(history, limits, end) | _given_up(kept, tuple(limits)),
-        server=Server(corrected, kept.changes, growing, _stale(history, kept)),
+        server=Server(corrected, kept.changes, growing, _stale(history, kept), kept.doubted),
         point_estimates=point_estimates,
         unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
     )

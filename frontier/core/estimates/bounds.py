@@ -66,7 +66,7 @@ def percentile(
     # As `intervals.steadier`, and not further from the tail than the largest tenth.
     steadier = max(intervals.steadier(p), min(p, 0.9))
     worth = min(worth, _worth_of_streams(sample, has, _beyond(x, p), _beyond(x, steadier)))
-    worth = min(worth, connections.worth(sample, x, has, p))
+    worth = min(worth, connections.worth(sample, x, has, p), len(x) / sample.runs)
     exact = _ranked(sample, x, windows, units, p, confidence, worth)
     if wander is None or not wander.deviation:
         return exact
@@ -214,7 +214,7 @@ def _ranked(
     if math.isfinite(by_ranks.upper) or len(x) < least:
         return by_ranks
     largest = _largest(x, units)
-    enough = np.count_nonzero(counts) >= FEWEST_WINDOWS
+    enough = np.count_nonzero(counts) >= FEWEST_WINDOWS and sample.runs == 1
     side, bound = (above_largest(largest, middle, p, level) if enough else math.inf for level in (SIDE, confidence))
     return replace(by_ranks, high=min(by_ranks.high, side), upper=bound)
 
@@ -360,7 +360,7 @@ def share(sample: WindowData, hits: Bools, confidence: float) -> Estimate:
     """
     n, windows = len(hits), sample.window
     effective = _worth_of_sessions(sample, lambda order: intervals.share_n_eff(hits[order]))
-    effective = min(effective, intervals.share_n_eff(hits), connections.share_worth(sample, hits))
+    effective = min(effective, intervals.share_n_eff(hits), connections.share_worth(sample, hits), n / sample.runs)
     effective = min(effective, _worth_of_streams(sample, np.ones(n, np.bool_), hits, hits))
     value = float(hits.mean())
     counts = np.bincount(windows).astype(np.float64)

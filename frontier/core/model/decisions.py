@@ -192,6 +192,7 @@ class Cause(StrEnum):
     SCANNED = "scanned"
     NOT_JUDGED = "not_judged"
     STALE = "stale"
+    DOUBTED = "doubted"
     GROWS = "grows"
     # of a decision
     UNDEFINED = "undefined"

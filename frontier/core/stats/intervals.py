@@ -286,6 +286,24 @@ def clopper_pearson(hits: float, n: float, confidence: float = 0.95) -> tuple[fl
     return low, high
 
 
+def as_often(few: float, n: float, many: float, m: float) -> float:
+    """The error of "`many` of m is a larger share than `few` of n": the chance of as many or more
+    of all hits among the m, where both shares are the same (Fisher's exact test, one-sided).
+    Effective numbers become whole ones on the safe side.
+
+    >>> round(as_often(0, 10, 3, 10), 4)
+    0.1053
+    """
+    less, n, more, m = math.ceil(few), math.floor(n), math.floor(many), math.floor(m)
+    hits = less + more
+
+    def ways(total: int, chosen: int) -> float:
+        return math.lgamma(total + 1) - math.lgamma(chosen + 1) - math.lgamma(total - chosen + 1)
+
+    counts = range(max(more, hits - n), min(hits, m) + 1)
+    return sum(math.exp(ways(m, k) + ways(n, hits - k) - ways(n + m, hits)) for k in counts)
+
+
 def mid_p(hits: float, n: float, confidence: float = 0.95) -> tuple[float, float]:
     """As `clopper_pearson`, but with half the probability of the observed number: right on average,
     not for every share.

@@ -83,6 +83,9 @@ class WindowData:
     `named` and `changed` have an entry per window (see `Measurement`): what its answers named as
     their model and the like, and what the server said at its end and not at its beginning.
 
+    `runs` is the length of the runs in which requests beyond a limit follow each other, as its
+    series shows it: the least dependence of its requests.
+
     Block arrays have BLOCKS entries per window. They hold the block's length, the tokens of
     successful requests that arrived in it (prompt tokens at the first token), the successful
     requests that finished in it, and its ITLs.
@@ -141,6 +144,7 @@ class WindowData:
     most_tokens: Floats = field(default_factory=lambda: np.empty(0))
     named: tuple[dict[str, dict[str, int]], ...] = ()
     changed: tuple[str | None, ...] = ()
+    runs: int = 1
 
     def __post_init__(self) -> None:
         for name in (*READER, *USAGE):

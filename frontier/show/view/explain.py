@@ -38,6 +38,10 @@ SENTENCES = {
     Cause.NO_INTERVAL: "{c}{gives} is not proven: {evidence}{alone}.",
     Cause.SCANNED: "{c}{gives} had a short trial alone: {label} {value}, limit {limit}; {decide}.",
     Cause.STALE: "{c}{gives} was measured before the server changed, and not since: {decide}.",
+    Cause.DOUBTED: (
+        "A higher setting showed a tail that what was measured of {c} before excludes. Only what was measured of it "
+        "since counts."
+    ),
     Cause.GROWS: "{c} is not proven: {label} grows {growth} a minute.",
     Cause.CHANGED: (
         "The server changed: {label} at {c} became {growth} {longer}. Only what was measured since counts."

@@ -94,6 +94,7 @@ _NEEDS = {
     Cause.TOO_FEW: "{label} {needs}",
     Cause.NO_INTERVAL: "no interval",
     Cause.STALE: "the server changed since",
+    Cause.DOUBTED: "to be proven anew",
     Cause.GROWS: "{label} grows",
 }
 
@@ -192,12 +193,16 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
     for flag in step.widened:
         return f"{flag_words(flag)}; on an idle core "
     reason = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
-    if reason is not None and reason.cause is Cause.STALE:
-        return "the server changed after it was measured; "
+    if reason is not None and reason.cause in _SINCE:
+        return _SINCE[reason.cause]
     cut = reason.cut.by if reason is not None and reason.cut is not None else ""
     return _ENDED.get(cut, "")
 
 
+_SINCE = {
+    Cause.STALE: "the server changed after it was measured; ",
+    Cause.DOUBTED: "a higher setting showed since a tail that its data exclude; ",
+}
 _ENDED = {"budget": "the budget ended its proof; ", "server_lost": "the server was lost in its proof; "}
 
 

@@ -278,3 +278,203 @@ def test_a_window_of_few_requests_has_no_level():
     found = changes.level(Course(lambda clock: 1.0).run(trial(4, Phase.VISIT, 1, 4000)), TTFT[0])
     assert found.mean == pytest.approx(math.log(0.02), abs=0.01)
     assert CHANGE == pytest.approx(math.log(1.1))
+
+
+# --- a tail that changes alone
+
+
+class Tail(Server):
+    """A server of 20 ms, of whose requests a share takes 100 ms from a time of the clock on."""
+
+    def __init__(self, share, *, since=math.inf, sigma=0.05, seed=1, **how):
+        super().__init__(lambda c: 0.02, sigma=sigma, seed=seed, **how)
+        self.share, self.since = share, since
+
+    def run(self, t):
+        began, found = self.clock, super().run(t)
+        slow = (self.rng.random(found.n) < self.share) & (began >= self.since)
+        return dataclasses.replace(found, ttft=np.where(slow, 0.1, found.ttft))
+
+
+P99 = (Limit("p99_ttft", 0.05),)
+
+
+def with_tail(share, *trials, before=PROOF, seed=1):
+    """A history in which a tail begins after the trials `before`."""
+    server = Tail(share, seed=seed)
+    history = history_of(server, *before)
+    server.since = server.clock
+    return history_of(server, *trials, history=history)
+
+
+@pytest.mark.parametrize("share", [0.03, 0.05, 0.2])
+def test_a_share_over_the_limit_that_two_windows_of_a_load_show_makes_what_came_before_stale(share):
+    history = with_tail(share, (4, Phase.VISIT), (4, Phase.VISIT), (4, Phase.VISIT))
+    (change,) = unchanged(history, P99).changes
+    assert (4, 2, 3, "p99_ttft", True) == (change.concurrency, change.last, change.first, change.metric, change.tail)
+    assert change.by == pytest.approx(math.log(5), abs=0.2), "the percentile, from 22 to 100 ms"
+    assert [3, 4, 5] == kept(history, P99)
+
+
+def test_a_tail_that_ends_is_a_change_too():
+    server = Tail(0.05, since=0.0)
+    history = history_of(server, *PROOF)
+    server.share = 0.0
+    (change,) = unchanged(history_of(server, *PROOF, history=history), P99).changes
+    assert change.tail
+    assert change.by < 0
+
+
+def test_a_tail_inside_the_limit_and_one_that_a_shift_of_ten_percent_explains_are_no_change():
+    visits = [(4, Phase.VISIT)] * 3
+    assert () == unchanged(with_tail(0.004, *visits), P99).changes
+    assert () == unchanged(with_tail(0.05, *visits), (Limit("p99_ttft", 0.2),)).changes
+    near = (Limit("p99_ttft", 0.0228),)  # 1 % over it at first
+    assert () == unchanged(changed(1.05, *visits), near).changes
+
+
+def test_each_limit_on_a_latency_is_watched():
+    limits = (Limit("p90_ttft", 0.05), Limit("p99_ttft", 0.05))
+    for order in (limits, limits[::-1]):
+        (change,) = unchanged(with_tail(0.03, *[(4, Phase.VISIT)] * 3), order).changes
+        assert "p99_ttft" == change.metric
+
+
+def test_after_a_change_of_the_tail_no_load_counts_again_by_one_window_that_is_as_it_was():
+    before = [(2, Phase.GRID), *PROOF]
+    history = with_tail(0.05, *[(4, Phase.VISIT)] * 2, before=before)
+    quiet = history_of(Tail(0.0), (2, Phase.VISIT), history=history)
+    assert [4, 5, 6] == kept(quiet, P99)
+
+
+def test_scans_are_evidence_of_what_was_before_and_make_no_load_suspect():
+    before = [(4, Phase.SCAN)] * 4
+    history = with_tail(0.05, (4, Phase.PROVE), (4, Phase.PROVE), before=before)
+    (change,) = unchanged(history, P99).changes
+    assert (4, True) == (change.concurrency, change.tail)
+    assert ((), ()) == (
+        unchanged(with_tail(0.05, *before), P99).suspect,
+        unchanged(with_tail(0.05, *before), P99).changes,
+    )
+
+
+@pytest.mark.parametrize("seeds", [40, pytest.param(400, marks=pytest.mark.slow)])
+def test_a_steady_tail_near_its_limit_is_no_change_in_99_of_100_sweeps(seeds):
+    alarms = 0
+    for seed in range(seeds):
+        server = Tail(0.009 + 0.004 * (seed % 2), since=0.0, seed=seed)
+        history = history_of(server, *PROOF, *[(2, Phase.GRID), (4, Phase.VISIT)] * 6)
+        alarms += bool(unchanged(history, P99).changes)
+    assert alarms <= max(1, 0.01 * seeds)
+
+
+def test_a_tail_of_the_next_higher_load_that_a_proof_excludes_has_it_proven_anew():
+    history = with_tail(0.05, (6, Phase.PROVE))
+    found = unchanged(history, P99)
+    assert ((4,), ()) == (found.doubted, found.changes)
+    assert [3] == kept(history, P99), "what was measured of c=4 before counts no longer"
+    again = history_of(Tail(0.0), *PROOF, history=history)
+    assert [3, 4, 5, 6] == kept(again, P99)
+    alpha = proof.candidates(again, P99)[-1].alpha
+    assert alpha == pytest.approx(proof.SPEND * (1 - proof.SPEND) * proof.ALPHA), "as a second judgement"
+    assert [3, 4, 5, 6, 7] == kept(history_of(Tail(0.1, since=0.0), (6, Phase.VISIT), history=again), P99), "once"
+
+
+@pytest.mark.parametrize(
+    ("share", "factor", "before", "after"),
+    [
+        (0.05, 1.0, [(6, Phase.PROVE), *PROOF], []),  # it was so before the proof
+        (0.05, 1.3, PROOF, [(6, Phase.PROVE)]),  # the whole load is slower
+        (0.005, 1.0, PROOF, [(6, Phase.PROVE)]),  # inside the limit
+        (0.05, 1.0, [*PROOF, (5, Phase.GRID)], [(6, Phase.PROVE)]),  # another load lies between: that one is doubted
+    ],
+)
+def test_a_proof_stands_where_the_higher_load_contradicts_nothing(share, factor, before, after):
+    server = Tail(share, since=0.0)
+    history = []
+    for c, phase in [*before, *after]:
+        server.since = 0.0 if c == 6 else math.inf
+        server.ttft = lambda c: 0.02 * (factor if c == 6 else 1.0)
+        history = history_of(server, (c, phase), history=history)
+    assert 4 not in unchanged(history, P99).doubted
+
+
+def test_a_proof_that_is_to_be_made_again_without_a_budget_for_it_is_the_cause_of_no_answer():
+    history = with_tail(0.05, (6, Phase.PROVE))
+    points = claim_points(history, P99)
+    looked = [proof.pilot_point(proof.join(tuple(s for t, s in history if t.concurrency == 4)), P99)]
+    decision = solver.solve(points, P99, scanned=looked, history=history)
+    assert (Verdict.UNPROVEN, None) == (decision.verdict, decision.concurrency)
+    assert Cause.DOUBTED in {reason.cause for reason in decision.explanation.reasons}
+    assert 4 == solver.exit_code([decision])
+
+
+# --- requests that are slow in runs
+
+
+class Bursts(Server):
+    """A server of 20 ms; at the settings of `bursts`, runs of eight requests take 100 ms, 1.3 % in
+    all.
+    """
+
+    def __init__(self, bursts, *, length=8, **how):
+        super().__init__(lambda c: 0.02, sigma=0.05, **how)
+        self.bursts, self.length = bursts, length
+
+    def run(self, t):
+        found = super().run(t)
+        slow = np.zeros(found.n, bool)
+        if t.concurrency in self.bursts:
+            for at in range(50, found.n - self.length, self.length * 77):
+                slow[at : at + self.length] = True
+        return dataclasses.replace(found, ttft=np.where(slow, 0.1, found.ttft))
+
+
+def long(c, phase, repeat=1, requests=1200):
+    return trial(c, phase, repeat, requests)
+
+
+def run_all(server, *trials):
+    return [(t, server.run(t)) for t in trials]
+
+
+def verdict_of(history, c, limits=P99):
+    return next(judge(p, limits).verdict for p in claim_points(history, limits) if p.concurrency == c)
+
+
+def test_runs_seen_at_one_setting_are_the_least_dependence_of_all_others():
+    proof_of_4 = [long(4, Phase.PROVE, k) for k in (1, 2, 3)]
+    alone = run_all(Bursts(()), *proof_of_4[:1], long(8, Phase.GRID))
+    assert Verdict.MEETS is verdict_of(run_all(Bursts(()), *[trial(4, Phase.PROVE, k, 400) for k in (1, 2, 3)]), 4)
+    beside = run_all(Bursts((8,)), long(8, Phase.GRID, 1, 3000), *[trial(4, Phase.PROVE, k, 400) for k in (1, 2, 3)])
+    assert Verdict.UNPROVEN is verdict_of(beside, 4), "1,200 requests are worth 150"
+    assert {8} == {sample.runs for _, sample in unchanged(beside, P99)}
+    enough = run_all(Bursts((8,)), long(8, Phase.GRID, 1, 3000), *[trial(4, Phase.PROVE, k, 1500) for k in (1, 2, 3)])
+    assert Verdict.MEETS is verdict_of(enough, 4)
+    assert {1} == {sample.runs for _, sample in unchanged(alone, P99)}
+
+
+def test_one_run_and_requests_that_are_slow_one_by_one_show_no_dependence():
+    one_run = run_all(Bursts((8,)), long(8, Phase.GRID, 1, 600))
+    singles = run_all(Bursts((8,), length=1), long(8, Phase.GRID, 1, 3000))
+    assert {1} == {s.runs for history in (one_run, singles) for _, s in unchanged(history, P99)}
+
+
+def test_where_most_requests_are_over_the_limit_nothing_is_a_run():
+    history = run_all(Server(lambda c: 0.08), long(8, Phase.GRID))
+    assert {1} == {sample.runs for _, sample in unchanged(history, P99)}
+
+
+@pytest.mark.parametrize("corrected", [False, True])
+def test_once_a_proof_was_corrected_a_setting_needs_windows_of_its_own_proof(corrected):
+    server = Tail(0.02, since=0.0 if corrected else math.inf)
+    quiet = Tail(0.0)
+    history = [(t, quiet.run(t)) for t in (long(2, Phase.GRID), *[trial(8, Phase.PROVE, k, 400) for k in (1, 2, 3)])]
+    history += [(t, server.run(t)) for t in [trial(8, Phase.VISIT, k, 700) for k in (1, 2, 3)]]
+    kept = changes.Unchanged(history)  # as if no change had been found
+    assert (Verdict.UNPROVEN if corrected else Verdict.MEETS) is verdict_of(kept, 2)
+    if corrected:
+        own = changes.Unchanged(
+            [*history, *[(t, quiet.run(t)) for t in [trial(2, Phase.PROVE, k, 400) for k in (1, 2, 3)]]]
+        )
+        assert Verdict.MEETS is verdict_of(own, 2)

@@ -478,3 +478,9 @@ def test_equal_values_are_their_own_bound() -> None:
 def test_the_quantile_of_gamma_is_that_of_scipy() -> None:
     for shape in (2, 5.5, 35):
         assert dist.gamma.ppf(0.05, shape) == pytest.approx(laws.gamma_quantile(0.05, shape))
+
+
+@pytest.mark.parametrize(("few", "n", "many", "m"), [(0, 300, 4, 60), (2, 1000, 9, 240), (5, 40, 3, 30), (0, 9, 0, 7)])
+def test_the_error_that_a_share_is_larger_is_that_of_fishers_exact_test(few, n, many, m):
+    table = [[many, m - many], [few, n - few]]
+    assert intervals.as_often(few, n, many, m) == pytest.approx(dist.fisher_exact(table, "greater").pvalue)
