@@ -437,7 +437,7 @@ def _excluded(points: Iterable[Point]) -> list[Reason]:
     setting.
     """
     groups: dict[tuple[str, ...], list[Point]] = {}
-    for point in points:
+    for point in sorted(points, key=lambda each: each.concurrency):
         if not point.valid:
             groups.setdefault(tuple(flag.name for flag in point.fatal), []).append(point)
     return [

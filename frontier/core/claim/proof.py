@@ -22,6 +22,7 @@ from frontier.core.claim.changes import CLAIMED, History, spoilt, unchanged
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates import estimate
 from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.trials import Phase
 from frontier.core.window import window
@@ -155,6 +156,9 @@ class Candidate:
         return None if e is None or e.need is None or limit.holds(limit.bound(e)) else e.need / e.n
 
 
+TOO_BUSY = "this machine was too busy to measure it"
+
+
 # --- points with the bounds of a judgement
 
 
@@ -255,7 +259,7 @@ def _judged(trials: History, limits: tuple[Limit, ...], error: float) -> Candida
         if verdict is not Verdict.UNPROVEN:
             break
     if verdict is Verdict.UNPROVEN and len(trials) - len(clean) >= MOST_SPOILT:
-        verdict, reason = Verdict.VIOLATES, "this machine was too busy to measure it"
+        verdict, reason = Verdict.VIOLATES, TOO_BUSY
     if point is None:
         point = judged_point(tuple(every), limits, alpha)
     candidate = Candidate(trials[0][0].concurrency, verdict, reason, alpha, windows, point, proof, fresh)
@@ -287,16 +291,16 @@ def _standing(point: Point, limits: tuple[Limit, ...], alpha: float, windows: in
     Giving up early, on a value or a forecast, costs throughput and never the guarantee.
     """
     judged, look = judge(point, limits, alpha=alpha), windows in JUDGED_AFTER
-    over = violation(point, limits)
+    over, named = violation(point, limits), metric(judged.binding).label if judged.binding else "it"
     if judged.verdict is Verdict.MEETS and look:
         return Verdict.MEETS, ""
     if not point.valid:
         return Verdict.VIOLATES, "its measurement is not valid: " + ", ".join(f.name for f in point.fatal)
     if judged.verdict is Verdict.VIOLATES or over is None:
-        return Verdict.VIOLATES, f"{judged.binding} is over its limit"
+        return Verdict.VIOLATES, f"{named} is over its limit"
     if over > (0 if look else EARLY_OVER):  # by its value alone; another limit may bind
         beyond = {limit.excess(e.value): limit for limit in limits if (e := point.metrics.get(limit.metric))}
-        return Verdict.VIOLATES, f"{beyond[over].metric} is over its limit"
+        return Verdict.VIOLATES, f"{beyond[over].of.label} is over its limit"
     if not look:
         return Verdict.UNPROVEN, ""
     most = point.n * growth(point.n, fresh, windows, MAX_WINDOWS)
@@ -306,6 +310,6 @@ def _standing(point: Point, limits: tuple[Limit, ...], alpha: float, windows: in
     if windows >= MAX_WINDOWS or (not wanders and (judged.need or math.inf) > FORECAST_SLACK * most):
         e = point.metrics.get(judged.binding or "")
         if e is not None and e.need is not None:
-            return Verdict.VIOLATES, f"{most:,.0f} requests are too much alike to bound {judged.binding}"
-        return Verdict.VIOLATES, f"{judged.binding} is too close to its limit for {most:,.0f} requests to decide"
+            return Verdict.VIOLATES, f"{most:,.0f} requests are too much alike to bound {named}"
+        return Verdict.VIOLATES, f"{named} is too close to its limit for {most:,.0f} requests to decide"
     return Verdict.UNPROVEN, ""

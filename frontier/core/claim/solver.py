@@ -20,7 +20,7 @@ from frontier.core.claim.causes import Server, shown_at, with_causes
 from frontier.core.claim.changes import Growth, History, Unchanged, unchanged
 from frontier.core.claim.claim import claim_of, corrected_settings, ended_early, proof_windows
 from frontier.core.claim.pareto import by_concurrency
-from frontier.core.claim.proof import WINDOWS, candidates
+from frontier.core.claim.proof import TOO_BUSY, WINDOWS, candidates
 from frontier.core.claim.verdict import RISING, inside, judge
 from frontier.core.model import errors
 from frontier.core.model.decisions import Decision, EndedEarly, Judgement, Limit, RejectedStep, SweepEnding, Verdict
@@ -140,9 +140,11 @@ def _with_claim(
 
 
 def _given_up(history: Unchanged, limits: tuple[Limit, ...]) -> dict[int, EndedEarly]:
-    """The settings whose proof was given up as too close to a limit: more of it decides nothing."""
+    """The settings whose proof was given up: as too close to a limit, where more of it decides
+    nothing, or as the client was busy.
+    """
     return {
-        k.concurrency: EndedEarly("given_up")
+        k.concurrency: EndedEarly("busy" if k.reason == TOO_BUSY else "given_up")
         for k in candidates(history, limits)
         if k.verdict is Verdict.VIOLATES and k.windows >= WINDOWS and k.point.valid
     }

@@ -99,7 +99,7 @@ def answer_view(decision: Decision, arrivals: ArrivalRate | None = None, gpus: i
     )
 
 
-_NOTHING = {Verdict.VIOLATES: "no setting meets", Verdict.INVALID: "nothing valid"}
+_NOTHING = {Verdict.VIOLATES: "no setting meets"}
 
 
 def _cells(decision: Decision, gpus: int | None) -> tuple[str, ...]:
@@ -108,7 +108,8 @@ def _cells(decision: Decision, gpus: int | None) -> tuple[str, ...]:
     """
     parts = answer_parts(decision, gpus=gpus)
     if decision.concurrency is None:
-        parts = (_NOTHING.get(decision.verdict, "none proven"), "", *binding_parts(decision, gpus))
+        why = parts[0] if decision.verdict is Verdict.INVALID else _NOTHING.get(decision.verdict, "none proven")
+        parts = (why, "", *binding_parts(decision, gpus))
     return tuple(part.partition(" (")[0] for part in parts)
 
 

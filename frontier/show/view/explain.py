@@ -193,6 +193,7 @@ def _what_would_decide(reason: Reason) -> str:
 _CUTS = {
     "given_up": "its proof was given up after {n}: ",
     "budget": "the budget ended its proof after {n}; ",
+    "busy": "this machine was too busy to measure more than {n}; ",
     "proven": "{n} were enough for the config's limits; ",
     "running": "its proof goes on, {n} so far; ",
     "server_lost": "the server was lost in its proof after {n}; ",

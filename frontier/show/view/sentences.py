@@ -78,7 +78,7 @@ def binding_parts(decision: Decision, gpus: int | None = None) -> tuple[str, ...
 def no_answer_words(decision: Decision) -> str:
     """Why there is no operating point, in a few words, for several decisions beside each other."""
     if decision.verdict is Verdict.INVALID:
-        return "nothing valid"
+        return "nothing valid" if decision.first_fail is None else f"nothing valid below {setting(decision.first_fail)}"
     word = "no setting meets the SLA" if decision.verdict is Verdict.VIOLATES else "not proven"
     if decision.candidate is None:
         return word
@@ -136,7 +136,9 @@ def headline(decision: Decision, gpus: int | None = None) -> str:
             rate = f": {value_text('output_throughput', speed.value, gpus)} ({ci})"
         return _with_better(decision, rate)
     if decision.verdict is Verdict.INVALID:
-        return "No valid measurement to decide by"
+        fails = decision.first_fail
+        below = "to decide by" if fails is None else f"below {setting(fails)}, which violates the SLA"
+        return f"No valid measurement {below}"
     meets = "meets" if decision.verdict is Verdict.VIOLATES else "is proven to meet"
     nearest = "" if decision.candidate is None else f"; nearest: {setting(decision.candidate)}"
     return _corrected(decision, f"No setting {meets} {limits_text(decision.limits)}{nearest}")
@@ -203,7 +205,11 @@ _SINCE = {
     Cause.STALE: "the server changed after it was measured; ",
     Cause.DOUBTED: "a higher setting showed since a tail that its data exclude; ",
 }
-_ENDED = {"budget": "the budget ended its proof; ", "server_lost": "the server was lost in its proof; "}
+_ENDED = {
+    "busy": "this machine was too busy; ",
+    "budget": "the budget ended its proof; ",
+    "server_lost": "the server was lost in its proof; ",
+}
 
 
 def _would_decide(decision: Decision, step: NextStep) -> str:
