@@ -211,9 +211,10 @@ def _first_named(tiers: Sequence[tuple[str, Sequence[Limit]]], every: History) -
         if step is None or step.requests is None or isinstance(step.concurrency, Rate):
             continue
         c = step.concurrency
-        if known.begun(c) or known.gain(c) < CLEARLY_MORE:
+        if known.begun(c) or (known.gain(c) < CLEARLY_MORE and step.tail is None):
             continue  # of less gain only beside a violation that what is proven contradicts
-        return window_of_proof(c, known, f"{setting(c)} may give clearly more than what is proven; proving it")
+        why = "may be preferred for its tail to" if step.tail else "may give clearly more than"
+        return window_of_proof(c, known, f"{setting(c)} {why} what is proven; proving it")
     return None
 
 

@@ -78,6 +78,8 @@ class SearchPolicy:
     - `lost`: the setting at which the server was lost
     - `warmup`: the least warm-up of a trial at a rate, in seconds
     - `repeats`: how often each setting of the frontier is measured
+    - `marginal_gain`: whether settings are compared as the answer compares them, by throughput less
+      the price of a longer tail; else by throughput alone
     """
 
     grid: tuple[int, ...]
@@ -88,6 +90,7 @@ class SearchPolicy:
     warmup: float = 0.0
     auto: bool = False
     repeats: int = 1
+    marginal_gain: bool = False
 
     @property
     def top(self) -> int:
@@ -317,38 +320,39 @@ def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: floa
     if begun := [k for k in by_verdict[Verdict.UNPROVEN] if k.concurrency < policy.lost]:
         return _window(state, begun[0].concurrency)
     given_up, fresh = by_verdict[Verdict.VIOLATES], [k.concurrency for k in by_verdict[Verdict.MEETS]]
-    known = fresh if state.by_grid is None else [*fresh, state.by_grid]
+    known = [*fresh, *state.by_grid]
     proven, best = max(fresh, default=None), max(known, default=None)
     if attempts_over(state.candidates) < ASCENTS and policy.refine != 0:
         top = policy.top
         if policy.auto:  # well below a setting under which the server was lost
             top = int(min(max(state.points, default=1), LOWER * policy.lost))
         among = None if may_add else {*policy.grid, *state.looks}
-        c = candidate(state, top, known, window_worth, among)
-        if c is not None and _worth_more_windows(state, c, known):
+        c = candidate(state, top, known, window_worth, among, marginal_gain=policy.marginal_gain)
+        if c is not None and _worth_more_windows(state, c, known, marginal_gain=policy.marginal_gain):
             return _window(state, c)
     return Done(_how_it_ended(state, proven, given_up, may_add=may_add), best)
 
 
 def _how_it_ended(state: State, proven: int | None, given_up: Sequence[Candidate], *, may_add: bool) -> str:
     """Why the search asks for nothing more."""
-    if proven is None and state.by_grid is not None:
-        reason = f"c={state.by_grid} is proven by the grid's own data"
+    if proven is None and state.by_grid:
+        reason = f"c={state.by_grid[-1]} is proven by the grid's own data"
     else:
         reason = f"c={proven} is proven on fresh data" if proven is not None else "nothing is proven"
     if given_up:
         lowest = min(given_up, key=lambda k: k.concurrency)
         return f"{reason}; c={lowest.concurrency} is not: {lowest.reason}"
-    if proven is None and state.by_grid is None and state.bracket() is None:
+    if proven is None and not state.by_grid and state.bracket() is None:
         return "no measured setting is inside the SLA"
     return reason if may_add else f"{reason}; no extra settings are left"
 
 
-def _worth_more_windows(state: State, c: int, known: Sequence[int]) -> bool:
+def _worth_more_windows(state: State, c: int, known: Sequence[int], *, marginal_gain: bool) -> bool:
     """Whether a candidate is begun. After AFTER_ANSWER windows were spent beside an answer, only a
     candidate that may give clearly more is begun.
     """
-    if not known or state.rate(c) > (1 + CLEARLY_MORE) * max(map(state.rate, known)):
+    merit = state.merit if marginal_gain else state.rate
+    if not known or merit(c) > (1 + CLEARLY_MORE) * max(map(merit, known)):
         return True
     later = itertools.dropwhile(lambda k: k.verdict is not Verdict.MEETS, state.candidates)
     spent = sum(k.windows for k in later if k.verdict is not Verdict.MEETS)

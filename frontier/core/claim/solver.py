@@ -100,6 +100,7 @@ def solve(
         server=Server(corrected, kept.changes, growing, _stale(history, kept)),
         point_estimates=point_estimates,
         unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
+        preferred=_preferred(chosen, by_c.values(), limits, rate) if marginal_gain else {},
     )
 
 
@@ -373,6 +374,23 @@ def _unworthy(
         return ()
     others = [p for p in points if rate in p.metrics and p is not chosen]
     return tuple(p.concurrency for p in others if _unworthy_step(chosen, p, limits, rate, point_estimates=False))
+
+
+def _preferred(
+    chosen: Point | None, points: Iterable[Point], limits: Sequence[Limit], rate: str | None
+) -> dict[int, RejectedStep]:
+    """The lower settings from which the step to the operating point would clearly not be worth its
+    tail, each with that step: were one of them proven, it would be the answer.
+    """
+    if chosen is None or rate is None or isinstance(chosen.concurrency, Rate):
+        return {}
+    lower = (p for p in points if p.concurrency < chosen.concurrency and rate in p.metrics)
+    steps = {p.concurrency: _unworthy_step(p, chosen, limits, rate, point_estimates=False) for p in lower}
+    return {
+        c: step
+        for c, step in steps.items()
+        if step is not None and math.log2(step.cost) * TAIL_PRICE - math.log1p(step.gain) > NOISE
+    }
 
 
 def _rejected(

@@ -291,7 +291,8 @@ class NextStep:
     operating point. `throughput` is its output throughput as measured. `flags` excluded it, if any
     did; `widened` are flags that made the bound too wide. `requests` would decide it (None: no
     reasonable number, or not known), which would take `seconds` with `command`. Without `seconds`
-    the command is what to run instead.
+    the command is what to run instead. `tail`: it gives less throughput and is preferred for the
+    tail of this metric, which is this share of the operating point's.
     """
 
     concurrency: int
@@ -302,6 +303,7 @@ class NextStep:
     seconds: float | None = None
     command: str | None = None
     widened: tuple[Flag, ...] = ()
+    tail: tuple[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)
