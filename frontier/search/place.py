@@ -55,6 +55,9 @@ independent requests than expected, and the factor by which it may lie further f
 FALLBACK, GIVEN_UP_AFTER = 0.75, 4
 """The worth of a proof that fails, as a share of the safest one's, and the number of windows it
 usually takes."""
+APART, NEAR, LEAST_GROWTH = 1.15, 1.05, 0.2
+"""Settings further apart than the first may have a corner between them, at least the second below
+the higher one. Below it throughput grows with at least this power of concurrency."""
 CONTRADICTS = 3.0
 """Where a setting is slower than a higher one by this many standard errors, one of the two is
 wrong."""
@@ -311,7 +314,7 @@ def candidate(
     most = _most(state, top if bracket[1] is None else min(top, bracket[1] - 1), proven)
     merit = state.merit if marginal_gain else state.rate
     base = max(map(merit, proven), default=0.0)
-    lower = _preferred(state, proven, base * (1 + window_worth * WINDOWS)) if marginal_gain else _below(state, proven)
+    lower = _preferred(state, proven, base * (1 + solver.NOISE)) if marginal_gain else _below(state, proven)
     options = [*lower, *range(max(proven, default=0) + 1, most + 1)]
     if among is not None:
         options = [c for c in options if c in among]
@@ -364,6 +367,29 @@ def _preferred(state: State, proven: Sequence[int], least: float) -> list[int]:
     """Settings below the highest proven one of more than the `least` merit that were not tried."""
     tried = {*proven, *(k.concurrency for k in state.candidates)}
     return [c for c in range(1, max(proven, default=0)) if c not in tried and state.merit(c) > least]
+
+
+def corner(state: State, proven: Sequence[int]) -> int | None:
+    """The setting to look at for a better merit than the `proven` ones have; None without one.
+
+    Between two settings throughput may go on as it grew below the lower one, with its tail, until
+    it reaches that of the higher one: so it does where a server is full from there on. Above what
+    is proven only clearly more is looked for.
+    """
+    best = max(map(state.merit, proven))
+    hopes = []
+    for low, high in itertools.pairwise(state.points):
+        rise = state.rate(high) / state.rate(low)
+        beyond = high > max(proven)
+        if rise <= 1 or high - low < 2 or high / low <= APART or (beyond and state.value(high) > 0):
+            continue
+        before = max((c for c in state.points if c * APART <= low), default=low)
+        grown = math.log(state.rate(low) / state.rate(before)) / math.log(low / before) if before < low else 1.0
+        c = min(high - 1, max(low + 1, round(low * rise ** (1 / min(1.0, max(LEAST_GROWTH, grown))))))
+        hope = state.merit(low) * rise / best - 1
+        if hope > (CLEARLY_MORE if beyond else solver.NOISE) and c not in state.looks and c * NEAR <= high:
+            hopes.append((hope, c))
+    return max(hopes, default=(0.0, None))[1]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from frontier.core.model.trials import Phase
 from frontier.search import auto, rates
 from frontier.search.auto import LOOKS_AT_MOST
 from frontier.search.load_trials import LoadAsk
-from frontier.search.place import LOWER, State, candidate
+from frontier.search.place import LOWER, State, candidate, corner
 from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import in_flight, longer, requests_per_stream, window_size
 
@@ -330,6 +330,8 @@ def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: floa
         c = candidate(state, top, known, window_worth, among, marginal_gain=policy.marginal_gain)
         if c is not None and _worth_more_windows(state, c, known, marginal_gain=policy.marginal_gain):
             return _window(state, c)
+        if policy.marginal_gain and known and may_add and (c := corner(state, known)) is not None:
+            return look_at(policy, state.points, c, f"c={c} may give as much with a shorter tail")
     return Done(_how_it_ended(state, proven, given_up, may_add=may_add), best)
 
 
