@@ -106,7 +106,7 @@ def _right(server: Process, c: int, best: Point) -> bool:
 
 
 def _better(server: Process, answer: int | None, named: int | None) -> bool:
-    """Whether the rule takes the setting that is named, and not the answer, by the truth of both."""
+    """Whether the rule takes the setting that is named and not the answer, by the truth of both."""
     if named is None or answer is None:
         return named is not None
     points = [p for p in true_points(server) if p.concurrency in (answer, named)]
