@@ -14,7 +14,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -55,9 +55,6 @@ independent requests than expected, and the factor by which it may lie further f
 FALLBACK, GIVEN_UP_AFTER = 0.75, 4
 """The worth of a proof that fails, as a share of the safest one's, and the number of windows it
 usually takes."""
-APART, NEAR, LEAST_GROWTH = 1.15, 1.05, 0.2
-"""Settings further apart than the first may have a corner between them, at least the second below
-the higher one. Below it throughput grows with at least this power of concurrency."""
 CONTRADICTS = 3.0
 """Where a setting is slower than a higher one by this many standard errors, one of the two is
 wrong."""
@@ -73,7 +70,8 @@ class State:
 
     `scanned` is the data from before any proof, `by_grid` the settings that the grid's own data
     prove, ascending. `contradicted` are settings that came out slower than a higher one.
-    `ess_deficit` and `bound_inflation` are what candidates taught (`_seen`).
+    `spent` are the seconds of each setting's proof with their warm-ups, `elapsed` those of all
+    trials. `ess_deficit` and `bound_inflation` are what candidates taught (`_seen`).
     """
 
     limits: tuple[Limit, ...]
@@ -87,6 +85,8 @@ class State:
     ess_deficit: Mapping[Part, float]
     bound_inflation: Mapping[Part, float]
     contradicted: frozenset[int] = frozenset()
+    spent: Mapping[int, float] = field(default_factory=dict)
+    elapsed: float = 0.0
 
     @classmethod
     def of(cls, known: SeriesHistory) -> "State":
@@ -101,7 +101,8 @@ class State:
             limits, looks, points, curves, tuple(known.candidates), scanned, by_grid, in_grid, {}, {}, contradicted
         )
         deficit, inflation = state._seen()
-        return dataclasses.replace(state, ess_deficit=deficit, bound_inflation=inflation)
+        spent, elapsed = _spent(known.every)
+        return dataclasses.replace(state, ess_deficit=deficit, bound_inflation=inflation, spent=spent, elapsed=elapsed)
 
     def _seen(self) -> tuple[Mapping[Part, float], Mapping[Part, float]]:
         """Two corrections learned from the candidates so far, by part.
@@ -219,6 +220,19 @@ class State:
         """The likely limit: the highest setting seen inside the SLA."""
         bracket = self.bracket()
         return None if bracket is None else bracket[0]
+
+
+def _spent(history: History) -> tuple[Mapping[int, float], float]:
+    """The seconds from the end of the window before to the end of each window of a proof, by
+    setting; and those from the first window's start to the last one's end.
+    """
+    spent: dict[int, float] = {}
+    ends = [float(sample.starts[0]) for _, sample in history[:1]]
+    for trial, sample in history:
+        ends.append(float(sample.ends[-1]))
+        if trial.phase is Phase.PROVE:
+            spent[trial.concurrency] = spent.get(trial.concurrency, 0.0) + ends[-1] - ends[-2]
+    return spent, ends[-1] - ends[0] if ends else 0.0
 
 
 def _curves(
@@ -367,29 +381,6 @@ def _preferred(state: State, proven: Sequence[int], least: float) -> list[int]:
     """Settings below the highest proven one of more than the `least` merit that were not tried."""
     tried = {*proven, *(k.concurrency for k in state.candidates)}
     return [c for c in range(1, max(proven, default=0)) if c not in tried and state.merit(c) > least]
-
-
-def corner(state: State, proven: Sequence[int]) -> int | None:
-    """The setting to look at for a better merit than the `proven` ones have; None without one.
-
-    Between two settings throughput may go on as it grew below the lower one, with its tail, until
-    it reaches that of the higher one: so it does where a server is full from there on. Above what
-    is proven only clearly more is looked for.
-    """
-    best = max(map(state.merit, proven))
-    hopes = []
-    for low, high in itertools.pairwise(state.points):
-        rise = state.rate(high) / state.rate(low)
-        beyond = high > max(proven)
-        if rise <= 1 or high - low < 2 or high / low <= APART or (beyond and state.value(high) > 0):
-            continue
-        before = max((c for c in state.points if c * APART <= low), default=low)
-        grown = math.log(state.rate(low) / state.rate(before)) / math.log(low / before) if before < low else 1.0
-        c = min(high - 1, max(low + 1, round(low * rise ** (1 / min(1.0, max(LEAST_GROWTH, grown))))))
-        hope = state.merit(low) * rise / best - 1
-        if hope > (CLEARLY_MORE if beyond else solver.NOISE) and c not in state.looks and c * NEAR <= high:
-            hopes.append((hope, c))
-    return max(hopes, default=(0.0, None))[1]
 
 
 @dataclass(frozen=True, slots=True)

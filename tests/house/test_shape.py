@@ -42,7 +42,7 @@ COMPLEX = {
     "search/highest_rate.py: _prove": 25,
     "search/curves.py: Curve.of": 22,
     "search/place.py: candidate": 23,
-    "search/scan.py: skip_reason": 22,
+    "search/skipping.py: skip_reason": 22,
     "show/picture/draw_panel.py: draw_panel": 21,
     "show/picture/frontier_picture.py: axes_of": 38,
     "sweep/conductor.py: Conductor._complete": 24,

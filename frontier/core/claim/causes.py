@@ -297,16 +297,17 @@ def _next_step(
 
     It lies below every violation, its values keep every limit, and it would give clearly more
     throughput than the operating point, or is `preferred` to it for its tail. Settings that
-    can be decided come first, without an operating point then those that count, then those with the
-    most throughput. A setting that was given up cannot be decided.
+    can be decided come first. Without an operating point come then those that count, and of these
+    the one closest to being decided; with one, those with the most throughput. A setting that was
+    given up cannot be decided.
     """
     below = decision.first_fail if decision.first_fail is not None else math.inf
     steps = []
     for reason in settings:
         (c,) = reason.settings
         point, step = points.get(c), preferred.get(c)
-        passed_over = c in unworthy and step is None
-        if point is None or reason.cause not in (*UNDECIDED, Cause.EXCLUDED) or passed_over or c >= below:
+        passed_over = (c in unworthy and step is None) or (c >= below and c != decision.candidate)
+        if point is None or reason.cause not in (*UNDECIDED, Cause.EXCLUDED) or passed_over:
             continue
         gains = decision.concurrency is None or step is not None or (reason.gain or 0.0) >= CLEARLY_MORE
         if not (gains and inside(point, decision.limits) and may_pass(point.fatal)):
@@ -323,7 +324,7 @@ def _next_step(
         key=lambda s: (
             s.requests is not None,
             decision.concurrency is not None or not s.flags,
-            s.gain or 0.0,
+            s.gain or -(s.requests or 0) / max(1, points[s.concurrency].n),
             s.throughput or 0.0,
         ),
     )

@@ -253,12 +253,21 @@ def _acceptable(point: Point, judgement: Judgement, limits: Sequence[Limit], mar
 def _nearest(
     points: Mapping[int, Point], judged: Mapping[int, Judgement], limits: Sequence[Limit]
 ) -> tuple[Verdict, int | None]:
-    """The verdict when no setting is feasible, and the setting nearest to an answer."""
+    """The verdict when no setting is feasible, and the setting nearest to an answer: of the
+    undecided ones that which is closest to being proven. One whose values are inside counts above a
+    violation of a single trial too, as that would not count against its proof (`_unconfirmed`).
+    """
     violating = [c for c, j in judged.items() if j.verdict is Verdict.VIOLATES]
     lowest = min(violating, default=math.inf)
-    undecided = [c for c, j in judged.items() if c < lowest and j.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN)]
+    confirmed = min((c for c in violating if points[c].repeats > 1), default=math.inf)
+    undecided = [
+        c
+        for c, j in judged.items()
+        if j.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN)
+        and (c < lowest or (c < confirmed and inside(points[c], limits)))
+    ]
     if undecided:
-        candidate = max((c for c in undecided if inside(points[c], limits)), default=min(undecided))
+        candidate = min(undecided, key=lambda c: (not inside(points[c], limits), _left(judged[c], points[c]), -c))
         return judged[candidate].verdict, candidate
     if not violating or any(c < lowest for c in judged):
         return Verdict.INVALID, None
@@ -266,6 +275,11 @@ def _nearest(
     if meeting:  # the lowest violates and a higher one meets: contradictory, so neither yes nor no
         return Verdict.UNPROVEN, min(meeting)
     return Verdict.VIOLATES, max(violating, key=lambda c: (_least_headroom(points[c], limits), -c))
+
+
+def _left(judgement: Judgement, point: Point) -> float:
+    """The requests that would decide a setting, as a multiple of those it has."""
+    return math.inf if judgement.need is None else judgement.need / max(1, point.n)
 
 
 def _least_headroom(point: Point, limits: Sequence[Limit]) -> float:
