@@ -11,7 +11,7 @@ from frontier.core.claim.causes import CLEARLY_MORE
 from frontier.core.claim.proof import WINDOWS
 from frontier.core.claim.verdict import inside, judge
 from frontier.core.model.decisions import Verdict
-from frontier.search.place import State
+from frontier.search.place import State, forecast
 from frontier.search.window_size import mean_e2e
 
 APART, NEAR, LEAST_GROWTH = 1.15, 1.05, 0.2
@@ -67,9 +67,11 @@ def soonest(state: State, within: float, below: float = math.inf) -> int | None:
     tried = {k.concurrency for k in state.candidates if k.windows >= WINDOWS or k.verdict is Verdict.UNPROVEN}
     options = []
     for c, point in state.points.items():
-        requests = WINDOWS * state.window_size(c)
-        seconds = requests * (mean_e2e(c, state.points) or 1.0) / c + WINDOWS * AROUND
+        expected = forecast(state, c, state.rate(c))
+        window = state.window_size(c) * (mean_e2e(c, state.points) or 1.0) / c + AROUND
+        seconds = (expected.windows if expected.chance > 0 else WINDOWS) * window
         possible = c < below and c not in tried and seconds <= within
         if possible and judge(point, state.limits).verdict is not Verdict.VIOLATES:
-            options.append((inside(point, state.limits), state.rate(c) / seconds, c))
-    return max(options, default=(False, 0.0, None))[2]
+            worth = state.rate(c) / seconds
+            options.append((inside(point, state.limits), expected.chance * worth, worth, c))
+    return max(options, default=(None,))[-1]

@@ -332,7 +332,7 @@ def candidate(
     options = [*lower, *range(max(proven, default=0) + 1, most + 1)]
     if among is not None:
         options = [c for c in options if c in among]
-    forecasts: dict[int, ProofForecast] = {c: _forecast(state, c, merit(c)) for c in options}
+    forecasts: dict[int, ProofForecast] = {c: forecast(state, c, merit(c)) for c in options}
     if not forecasts:
         return None
     if proven:
@@ -394,7 +394,8 @@ class ProofForecast:
     windows: float
 
 
-def _forecast(state: State, c: int, rate: float) -> ProofForecast:
+def forecast(state: State, c: int, rate: float) -> ProofForecast:
+    """The forecast of a proof at c, which has this throughput or merit."""
     expected, before = 0.0, 0.0
     for windows, chance in state.prospects(c).items():
         expected += windows * max(0.0, chance - before)

@@ -342,8 +342,9 @@ def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: floa
             if requests is None:
                 requests, seconds = CORNER_TURNS * c, longer(CORNER_SECONDS, c, state.points)
             return Ask(c, Phase.FRONTIER, requests, f"c={c} may give as much with a shorter tail", seconds)
-    if not known and policy.refine != 0 and (c := soonest(state, within)) is not None and c < policy.lost:
-        return _window(state, c)
+        c = None if known else soonest(state, within, below=policy.lost)
+        if c is not None and (among is None or c in among):
+            return _window(state, c)
     return Done(_how_it_ended(state, proven, given_up, may_add=may_add), best)
 
 

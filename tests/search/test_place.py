@@ -248,4 +248,4 @@ def test_a_candidate_is_worth_its_chance_and_its_throughput_less_its_windows():
 def test_the_windows_of_a_proof_are_forecast_from_the_chance_at_each_judgement():
     known = Known(chances={10: {3: 0.5, 6: 0.8, 12: 0.7}})
     expected = 3 * 0.5 + 6 * 0.3 + place.GIVEN_UP_AFTER * 0.2
-    assert place._forecast(known, 10, 10) == place.ProofForecast(pytest.approx(10), 0.8, pytest.approx(expected))
+    assert place.forecast(known, 10, 10) == place.ProofForecast(pytest.approx(10), 0.8, pytest.approx(expected))
