@@ -314,7 +314,9 @@ def _scanned(points: Mapping[int, Point], c: int, reason: str) -> Ask:
 # --- prove
 
 
-def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: float, within: float) -> Ask | Done:
+def _prove(
+    policy: SearchPolicy, state: State, may_add: bool, window_worth: float, within: float = math.inf
+) -> Ask | Done:
     """The next window of a candidate, or how the ascents ended. Where no setting may be added, only
     settings that are listed or were looked at are candidates.
     """

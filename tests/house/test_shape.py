@@ -84,9 +84,9 @@ def test_functions_of_many_arguments_are_few() -> None:
     assert sum(marks.values()) <= MANY_ARGUMENTS, marks
 
 
-MOST_IN_CORE = 4_250
+MOST_IN_CORE = 4_270
 """Statements of the core, without imports and docstrings."""
-MOST_IMPORTED = {"frontier.core.claim.solver": 3_650, "frontier.search.scan": 4_600}
+MOST_IMPORTED = {"frontier.core.claim.solver": 3_660, "frontier.search.scan": 4_640}
 """Statements of a module and of all modules of the package that it imports."""
 
 
