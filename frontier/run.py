@@ -47,6 +47,7 @@ from frontier.planning.budget import TrialTimes
 from frontier.planning.next_step import SweepAgain, go_on, shared_commands, with_command, with_top
 from frontier.planning.sla_result import ArrivalRate, SlaResult, make_sla_result
 from frontier.planning.standing import Standing
+from frontier.planning.stated_size import cut_note
 from frontier.search.auto import MOST
 from frontier.store.files import free_beside
 from frontier.store.journal import Amount
@@ -201,12 +202,10 @@ class Run:
         claims = claim_points(history, limits, names=metrics, price=price)
         looser = [(trial, sample) for trial, sample in history if trial.concurrency not in samples]
         joined = [window.join(parts) for parts in by_concurrency(looser).values()]
+        looks = [(summarize.point(s, names=metrics, limits=limits, price=price), s) for s in joined]
         return (
-            [self._checked(_with_history(point, history), samples[point.concurrency]) for point in claims],
-            [
-                self._checked(_with_history(summarize.point(s, names=metrics, limits=limits, price=price), history), s)
-                for s in joined
-            ],
+            [self._checked(_with_history(p, history, self.config), samples[p.concurrency]) for p in claims],
+            [self._checked(_with_history(p, history, self.config), s) for p, s in looks],
         )
 
     def _aggregates(self) -> list[Point]:
@@ -412,13 +411,14 @@ class Run:
         return known
 
 
-def _with_history(point: Point, history: History) -> Point:
-    """The point with a note on its setting's failed requests, by trial. It gets a flag where
+def _with_history(point: Point, history: History, config: Config) -> Point:
+    """The point with notes on its setting's failed requests, by trial, and on stated requests that
+    a time cut. It gets a flag where
     another server answered some trials and others were measured in their place.
     """
     mine = [sample for trial, sample in history if trial.concurrency == point.concurrency]
-    if said := failed_trials(mine):
-        point = replace(point, notes=(said, *point.notes))
+    said = filter(None, (failed_trials(mine), cut_note(config, point, history)))
+    point = replace(point, notes=(*said, *point.notes))
     replaced = [sample for sample in mine if any(sample.changed)]
     if not 0 < len(replaced) < len(mine) or any(flag.name == "server_changed" for flag in point.flags):
         return point

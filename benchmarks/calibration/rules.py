@@ -15,7 +15,7 @@ from frontier.core.model.metrics import claim_floor, metric
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats import intervals
 from frontier.core.window.window import WindowData
-from frontier.search import scan
+from frontier.search import skipping
 
 GRID = (1, 2, 4, 8, 16, 32, 64, 128)
 PROBE = 1000
@@ -101,7 +101,7 @@ def proven_grid(server: Server, seed: int) -> Answer:
     """
     bench = Bench(server, seed)
     for c in GRID:
-        if scan.skip_reason(c, bench.history, server.limits) is None:
+        if skipping.skip_reason(c, bench.history, server.limits) is None:
             for _ in range(WINDOWS):
                 bench.run(c, Phase.GRID, -(-proof_size(server, c) // WINDOWS))
     points = claim_points(bench.history, server.limits, names=search_names(server))

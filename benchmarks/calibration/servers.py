@@ -136,6 +136,17 @@ class Wander:
 
 
 @dataclass(frozen=True, slots=True)
+class Episodes:
+    """Now and then the whole machine works at half its speed: for `low` to `high` seconds, `every`
+    so many seconds on average.
+    """
+
+    every: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True, slots=True)
 class RareStalls:
     """The server stands still for `length` seconds at random moments, so often that `share` of all
     requests meet it.
@@ -179,6 +190,7 @@ class Law:
     band: tuple[int, int] | None = None
     convoys: Convoys | None = None
     wander: Wander | None = None
+    episodes: Episodes | None = None
     rare: RareStalls | None = None
     step_noise: float | None = None
 
@@ -341,6 +353,22 @@ class Path:
         where = work / self.step
         below = np.minimum(where.astype(np.int64), len(self.clock) - 2)
         return self.clock[below] + (where - below) * (self.clock[below + 1] - self.clock[below])
+
+
+class EpisodesPath(Path):
+    """A path whose speed is halved in episodes."""
+
+    def __init__(self, episodes: Episodes, seed: list[int]) -> None:
+        super().__init__(Wander(0.0, 2.0), seed)
+        self.episodes = episodes
+
+    def _grow(self) -> None:
+        each = self.episodes
+        apart = self.rng.exponential(each.every, 200)
+        slow = self.rng.uniform(each.low, each.high, 200) / 2  # in seconds of work
+        steps = np.maximum(1, np.rint(np.column_stack((apart, slow)).ravel() / self.step)).astype(np.int64)
+        paces = np.repeat(np.tile([1.0, 2.0], 200), steps)
+        self.clock = np.concatenate((self.clock, self.clock[-1] + self.step * paces.cumsum()))
 
 
 def with_rare(
@@ -520,13 +548,20 @@ class Process:
         law = self.law
         if law.rare is not None:
             times = _stalled(times, self._rare_every(c), (law.rare.length, law.rare.length), rng)
-        if law.wander is not None:
+        if law.wander is not None or law.episodes is not None:
             if self._night is None or self._night[0] != night:
-                self._night = night, Path(law.wander, [self.seed, 31, night])
+                self._night = night, self._path([self.seed, 31, night])
             path = self._night[1]
             begun = path.work(at)
             times = [path.at(begun + t) - at for t in times]
         return times
+
+    def _path(self, seed: list[int]) -> Path:
+        """A path of the machine's speed."""
+        if self.law.episodes is not None:
+            return EpisodesPath(self.law.episodes, seed)
+        assert self.law.wander is not None
+        return Path(self.law.wander, seed)
 
     def _rare_every(self, c: int) -> float:
         """Seconds of work from one rare stall to the next, on average: every concurrency has the
@@ -624,8 +659,8 @@ class Process:
             every = self._rare_every(c)
             ttft, e2e, found["touched"] = with_rare(self.law.rare, every, ttft, e2e, rng)
             lasted *= 1 + self.law.rare.length / every
-        if self.law.wander is not None:
-            self._many_nights = self._many_nights or Path(self.law.wander, [self.seed, 41])
+        if self.law.wander is not None or self.law.episodes is not None:
+            self._many_nights = self._many_nights or self._path([self.seed, 41])
             ttft, e2e = wandering(self._many_nights, ttft, e2e, rng)
         columns = {"ttft": ttft * gone, "tpot": (e2e - ttft) / (tokens - 1) * gone, "e2e": e2e * gone}
         found |= {"output_throughput": produced / lasted, "request_throughput": ended / lasted}

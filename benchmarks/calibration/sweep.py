@@ -1,6 +1,7 @@
 """A whole sweep of one deployment in virtual time: it asks for trials and ends as `frontier sweep`
 does."""
 
+import math
 from dataclasses import dataclass, replace
 
 from benchmarks.calibration.rules import GRID, Answer, _around, search_names
@@ -70,17 +71,23 @@ class Sweep:
         self.clock = 0.0
         self.first = 0
 
-    def run(self) -> list[Step]:
-        """What was asked for before each trial, and when."""
+    def run(self, budget: float = math.inf) -> list[Step]:
+        """What was asked for before each trial, and when. A trial that would end after the `budget`
+        in seconds is dropped, and with it all that is asked for from then on.
+        """
         steps: list[Step] = []
         self._first_trials()
         while len(self.taken) < MOST:
-            ask = scan.next_ask(self.policy, self.shape, self.config.tiers, self.history)
-            later = self._completion() if isinstance(ask, Done) else ask
+            within = budget - self.clock
+            ask = scan.next_ask(self.policy, self.shape, self.config.tiers, self.history, within=within)
+            later = self._completion(within) if isinstance(ask, Done) else ask
             if isinstance(later, Done):
                 return steps
             steps.append(Step(self.clock, len(self.history), ask, later))
             self._measure(later)
+            if self.clock > budget:
+                self.history, self.taken = self.history[:-1], self.taken[:-1]
+                return steps
         raise RuntimeError(f"{self.server.family}: {MOST} trials, and no end")
 
     def _first_trials(self) -> None:
@@ -102,8 +109,8 @@ class Sweep:
         points = claim_points(history, limits, names=search_names(self.server))
         return solver.solve(points or [pilot_point(s, limits) for _, s in history[:1]], limits, history=history)
 
-    def _completion(self) -> Ask | Done:
-        return complete.next_ask(self.policy, self.shape, self.config.tiers, self.history)
+    def _completion(self, within: float) -> Ask | Done:
+        return complete.next_ask(self.policy, self.shape, self.config.tiers, self.history, within=within)
 
     def _trial(self, ask: Ask) -> Trial:
         repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in self.history)

@@ -137,6 +137,8 @@ def print_plan(
 
 def _plan_json(config: "Config", plan: "Plan", found: Outlook) -> dict[str, Any]:
     """The plan for JSON."""
+    from frontier.planning.stated_size import size_lines
+
     tree: dict[str, Any] = {
         "schema": "frontier.plan/1",
         **plan.summary(config),
@@ -145,6 +147,7 @@ def _plan_json(config: "Config", plan: "Plan", found: Outlook) -> dict[str, Any]
         "expected_seconds": None if found.left is None or found.left.open else found.left.seconds,
         "expected": None if found.left is None else found.left.tree(),
         "auto": _highest_json(config) if config.auto else None,
+        "notes": size_lines(config, found.ledger.times),
     }
     if config.trace is not None:
         tree["trace"] = registry.RECORDED.load().trace_facts(config.trace)
@@ -206,6 +209,8 @@ def plan_lines(config: "Config", found: Outlook, prove: "ToProve", *, settings: 
     the source of the load, and the time left where it is known. With `settings`, also how the
     settings are found.
     """
+    from frontier.planning.stated_size import size_lines
+
     several = len(found.coming) > 1
     points, frontiers = ("operating points", "frontiers") if several else ("operating point", "frontier")
     if found.left is not None and not found.left.seconds:
@@ -229,7 +234,8 @@ def plan_lines(config: "Config", found: Outlook, prove: "ToProve", *, settings: 
     elif config.workers is not None and config.workers > 1:
         lines.append(f"The load is sent by {config.workers} client processes.")
     sooner = [SOONER] if settings and not prove else []
-    return [*lines, *_session_rates(config), _time_line(found, sooner)]
+    sizes = [] if prove else size_lines(config, found.ledger.times)
+    return [*lines, *_session_rates(config), *sizes, _time_line(found, sooner)]
 
 
 def _time_line(found: Outlook, sooner: Sequence[str]) -> str:

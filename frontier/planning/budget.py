@@ -95,11 +95,18 @@ class TrialTimes:
         """
         if trial.rate is not None:  # its requests arrive by the clock
             return seconds_at(trial.rate, trial)
-        known = self._each(trial)
+        known = self._rates(trial)
         gain = min(1.0, max(known) / trial.concurrency) if growing and known else 1.0
         return self._lasting(trial, _between(known, trial.concurrency) * gain) if known else None
 
-    def _each(self, trial: Trial) -> dict[int, float]:
+    def each(self, trial: Trial) -> float | None:
+        """Seconds per request sent at a trial's setting, by the nearest settings measured; None
+        when its shape was not measured yet.
+        """
+        known = self._rates(trial)
+        return _between(known, trial.concurrency) if known else None
+
+    def _rates(self, trial: Trial) -> dict[int, float]:
         """Seconds per request sent in the trial's series, by measured concurrency."""
         rates: dict[int, list[float]] = {}
         for other, amount in self.taken:

@@ -208,7 +208,14 @@ def search_policy(
     if config.auto:
         grid, repeats = doublings(1, highest_tried(of, connections)[0]), config.repeats or 1
     return SearchPolicy(
-        grid, config.requests, config.refine, tuple(prove), warmup=config.warmup, auto=config.auto, repeats=repeats
+        grid,
+        config.requests,
+        config.refine,
+        tuple(prove),
+        warmup=config.warmup,
+        auto=config.auto,
+        repeats=repeats,
+        marginal_gain=config.marginal_gain,
     )
 
 

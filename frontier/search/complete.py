@@ -27,7 +27,7 @@ from frontier.core.model.loads import Rate, setting
 from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
-from frontier.search import auto, scan
+from frontier.search import auto, scan, skipping
 from frontier.search.claim_turns import MORE_TURNS, turns_expected, turns_to_go
 from frontier.search.scan import VISIT_TURNS, Ask, Done, SearchPolicy, between, settings_beyond, visit_of, widest_gap
 from frontier.search.series_history import SeriesHistory, nearest, scans
@@ -81,7 +81,9 @@ def next_ask(
         return scan.look_at(policy, known.points, c, f"looking at {setting(c)}, while throughput grows")
     listed = _settings_of(policy, tiers, known)
     policy = policy if policy.auto else listed
-    better = scan.next_ask(policy, shape, tiers, history, window_worth=LATER_WORTH) if known.limits else None
+    better = (
+        scan.next_ask(policy, shape, tiers, history, window_worth=LATER_WORTH, within=within) if known.limits else None
+    )
     if isinstance(better, Ask):
         candidate = _affordable(better, known, within)
     else:
@@ -113,11 +115,15 @@ def _completing(policy: SearchPolicy, known: SeriesHistory) -> Ask | None:
 
 
 def _affordable(better: Ask, known: SeriesHistory, within: float) -> Ask | None:
-    """The trial of the better candidate with its value; None where its proof is not begun and would
-    not end `within` the seconds given.
+    """The trial of the better candidate with its value; None where something is proven, and its
+    own proof is not begun and would not end `within` the seconds given.
     """
     seconds = _seconds(better, known.points)
-    if not known.begun(better.concurrency) and USUAL_PROOF * WINDOWS * seconds > within:
+    if (
+        known.operating_point is not None
+        and not known.begun(better.concurrency)
+        and USUAL_PROOF * WINDOWS * seconds > within
+    ):
         return None
     return replace(better, value=max(0.0, known.gain(better.concurrency)) / (WINDOWS * seconds))
 
@@ -211,9 +217,10 @@ def _first_named(tiers: Sequence[tuple[str, Sequence[Limit]]], every: History) -
         if step is None or step.requests is None or isinstance(step.concurrency, Rate):
             continue
         c = step.concurrency
-        if known.begun(c) or known.gain(c) < CLEARLY_MORE:
+        if known.begun(c) or (known.gain(c) < CLEARLY_MORE and step.tail is None):
             continue  # of less gain only beside a violation that what is proven contradicts
-        return window_of_proof(c, known, f"{setting(c)} may give clearly more than what is proven; proving it")
+        why = "may be preferred for its tail to" if step.tail else "may give clearly more than"
+        return window_of_proof(c, known, f"{setting(c)} {why} what is proven; proving it")
     return None
 
 
@@ -341,7 +348,7 @@ def skip_reason(concurrency: int, tiers: Sequence[tuple[str, Sequence[Limit]]], 
     """Why a setting of the config would show nothing new, under any of the SLAs; None to measure
     it.
     """
-    reasons = [scan.skip_reason(concurrency, history, limits) for limits in [tier for _, tier in tiers] or [()]]
+    reasons = [skipping.skip_reason(concurrency, history, limits) for limits in [tier for _, tier in tiers] or [()]]
     return reasons[-1] if None not in reasons else None
 
 

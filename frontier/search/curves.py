@@ -34,6 +34,10 @@ FAR = 3.0
 """The largest violation (in ln): a larger one counts as this, and so does an infinite one."""
 
 
+DEEP = -12.0
+"""The level (in ln) of what takes no time at all."""
+
+
 STEEP = 3.0
 """Latency that rises faster than this power of concurrency is a cliff."""
 
@@ -88,12 +92,12 @@ class Curve:
     def of(cls, part: Part, samples: Mapping[int, WindowData], points: Mapping[int, Point]) -> "Curve":
         limit, m = part.limit, part.limit.of
         if m.p is None or m.quantity in (None, "itl") or m.inverted:
-            level = {c: max(-FAR, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
+            level = {c: max(DEEP, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
             level = level if m.name in RISING else rising(level, {c: p.n for c, p in points.items()})
             return cls(part, level, {c: points[c].n for c in level}, {}, {})
         logs = {c: logs_over(latencies(narrowed(s, part.group), limit), limit.promise) for c, s in samples.items()}
         logs = {c: x for c, x in logs.items() if len(x)}
-        medians = {c: max(-FAR, min(FAR, float(np.median(x)))) for c, x in logs.items()}
+        medians = {c: max(DEEP, min(FAR, float(np.median(x)))) for c, x in logs.items()}
         level = rising(medians, {c: p.n for c, p in points.items()})
         tails = {c: _tail(logs, c) for c in level}
         sigma, pooled = ({c: tail[i] for c, tail in tails.items()} for i in (0, 1))
@@ -105,14 +109,15 @@ class Curve:
         p = self.limit.of.p
         return normal_quantile(1 - tail * (1 - p)) if self.sigma and p is not None else 0.0
 
-    def at(self, c: int, tail: float) -> float:
-        """Expected ln of that quantile over the limit at c; without a tail, of the limited
-        value.
+    def at(self, c: int, tail: float, least: float = -FAR) -> float:
+        """Expected ln of that quantile over the limit at c, `least` at the lowest; without a tail,
+        of the limited value.
         """
         if not self.level:
             return FAR
         z = self._z(tail)
-        return interpolated({k: min(FAR, x + z * self.sigma.get(k, 0.0)) for k, x in self.level.items()}, c)
+        levels = {k: max(least, min(FAR, x + z * self.sigma.get(k, 0.0))) for k, x in self.level.items()}
+        return interpolated(levels, c)
 
     def standard_error(self, c: int) -> float:
         """Standard error of the expected value: of its median, its tail, and the difference from

@@ -4,8 +4,9 @@ For planning, never for claims. Medians need few requests where a p99 needs many
 concurrency is of medians, and the distance from the median to the tail is pooled over settings
 (`Curve`). Two numbers follow for each concurrency: the chance that the bounds of a proof will be
 inside the limits after a number of windows, and the number of windows that the proof is expected to
-take. The next candidate is the one with the highest worth: its chance times its throughput, less
-the worth of its windows.
+take. The next candidate is the one with the highest worth: its chance times its merit, less the
+worth of its windows. The merit is the throughput, less what the answer's own rule asks for a longer
+tail (`State.merit`).
 """
 
 import dataclasses
@@ -13,7 +14,7 @@ import itertools
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -35,13 +36,13 @@ from frontier.core.claim.proof import (
     pilot_point,
     violation,
 )
-from frontier.core.claim.verdict import RISING
+from frontier.core.claim.verdict import RISING, judge
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Phase
 from frontier.core.stats.laws import normal_cdf, normal_quantile
 from frontier.core.window.window import Floats, WindowData
-from frontier.search.curves import EXACT, FAR, RUN_TO_RUN, Curve, Part, interpolated, logs_over
+from frontier.search.curves import DEEP, EXACT, FAR, RUN_TO_RUN, Curve, Part, interpolated, logs_over
 from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import allowance, dependence, window_size
 
@@ -68,9 +69,10 @@ class State:
     """The history, sorted: how often each setting was looked at, the `points` of the valid ones,
     their curves, and the candidates so far.
 
-    `scanned` is the data from before any proof, `by_grid` the highest setting that the grid's own
-    data prove. `contradicted` are settings that came out slower than a higher one. `ess_deficit`
-    and `bound_inflation` are what candidates taught (`_seen`).
+    `scanned` is the data from before any proof, `by_grid` the settings that the grid's own data
+    prove, ascending. `contradicted` are settings that came out slower than a higher one.
+    `spent` are the seconds of each setting's proof with their warm-ups, `elapsed` those of all
+    trials. `ess_deficit` and `bound_inflation` are what candidates taught (`_seen`).
     """
 
     limits: tuple[Limit, ...]
@@ -79,11 +81,13 @@ class State:
     curves: tuple[Curve, ...]
     candidates: tuple[Candidate, ...]
     scanned: Mapping[int, WindowData]
-    by_grid: int | None
+    by_grid: tuple[int, ...]
     judged_by_grid: frozenset[int]
     ess_deficit: Mapping[Part, float]
     bound_inflation: Mapping[Part, float]
     contradicted: frozenset[int] = frozenset()
+    spent: Mapping[int, float] = field(default_factory=dict)
+    elapsed: float = 0.0
 
     @classmethod
     def of(cls, known: SeriesHistory) -> "State":
@@ -93,13 +97,14 @@ class State:
         contradicted, scanned = _contradicted(curves), scans(history)
         looks = Counter(trial.concurrency for trial, _ in history)
         corrected = any(k.reason == CONTRADICTED for k in known.candidates)
-        by_grid = None if corrected else _proven_by_grid(limits, history)
+        by_grid = () if corrected else _proven_by_grid(limits, history)
         in_grid = frozenset(t.concurrency for t, _ in history if t.phase is Phase.GRID)
         state = cls(
             limits, looks, points, curves, tuple(known.candidates), scanned, by_grid, in_grid, {}, {}, contradicted
         )
         deficit, inflation = state._seen()
-        return dataclasses.replace(state, ess_deficit=deficit, bound_inflation=inflation)
+        spent, elapsed = _spent(known.every)
+        return dataclasses.replace(state, ess_deficit=deficit, bound_inflation=inflation, spent=spent, elapsed=elapsed)
 
     def _seen(self) -> tuple[Mapping[Part, float], Mapping[Part, float]]:
         """Two corrections learned from the candidates so far, by part.
@@ -179,6 +184,14 @@ class State:
         known = {k: math.log(v) for k, p in self.points.items() if (v := p.value("output_throughput")) > 0}
         return math.exp(interpolated(known, c)) * min(1.0, c / min(known)) if known else 1.0
 
+    def merit(self, c: int) -> float:
+        """The expected throughput at c, less what `solver` asks for its tail: ten percent for each
+        time that the tail doubles from the lowest measured setting on.
+        """
+        lowest = min(self.points, default=c)
+        tails = [x.at(c, 1.0, DEEP) - x.at(lowest, 1.0, DEEP) for x in self.curves if x.limit.of.quantity is not None]
+        return self.rate(c) * math.exp(-solver.TAIL_PRICE / math.log(2) * max(tails, default=0.0))
+
     def bracket(self) -> tuple[int, int | None] | None:
         """The highest setting proven or seen inside the SLA, and the lowest above it that is not;
         None where no setting is inside. Settings below all of these that only lack throughput do
@@ -209,6 +222,19 @@ class State:
         """The likely limit: the highest setting seen inside the SLA."""
         bracket = self.bracket()
         return None if bracket is None else bracket[0]
+
+
+def _spent(history: History) -> tuple[Mapping[int, float], float]:
+    """The seconds from the end of the window before to the end of each window of a proof, by
+    setting; and those from the first window's start to the last one's end.
+    """
+    spent: dict[int, float] = {}
+    ends = [float(sample.starts[0]) for _, sample in history[:1]]
+    for trial, sample in history:
+        ends.append(float(sample.ends[-1]))
+        if trial.phase is Phase.PROVE:
+            spent[trial.concurrency] = spent.get(trial.concurrency, 0.0) + ends[-1] - ends[-2]
+    return spent, ends[-1] - ends[0] if ends else 0.0
 
 
 def _curves(
@@ -264,25 +290,37 @@ def _noise(logs: Floats) -> float:
     return math.hypot((spread if math.isfinite(spread) else FAR) * math.sqrt(1.57 / len(logs)), RUN_TO_RUN)
 
 
-def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> int | None:
-    """The highest setting that the grid's own data prove and later visits do not contradict."""
+def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
+    """The settings that the grid's own data prove and later visits do not contradict."""
     own = {trial.concurrency for trial, _ in history if trial.phase is Phase.GRID}
     grid = [(t, s) for t, s in history if t.concurrency in own and t.phase in (Phase.GRID, Phase.VISIT)]
     points = claim_points(grid, limits, names=[limit.metric for limit in limits])
-    return solver.solve(points, limits).last_pass if points else None
+    last = solver.solve(points, limits).last_pass if points else None
+    return tuple(
+        p.concurrency
+        for p in points
+        if last is not None and judge(p, limits).verdict is Verdict.MEETS and p.concurrency <= last
+    )
 
 
 # --- the next candidate
 
 
 def candidate(
-    state: State, top: int, proven: Sequence[int], window_worth: float, among: Collection[int] | None = None
+    state: State,
+    top: int,
+    proven: Sequence[int],
+    window_worth: float,
+    among: Collection[int] | None = None,
+    *,
+    marginal_gain: bool = False,
 ) -> int | None:
     """The next concurrency to prove, `top` at most; None when no setting is worth its windows.
 
     It lies below every setting that was given up, as high as is cheap to prove. Once some are
-    `proven`, it lies above them, or below where clearly more throughput was seen. Where no setting
-    may be added, it is one `among` these.
+    `proven`, it lies above them, or below where clearly more throughput was seen. With
+    `marginal_gain` settings are compared by their merit, and a lower setting is tried wherever that
+    is higher. Where no setting may be added, it is one `among` these.
     """
     bracket = state.bracket()
     if bracket is None:
@@ -290,14 +328,16 @@ def candidate(
         lowest = min(state.points, default=None)
         return lowest if not state.candidates and lowest is not None and lowest not in state.judged_by_grid else None
     most = _most(state, top if bracket[1] is None else min(top, bracket[1] - 1), proven)
-    options = [*_below(state, proven), *range(max(proven, default=0) + 1, most + 1)]
+    merit = state.merit if marginal_gain else state.rate
+    base = max(map(merit, proven), default=0.0)
+    lower = _preferred(state, proven, base * (1 + solver.NOISE)) if marginal_gain else _below(state, proven)
+    options = [*lower, *range(max(proven, default=0) + 1, most + 1)]
     if among is not None:
         options = [c for c in options if c in among]
-    forecasts: dict[int, ProofForecast] = {c: _forecast(state, c) for c in options}
+    forecasts: dict[int, ProofForecast] = {c: forecast(state, c, merit(c)) for c in options}
     if not forecasts:
         return None
     if proven:
-        base = max(map(state.rate, proven))
         worth = {c: f.chance * (f.rate / base - 1) - window_worth * f.windows for c, f in forecasts.items()}
         best = max(worth, key=lambda c: (worth[c], -c))
         return best if worth[best] > 0 else None
@@ -339,10 +379,16 @@ def _below(state: State, proven: Sequence[int]) -> list[int]:
     return [c for c in lower if state.rate(c) > (1 + CLEARLY_MORE) * most]
 
 
+def _preferred(state: State, proven: Sequence[int], least: float) -> list[int]:
+    """Settings below the highest proven one of more than the `least` merit that were not tried."""
+    tried = {*proven, *(k.concurrency for k in state.candidates)}
+    return [c for c in range(1, max(proven, default=0)) if c not in tried and state.merit(c) > least]
+
+
 @dataclass(frozen=True, slots=True)
 class ProofForecast:
-    """The forecast of a proof: its throughput, the chance that it succeeds, and the expected number
-    of windows until it is over.
+    """The forecast of a proof: its throughput or merit, the chance that it succeeds, and the
+    expected number of windows until it is over.
     """
 
     rate: float
@@ -350,9 +396,10 @@ class ProofForecast:
     windows: float
 
 
-def _forecast(state: State, c: int) -> ProofForecast:
+def forecast(state: State, c: int, rate: float) -> ProofForecast:
+    """The forecast of a proof at c, which has this throughput or merit."""
     expected, before = 0.0, 0.0
     for windows, chance in state.prospects(c).items():
         expected += windows * max(0.0, chance - before)
         before = max(before, chance)
-    return ProofForecast(state.rate(c), before, expected + (1 - before) * GIVEN_UP_AFTER)
+    return ProofForecast(rate, before, expected + (1 - before) * GIVEN_UP_AFTER)

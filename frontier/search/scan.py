@@ -26,7 +26,6 @@ from frontier.core.claim.causes import CLEARLY_MORE
 from frontier.core.claim.changes import CLAIMED, MOST_CHANGES, History, spoilt
 from frontier.core.claim.pareto import knee
 from frontier.core.claim.proof import ASCENTS, MOST_SPOILT, Candidate, attempts_over, joined, pilot_point, violation
-from frontier.core.estimates import estimate
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.loads import Rate
 from frontier.core.model.points import Point
@@ -35,6 +34,7 @@ from frontier.core.model.trials import Phase
 from frontier.search import auto, rates
 from frontier.search.auto import LOOKS_AT_MOST
 from frontier.search.load_trials import LoadAsk
+from frontier.search.options import corner, soonest, takes_too_long
 from frontier.search.place import LOWER, State, candidate
 from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import in_flight, longer, requests_per_stream, window_size
@@ -49,6 +49,8 @@ AFTER_ANSWER = 36
 """Windows spent on candidates that were not proven, after the first proven one. From then on only
 candidates that may give clearly more are tried. It is as many windows as the longest proof takes.
 """
+CORNER_TURNS, CORNER_SECONDS = 20, 45.0
+"""The size of a trial beside an answer: a few percent of throughput decide there."""
 VISIT_TURNS, VISIT_SECONDS = 30, 120.0
 """A visit lasts this many turns of a setting, or this long."""
 CLOSE = 1.25
@@ -61,9 +63,6 @@ NARROW = 0.10
 them."""
 IMPORTANT = 3.0
 """Weight of a gap that straddles the SLA's limit or touches the knee."""
-SKIP_ERRORS, SKIP_TAIL, SKIP_FALL = 0.05, 10.0, 0.05
-"""Share of failed requests, times over a latency limit, and loss of throughput that make higher
-settings pointless."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +77,8 @@ class SearchPolicy:
     - `lost`: the setting at which the server was lost
     - `warmup`: the least warm-up of a trial at a rate, in seconds
     - `repeats`: how often each setting of the frontier is measured
+    - `marginal_gain`: whether settings are compared as the answer compares them, by throughput less
+      the price of a longer tail; else by throughput alone
     """
 
     grid: tuple[int, ...]
@@ -88,6 +89,7 @@ class SearchPolicy:
     warmup: float = 0.0
     auto: bool = False
     repeats: int = 1
+    marginal_gain: bool = False
 
     @property
     def top(self) -> int:
@@ -130,16 +132,19 @@ def next_ask(
     history: History,
     *,
     window_worth: float = WINDOW_WORTH,
+    within: float = math.inf,
 ) -> Ask | Done:
     """The next trial of one (deployment, shape); Done when there is none. `history` holds all of
     its finished trials in the order in which they ended.
 
     `tiers` are named SLAs. The scan goes on until every tier's limit is located; then each is
     proven, the one with the lowest limit first: what is proven for it serves the looser ones too.
-    ValueError for trials of another shape.
+    `within` are the seconds that are left: while nothing is proven, a candidate that had a third of
+    the time and does not fit them gives way to one that does. ValueError for trials of another
+    shape.
 
-    Nothing is remembered between calls: after a crash or an interruption the same history gives the
-    same next trial.
+    Nothing is remembered between calls: after a crash or an interruption the same arguments give
+    the same next trial.
     """
     if any(trial.shape != shape for trial, _ in history):
         raise ValueError("the history holds trials of another shape")
@@ -163,7 +168,7 @@ def next_ask(
             return look
     ends = []
     for state in sorted(states, key=lambda state: state.edge() or 0):
-        step = _prove(policy, state, may_add, window_worth)
+        step = _prove(policy, state, may_add, window_worth, within)
         if isinstance(step, Ask):
             return step
         ends.append(step)
@@ -309,46 +314,62 @@ def _scanned(points: Mapping[int, Point], c: int, reason: str) -> Ask:
 # --- prove
 
 
-def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: float) -> Ask | Done:
+def _prove(
+    policy: SearchPolicy, state: State, may_add: bool, window_worth: float, within: float = math.inf
+) -> Ask | Done:
     """The next window of a candidate, or how the ascents ended. Where no setting may be added, only
     settings that are listed or were looked at are candidates.
     """
     by_verdict = {v: [k for k in state.candidates if k.verdict is v] for v in Verdict}
-    if begun := [k for k in by_verdict[Verdict.UNPROVEN] if k.concurrency < policy.lost]:
-        return _window(state, begun[0].concurrency)
+    begun = [k.concurrency for k in by_verdict[Verdict.UNPROVEN] if k.concurrency < policy.lost]
+    too_long = [c for c in begun if takes_too_long(state, c, within)]
+    if going_on := [c for c in begun if c not in too_long]:
+        return _window(state, going_on[-1])
+    if too_long and not by_verdict[Verdict.MEETS]:
+        c = soonest(state, within, below=min(too_long))
+        return _window(state, too_long[-1] if c is None else c)
     given_up, fresh = by_verdict[Verdict.VIOLATES], [k.concurrency for k in by_verdict[Verdict.MEETS]]
-    known = fresh if state.by_grid is None else [*fresh, state.by_grid]
+    known = [*fresh, *state.by_grid]
     proven, best = max(fresh, default=None), max(known, default=None)
     if attempts_over(state.candidates) < ASCENTS and policy.refine != 0:
         top = policy.top
         if policy.auto:  # well below a setting under which the server was lost
             top = int(min(max(state.points, default=1), LOWER * policy.lost))
         among = None if may_add else {*policy.grid, *state.looks}
-        c = candidate(state, top, known, window_worth, among)
-        if c is not None and _worth_more_windows(state, c, known):
+        c = candidate(state, top, known, window_worth, among, marginal_gain=policy.marginal_gain)
+        if c is not None and _worth_more_windows(state, c, known, marginal_gain=policy.marginal_gain):
+            return _window(state, c)
+        if policy.marginal_gain and known and may_add and (c := corner(state, known)) is not None:
+            requests, seconds = policy.requests, None
+            if requests is None:
+                requests, seconds = CORNER_TURNS * c, longer(CORNER_SECONDS, c, state.points)
+            return Ask(c, Phase.FRONTIER, requests, f"c={c} may give as much with a shorter tail", seconds)
+        c = None if known else soonest(state, within, below=policy.lost)
+        if c is not None and (among is None or c in among):
             return _window(state, c)
     return Done(_how_it_ended(state, proven, given_up, may_add=may_add), best)
 
 
 def _how_it_ended(state: State, proven: int | None, given_up: Sequence[Candidate], *, may_add: bool) -> str:
     """Why the search asks for nothing more."""
-    if proven is None and state.by_grid is not None:
-        reason = f"c={state.by_grid} is proven by the grid's own data"
+    if proven is None and state.by_grid:
+        reason = f"c={state.by_grid[-1]} is proven by the grid's own data"
     else:
         reason = f"c={proven} is proven on fresh data" if proven is not None else "nothing is proven"
     if given_up:
         lowest = min(given_up, key=lambda k: k.concurrency)
         return f"{reason}; c={lowest.concurrency} is not: {lowest.reason}"
-    if proven is None and state.by_grid is None and state.bracket() is None:
+    if proven is None and not state.by_grid and state.bracket() is None:
         return "no measured setting is inside the SLA"
     return reason if may_add else f"{reason}; no extra settings are left"
 
 
-def _worth_more_windows(state: State, c: int, known: Sequence[int]) -> bool:
+def _worth_more_windows(state: State, c: int, known: Sequence[int], *, marginal_gain: bool) -> bool:
     """Whether a candidate is begun. After AFTER_ANSWER windows were spent beside an answer, only a
     candidate that may give clearly more is begun.
     """
-    if not known or state.rate(c) > (1 + CLEARLY_MORE) * max(map(state.rate, known)):
+    merit = state.merit if marginal_gain else state.rate
+    if not known or merit(c) > (1 + CLEARLY_MORE) * max(map(merit, known)):
         return True
     later = itertools.dropwhile(lambda k: k.verdict is not Verdict.MEETS, state.candidates)
     spent = sum(k.windows for k in later if k.verdict is not Verdict.MEETS)
@@ -411,38 +432,3 @@ def widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple[
 def between(low: int, high: int) -> int:
     """The geometric mean, strictly between the two; a load of the same kind."""
     return type(low)(min(high - 1, max(low + 1, round(math.sqrt(low * high)))))
-
-
-# --- what need not be run
-
-
-def skip_reason(concurrency: int, history: History, limits: Sequence[Limit]) -> str | None:
-    """Why a setting need not be measured for the grid, given what lower ones of its shape showed;
-    None: measure it.
-
-    A setting is skipped, and reported as skipped, when the highest lower one failed more than 5 %
-    of its requests or was more than ten times over a latency limit. It is also skipped when
-    throughput was more than 5 % below the best at the last two settings; one fall may be noise.
-    Bounds count, not values. A rate is skipped when more requests arrived than were served, at it
-    or at a lower rate.
-    """
-    if isinstance(concurrency, Rate):
-        over = min((t.concurrency for t, s in history if rates.is_overloaded(s)), default=math.inf)
-        return f"at {over} more arrives than is served" if concurrency >= over else None
-    below = {c: s for c, s in joined(history, (Phase.GRID,)).items() if c < concurrency}
-    if not below:
-        return None
-    last = max(below)
-    errors = estimate.estimate(below[last], "error_rate")
-    if errors is not None and errors.lower > SKIP_ERRORS:
-        return f"c={last} already failed {errors.value:.0%} of its requests"
-    for limit in limits:
-        m = limit.of
-        tail = estimate.estimate(below[last], limit.metric, limits=tuple(limits)) if m.unit.value == "s" else None
-        if tail is not None and tail.lower > SKIP_TAIL * limit.promise:
-            return f"{m.label} at c={last} is already {m.format(tail.value)}, over ten times its limit"
-    throughputs = [estimate.estimate(below[c], "output_throughput") for c in sorted(below)]
-    known = [r for r in throughputs if r is not None]
-    if len(known) >= 3 and all(r.high < (1 - SKIP_FALL) * max(k.value for k in known) for r in known[-2:]):
-        return f"throughput has fallen at two settings in a row, up to c={last}"
-    return None

@@ -56,7 +56,7 @@ class Proposals:
         def ask(policy: SearchPolicy, history: History) -> Ask | Done:
             if not (policy.prove if self.prove else policy.grid):
                 return Done("nothing is left")
-            return scan.next_ask(policy, series.shape, self.config.tiers, history)
+            return scan.next_ask(policy, series.shape, self.config.tiers, history, within=self.ledger.seconds_left())
 
         return self._remembered("search", series, ask)
 

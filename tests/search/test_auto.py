@@ -213,5 +213,5 @@ def _pairs() -> list[tuple[str, str]]:
 
 def test_nothing_changes_for_listed_settings() -> None:
     listed = load_config("endpoint: http://h:1\nshapes: [64/16]\nconcurrency: 1..64\n", "c.yaml")
-    expected = SearchPolicy(doublings(1, 64), warmup=listed.warmup)
+    expected = SearchPolicy(doublings(1, 64), warmup=listed.warmup, marginal_gain=True)
     assert expected == search_policy(listed, MOST)

@@ -13,7 +13,7 @@ from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.trials import Phase
 from frontier.search import curves, place
-from frontier.search.curves import FAR, Curve, Part
+from frontier.search.curves import DEEP, FAR, Curve, Part
 from frontier.search.place import State, candidate
 from frontier.search.series_history import SeriesHistory
 from tests.kit.made import SHAPE, Server, grid, trial
@@ -97,7 +97,8 @@ def test_a_limit_that_is_no_percentile_has_the_values_that_were_seen_as_its_leve
     assert sorted(mean.level.values()) == list(mean.level.values())
     far = state_of((Limit("mean_e2e", 1e-3),), history).curves[0]
     assert {FAR} == set(far.level.values()), "what is far beyond its limit says no more than that"
-    assert {-FAR} == set(state_of((Limit("mean_e2e", 1e4),), history).curves[0].level.values())
+    (deep,) = state_of((Limit("mean_e2e", 1e4),), history).curves
+    assert {-FAR} == {deep.at(c, 1.0) for c in (1, 8, 64)}
 
 
 def test_the_scan_says_what_is_inside_and_where_the_edge_is():
@@ -145,12 +146,16 @@ class Known:
     judged_by_grid: frozenset[int] = frozenset()
     rates: dict[int, float] = field(default_factory=dict)
     chances: dict[int, dict[int, float]] = field(default_factory=dict)
+    merits: dict[int, float] = field(default_factory=dict)
 
     def bracket(self):
         return self.inside
 
     def rate(self, c):
         return self.rates.get(c, c)
+
+    def merit(self, c):
+        return self.merits.get(c, 0.0)
 
     def prospects(self, c):
         return self.chances.get(c, {3: self.chance})
@@ -207,6 +212,29 @@ def test_a_lower_setting_is_the_next_candidate_where_it_gave_clearly_more_and_wa
     assert candidate(Known(candidates=tried, rates=rates), 64, (31,), 0.0) is None
 
 
+def test_the_merit_is_the_throughput_less_ten_percent_for_each_doubling_of_the_worst_tail():
+    """By hand: latencies in proportion to the load, so four doublings from c=4 to c=64."""
+    state = state_of((Limit("p99_ttft", 100.0), Limit("p99_e2e", 100.0)), grid(Server(lambda c: 0.01 * c), (4, 64)))
+    tails = [x.at(64, 1.0, DEEP) - x.at(4, 1.0, DEEP) for x in state.curves]
+    assert max(tails) == pytest.approx(4 * math.log(2), rel=0.15)
+    assert state.merit(4) == state.rate(4)
+    assert state.merit(64) == pytest.approx(state.rate(64) * 1.1 ** -(max(tails) / math.log(2)))
+    bare = state_of((Limit("output_throughput", 5.0),), grid(Server(lambda c: 0.01 * c), (4, 64)))
+    assert bare.merit(64) == bare.rate(64), "throughput has no tail"
+
+
+def test_with_the_rule_of_the_answer_the_best_merit_is_proven_also_below_what_is_proven():
+    ahead = {c: float(c if c <= 64 else 64 - (c - 64) / 16) for c in range(1, 129)}
+    known = Known(inside=(128, None), merits=ahead)
+    assert (128, 64) == tuple(candidate(known, 128, (), 0.001, marginal_gain=rule) for rule in (False, True))
+    found = Known(inside=(128, None), merits=ahead, candidates=(judged(128, Verdict.MEETS),))
+    assert (None, 64) == tuple(candidate(found, 128, (128,), 0.001, marginal_gain=rule) for rule in (False, True))
+    assert candidate(found, 128, (128,), 0.03, marginal_gain=True) is None, "3 windows for 7 %"
+    assert 62 == candidate(found, 128, (128,), 0.001, {62, 128}, marginal_gain=True)
+    both = Known(inside=(128, None), merits=ahead, candidates=(*found.candidates, judged(64, Verdict.VIOLATES)))
+    assert 65 == candidate(both, 128, (128,), 0.001, marginal_gain=True), "a setting that was tried is not tried again"
+
+
 def test_a_candidate_is_worth_its_chance_and_its_throughput_less_its_windows():
     unsure = {c: {3: 1.0 if c <= 16 else 0.2} for c in range(9, 32)}
     assert 16 == candidate(Known(chances=unsure), 64, (), 0.0), "0.2 * 31 + 0.8 * 0.75 * 16 is less than 16"
@@ -220,4 +248,4 @@ def test_a_candidate_is_worth_its_chance_and_its_throughput_less_its_windows():
 def test_the_windows_of_a_proof_are_forecast_from_the_chance_at_each_judgement():
     known = Known(chances={10: {3: 0.5, 6: 0.8, 12: 0.7}})
     expected = 3 * 0.5 + 6 * 0.3 + place.GIVEN_UP_AFTER * 0.2
-    assert place._forecast(known, 10) == place.ProofForecast(pytest.approx(10), 0.8, pytest.approx(expected))
+    assert place.forecast(known, 10, 10) == place.ProofForecast(pytest.approx(10), 0.8, pytest.approx(expected))

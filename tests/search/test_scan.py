@@ -12,7 +12,7 @@ from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.points import Estimate, Flag, Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
-from frontier.search import scan
+from frontier.search import scan, skipping
 from frontier.search.place import State
 from frontier.search.scan import Ask, Done, SearchPolicy
 from frontier.search.series_history import SeriesHistory
@@ -400,13 +400,13 @@ def test_candidates_that_break_the_sla_are_proven_less_often_than_the_error_allo
 
 def test_a_setting_above_a_pointless_one_is_skipped_with_the_reason():
     far = grid(Server(lambda c: 0.5 * c), (1, 16))
-    assert_golden_row("progress", scan.skip_reason(32, far, TTFT), "far over")
-    assert scan.skip_reason(8, far, TTFT) is None  # only higher settings are pointless
+    assert_golden_row("progress", skipping.skip_reason(32, far, TTFT), "far over")
+    assert skipping.skip_reason(8, far, TTFT) is None  # only higher settings are pointless
     failing = grid(Server(lambda c: 0.01, errors=lambda c: 0.2 if c > 8 else 0), (1, 16))
-    assert_golden_row("progress", scan.skip_reason(32, failing, TTFT), "failing")
+    assert_golden_row("progress", skipping.skip_reason(32, failing, TTFT), "failing")
     folding = grid(Server(lambda c: 0.01, lambda c: 0.01 if c <= 16 else 0.01 * (c / 16) ** 1.3), (1, 16, 32, 64))
-    assert_golden_row("progress", scan.skip_reason(128, folding, ()), "folding")
-    assert scan.skip_reason(64, folding[:3], ()) is None  # one fall may be noise
+    assert_golden_row("progress", skipping.skip_reason(128, folding, ()), "folding")
+    assert skipping.skip_reason(64, folding[:3], ()) is None  # one fall may be noise
 
 
 @pytest.mark.parametrize(
@@ -423,13 +423,13 @@ def test_a_setting_is_skipped_from_its_thresholds_on(server, limits):
     third less.
     """
     ladder = (1, 2, 4, 8)
-    assert_golden_row("progress", scan.skip_reason(16, grid(server(4 / 3), ladder, requests=6_000), limits))
-    assert scan.skip_reason(16, grid(server(2 / 3), ladder, requests=6_000), limits) is None
+    assert_golden_row("progress", skipping.skip_reason(16, grid(server(4 / 3), ladder, requests=6_000), limits))
+    assert skipping.skip_reason(16, grid(server(2 / 3), ladder, requests=6_000), limits) is None
 
 
 def test_nothing_is_skipped_before_anything_was_measured_or_while_it_goes_well():
-    assert scan.skip_reason(1, [], TTFT) is None
-    assert scan.skip_reason(128, grid(Server(**SMOOTH), (1, 8, 64)), TTFT) is None
+    assert skipping.skip_reason(1, [], TTFT) is None
+    assert skipping.skip_reason(128, grid(Server(**SMOOTH), (1, 8, 64)), TTFT) is None
 
 
 # --- a look that other work on the machine disturbed

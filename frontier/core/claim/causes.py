@@ -21,6 +21,7 @@ from frontier.core.model.decisions import (
     Limit,
     NextStep,
     Reason,
+    RejectedStep,
     Verdict,
 )
 from frontier.core.model.metrics import claim_floor, metric
@@ -86,13 +87,15 @@ def with_causes(
     cuts: Mapping[int, EndedEarly] = MappingProxyType({}),
     server: Server = Server(),
     unworthy: Collection[int] = (),
+    preferred: Mapping[int, RejectedStep] = MappingProxyType({}),
     point_estimates: bool = False,
 ) -> Decision:
     """The decision with its explanation and its next step.
 
     `points` are the settings decided on and those that were only scanned, by concurrency; `rate`
     names the throughput. `cuts` say what cut a proof short, `server` what happened to the server.
-    `unworthy` are settings whose gain would not be worth their tail.
+    `unworthy` are settings whose gain would not be worth their tail, `preferred` lower settings
+    from which the step to the operating point is not worth its tail.
     """
     judged = {j.concurrency: j for j in decision.judgements}
     every = sorted(judged.keys() | points.keys())
@@ -101,7 +104,7 @@ def with_causes(
     settings = tuple(_of_server(reason, server) for reason in said)
     by_concurrency = {reason.settings[0]: reason for reason in settings}
     undecided = decision.concurrency is None or not point_estimates
-    step = _next_step(decision, points, settings, unworthy) if undecided else None
+    step = _next_step(decision, points, settings, unworthy, preferred) if undecided else None
     decision = dataclasses.replace(decision, next_step=step)
     decision, answered = _answered(decision, points, judged, by_concurrency)
     reasons = [*_happened(server), *_undefined(decision), *answered]
@@ -287,38 +290,44 @@ def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
 
 
 def _next_step(
-    decision: Decision, points: Mapping[int, Point], settings: Iterable[Reason], unworthy: Collection[int]
+    decision: Decision,
+    points: Mapping[int, Point],
+    settings: Iterable[Reason],
+    unworthy: Collection[int],
+    preferred: Mapping[int, RejectedStep],
 ) -> NextStep | None:
     """The unproven setting that is worth deciding next; None without one.
 
     It lies below every violation, its values keep every limit, and it would give clearly more
-    throughput than the operating point. Settings that can be decided come first, without an
-    operating point then those that count, then those with the most throughput. A setting that was
+    throughput than the operating point, or is `preferred` to it for its tail. Settings that
+    can be decided come first. Without an operating point come then those that count, and of these
+    the one closest to being decided; with one, those with the most throughput. A setting that was
     given up cannot be decided.
     """
     below = decision.first_fail if decision.first_fail is not None else math.inf
     steps = []
     for reason in settings:
         (c,) = reason.settings
-        point = points.get(c)
-        if point is None or reason.cause not in (*UNDECIDED, Cause.EXCLUDED) or c in unworthy or c >= below:
+        point, step = points.get(c), preferred.get(c)
+        passed_over = (c in unworthy and step is None) or (c >= below and c != decision.candidate)
+        if point is None or reason.cause not in (*UNDECIDED, Cause.EXCLUDED) or passed_over:
             continue
-        gains = decision.concurrency is None or (reason.gain or 0.0) >= CLEARLY_MORE
+        gains = decision.concurrency is None or step is not None or (reason.gain or 0.0) >= CLEARLY_MORE
         if not (gains and inside(point, decision.limits) and may_pass(point.fatal)):
             continue
         requests = None if reason.cut == EndedEarly("given_up") else requests_to_decide(point, decision.limits)
         widened = _widened(point) if reason.cause is Cause.CROSSES or requests is None else ()
         speed = point.value("output_throughput")
-        steps.append(
-            NextStep(c, reason.gain, speed if math.isfinite(speed) else None, point.fatal, requests, widened=widened)
-        )
+        throughput = speed if math.isfinite(speed) else None
+        tail = None if step is None else (step.metric, 1 / step.cost)
+        steps.append(NextStep(c, reason.gain, throughput, point.fatal, requests, widened=widened, tail=tail))
     return max(
         steps,
         default=None,
         key=lambda s: (
             s.requests is not None,
             decision.concurrency is not None or not s.flags,
-            s.gain or 0.0,
+            s.gain or -(s.requests or 0) / max(1, points[s.concurrency].n),
             s.throughput or 0.0,
         ),
     )
@@ -346,7 +355,8 @@ def _higher(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> 
     """Why no setting above the operating point was chosen."""
     higher = [c for c in sorted(settings) if c > chosen]
     above = [c for c in higher if settings[c].cause not in (Cause.NOT_JUDGED, Cause.SCANNED, Cause.STALE)]
-    better = settings[decision.next_step.concurrency] if decision.next_step is not None else None
+    step = decision.next_step
+    better = settings[step.concurrency] if step is not None and step.concurrency > chosen else None
     if not higher:
         return [Reason(Cause.HIGHEST_MEASURED, (chosen,))]
     if not above:

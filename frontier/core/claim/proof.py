@@ -49,6 +49,8 @@ MOST_SPOILT = 4
 EARLY_OVER = 0.05
 """A candidate whose value is this far (in ln) over its limit before its first judgement gets none.
 """
+WANDERED = 0.2
+"""A window this far (in ln) beyond the middle one shows that the server wandered meanwhile."""
 LATER_ALPHA = SPEND * ALPHA
 """The error of a setting that is not a candidate, when it is judged again with windows measured
 after the grid."""
@@ -256,7 +258,10 @@ def _judged(trials: History, limits: tuple[Limit, ...], error: float) -> Candida
         point = judged_point(tuple(every[:k]), limits, alpha)
         proof = point if count in JUDGED_AFTER else proof
         verdict, reason = _standing(point, limits, alpha, count, fresh)
-        if verdict is not Verdict.UNPROVEN:
+        if verdict is Verdict.VIOLATES and point.valid and _wandered(every[:k], limits, count):
+            verdict, reason = Verdict.UNPROVEN, ""
+        goes_on = count < WINDOWS and any(later.phase is Phase.PROVE for later, _ in clean[k:])
+        if verdict is Verdict.MEETS or (verdict is Verdict.VIOLATES and not goes_on):
             break
     if verdict is Verdict.UNPROVEN and len(trials) - len(clean) >= MOST_SPOILT:
         verdict, reason = Verdict.VIOLATES, TOO_BUSY
@@ -282,6 +287,18 @@ def with_visits(candidate: Candidate, parts: tuple[WindowData, ...], limits: tup
     if over is not None and over <= 0:
         return dataclasses.replace(candidate, point=point)
     return dataclasses.replace(candidate, verdict=Verdict.VIOLATES, reason=CONTRADICTED, point=point)
+
+
+def _wandered(parts: Sequence[WindowData], limits: tuple[Limit, ...], windows: int) -> bool:
+    """Whether a candidate is over its limit for a part of its windows alone: at least half of them
+    keep it, and the worst is far beyond these. Then the server wandered, and only more windows say
+    how often it does: a lower setting would have met the same.
+    """
+    each = [v for part in parts if (v := violation(pilot_point(part, limits), limits)) is not None]
+    if windows >= STEADY or len(each) < 2:
+        return False
+    middle = sorted(each)[(len(each) - 1) // 2]
+    return middle <= 0 and max(each) - middle > WANDERED
 
 
 def _standing(point: Point, limits: tuple[Limit, ...], alpha: float, windows: int, fresh: int) -> tuple[Verdict, str]:

@@ -100,6 +100,7 @@ def solve(
         server=Server(corrected, kept.changes, growing, _stale(history, kept), kept.doubted),
         point_estimates=point_estimates,
         unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
+        preferred=_preferred(chosen, by_c.values(), limits, rate) if marginal_gain else {},
     )
 
 
@@ -254,12 +255,21 @@ def _acceptable(point: Point, judgement: Judgement, limits: Sequence[Limit], mar
 def _nearest(
     points: Mapping[int, Point], judged: Mapping[int, Judgement], limits: Sequence[Limit]
 ) -> tuple[Verdict, int | None]:
-    """The verdict when no setting is feasible, and the setting nearest to an answer."""
+    """The verdict when no setting is feasible, and the setting nearest to an answer: of the
+    undecided ones that which is closest to being proven. One whose values are inside counts above a
+    violation of a single trial too, as that would not count against its proof (`_unconfirmed`).
+    """
     violating = [c for c, j in judged.items() if j.verdict is Verdict.VIOLATES]
     lowest = min(violating, default=math.inf)
-    undecided = [c for c, j in judged.items() if c < lowest and j.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN)]
+    confirmed = min((c for c in violating if points[c].repeats > 1), default=math.inf)
+    undecided = [
+        c
+        for c, j in judged.items()
+        if j.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN)
+        and (c < lowest or (c < confirmed and inside(points[c], limits)))
+    ]
     if undecided:
-        candidate = max((c for c in undecided if inside(points[c], limits)), default=min(undecided))
+        candidate = min(undecided, key=lambda c: (not inside(points[c], limits), _left(judged[c], points[c]), -c))
         return judged[candidate].verdict, candidate
     if not violating or any(c < lowest for c in judged):
         return Verdict.INVALID, None
@@ -267,6 +277,11 @@ def _nearest(
     if meeting:  # the lowest violates and a higher one meets: contradictory, so neither yes nor no
         return Verdict.UNPROVEN, min(meeting)
     return Verdict.VIOLATES, max(violating, key=lambda c: (_least_headroom(points[c], limits), -c))
+
+
+def _left(judgement: Judgement, point: Point) -> float:
+    """The requests that would decide a setting, as a multiple of those it has."""
+    return math.inf if judgement.need is None else judgement.need / max(1, point.n)
 
 
 def _least_headroom(point: Point, limits: Sequence[Limit]) -> float:
@@ -375,6 +390,23 @@ def _unworthy(
         return ()
     others = [p for p in points if rate in p.metrics and p is not chosen]
     return tuple(p.concurrency for p in others if _unworthy_step(chosen, p, limits, rate, point_estimates=False))
+
+
+def _preferred(
+    chosen: Point | None, points: Iterable[Point], limits: Sequence[Limit], rate: str | None
+) -> dict[int, RejectedStep]:
+    """The lower settings from which the step to the operating point would clearly not be worth its
+    tail, each with that step: were one of them proven, it would be the answer.
+    """
+    if chosen is None or rate is None or isinstance(chosen.concurrency, Rate):
+        return {}
+    lower = (p for p in points if p.concurrency < chosen.concurrency and rate in p.metrics)
+    steps = {p.concurrency: _unworthy_step(p, chosen, limits, rate, point_estimates=False) for p in lower}
+    return {
+        c: step
+        for c, step in steps.items()
+        if step is not None and math.log2(step.cost) * TAIL_PRICE - math.log1p(step.gain) > NOISE
+    }
 
 
 def _rejected(

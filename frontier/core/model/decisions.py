@@ -233,8 +233,8 @@ class EndedEarly:
     """What ended the proof of a setting before it was decided.
 
     `by` is `max_time`, which let fewer than the `planned` requests be sent, `given_up` where more
-    would have been too many, `busy` where the client was, the way the sweep ended (`SweepEnding.by`), or `proven`: it ended
-    well, for the limits that the sweep was asked for.
+    would have been too many, `busy` where the client was, the way the sweep ended
+    (`SweepEnding.by`), or `proven`: it ended well, for the limits that the sweep was asked for.
     """
 
     by: str
@@ -292,7 +292,8 @@ class NextStep:
     operating point. `throughput` is its output throughput as measured. `flags` excluded it, if any
     did; `widened` are flags that made the bound too wide. `requests` would decide it (None: no
     reasonable number, or not known), which would take `seconds` with `command`. Without `seconds`
-    the command is what to run instead.
+    the command is what to run instead. `tail`: it gives less throughput and is preferred for the
+    tail of this metric, which is this share of the operating point's.
     """
 
     concurrency: int
@@ -303,6 +304,7 @@ class NextStep:
     seconds: float | None = None
     command: str | None = None
     widened: tuple[Flag, ...] = ()
+    tail: tuple[str, float] | None = None
 
 
 @dataclass(frozen=True, slots=True)

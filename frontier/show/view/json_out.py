@@ -107,6 +107,8 @@ def decision_json(decision: Decision) -> Tree:
     if decision.next_step is not None:
         tree["next_step"]["flags"] = [flag.name for flag in decision.next_step.flags]
         tree["next_step"]["widened"] = [flag.name for flag in decision.next_step.widened]
+        tail = decision.next_step.tail
+        tree["next_step"]["tail"] = None if tail is None else {"metric": tail[0], "share": tail[1]}
     tree["token_prices"] = tree_of(token_prices(decision.metrics))
     return tree
 

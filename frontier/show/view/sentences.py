@@ -170,7 +170,10 @@ def may_give(step: NextStep) -> str:
     """'c=32 may give 27% more', 'c=32 was excluded (requests came in waves) and measured again may
     give 27% more'.
     """
-    gain = f"may give {step.gain:.0%} more" if step.gain is not None else "may keep the SLA"
+    gain = "may keep the SLA" if step.gain is None else f"may give {step.gain:.0%} more"
+    if step.tail is not None and step.gain is not None:
+        name, share = step.tail
+        gain = f"may give {1 + step.gain:.0%} of it at {share:.0%} of the {metric(name).label}"
     if not step.flags:
         return f"{setting(step.concurrency)} {gain}"
     why = "; ".join(dict.fromkeys(flag_kind(flag) for flag in step.flags))

@@ -830,6 +830,26 @@ def test_a_step_that_would_not_be_worth_its_tail_is_no_next_step():
     assert 64 == solver.solve([point(8, 0.1, 100), few], [TTFT], marginal_gain=False).next_step.concurrency
 
 
+def test_a_lower_setting_that_is_preferred_and_not_proven_is_named_with_what_it_gives_and_costs():
+    lower, chosen = point(64, estimate(0.2, 0.1, INF, n=300, need=1000), 940), point(128, 0.4, 1000)
+    d = solver.solve([lower, chosen], [TTFT])
+    step = d.next_step
+    assert (128, 64, 1000) == (d.concurrency, step.concurrency, step.requests)
+    assert (-0.06, ("p99_ttft", 0.5)) == (pytest.approx(step.gain), (step.tail[0], pytest.approx(step.tail[1])))
+    assert 64 == solver.solve([chosen], [TTFT], scanned=[lower]).next_step.concurrency
+    assert 64 == solver.solve([point(64, 0.2, 940), chosen], [TTFT]).concurrency, "proven, it is the answer"
+    again = SweepAgain(load_config(SWEEP, "x.yaml"), "frontier sweep x.yaml -o runs/x", TrialTimes(), Amount())
+    words, command = next_step_lines(with_command(d, again))
+    assert "--prove 64" in command
+    assert_golden_row("answers", f"{headline(d)}\n{words}")
+    for other in (point(64, 0.2, 900), point(64, 0.396, 990)):  # worth its tail; hardly preferred
+        few = dataclasses.replace(
+            other, metrics=other.metrics | {"p99_ttft": estimate(other.value("p99_ttft"), 0.1, INF, n=300, need=1000)}
+        )
+        assert solver.solve([few, chosen], [TTFT]).next_step is None
+    assert solver.solve([lower, chosen], [TTFT], marginal_gain=False).next_step is None
+
+
 def test_without_an_answer_the_next_step_is_the_candidate():
     few = [point(c, estimate(0.1 * c, 0.05, INF, n=300, need=1000)) for c in (1, 2, 4, 8)]
     d = solver.solve(few, [TTFT])
@@ -844,7 +864,7 @@ def test_without_an_answer_what_is_shown_is_of_the_setting_that_is_recommended()
     d = solver.solve([few, too_close], [TTFT])
     assert (None, Verdict.MARGINAL, 64, 64) == (d.concurrency, d.verdict, d.candidate, d.next_step.concurrency)
     assert (few.metrics, TTFT.metric) == (d.metrics, d.binding)
-    assert [(64,), (96,)] == [reason.settings for reason in d.explanation.reasons], "the other's reason stays"
+    assert [(64,)] == [reason.settings for reason in d.explanation.reasons]
     looked = solver.solve([too_close], [TTFT], scanned=[few])
     assert (Verdict.UNPROVEN, 64, few.metrics) == (looked.verdict, looked.candidate, looked.metrics)
     values = solver.solve([point(96, 0.6)], [TTFT], scanned=[few], point_estimates=True)

@@ -1,0 +1,77 @@
+"""Options beside the best forecast: the setting to look at for a shorter tail, and the one that is
+proven soonest where time runs out or nothing is proven.
+"""
+
+import itertools
+import math
+from collections.abc import Sequence
+
+from frontier.core.claim import solver
+from frontier.core.claim.causes import CLEARLY_MORE
+from frontier.core.claim.proof import WINDOWS
+from frontier.core.claim.verdict import inside, judge
+from frontier.core.model.decisions import Verdict
+from frontier.search.place import State, forecast
+from frontier.search.window_size import mean_e2e
+
+APART, NEAR, LEAST_GROWTH = 1.15, 1.05, 0.2
+"""Settings further apart than the first may have a corner between them, at least the second below
+the higher one. Below it throughput grows with at least this power of concurrency."""
+AROUND = 12.0
+"""Seconds of a window's warm-up and end."""
+MOST_OF_TIME = 1 / 3
+"""The share of the time that one candidate may take while nothing is proven and its end is not in
+sight."""
+
+
+def corner(state: State, proven: Sequence[int]) -> int | None:
+    """The setting to look at for a better merit than the `proven` ones have; None without one.
+
+    Between two settings throughput may go on as it grew below the lower one, with its tail, until
+    it reaches that of the higher one: so it does where a server is full from there on. Above what
+    is proven only clearly more is looked for.
+    """
+    best = max(map(state.merit, proven))
+    hopes = []
+    for low, high in itertools.pairwise(state.points):
+        rise = state.rate(high) / state.rate(low)
+        beyond = high > max(proven)
+        if rise <= 1 or high - low < 2 or high / low <= APART or (beyond and state.value(high) > 0):
+            continue
+        before = max((c for c in state.points if c * APART <= low), default=low)
+        grown = math.log(state.rate(low) / state.rate(before)) / math.log(low / before) if before < low else 1.0
+        c = min(high - 1, max(low + 1, round(low * rise ** (1 / min(1.0, max(LEAST_GROWTH, grown))))))
+        hope = state.merit(low) * rise / best - 1
+        if hope > (CLEARLY_MORE if beyond else solver.NOISE) and c not in state.looks and c * NEAR <= high:
+            hopes.append((hope, c))
+    return max(hopes, default=(0.0, None))[1]
+
+
+def takes_too_long(state: State, c: int, within: float) -> bool:
+    """Whether a candidate had MOST_OF_TIME, and by its own data is not expected to be decided
+    `within` the seconds that are left.
+    """
+    had = state.spent.get(c, 0.0)
+    if math.isinf(within) or had < MOST_OF_TIME * (state.elapsed + within):
+        return False
+    (k,) = (k for k in state.candidates if k.concurrency == c)
+    need = judge(k.point, state.limits, alpha=k.alpha).need
+    return need is None or had * (need / k.point.n - 1) > within
+
+
+def soonest(state: State, within: float, below: float = math.inf) -> int | None:
+    """The setting `below` another that is proven soonest for its worth, by all of its data: these
+    are inside the SLA, or could be, and it was not judged and given up. None where none fits
+    `within` the seconds that are left.
+    """
+    tried = {k.concurrency for k in state.candidates if k.windows >= WINDOWS or k.verdict is Verdict.UNPROVEN}
+    options = []
+    for c, point in state.points.items():
+        expected = forecast(state, c, state.rate(c))
+        window = state.window_size(c) * (mean_e2e(c, state.points) or 1.0) / c + AROUND
+        seconds = (expected.windows if expected.chance > 0 else WINDOWS) * window
+        possible = c < below and c not in tried and seconds <= within
+        if possible and judge(point, state.limits).verdict is not Verdict.VIOLATES:
+            worth = state.rate(c) / seconds
+            options.append((inside(point, state.limits), expected.chance * worth, worth, c))
+    return max(options, default=(None,))[-1]
