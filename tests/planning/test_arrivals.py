@@ -352,7 +352,7 @@ def test_people_counted_by_a_rate_that_holds_keep_the_sla(drawn: tuple[int, ...]
         people = Verified(rate, float(crowd.e2e.mean())).head_count(case.think, 1).people
         served = (dataclasses.replace(alone, law=law).served(cap, people, 5000, seed=3) for law in study.LAWS)
         kept += [each.keeps(case.limits) for each in served]
-    assert sum(kept) >= 0.95 * len(kept)
+    assert sum(kept) >= len(kept) - 1
 
 
 # --- the study of independent arrivals
