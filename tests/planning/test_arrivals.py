@@ -3,7 +3,6 @@ engine."""
 
 import dataclasses
 import math
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -379,7 +378,7 @@ def test_the_tables_of_that_study_count_what_holds() -> None:
 
 @pytest.mark.parametrize("sla", ["p99_ttft<=50ms", "p95_ttft<=40ms"])
 def test_one_rate_of_independent_users_in_answer_page_and_check(sla: str, tmp_path: Path) -> None:
-    text = re.sub("(repeats|requests|refine): .*", "", config_text(ENGINES["smooth"]))
+    text = config_text(ENGINES["smooth"], requests=120, repeats=10)
     run, _, _ = sweep_in_virtual_time(tmp_path / "run", text)
     limits = parse_sla(sla)
     (answer,) = run.answers([("asked", limits)])
