@@ -69,6 +69,7 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_watch)
+gc.disable()  # until all tests are collected: none of it is garbage
 
 
 def _guarded(item: pytest.Item) -> Iterator[None]:
@@ -144,3 +145,4 @@ def pytest_collection_finish() -> None:
     """Leave what was imported and collected out of every later garbage collection."""
     gc.collect()
     gc.freeze()
+    gc.enable()
