@@ -69,7 +69,6 @@ def _watch(event: str, arguments: tuple[Any, ...]) -> None:
 
 
 sys.addaudithook(_watch)
-gc.disable()  # until all tests are collected: none of it is garbage
 
 
 def _guarded(item: pytest.Item) -> Iterator[None]:
@@ -130,6 +129,16 @@ def pytest_configure(config: pytest.Config) -> None:
         sys.dont_write_bytecode, sys.pycache_prefix = False, os.environ["PYTHONPYCACHEPREFIX"]
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[object]:
+    """Nothing that is collected is garbage: it is not looked for."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Whole sweeps are marked before lanes are chosen. The stories last longest: begun last, they
@@ -145,4 +154,3 @@ def pytest_collection_finish() -> None:
     """Leave what was imported and collected out of every later garbage collection."""
     gc.collect()
     gc.freeze()
-    gc.enable()
