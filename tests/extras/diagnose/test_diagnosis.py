@@ -446,9 +446,10 @@ def test_the_page_and_the_stated_probabilities_are_those_of_the_study() -> None:
 
 
 @pytest.mark.slow
-def test_fifty_cases_drawn_again_give_the_same_results() -> None:
+@pytest.mark.parametrize("every", [12, pytest.param(4, marks=pytest.mark.nightly)])
+def test_cases_drawn_again_give_the_same_results(every: int) -> None:
     study = {(row["draw"], row["case"]): row for row in rows()}
-    for number in range(0, 200, 4):
+    for number in range(0, 200, every):
         drawn = (STATING, TESTING)[number // 4 % 2]
         case = draw(number, drawn)
         assert [s.resource.value for s in diagnosed(case).suspects] == study[drawn, number]["named"]

@@ -106,9 +106,10 @@ def test_the_sample_and_the_whole_file_are_read_alike(tmp_path):
 
 
 @pytest.mark.slow
-def test_what_is_expected_without_a_measurement_is_within_its_bands_on_silicon():
-    found = study.without_measurement(SERIES)
-    assert len(found.wrong["tpot"]) > 200
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.nightly)])
+def test_what_is_expected_without_a_measurement_is_within_its_bands_on_silicon(every):
+    found = study.without_measurement(SERIES[::every])
+    assert len(found.wrong["tpot"]) > 200 / every
     assert np.median(found.wrong["tpot"]) < 0.22
     assert np.median(found.wrong["throughput"]) < 0.22
     assert min(np.mean(found.held[name]) for name in curves.METRICS) > 0.92

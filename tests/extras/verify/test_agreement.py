@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,14 @@ from frontier.extras.verify.agreement import Agreement, compared, from_draws
 from frontier.extras.verify.replies import GreedyReplies, GreedyReply
 
 LENGTH = 32
+
+
+def longer(full: int) -> list[Any]:
+    """Draws of a study, beside the few of every run: a part in the gate, all at night."""
+    return [
+        pytest.param(100, marks=pytest.mark.slow),
+        pytest.param(full, marks=[pytest.mark.slow, pytest.mark.nightly]),
+    ]
 
 
 def answer(rng: random.Random, model: random.Random, flips: float, noise: float, shift: float = 0.0) -> GreedyReply:
@@ -98,7 +107,7 @@ def test_log_probabilities_are_as_far_apart_as_they_are() -> None:
     assert beside(*bare).distance is None
 
 
-@pytest.mark.parametrize("seeds", [25, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [25, *longer(300)])
 def test_a_planted_loss_of_two_points_is_found_and_none_is_invented(seeds: int) -> None:
     """200 prompts of 32 tokens, with a reference that differs from itself; intervals hold the
     truth.
@@ -182,7 +191,7 @@ def test_prompts_that_come_again_are_no_other_prompts() -> None:
     assert few.agreement.n == many.agreement.n == 50
 
 
-@pytest.mark.parametrize("seeds", [10, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [10, *longer(500)])
 @pytest.mark.parametrize(("right", "steady", "lost"), [(0.7, 0.9, 0.08), (0.98, 0.99, 0.02), (0.6, 1.0, 0.0)])
 def test_the_interval_of_a_lost_score_holds_the_truth(right: float, steady: float, lost: float, seeds: int) -> None:
     """True loss: the share of prompts that only the reference gets right, less what flips at random
