@@ -202,10 +202,7 @@ class Run:
         joined = [join(tuple(parts)) for parts in by_concurrency(looser).values()]
         return (
             [self._checked(_with_history(point, history), samples[point.concurrency]) for point in claims],
-            [
-                self._checked(_with_history(point_of(s, metrics, limits, price), history), s)
-                for s in joined
-            ],
+            [self._checked(_with_history(point_of(s, metrics, limits, price), history), s) for s in joined],
         )
 
     def _aggregates(self) -> list[Point]:
