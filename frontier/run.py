@@ -20,9 +20,8 @@ from frontier.config import Config
 from frontier.core.claim import pareto, solver
 from frontier.core.claim.changes import History, unchanged
 from frontier.core.claim.claimed import claim_points, claim_windows
-from frontier.core.claim.proof import by_concurrency
+from frontier.core.claim.proof import by_concurrency, join, point_of
 from frontier.core.claim.verdict import judge
-from frontier.core.estimates import estimate as summarize
 from frontier.core.estimates import uncertainty
 from frontier.core.flags import flags
 from frontier.core.flags.failures import failed_trials
@@ -162,7 +161,7 @@ class Run:
         history = self.histories.get(series, [])
         claimed = claim_windows(history, self.limits() if limits is None else limits)
         groups = by_concurrency(history)
-        return {c: claimed[c] if c in claimed else window.join(parts) for c, parts in groups.items()}
+        return {c: claimed[c] if c in claimed else join(tuple(parts)) for c, parts in groups.items()}
 
     # -- points
     # ----------------------------------------------------------------------------------------------
@@ -201,8 +200,8 @@ class Run:
         samples = claim_windows(history, limits)
         claims = claim_points(history, limits, names=metrics, price=price)
         looser = [(trial, sample) for trial, sample in history if trial.concurrency not in samples]
-        joined = [window.join(parts) for parts in by_concurrency(looser).values()]
-        looks = [(summarize.point(s, names=metrics, limits=limits, price=price), s) for s in joined]
+        joined = [join(tuple(parts)) for parts in by_concurrency(looser).values()]
+        looks = [(point_of(s, metrics, limits, price), s) for s in joined]
         return (
             [self._checked(_with_history(p, history, self.config), samples[p.concurrency]) for p in claims],
             [self._checked(_with_history(p, history, self.config), s) for p, s in looks],

@@ -18,11 +18,12 @@ import yaml
 
 from benchmarks.nights.disk import Disk, Killed
 from benchmarks.nights.draw import CONFIG, RUN, Command, Damage, Edit, Night, SetClock
+from benchmarks.nights.remembered import windows_by_contents
 from benchmarks.nights.server import Server
 from benchmarks.nights.virtual_time import Clock, virtual_world
 from frontier.cli import main as command_line
 from frontier.cli import plot
-from frontier.core.claim import proof
+from frontier.store import trial_files
 from frontier.world import inside
 
 KILLED = -9
@@ -166,23 +167,23 @@ def playing(night: Night) -> Iterator[tuple[Player, Told]]:
     """A player in a fresh folder, which is gone afterwards, and what it told."""
     home = Path.cwd()
     folder = Path(tempfile.mkdtemp(prefix="night-"))
-    save, fsync = plot.save_pictures, os.fsync
+    save, fsync, tick = plot.save_pictures, os.fsync, trial_files._TICK
     # A shell that puts this into the background has Ctrl-C ignored, and a sweep leaves it at that.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         os.chdir(folder)
         os.fsync = _disk().synced
+        trial_files._TICK = 0  # whether a command comes within a tick of the last is the machine's chance
         if not night.pictures:
             plot.save_pictures = lambda *_, **__: None  # type: ignore[assignment]
         player = Player(night, folder)
-        yield player, Told(night, folder, player.server)
+        with windows_by_contents():
+            yield player, Told(night, folder, player.server)
     finally:
-        plot.save_pictures, os.fsync = save, fsync
+        plot.save_pictures, os.fsync, trial_files._TICK = save, fsync, tick
         signal.signal(signal.SIGINT, before)
         os.chdir(home)
         shutil.rmtree(folder, ignore_errors=True)
-        for remembered in (proof.point_of, proof.strict_estimate, proof.judged_point):
-            remembered.cache_clear()  # a night's windows are of no use to the next
 
 
 def play(player: Player, told: Told) -> None:

@@ -10,7 +10,7 @@ import heapq
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ FAILING = 30.0
 """Seconds after which a trial in which every request fails is given up."""
 BACK_OFF = 1.0
 """Seconds that a stream waits after a failure."""
-TRUTH = 40_000
+TRUTH = 10_000
 """Requests from which a truth is drawn."""
 MOST_REQUESTS = 60_000
 """Of one trial: more is a fault of what asks for it."""
@@ -102,8 +102,9 @@ class Requests:
         self.rng = np.random.default_rng(seed)
         self.pool: list[tuple[float, ...]] = []
         self.common = 0.0
+        self.medians = cache(self._medians)
 
-    def medians(self, load: float) -> tuple[float, float]:
+    def _medians(self, load: float) -> tuple[float, float]:
         """TPOT and TTFT of a request among so many."""
         law, seated = self.law, min(load, self.law.seats)
         grown = (1 + (seated - 1) / law.half) ** law.power * (law.cliff if seated > law.edge else 1.0)
@@ -473,7 +474,7 @@ def truth(law: Law, shape: Shape, load: int, factor: float = 1.0) -> Mapping[str
     assert not isinstance(load, Rate)
     requests, lengths = Requests(law, shape, 1), _Lengths(shape, np.random.default_rng(2))
     rows = []
-    for k in range(TRUTH // 4):
+    for k in range(TRUTH):
         what = lengths.next(k % load)
         ttft, tpot, u = requests.draw(load, what["isl"], what["osl"])
         chance = requests.rng.random()

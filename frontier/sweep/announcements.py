@@ -80,7 +80,7 @@ class Announcer:
         if not limits:
             return
         own = [(t, s) for t, s in history if t.concurrency == trial.concurrency]
-        points = () if trial.phase in (*proof.SCANS, Phase.FRONTIER) else claim_points(own, limits)
+        points = () if trial.phase in (*proof.SCANS, Phase.FRONTIER) else claim_points(own, limits, names=())
         point = points[0] if points else proof.pilot_point(proof.join(tuple(s for _, s in own)), limits)
         judgement = judge(point, limits)
         if (shown := deciding_limit(point, judgement, limits)) is not None:

@@ -18,10 +18,10 @@ from frontier.core.claim.proof import (
     join,
     judged_point,
     point_of,
-    strict_estimate,
     with_visits,
 )
 from frontier.core.claim.verdict import judge
+from frontier.core.estimates.estimate import estimate
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.metrics import DEFAULT_METRICS
 from frontier.core.model.points import Estimate, Point
@@ -114,7 +114,7 @@ def _claims(
 
 def _over(newest: WindowData, limits: tuple[Limit, ...]) -> dict[Limit, Estimate]:
     """The limits that a window alone is surely over, with its estimates."""
-    found = {limit: strict_estimate(newest, limit.metric, limits, NEWEST, None) for limit in limits}
+    found = {limit: estimate(newest, limit.metric, limits=limits, confidence=NEWEST) for limit in limits}
     return {limit: e for limit, e in found.items() if e is not None and limit.breaks(limit.bad_bound(e))}
 
 

@@ -23,7 +23,7 @@ from frontier.core.claim.verdict import judge
 from frontier.core.estimates import estimate
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.metrics import metric
-from frontier.core.model.points import Estimate, Point
+from frontier.core.model.points import Point
 from frontier.core.model.trials import Phase
 from frontier.core.window import window
 from frontier.core.window.window import WindowData
@@ -172,14 +172,6 @@ def point_of(sample: WindowData, names: tuple[str, ...], limits: tuple[Limit, ..
     return estimate.point(sample, names=names, limits=limits, price=price)
 
 
-@functools.lru_cache(maxsize=512)
-def strict_estimate(
-    sample: WindowData, metric: str, limits: tuple[Limit, ...], confidence: float, price: float | None
-) -> Estimate | None:
-    """The estimate of a metric with one-sided bounds at a confidence."""
-    return estimate.estimate(sample, metric, limits=limits, confidence=confidence, price=price)
-
-
 def claim_point(
     sample: WindowData,
     limits: tuple[Limit, ...],
@@ -192,7 +184,7 @@ def claim_point(
     point = point_of(sample, tuple(names), limits, price)
     metrics = dict(point.metrics)
     for limit in limits:
-        strict = strict_estimate(sample, limit.metric, limits, 1 - alpha, price)
+        strict = estimate.estimate(sample, limit.metric, limits=limits, confidence=1 - alpha, price=price)
         if strict is not None:
             metrics[limit.metric] = strict
     return dataclasses.replace(point, metrics=metrics)

@@ -6,6 +6,7 @@ sample cannot carry is infinite on the side of the claim, and `need` says how ma
 carry it.
 """
 
+import functools
 import math
 from collections.abc import Iterable
 from dataclasses import replace
@@ -73,6 +74,7 @@ def _in_flight(sample: WindowData) -> float | None:
     return float((sample.in_flight * sample.block_seconds).sum()) / seconds if seconds > 0 else None
 
 
+@functools.lru_cache(maxsize=8192)
 def estimate(
     sample: WindowData,
     name: str,
@@ -82,7 +84,8 @@ def estimate(
     price: float | None = None,
 ) -> Estimate | None:
     """The metric `name` of this sample; None when the sample lacks it. ValueError for an unknown
-    name.
+    name. Remembered: the points of a sample for the search, the answer and the table share most of
+    their metrics.
 
     `lower` and `upper` are one-sided bounds at `confidence` each; `low`..`high` is always the
     two-sided 95 %.

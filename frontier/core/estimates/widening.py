@@ -40,7 +40,7 @@ class Widening:
 NO_WIDENING = Widening()
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=512)
 def widening(sample: WindowData) -> Widening:
     """What the flags on this sample's load add to its intervals; NO_WIDENING without such flags."""
     raised = {flag.name for flag in load_flags.of_load(sample)}

@@ -6,6 +6,7 @@ server is a "no" and not a failed measurement; they make a point invalid only wh
 notice them.
 """
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -74,6 +75,7 @@ LIFE = re.compile(r"(?:, |^)started (\d+)$")
 FlagCheck = Callable[[WindowData], Iterable[Flag]]
 
 
+@functools.lru_cache(maxsize=512)
 def flags(sample: WindowData, limits: tuple[Limit, ...] = ()) -> tuple[Flag, ...]:
     """Everything that is wrong with this sample, the fatal first; `limits` are the percentiles to
     be claimed.

@@ -301,7 +301,7 @@ def littles_law(sample: WindowData) -> Iterator[Flag]:
         )
 
 
-@functools.lru_cache(maxsize=8)
+@functools.lru_cache(maxsize=512)
 def of_load(sample: WindowData) -> tuple[Flag, ...]:
     """Every flag on the load; remembered, since each estimate of a sample asks for them."""
     checks = (client, occupancy, overloaded, lockstep, stationary, littles_law)

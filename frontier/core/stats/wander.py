@@ -98,7 +98,7 @@ class _Blocks:
     middles: Floats
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=512)
 def of_latencies(sample: WindowData, by_turns: bool = False) -> Mapping[str, Wander]:
     """The wander of each latency of which enough is known. In lockstep blocks are turns.
 
