@@ -97,7 +97,7 @@ def test_without_limits_the_windows_of_a_proof_are_a_point_and_nobody_is_a_candi
 def test_a_value_over_the_limit_ends_a_candidate_at_once():
     (given_up,) = proof.candidates(history_of(Server(lambda c: 0.6), 8, Phase.PROVE), TTFT)
     assert Verdict.VIOLATES is given_up.verdict
-    assert "p99_ttft" in given_up.reason
+    assert "p99 TTFT" in given_up.reason
 
 
 def test_visits_that_contradict_a_proof_end_it():

@@ -838,7 +838,8 @@ def test_a_lower_setting_that_is_preferred_and_not_proven_is_named_with_what_it_
     assert (-0.06, ("p99_ttft", 0.5)) == (pytest.approx(step.gain), (step.tail[0], pytest.approx(step.tail[1])))
     assert 64 == solver.solve([chosen], [TTFT], scanned=[lower]).next_step.concurrency
     assert 64 == solver.solve([point(64, 0.2, 940), chosen], [TTFT]).concurrency, "proven, it is the answer"
-    again = SweepAgain(load_config(SWEEP, "x.yaml"), "frontier sweep x.yaml -o runs/x", TrialTimes(), Amount())
+    command = "frontier sweep x.yaml -o runs/x"
+    again = SweepAgain(load_config(SWEEP, "x.yaml"), command, TrialTimes(), Amount(), "runs/x-2")
     words, command = next_step_lines(with_command(d, again))
     assert "--prove 64" in command
     assert_golden_row("answers", f"{headline(d)}\n{words}")
@@ -980,4 +981,4 @@ def test_a_candidate_is_given_up_for_the_limit_that_its_value_breaks():
     few = dataclasses.replace(estimate(0.021, 0.02, math.inf), need=5000)
     here = point(8, few, p99_tpot=Estimate(0.0303, 0.029, 0.032, 3000, 0.029, 0.032))
     verdict, reason = proof._standing(here, (TTFT, TPOT), 0.01, 3, 3000)
-    assert (Verdict.VIOLATES, "p99_tpot") == (verdict, reason.split()[0])
+    assert (Verdict.VIOLATES, "p99 TPOT") == (verdict, reason[:8])
