@@ -17,10 +17,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from frontier.core.claim.causes import CLEARLY_MORE
 from frontier.core.claim.changes import CLAIMED, MOST_CHANGES, PROOFS, History, spoilt
 from frontier.core.claim.claim import claim_of, proof_windows
 from frontier.core.claim.claimed import over_at_last
+from frontier.core.claim.next_step import CLEARLY_MORE
 from frontier.core.claim.proof import MOST_SPOILT, WINDOWS, joined
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.loads import Rate, setting
@@ -29,7 +29,8 @@ from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
 from frontier.search import auto, scan, skipping
 from frontier.search.claim_turns import MORE_TURNS, turns_expected, turns_to_go
-from frontier.search.scan import VISIT_TURNS, Ask, Done, SearchPolicy, between, settings_beyond, visit_of, widest_gap
+from frontier.search.gaps import between, widest_gap
+from frontier.search.scan import VISIT_TURNS, Ask, Done, SearchPolicy, settings_beyond, visit_of
 from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import in_flight, longer, mean_e2e, requests_per_arrival, window_size
 

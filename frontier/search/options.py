@@ -1,5 +1,7 @@
-"""Options beside the best forecast: the setting to look at for a shorter tail, and the one that is
-proven soonest where time runs out or nothing is proven.
+"""Options beside the best forecast: the corner of a full server, and what is proven soonest.
+
+A corner is looked at for a shorter tail. What is proven soonest goes first where time runs out, or
+where nothing is proven.
 """
 
 import itertools
@@ -7,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from frontier.core.claim import solver
-from frontier.core.claim.causes import CLEARLY_MORE
+from frontier.core.claim.next_step import CLEARLY_MORE
 from frontier.core.claim.proof import WINDOWS
 from frontier.core.claim.verdict import inside, judge
 from frontier.core.model.decisions import Verdict

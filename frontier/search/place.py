@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from frontier.core.claim import solver
-from frontier.core.claim.causes import CLEARLY_MORE
 from frontier.core.claim.changes import History, latencies
 from frontier.core.claim.claimed import claim_points
+from frontier.core.claim.next_step import CLEARLY_MORE
 from frontier.core.claim.proof import (
     CONTRADICTED,
     JUDGED_AFTER,
@@ -330,17 +330,14 @@ def candidate(
     most = _most(state, top if bracket[1] is None else min(top, bracket[1] - 1), proven)
     merit = state.merit if marginal_gain else state.rate
     base = max(map(merit, proven), default=0.0)
-    lower = _preferred(state, proven, base * (1 + solver.NOISE)) if marginal_gain else _below(state, proven)
-    options = [*lower, *range(max(proven, default=0) + 1, most + 1)]
-    if among is not None:
-        options = [c for c in options if c in among]
-    forecasts: dict[int, ProofForecast] = {c: forecast(state, c, merit(c)) for c in options}
-    if not forecasts:
-        return None
+    options = [*_lower(state, proven, base, marginal_gain), *range(max(proven, default=0) + 1, most + 1)]
+    forecasts = {c: forecast(state, c, merit(c)) for c in options if among is None or c in among}
     if proven:
         worth = {c: f.chance * (f.rate / base - 1) - window_worth * f.windows for c, f in forecasts.items()}
-        best = max(worth, key=lambda c: (worth[c], -c))
-        return best if worth[best] > 0 else None
+        best = max(worth, key=lambda c: (worth[c], -c), default=None)
+        return best if best is not None and worth[best] > 0 else None
+    if not forecasts:
+        return None
     safe = max(f.chance * f.rate for f in forecasts.values())
     if safe <= 0:
         far = max(1, math.floor(FAR_LOWER * most))
@@ -369,20 +366,15 @@ def _first(forecasts: Mapping[int, "ProofForecast"], safe: float, window_worth: 
     return max(worth, key=lambda c: (worth[c], -c))
 
 
-def _below(state: State, proven: Sequence[int]) -> list[int]:
-    """Settings below the highest proven one that showed clearly more throughput and were not
-    tried.
+def _lower(state: State, proven: Sequence[int], base: float, marginal_gain: bool) -> list[int]:
+    """Settings below the highest proven one that were not tried and are better than the best proven
+    one: by merit, or by clearly more throughput where it was seen.
     """
     tried = {*proven, *(k.concurrency for k in state.candidates)}
-    most = max(map(state.rate, proven), default=0.0)
-    lower = (c for c in state.points if c < max(proven, default=0) and c not in tried)
-    return [c for c in lower if state.rate(c) > (1 + CLEARLY_MORE) * most]
-
-
-def _preferred(state: State, proven: Sequence[int], least: float) -> list[int]:
-    """Settings below the highest proven one of more than the `least` merit that were not tried."""
-    tried = {*proven, *(k.concurrency for k in state.candidates)}
-    return [c for c in range(1, max(proven, default=0)) if c not in tried and state.merit(c) > least]
+    lower = range(1, max(proven, default=0))
+    if marginal_gain:
+        return [c for c in lower if c not in tried and state.merit(c) > (1 + solver.NOISE) * base]
+    return [c for c in lower if c not in tried and c in state.points and state.rate(c) > (1 + CLEARLY_MORE) * base]
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,10 +22,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from frontier.core.claim.causes import CLEARLY_MORE
 from frontier.core.claim.changes import CLAIMED, MOST_CHANGES, History, spoilt
-from frontier.core.claim.pareto import knee
-from frontier.core.claim.proof import ASCENTS, MOST_SPOILT, Candidate, attempts_over, joined, pilot_point, violation
+from frontier.core.claim.next_step import CLEARLY_MORE
+from frontier.core.claim.proof import ASCENTS, MOST_SPOILT, Candidate, attempts_over, joined, pilot_point
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.loads import Rate
 from frontier.core.model.points import Point
@@ -33,6 +32,7 @@ from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
 from frontier.search import auto, rates
 from frontier.search.auto import LOOKS_AT_MOST
+from frontier.search.gaps import between
 from frontier.search.load_trials import LoadAsk
 from frontier.search.options import corner, soonest, takes_too_long
 from frontier.search.place import LOWER, State, candidate
@@ -58,11 +58,6 @@ CLOSE = 1.25
 SINGLE_FROM = 64
 """From this concurrency on, a scan without a list goes up by single steps: the edge often lies
 there, and a look at four times the load costs four times as much."""
-NARROW = 0.10
-"""Neighbours whose throughputs (in ln) or concurrencies differ by less need no setting between
-them."""
-IMPORTANT = 3.0
-"""Weight of a gap that straddles the SLA's limit or touches the knee."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,33 +316,58 @@ def _prove(
     settings that are listed or were looked at are candidates.
     """
     by_verdict = {v: [k for k in state.candidates if k.verdict is v] for v in Verdict}
+    given_up, fresh = by_verdict[Verdict.VIOLATES], [k.concurrency for k in by_verdict[Verdict.MEETS]]
     begun = [k.concurrency for k in by_verdict[Verdict.UNPROVEN] if k.concurrency < policy.lost]
+    if (c := _going_on(state, begun, fresh, within)) is not None:
+        return _window(state, c)
+    known = [*fresh, *state.by_grid]
+    searches = attempts_over(state.candidates) < ASCENTS and policy.refine != 0
+    if searches and (step := _another(policy, state, known, may_add, window_worth, within)) is not None:
+        return step
+    proven, best = max(fresh, default=None), max(known, default=None)
+    return Done(_how_it_ended(state, proven, given_up, may_add=may_add), best)
+
+
+def _going_on(state: State, begun: Sequence[int], proven: Sequence[int], within: float) -> int | None:
+    """The candidate whose proof goes on: the last one `begun`, where its end fits the time. While
+    nothing is proven, one that does not fit gives way to a lower setting that does, if there is
+    one.
+    """
     too_long = [c for c in begun if takes_too_long(state, c, within)]
     if going_on := [c for c in begun if c not in too_long]:
-        return _window(state, going_on[-1])
-    if too_long and not by_verdict[Verdict.MEETS]:
-        c = soonest(state, within, below=min(too_long))
-        return _window(state, too_long[-1] if c is None else c)
-    given_up, fresh = by_verdict[Verdict.VIOLATES], [k.concurrency for k in by_verdict[Verdict.MEETS]]
-    known = [*fresh, *state.by_grid]
-    proven, best = max(fresh, default=None), max(known, default=None)
-    if attempts_over(state.candidates) < ASCENTS and policy.refine != 0:
-        top = policy.top
-        if policy.auto:  # well below a setting under which the server was lost
-            top = int(min(max(state.points, default=1), LOWER * policy.lost))
-        among = None if may_add else {*policy.grid, *state.looks}
-        c = candidate(state, top, known, window_worth, among, marginal_gain=policy.marginal_gain)
-        if c is not None and _worth_more_windows(state, c, known, marginal_gain=policy.marginal_gain):
-            return _window(state, c)
-        if policy.marginal_gain and known and may_add and (c := corner(state, known)) is not None:
-            requests, seconds = policy.requests, None
-            if requests is None:
-                requests, seconds = CORNER_TURNS * c, longer(CORNER_SECONDS, c, state.points)
-            return Ask(c, Phase.FRONTIER, requests, f"c={c} may give as much with a shorter tail", seconds)
-        c = None if known else soonest(state, within, below=policy.lost)
-        if c is not None and (among is None or c in among):
-            return _window(state, c)
-    return Done(_how_it_ended(state, proven, given_up, may_add=may_add), best)
+        return going_on[-1]
+    if not too_long or proven:
+        return None
+    lower = soonest(state, within, below=min(too_long))
+    return too_long[-1] if lower is None else lower
+
+
+def _another(
+    policy: SearchPolicy, state: State, known: Sequence[int], may_add: bool, window_worth: float, within: float
+) -> Ask | None:
+    """The first window of another candidate, or a look for one, beside those that are `known` to
+    keep the SLA; None where no setting is worth it.
+    """
+    top = policy.top
+    if policy.auto:  # well below a setting under which the server was lost
+        top = int(min(max(state.points, default=1), LOWER * policy.lost))
+    among = None if may_add else {*policy.grid, *state.looks}
+    c = candidate(state, top, known, window_worth, among, marginal_gain=policy.marginal_gain)
+    if c is not None and _worth_more_windows(state, c, known, marginal_gain=policy.marginal_gain):
+        return _window(state, c)
+    if not known:
+        c = soonest(state, within, below=policy.lost)
+        return None if c is None or (among is not None and c not in among) else _window(state, c)
+    full = corner(state, known) if policy.marginal_gain and may_add else None
+    return None if full is None else _beside(policy, state, full)
+
+
+def _beside(policy: SearchPolicy, state: State, c: int) -> Ask:
+    """A trial of a setting that may give as much as what is proven, with a shorter tail."""
+    requests, seconds = policy.requests, None
+    if requests is None:
+        requests, seconds = CORNER_TURNS * c, longer(CORNER_SECONDS, c, state.points)
+    return Ask(c, Phase.FRONTIER, requests, f"c={c} may give as much with a shorter tail", seconds)
 
 
 def _how_it_ended(state: State, proven: int | None, given_up: Sequence[Candidate], *, may_add: bool) -> str:
@@ -401,34 +421,3 @@ def _as_asked(policy: SearchPolicy, known: SeriesHistory) -> Ask | Done:
 def _window(state: State, c: int) -> Ask:
     done = next((k.windows for k in state.candidates if k.concurrency == c), 0)
     return Ask(c, Phase.PROVE, state.window_size(c), f"proving c={c} on fresh data, window {done + 1}")
-
-
-# --- the frontier
-
-
-def widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple[int, int] | None:
-    """The neighbours whose throughputs differ most, weighted where it matters; None when all are
-    close enough.
-
-    Between two neighbours the frontier lies between their throughputs, so these are its bracket. A
-    gap is passed over where its middle was measured already (and was not valid).
-    """
-    throughputs = {c: p.value("output_throughput") for c, p in points.items() if p.valid}
-    measured = sorted(c for c, rate in throughputs.items() if rate > 0)
-    bend = knee([points[c] for c in measured])
-    widest: tuple[float, int, int] | None = None
-    for low, high in itertools.pairwise(measured):
-        rise = abs(math.log(throughputs[high] / throughputs[low]))
-        if high - low <= 1 or (high - low) / high <= NARROW or rise <= NARROW or between(low, high) in points:
-            continue
-        a, b = violation(points[low], limits), violation(points[high], limits)
-        crossing = bool(limits) and a is not None and b is not None and (a <= 0) != (b <= 0)
-        width = rise * (IMPORTANT if crossing or bend in (low, high) else 1.0)
-        if widest is None or width > widest[0]:
-            widest = (width, low, high)
-    return None if widest is None else widest[1:]
-
-
-def between(low: int, high: int) -> int:
-    """The geometric mean, strictly between the two; a load of the same kind."""
-    return type(low)(min(high - 1, max(low + 1, round(math.sqrt(low * high)))))

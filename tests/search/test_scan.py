@@ -12,7 +12,7 @@ from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.points import Estimate, Flag, Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
-from frontier.search import scan, skipping
+from frontier.search import gaps, scan, skipping
 from frontier.search.place import State
 from frontier.search.scan import Ask, Done, SearchPolicy
 from frontier.search.series_history import SeriesHistory
@@ -295,7 +295,7 @@ def test_the_scan_ends_where_the_edge_is_known_closely_enough_or_no_setting_lies
 
 @pytest.mark.parametrize(("low", "high", "middle"), [(1, 3, 2), (2, 8, 4), (100, 102, 101), (1, 100, 10)])
 def test_the_middle_of_two_settings_is_their_geometric_mean_strictly_between(low, high, middle):
-    assert middle == scan.between(low, high)
+    assert middle == gaps.between(low, high)
 
 
 def test_the_scan_goes_up_in_double_steps_of_the_grid_until_the_limit_is_broken():
@@ -333,7 +333,7 @@ def gap(*rates, limits=(), flags=()):
         )
         for i, rate in enumerate(rates)
     }
-    return scan.widest_gap(points, limits)
+    return gaps.widest_gap(points, limits)
 
 
 def test_the_widest_gap_is_that_of_the_largest_step_in_throughput_and_one_that_crosses_the_limit_counts_more():

@@ -6,11 +6,12 @@ It also says by how much the limit binds, what was excluded, and what would deci
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from frontier.core.claim.changes import Change, Growth
+from frontier.core.claim.next_step import OPEN, may_pass, next_step, requests_to_decide, widened
 from frontier.core.claim.verdict import RISING, inside, judge
 from frontier.core.model.decisions import (
     Cause,
@@ -19,7 +20,6 @@ from frontier.core.model.decisions import (
     Explanation,
     Judgement,
     Limit,
-    NextStep,
     Reason,
     RejectedStep,
     Verdict,
@@ -29,36 +29,6 @@ from frontier.core.model.points import Estimate, Flag, Point
 
 _WORTH_SAYING = 0.01
 """A throughput optimum is named when it gives more than this share above the operating point."""
-CLEARLY_MORE = 0.10
-"""The gain in throughput from which an undecided higher setting is named in the headline."""
-_OPEN = (Verdict.MARGINAL, Verdict.UNPROVEN)
-UNDECIDED = (
-    Cause.STALE,
-    Cause.DOUBTED,
-    Cause.CROSSES,
-    Cause.TOO_FEW,
-    Cause.NO_INTERVAL,
-    Cause.SCANNED,
-)
-"""Why a setting is neither inside nor outside its limit."""
-PASSING = frozenset(
-    {
-        "lockstep",
-        "non_stationary",
-        "under_concurrency",
-        "over_concurrency",
-        "littles_law",
-        "client_bound",
-        "resent",
-        "too_few_connections",
-        "too_few_samples",
-        "server_lost",
-        "server_restarted",
-        "cut_off",
-    }
-)
-"""Flags that may be gone when a setting is measured again, and that leave its values some meaning.
-"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +74,7 @@ def with_causes(
     settings = tuple(_of_server(reason, server) for reason in said)
     by_concurrency = {reason.settings[0]: reason for reason in settings}
     undecided = decision.concurrency is None or not point_estimates
-    step = _next_step(decision, points, settings, unworthy, preferred) if undecided else None
+    step = next_step(decision, points, settings, unworthy, preferred) if undecided else None
     decision = dataclasses.replace(decision, next_step=step)
     decision, answered = _answered(decision, points, judged, by_concurrency)
     reasons = [*_happened(server), *_undefined(decision), *answered]
@@ -131,7 +101,7 @@ def _answered(
     if decision.concurrency is not None:
         return decision, _chosen(decision, decision.concurrency, settings)
     reasons, step = _no_answer(decision, points, settings), decision.next_step
-    if step is None or step.flags or decision.verdict not in _OPEN or step.concurrency == decision.candidate:
+    if step is None or step.flags or decision.verdict not in OPEN or step.concurrency == decision.candidate:
         return decision, reasons
     shown = shown_at(decision, points[step.concurrency], judged.get(step.concurrency))
     return shown, [settings[step.concurrency], *reasons]
@@ -195,7 +165,7 @@ def _setting(
     name = judged.binding or decision.limits[0].metric
     limit = next((limit for limit in decision.limits if limit.metric == name), None)
     estimate = point.metrics.get(name) if point is not None else None
-    need, cut = (judged.need, cut) if judged.verdict in _OPEN else (None, None)
+    need, cut = (judged.need, cut) if judged.verdict in OPEN else (None, None)
     reason = Reason(
         _cause(decision, judged, estimate, limit),
         (concurrency,),
@@ -210,7 +180,7 @@ def _setting(
     )
     reason = _of_connections(reason, point)
     if reason.cause is Cause.CROSSES:
-        reason = dataclasses.replace(reason, flags=(*reason.flags, *_widened(point)))
+        reason = dataclasses.replace(reason, flags=(*reason.flags, *widened(point)))
     step = decision.rejected
     if step is not None and step.concurrency == concurrency:
         return dataclasses.replace(reason, metric=step.metric, gain=step.gain, cost=step.cost)
@@ -229,11 +199,6 @@ def _of_connections(reason: Reason, point: Point | None) -> Reason:
     return dataclasses.replace(reason, flags=few) if few and reason.cause is Cause.TOO_FEW else reason
 
 
-def _widened(point: Point | None) -> tuple[Flag, ...]:
-    """The flag of a busy client that widened the bounds of a setting."""
-    return tuple(flag for flag in point.flags if flag.name == "client_bound" and not flag.fatal) if point else ()
-
-
 def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, limit: Limit | None) -> Cause:
     """The cause of one judged setting in the decision, by the estimate of its binding metric."""
     c, step = judged.concurrency, decision.rejected
@@ -241,7 +206,7 @@ def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, lim
         return Cause.CHOSEN
     if step is not None and step.concurrency == c:
         return Cause.STEP_NOT_WORTH
-    if judged.verdict in _OPEN:
+    if judged.verdict in OPEN:
         return _undecided(estimate, limit)
     if judged.verdict is Verdict.VIOLATES:
         return Cause.VIOLATES
@@ -270,67 +235,6 @@ def _gain(decision: Decision, points: Mapping[int, Point], concurrency: int, rat
         return None
     here, there = chosen.value(rate), other.value(rate)
     return there / here - 1 if here > 0 and math.isfinite(there) else None
-
-
-# --- the next step
-
-
-def may_pass(fatal: Iterable[Flag]) -> bool:
-    """Whether all fatal flags may be gone next time and leave the values some meaning."""
-    return all(flag.name in PASSING for flag in fatal)
-
-
-def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
-    """How many requests would decide a setting: `Judgement.need`. An excluded setting is judged as
-    if it had no flags. If that decides it, it needs as many requests as it had; None where it had
-    none.
-    """
-    judged = judge(dataclasses.replace(point, flags=()), limits)
-    return judged.need if judged.verdict in _OPEN else point.n or None
-
-
-def _next_step(
-    decision: Decision,
-    points: Mapping[int, Point],
-    settings: Iterable[Reason],
-    unworthy: Collection[int],
-    preferred: Mapping[int, RejectedStep],
-) -> NextStep | None:
-    """The unproven setting that is worth deciding next; None without one.
-
-    It lies below every violation, its values keep every limit, and it would give clearly more
-    throughput than the operating point, or is `preferred` to it for its tail. Settings that
-    can be decided come first. Without an operating point come then those that count, and of these
-    the one closest to being decided; with one, those with the most throughput. A setting that was
-    given up cannot be decided.
-    """
-    below = decision.first_fail if decision.first_fail is not None else math.inf
-    steps = []
-    for reason in settings:
-        (c,) = reason.settings
-        point, step = points.get(c), preferred.get(c)
-        passed_over = (c in unworthy and step is None) or (c >= below and c != decision.candidate)
-        if point is None or reason.cause not in (*UNDECIDED, Cause.EXCLUDED) or passed_over:
-            continue
-        gains = decision.concurrency is None or step is not None or (reason.gain or 0.0) >= CLEARLY_MORE
-        if not (gains and inside(point, decision.limits) and may_pass(point.fatal)):
-            continue
-        requests = None if reason.cut == EndedEarly("given_up") else requests_to_decide(point, decision.limits)
-        widened = _widened(point) if reason.cause is Cause.CROSSES or requests is None else ()
-        speed = point.value("output_throughput")
-        throughput = speed if math.isfinite(speed) else None
-        tail = None if step is None else (step.metric, 1 / step.cost)
-        steps.append(NextStep(c, reason.gain, throughput, point.fatal, requests, widened=widened, tail=tail))
-    return max(
-        steps,
-        default=None,
-        key=lambda s: (
-            s.requests is not None,
-            decision.concurrency is not None or not s.flags,
-            s.gain or -(s.requests or 0) / max(1, points[s.concurrency].n),
-            s.throughput or 0.0,
-        ),
-    )
 
 
 # --- the decision as a whole

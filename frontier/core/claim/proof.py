@@ -250,10 +250,9 @@ def _judged(trials: History, limits: tuple[Limit, ...], error: float) -> Candida
         point = judged_point(tuple(every[:k]), limits, alpha)
         proof = point if count in JUDGED_AFTER else proof
         verdict, reason = _standing(point, limits, alpha, count, fresh)
-        if verdict is Verdict.VIOLATES and point.valid and _wandered(every[:k], limits, count):
+        if _goes_on(verdict, point, every[:k], limits, count):
             verdict, reason = Verdict.UNPROVEN, ""
-        goes_on = count < WINDOWS and any(later.phase is Phase.PROVE for later, _ in clean[k:])
-        if verdict is Verdict.MEETS or (verdict is Verdict.VIOLATES and not goes_on):
+        elif verdict is not Verdict.VIOLATES or not _went_on(clean[k:], count):
             break
     if verdict is Verdict.UNPROVEN and len(trials) - len(clean) >= MOST_SPOILT:
         verdict, reason = Verdict.VIOLATES, TOO_BUSY
@@ -281,11 +280,20 @@ def with_visits(candidate: Candidate, parts: tuple[WindowData, ...], limits: tup
     return dataclasses.replace(candidate, verdict=Verdict.VIOLATES, reason=CONTRADICTED, point=point)
 
 
-def _wandered(parts: Sequence[WindowData], limits: tuple[Limit, ...], windows: int) -> bool:
-    """Whether a candidate is over its limit for a part of its windows alone: at least half of them
-    keep it, and the worst is far beyond these. Then the server wandered, and only more windows say
-    how often it does: a lower setting would have met the same.
+def _went_on(later: History, windows: int) -> bool:
+    """Whether a proof that was set aside before its first judgement went on."""
+    return windows < WINDOWS and any(trial.phase is Phase.PROVE for trial, _ in later)
+
+
+def _goes_on(
+    verdict: Verdict, point: Point, parts: Sequence[WindowData], limits: tuple[Limit, ...], windows: int
+) -> bool:
+    """Whether a proof is not over: it is undecided, or is over its limit for a part of its windows
+    alone. At least half of them keep it then, and the worst is far beyond these: the server
+    wandered. Only more windows say how often it does; a lower setting would have met the same.
     """
+    if verdict is not Verdict.VIOLATES or not point.valid:
+        return verdict is Verdict.UNPROVEN
     each = [v for part in parts if (v := violation(pilot_point(part, limits), limits)) is not None]
     if windows >= STEADY or len(each) < 2:
         return False

@@ -1,0 +1,108 @@
+"""The next step of a decision: the setting that is not proven and may be a better answer."""
+
+import dataclasses
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+from frontier.core.claim.verdict import inside, judge
+from frontier.core.model.decisions import Cause, Decision, EndedEarly, Limit, NextStep, Reason, RejectedStep, Verdict
+from frontier.core.model.points import Flag, Point
+
+CLEARLY_MORE = 0.10
+"""The gain in throughput from which an undecided higher setting is named in the headline."""
+OPEN = (Verdict.MARGINAL, Verdict.UNPROVEN)
+UNDECIDED = (
+    Cause.STALE,
+    Cause.DOUBTED,
+    Cause.CROSSES,
+    Cause.TOO_FEW,
+    Cause.NO_INTERVAL,
+    Cause.SCANNED,
+)
+"""Why a setting is neither inside nor outside its limit."""
+PASSING = frozenset(
+    {
+        "lockstep",
+        "non_stationary",
+        "under_concurrency",
+        "over_concurrency",
+        "littles_law",
+        "client_bound",
+        "resent",
+        "too_few_connections",
+        "too_few_samples",
+        "server_lost",
+        "server_restarted",
+        "cut_off",
+    }
+)
+"""Flags that may be gone when a setting is measured again, and that leave its values some meaning.
+"""
+
+
+def widened(point: Point | None) -> tuple[Flag, ...]:
+    """The flag of a busy client that widened the bounds of a setting."""
+    return tuple(flag for flag in point.flags if flag.name == "client_bound" and not flag.fatal) if point else ()
+
+
+def may_pass(fatal: Iterable[Flag]) -> bool:
+    """Whether all fatal flags may be gone next time and leave the values some meaning."""
+    return all(flag.name in PASSING for flag in fatal)
+
+
+def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
+    """How many requests would decide a setting: `Judgement.need`. An excluded setting is judged as
+    if it had no flags. If that decides it, it needs as many requests as it had; None where it had
+    none.
+    """
+    judged = judge(dataclasses.replace(point, flags=()), limits)
+    return judged.need if judged.verdict in OPEN else point.n or None
+
+
+def next_step(
+    decision: Decision,
+    points: Mapping[int, Point],
+    settings: Iterable[Reason],
+    unworthy: Collection[int],
+    preferred: Mapping[int, RejectedStep],
+) -> NextStep | None:
+    """The unproven setting that is worth deciding next; None without one.
+
+    It lies below every violation, its values keep every limit, and it would give clearly more
+    throughput than the operating point, or is `preferred` to it for its tail. Settings that
+    can be decided come first. Without an operating point come then those that count, and of these
+    the one closest to being decided; with one, those with the most throughput. A setting that was
+    given up cannot be decided.
+    """
+    below = decision.first_fail if decision.first_fail is not None else math.inf
+    steps = []
+    for reason in settings:
+        (c,) = reason.settings
+        point, step = points.get(c), preferred.get(c)
+        above = c >= below and c != decision.candidate
+        if point is None or reason.cause not in (*UNDECIDED, Cause.EXCLUDED) or above:
+            continue
+        gains = step is not None or (c not in unworthy and (reason.gain or 0.0) >= CLEARLY_MORE)
+        worth = decision.concurrency is None or gains
+        if not (worth and inside(point, decision.limits) and may_pass(point.fatal)):
+            continue
+        requests = None if reason.cut == EndedEarly("given_up") else requests_to_decide(point, decision.limits)
+        busy = widened(point) if reason.cause is Cause.CROSSES or requests is None else ()
+        speed = point.value("output_throughput")
+        throughput = speed if math.isfinite(speed) else None
+        steps.append(NextStep(c, reason.gain, throughput, point.fatal, requests, widened=busy, tail=_tail(step)))
+    return max(
+        steps,
+        default=None,
+        key=lambda s: (
+            s.requests is not None,
+            decision.concurrency is not None or not s.flags,
+            s.gain or -(s.requests or 0) / max(1, points[s.concurrency].n),
+            s.throughput or 0.0,
+        ),
+    )
+
+
+def _tail(step: RejectedStep | None) -> tuple[str, float] | None:
+    """The tail of the lower setting of a step, as a share of that of the higher one."""
+    return None if step is None else (step.metric, 1 / step.cost)
