@@ -20,8 +20,8 @@ from dataclasses import replace
 from frontier.core.claim.changes import CLAIMED, MOST_CHANGES, PROOFS, History, spoilt
 from frontier.core.claim.claim import claim_of, proof_windows
 from frontier.core.claim.claimed import over_at_last
-from frontier.core.claim.next_step import CLEARLY_MORE
 from frontier.core.claim.proof import MOST_SPOILT, WINDOWS, joined
+from frontier.core.claim.undecided import CLEARLY_MORE
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.loads import Rate, setting
 from frontier.core.model.points import Point

@@ -9,8 +9,8 @@ import math
 from collections.abc import Sequence
 
 from frontier.core.claim import solver
-from frontier.core.claim.next_step import CLEARLY_MORE
 from frontier.core.claim.proof import WINDOWS
+from frontier.core.claim.undecided import CLEARLY_MORE
 from frontier.core.claim.verdict import inside, judge
 from frontier.core.model.decisions import Verdict
 from frontier.search.place import State, forecast

@@ -21,7 +21,6 @@ import numpy as np
 from frontier.core.claim import solver
 from frontier.core.claim.changes import History, latencies
 from frontier.core.claim.claimed import claim_points
-from frontier.core.claim.next_step import CLEARLY_MORE
 from frontier.core.claim.proof import (
     CONTRADICTED,
     JUDGED_AFTER,
@@ -36,6 +35,7 @@ from frontier.core.claim.proof import (
     pilot_point,
     violation,
 )
+from frontier.core.claim.undecided import CLEARLY_MORE
 from frontier.core.claim.verdict import RISING, judge
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.points import Point

@@ -23,8 +23,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from frontier.core.claim.changes import CLAIMED, MOST_CHANGES, History, spoilt
-from frontier.core.claim.next_step import CLEARLY_MORE
 from frontier.core.claim.proof import ASCENTS, MOST_SPOILT, Candidate, attempts_over, joined, pilot_point
+from frontier.core.claim.undecided import CLEARLY_MORE
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.loads import Rate
 from frontier.core.model.points import Point

@@ -13,7 +13,7 @@ from frontier.client.ask.same_server import EVENT, Identity
 from frontier.client.load.shard import WorkerLostError
 from frontier.config import Config
 from frontier.core.claim.changes import away
-from frontier.core.claim.next_step import may_pass
+from frontier.core.claim.undecided import may_pass
 from frontier.core.estimates.estimate import estimate
 from frontier.core.flags.failures import failure_words
 from frontier.core.flags.flags import flags

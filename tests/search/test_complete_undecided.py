@@ -7,8 +7,8 @@ import pytest
 from benchmarks.calibration.servers import Process
 from benchmarks.calibration.sweep import Sweep
 from frontier.core.claim import solver
-from frontier.core.claim.next_step import CLEARLY_MORE
 from frontier.core.claim.proof import ALPHA, candidates
+from frontier.core.claim.undecided import CLEARLY_MORE
 from frontier.core.model.decisions import Limit, SweepEnding
 from frontier.core.model.trials import Phase
 from frontier.search import complete

@@ -20,8 +20,8 @@ from frontier.core.stats.laws import normal_quantile
 from frontier.extras.tune.gain import WORTH, Gain, RaceRules, gain_of
 from frontier.extras.tune.runner import FINAL, STEP, Z95, Runner
 from frontier.search.auto import LOOKS_AT_MOST, no_more_throughput
-from frontier.search.place import State
 from frontier.search.gaps import between
+from frontier.search.place import State
 from frontier.search.scan import CLOSE, Ask, Done, SearchPolicy, look_at
 from frontier.search.window_size import in_flight, longer
 

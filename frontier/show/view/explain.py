@@ -5,7 +5,7 @@ setting is. The causes are those of `core.claim.causes`; nothing is decided here
 import dataclasses
 import math
 
-from frontier.core.claim.next_step import UNDECIDED
+from frontier.core.claim.undecided import UNDECIDED
 from frontier.core.model.decisions import Cause, Decision, EndedEarly, Reason, Verdict
 from frontier.core.model.loads import setting
 from frontier.core.model.metrics import metric

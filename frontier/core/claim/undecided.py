@@ -1,4 +1,4 @@
-"""The next step of a decision: the setting that is not proven and may be a better answer."""
+"""What is undecided: which setting may be a better answer though it is not proven, and why not."""
 
 import dataclasses
 import math
