@@ -345,7 +345,9 @@ def _chosen(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> 
 def _higher(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> list[Reason]:
     """Why no setting above the operating point was chosen."""
     higher = [c for c in sorted(settings) if c > chosen]
-    above = [c for c in higher if settings[c].cause not in (Cause.NOT_JUDGED, Cause.SCANNED, Cause.STALE)]
+    above = [
+        c for c in higher if settings[c].cause not in (Cause.NOT_JUDGED, Cause.SCANNED, Cause.STALE, Cause.DOUBTED)
+    ]
     better = settings[decision.next_step.concurrency] if decision.next_step is not None else None
     if not higher:
         return [Reason(Cause.HIGHEST_MEASURED, (chosen,))]
