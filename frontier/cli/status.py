@@ -173,7 +173,7 @@ def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
     }
 
 
-def _running(session: Sequence[dict[str, Any]]) -> dict[str, Any] | None:
+def _running(session: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     """The trial in flight, how many seconds it has run, and its number of client processes."""
     for event in reversed(session):
         if event["event"] == "trial_begun":

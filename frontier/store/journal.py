@@ -160,7 +160,7 @@ def servers(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {line["deployment"]: server_words(line["model"], line["identity"]) for line in reversed(begun)}
 
 
-def last_session(lines: Sequence[dict[str, Any]]) -> Sequence[dict[str, Any]]:
+def last_session(lines: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """The lines since the sweep was last begun or resumed."""
     return lines[max((i for i, line in enumerate(lines) if line["event"] in ("created", "resumed")), default=0) :]
 

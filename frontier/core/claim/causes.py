@@ -258,7 +258,8 @@ def _chosen(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> 
 def _higher(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> list[Reason]:
     """Why no setting above the operating point was chosen."""
     higher = [c for c in sorted(settings) if c > chosen]
-    above = [c for c in higher if settings[c].cause not in (Cause.NOT_JUDGED, Cause.SCANNED, Cause.STALE)]
+    short = (Cause.NOT_JUDGED, Cause.SCANNED, Cause.STALE, Cause.DOUBTED)
+    above = [c for c in higher if settings[c].cause not in short]
     step = decision.next_step
     better = settings[step.concurrency] if step is not None and step.concurrency > chosen else None
     if not higher:

@@ -2,7 +2,7 @@
 everything that decides the race is in the run directory.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from frontier.extras.tune.runner import Runner
 from frontier.extras.tune.variants import Variant
 from frontier.run import power_of
 from frontier.search.auto import LOOKS_AT_MOST, MOST
+from frontier.store.journal import last_session
 from frontier.sweep.conductor import Conductor
 
 
@@ -38,14 +39,25 @@ def race_of(
     running: Series | None = None,
 ) -> Race:
     """The race, by the finished trials and the journal of its run."""
-    starts, gone = _starts(lines), _gone(lines)
+    now = last_session(lines)
+    starts, gone = _starts(lines), _gone(now)
     runners = []
     for variant in variants:
         series = Series(variant.name, config.shapes[0])
         history = [(t, _powered(config, t, s, rules)) for t, s in histories.get(series, ())]
         runner = Runner(rules, series, history, starts, gone.get(variant.name))
-        runners.append(replace(runner, gone=runner.gone or _meaningless(runner)))
+        runners.append(_tried_again(runner, {line["trial"] for line in now if line["event"] == "asked"}))
     return Race(rules, tuple(runners), running)
+
+
+def _tried_again(runner: Runner, now: Collection[str]) -> Runner:
+    """The runner, with why no trial of its scan means anything. Where none of those trials was run
+    `now`, in the last session, it is tried again without them: a machine is not always busy.
+    """
+    if runner.gone is not None or (why := _meaningless(runner)) is None:
+        return runner
+    later = replace(runner, history=[(t, s) for t, s in runner.history if t.key in now])
+    return later if _meaningless(later) is None else replace(runner, gone=why)
 
 
 def _powered(config: Config, trial: Trial, sample: WindowData, rules: RaceRules) -> WindowData:
@@ -71,8 +83,8 @@ def _starts(lines: Iterable[Mapping[str, Any]]) -> dict[str, int]:
 
 
 def _gone(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
-    """Why nothing more is run on a variant, by its name: it did not start, or was lost too
-    often.
+    """Why nothing more is run on a variant in a session, by its name: it did not start, or was lost
+    too often. In the next session it is tried again.
     """
     said = {"never_came_up": "did not start: ", "lost": "was lost: "}
     given_up = (line for line in lines if line["event"] == "given_up")

@@ -3,11 +3,15 @@
 Baseline and winner are started anew in turn, and each pair of starts is one observation. Most of
 the error is the difference from start to start, which requests within one start do not show. The
 interval is Student's over the pairs. It is judged after 3, 5 and 8 pairs, each time with a part of
-the error. It is widened by what either side may still give at a load that was not proven.
+the error. Its lower end is widened by what the baseline may still give at a load that was not
+proven, its upper end by what the winner may.
 """
 
 import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+import numpy as np
 
 from frontier.core.estimates.estimate import estimate
 from frontier.core.model.decisions import Limit
@@ -20,7 +24,12 @@ from frontier.core.window.window import WindowData, join
 SPENT = {3: 0.02, 5: 0.015, 8: 0.015}
 """The two-sided error that each judgement spends, by the number of pairs after which it comes."""
 WORTH = 0.03
-"""The smallest gain worth looking for: a race ends when the gain is surely smaller."""
+"""The smallest gain worth looking for: a race ends when the gain is surely smaller, and a variant
+is better where its gain is surely larger."""
+MOST_PAIRS = 200
+_COUNTS = (*range(min(SPENT), 20), *range(20, MOST_PAIRS + 1, 10))
+_MOST = 700.0
+"""The largest exponent: beyond it floats end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,70 +60,92 @@ class RaceRules:
 
 @dataclass(frozen=True, slots=True)
 class ProvenVariant:
-    """The proven setting of a variant, with its data by start.
+    """The proven setting of a variant, with its data by the number of the start. Its load was fixed
+    in the start `fixed`.
 
-    `expected_more` and `most_more` (ln) are how much more the variant is expected to give, and may
-    give at most, at another load inside the SLA.
+    `most_more` (ln) is how much more the variant may give at another load inside the SLA.
     """
 
     concurrency: int
-    starts: tuple[tuple[WindowData, ...], ...]
-    expected_more: float
+    starts: Mapping[int, tuple[WindowData, ...]]
+    fixed: int
     most_more: float
 
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The winner's value over the baseline's, each at its proven setting: `ratio` with its interval
-    over `pairs` of starts. `decided`: more pairs would not change the conclusion.
+    """The winner's value over the baseline's, each at its proven setting: `ratio` with the interval
+    of the ratio of their true bests, by `pairs` of starts.
+
+    `told`: the interval lies on one side of what a gain is worth. `reach` is half the width (ln)
+    that the pairs give it, and `deciding` the pairs that would show the gain; None where no number
+    would.
     """
 
+    loads: tuple[int, int]
     baseline: float
     winner: float
     ratio: Estimate
     pairs: int
-    decided: bool
+    reach: float
+    deciding: int | None
 
     @property
     def better(self) -> bool:
-        """Whether the winner is shown to be better."""
-        return self.ratio.low > 1
+        """Whether the winner is shown to be better, by more than a gain is worth looking for."""
+        return self.ratio.low > 1 + WORTH
+
+    @property
+    def told(self) -> bool:
+        """Whether more pairs would not change the conclusion: after a judgement, the winner is
+        shown to be better, or not to be by what a gain is worth.
+        """
+        return self.pairs in SPENT and (self.better or self.ratio.high < 1 + WORTH)
+
+
+Values = Sequence[tuple[Estimate, Estimate]]
+
+
+def pairs_of(baseline: ProvenVariant, winner: ProvenVariant, rules: RaceRules) -> Values:
+    """The values of each pair of starts, in their order. Only starts that were begun after both
+    loads were fixed count: a load is found on starts that were luckier than the next ones are.
+    """
+    fixed = max(baseline.fixed, winner.fixed)
+    a, b = ([join(data) for number, data in side.starts.items() if number > fixed] for side in (baseline, winner))
+    values = [(rules.value(x), rules.value(y)) for x, y in zip(a, b, strict=False)]
+    return [(x, y) for x, y in values if x is not None and y is not None]
+
+
+def steps_of(values: Values, rules: RaceRules) -> list[float]:
+    """ln of the winner over the baseline, of each pair."""
+    return [metric(rules.objective).sign * math.log(b.value / a.value) for a, b in values]
+
+
+def spread_of(values: Values, rules: RaceRules) -> float:
+    """The standard deviation (ln) from start to start that pairs show; 0 for few pairs."""
+    return float(np.std(steps_of(values, rules), ddof=1)) / math.sqrt(2) if len(values) >= min(SPENT) else 0.0
 
 
 def gain_of(baseline: ProvenVariant, winner: ProvenVariant, rules: RaceRules) -> Gain | None:
-    """The gain by the pairs of starts; None while there are no pairs."""
-    pairs = list(zip(baseline.starts, winner.starts, strict=False))
-    values = [(rules.value(join(a)), rules.value(join(b))) for a, b in pairs]
-    known = [(a, b) for a, b in values if a is not None and b is not None]
-    if not known:
-        return None
-    sign = metric(rules.objective).sign
-    steps = [sign * math.log(b.value / a.value) for a, b in known]
-    # A value without an interval says nothing of the requests within its start.
-    floor = max(sum(v for v in map(variance, pair) if math.isfinite(v)) for pair in known)
-    difference = in_pairs(steps, floor)
-    ratio = _of_bests(difference, baseline, winner, len(steps))
-    centre = difference.value + winner.expected_more - baseline.expected_more
-    told = ratio.low > 1 or ratio.high < 1 + WORTH or centre <= 0
-    told = told or reach_of(difference, len(steps)) < open_of(baseline, winner) < math.inf
-    enough = len(steps) in SPENT and told
-    means = [math.exp(sum(math.log(x.value) for x in side) / len(side)) for side in zip(*known, strict=True)]
-    most = len(steps) >= max(SPENT) and math.isfinite(open_of(baseline, winner))
-    return Gain(means[0], means[1], ratio, len(steps), enough or most)
+    """The gain by the pairs of starts; None while there are no pairs.
 
-
-def _of_bests(difference: Difference, baseline: ProvenVariant, winner: ProvenVariant, pairs: int) -> Estimate:
-    """The ratio of what is proven of the two, with the interval of the ratio of their true bests.
-
-    The interval is at the part of the error that the last judgement spends. It allows for what
-    either side is expected to give beyond what is proven, and for the most that it may.
+    The interval is at the part of the error that the last judgement spends. Downwards it allows for
+    the most that the baseline may give beyond what is proven, upwards for the most that the winner
+    may.
     """
-    value = math.exp(difference.value)
-    if difference.freedom < 1:
-        return Estimate(value, 0.0, math.inf, pairs)
-    centre = difference.value + winner.expected_more - baseline.expected_more
-    half = math.hypot(reach_of(difference, pairs), open_of(baseline, winner))
-    return Estimate(value, min(value, math.exp(centre - half)), max(value, math.exp(centre + half)), pairs)
+    values = pairs_of(baseline, winner, rules)
+    if not values:
+        return None
+    # A value without an interval says nothing of the requests within its start.
+    floor = max(sum(v for v in map(variance, pair) if math.isfinite(v)) for pair in values)
+    steps = steps_of(values, rules)
+    difference = in_pairs(steps, floor)
+    d, r = difference.value, reach_of(difference, len(steps)) if difference.freedom >= 1 else math.inf
+    low, high = math.hypot(r, baseline.most_more), math.hypot(r, winner.most_more)
+    ratio = Estimate(math.exp(d), math.exp(d - low), math.exp(d + high) if d + high < _MOST else math.inf, len(steps))
+    means = [math.exp(sum(math.log(x.value) for x in side) / len(side)) for side in zip(*values, strict=True)]
+    loads, deciding = (baseline.concurrency, winner.concurrency), _deciding(difference, baseline.most_more)
+    return Gain(loads, means[0], means[1], ratio, len(steps), r, deciding)
 
 
 def reach_of(difference: Difference, pairs: int) -> float:
@@ -125,6 +156,13 @@ def reach_of(difference: Difference, pairs: int) -> float:
     return t_quantile(1 - SPENT[judged] / 2, difference.freedom) * difference.error
 
 
-def open_of(*sides: ProvenVariant) -> float:
-    """Half the width that the interval gets from what either side may still give."""
-    return math.hypot(*(max(0.0, side.most_more - side.expected_more) for side in sides))
+def _deciding(difference: Difference, most_more: float) -> int | None:
+    """How many pairs that scatter like these would show a gain like this; None where no number
+    up to MOST_PAIRS would.
+    """
+    pairs, spare = difference.freedom + 1, difference.value - math.log1p(WORTH)
+    if spare <= most_more or difference.freedom < 1:
+        return None
+    scatter = difference.error * math.sqrt(pairs)
+    reaches = ((n, t_quantile(1 - min(SPENT.values()) / 2, n - 1) * scatter / math.sqrt(n)) for n in _COUNTS)
+    return next((n for n, reach in reaches if math.hypot(reach, most_more) < spare), None)

@@ -10,16 +10,17 @@ new start, until both are proven and their difference is decided (`gain`).
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from frontier.core.claim.proof import ALPHA, SCANS
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase
 from frontier.core.stats.laws import normal_quantile
-from frontier.extras.tune.gain import WORTH, Gain, RaceRules, gain_of
+from frontier.extras.tune.gain import SPENT, WORTH, Gain, ProvenVariant, RaceRules, gain_of, pairs_of, spread_of
 from frontier.extras.tune.runner import FINAL, STEP, Z95, Runner
 from frontier.search.auto import LOOKS_AT_MOST, no_more_throughput
+from frontier.search.curves import RUN_TO_RUN
 from frontier.search.gaps import between
 from frontier.search.place import State
 from frontier.search.scan import CLOSE, Ask, Done, SearchPolicy, look_at
@@ -42,6 +43,11 @@ start to start."""
 MOST_STARTS = 16
 """Starts of each side after which the final is over. On a machine that is too busy to measure on,
 no pair would ever count."""
+EDGE_TURNS = 4
+"""Starts in which a side has short trials beyond its proven setting, and starts in which it has one
+more proof there, where that is what is open."""
+SHORT_TURN = 2
+"""Windows of that proof in each start: a single slow start must not end it."""
 SHORT_TURNS = 3
 """Starts after which a proof that is not over has longer turns."""
 PAIR_TURNS, PAIR_SECONDS = 12, 60.0
@@ -115,8 +121,33 @@ class Race:
     @cached_property
     def gain(self) -> Gain | None:
         """The gain by the final so far; None until both are proven."""
-        mine, other = self.baseline.side(), None if self.finalist is None else self.finalist.side()
-        return None if mine is None or other is None else gain_of(mine, other, self.rules)
+        return None if self.sides is None else gain_of(*self.sides, self.rules)
+
+    @cached_property
+    def proven(self) -> tuple[Runner, Runner] | None:
+        """Both runners of the final; None until both are proven. Where their pairs show that starts
+        differ by more than is usual, what either may still give is judged by that.
+        """
+        if self.finalist is None or (mine := self.baseline.side()) is None or (other := self.finalist.side()) is None:
+            return None
+        spread = max(RUN_TO_RUN, spread_of(pairs_of(mine, other, self.rules), self.rules))
+        return replace(self.baseline, spread=spread), replace(self.finalist, spread=spread)
+
+    @cached_property
+    def sides(self) -> tuple[ProvenVariant, ProvenVariant] | None:
+        """Their sides of the claim."""
+        mine, other = (None, None) if self.proven is None else (runner.side() for runner in self.proven)
+        return None if mine is None or other is None else (mine, other)
+
+    @cached_property
+    def open(self) -> tuple[Runner, float] | None:
+        """The side that may still give more, and by how much (ln), where that widens the interval
+        by more than the pairs do; None otherwise, and where the gain is told.
+        """
+        if self.gain is None or self.gain.told or self.sides is None or self.proven is None:
+            return None
+        more, place = max((side.most_more, -i) for i, side in enumerate(self.sides))
+        return (self.proven[-place], more) if more > self.gain.reach else None
 
     def may_be_better(self, chosen: Runner) -> Runner | None:
         """The best variant that was not compared with the chosen one, if it is expected to give
@@ -139,13 +170,11 @@ class Race:
 
     def next_step(self) -> RaceStep | None:
         """What to measure next; None when the race is over."""
-        if not any(r.final_starts for r in self.runners):
-            for runner in self.runners:
-                if (look := self._look(runner)) is not None:
-                    return self._step(runner, look)
-            if (again := self._again()) is not None:
-                return again
-        return self._final()
+        for runner in self.runners:  # one that is tried again may come during the final
+            if not runner.final_starts and (look := self._look(runner)) is not None:
+                return self._step(runner, look)
+        begun = any(r.final_starts for r in self.runners)
+        return (None if begun else self._again()) or self._final()
 
     def _step(self, runner: Runner, ask: Ask, *, anew: bool = False) -> RaceStep:
         return RaceStep(runner.series, ask, anew or self.running != runner.series)
@@ -188,14 +217,39 @@ class Race:
             return self._alone(second)
         if (look := self._same_load(first, second)) is not None:
             return self._step(first, look)
-        sides = (first, second)
-        for runner in sides:
+        for runner in (first, second):
             if self.running == runner.series and not _turn_is_over(runner):
                 return self._turn(runner)
-        # The side that was started less often has the next turn, else the baseline.
-        following = min(sides, key=lambda r: len(r.final_starts))
-        over = len(following.final_starts) >= MOST_STARTS
-        return None if over or (self.gain is not None and self.gain.decided) else self._turn(following)
+        if self.sides is None:  # the loads are fixed first, the baseline's before the other's
+            return self._turn(first if first.proven is None else second)
+        if self.gain is not None and self.gain.pairs in SPENT:
+            if self.gain.told:
+                return None
+            if self.open is not None and (step := self._beyond(self.open[0])) is not None:
+                return step
+            if self.gain.ratio.value <= 1 or self.gain.pairs >= max(SPENT):
+                return None
+        return self._next_pair(first, second)
+
+    def _next_pair(self, first: Runner, second: Runner) -> RaceStep | None:
+        """A start for the next pair: of the side that was started less often since both loads are
+        fixed, else of the baseline. None after MOST_STARTS.
+        """
+        assert self.sides is not None
+        fixed = max(side.fixed for side in self.sides)
+        following = min((first, second), key=lambda r: r.visited_since(fixed))
+        return None if following.visited_since(fixed) >= MOST_STARTS else self._turn(following)
+
+    def _beyond(self, runner: Runner) -> RaceStep | None:
+        """A turn of the side that may still give more: a short trial beyond its proven setting in a
+        new start; after EDGE_TURNS of them one more proof there. None after as many of these.
+        """
+        if runner.looks_beyond < EDGE_TURNS and runner.beyond is not None:
+            return self._step(runner, _look_at(runner, runner.beyond, "how much more would it give?"), anew=True)
+        if len(runner.raising) >= EDGE_TURNS * SHORT_TURN or (ask := runner.raised()) is None:
+            return None
+        turn = [trial for trial in runner.turn if trial in runner.raising]
+        return self._step(runner, ask, anew=not 0 < len(turn) < SHORT_TURN)
 
     def _alone(self, runner: Runner) -> RaceStep | None:
         """The next trial of the proof of a variant that has no opponent."""
@@ -236,8 +290,10 @@ def _failed(runner: Runner) -> bool:
 
 def _turn_is_over(runner: Runner) -> bool:
     """Whether the newest start of a runner has had its turn of the final: the windows of its proof;
-    or a window of the proven setting, and a short trial at its edge.
+    or a window of the proven setting, and a short trial at its edge; or what it has beyond that.
     """
+    if runner.is_beyond:
+        return True
     step, turn = runner.proof(), [trial for trial in runner.turn if trial.phase in FINAL]
     if isinstance(step, Ask):
         return len(turn) >= (TURN if len(runner.final_starts) <= SHORT_TURNS else 4 * TURN)

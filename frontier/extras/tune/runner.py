@@ -15,9 +15,10 @@ from frontier.core.stats.laws import normal_quantile
 from frontier.core.window.window import WindowData
 from frontier.extras.tune.gain import ProvenVariant, RaceRules
 from frontier.search.auto import no_more_throughput
+from frontier.search.complete import window_of_proof
 from frontier.search.curves import RUN_TO_RUN, interpolated
 from frontier.search.place import LOWER, State
-from frontier.search.scan import Ask, Done, SearchPolicy, next_ask
+from frontier.search.scan import Ask, Done, SearchPolicy, between, next_ask
 from frontier.search.series_history import SeriesHistory
 
 STEP = 1.5
@@ -52,7 +53,7 @@ class Reach:
 @dataclass(frozen=True)
 class Runner:
     """A variant in the race: its finished trials, the start in which each was run, and why nothing
-    more is run on it (`gone`).
+    more is run on it (`gone`). Its starts differ by the standard deviation `spread` (ln).
     """
 
     rules: RaceRules
@@ -60,6 +61,7 @@ class Runner:
     history: History
     starts: Mapping[str, int]
     gone: str | None = None
+    spread: float = RUN_TO_RUN
 
     @cached_property
     def known(self) -> SeriesHistory:
@@ -91,7 +93,7 @@ class Runner:
             return max(((interpolated(worths, c), c) for c in inside), default=(-math.inf, None))
 
         (low, _), (value, edge), (high, _) = best(z), best(0.0), best(-z)
-        apart = z * RUN_TO_RUN / math.sqrt(2)
+        apart = z * self.spread / math.sqrt(2)
         lowest, highest = min(worths), max(worths)
         if high == -math.inf and lowest > 1:
             high = worths[lowest]  # lower loads give no more
@@ -106,7 +108,7 @@ class Runner:
         """
         near = min(self._starts_at, key=lambda k: abs(math.log(k / c)))
         within = max(max(x.standard_error(c) ** 2 - RUN_TO_RUN**2, 0.0) for x in self.state.curves)
-        return math.sqrt(within + RUN_TO_RUN**2 / self._starts_at[near])
+        return math.sqrt(within + self.spread**2 / self._starts_at[near])
 
     @cached_property
     def _starts_at(self) -> Mapping[int, int]:
@@ -224,12 +226,58 @@ class Runner:
         c = self.proven
         if c is None:
             return None
-        starts = [[s for t, s in each if t.concurrency == c and not spoilt(s)] for each in self.final_starts.values()]
-        reach, at = self.reach(Z95), interpolated(self.worths, c)
-        more = reach.high - Z95 * RUN_TO_RUN / math.sqrt(2) - at
-        return ProvenVariant(
-            c, tuple(tuple(each) for each in starts if each), max(0.0, reach.value - at), max(0.0, more)
-        )
+        starts: dict[int, tuple[WindowData, ...]] = {}
+        for number, each in self.final_starts.items():
+            if mine := tuple(s for t, s in each if t.concurrency == c and not spoilt(s)):
+                starts[number] = mine
+        proof = (self.starts[t.key] for t, _ in self.history if t.concurrency == c and t.phase in PROOFS)
+        more = self.reach(Z95).high - Z95 * self.spread / math.sqrt(2) - interpolated(self.worths, c)
+        return ProvenVariant(c, starts, max(proof, default=0), max(0.0, more))
+
+    # ---- how much more there may be above the proven setting
+
+    @cached_property
+    def _paired(self) -> History:
+        """The trials from the first window after a proof on."""
+        first = next((i for i, (t, _) in enumerate(self.history) if t.phase is Phase.VISIT), len(self.history))
+        return self.history[first:]
+
+    @cached_property
+    def looks_beyond(self) -> int:
+        """In how many starts since then nothing but short trials were run."""
+        return len({self.starts[t.key] for t, _ in self._paired} - self.final_starts.keys())
+
+    @property
+    def is_beyond(self) -> bool:
+        """Whether its newest start is for what lies above the proven setting."""
+        newest = max((self.starts[t.key] for t, _ in self.history), default=0)
+        looks = bool(self._paired) and newest not in self.final_starts
+        return self.proven is not None and (looks or any(self.starts[t.key] == newest for t in self.raising))
+
+    def visited_since(self, start: int) -> int:
+        """In how many later starts the proven setting was visited."""
+        later = (each for number, each in self.final_starts.items() if number > start)
+        return sum(any(t.phase is Phase.VISIT for t, _ in each) for each in later)
+
+    @cached_property
+    def raising(self) -> tuple[Trial, ...]:
+        """The windows since then of one more proof, at a higher setting."""
+        return tuple(t for t, _ in self._paired if t.phase is Phase.PROVE)
+
+    def raised(self) -> Ask | None:
+        """The next window of a proof half way between the proven setting and the expected edge;
+        None where that is decided, or there is nothing between.
+        """
+        edge, c = self.reach(0.0).edge, self.proven
+        if self.raising:
+            target = self.raising[0].concurrency
+        elif edge is None or c is None or edge - c < 2:
+            return None
+        else:
+            target = between(c, edge)
+        stands = next((k.verdict for k in self.known.candidates if k.concurrency == target), Verdict.UNPROVEN)
+        over = stands is not Verdict.UNPROVEN or self.known.stands(target) is not Verdict.UNPROVEN
+        return None if over else window_of_proof(target, self.known, "would more be proven?")
 
 
 def _settings(worths: Iterable[int]) -> list[int]:

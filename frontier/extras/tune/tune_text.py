@@ -13,6 +13,7 @@ from frontier.core.model.text import capital, clean
 from frontier.core.model.units import count
 from frontier.core.stats.difference import in_pairs
 from frontier.core.window.window import join
+from frontier.extras.tune.gain import Gain
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.runner import Runner
 from frontier.extras.tune.variants import Variant
@@ -21,7 +22,7 @@ from frontier.show.verbosity import Detail
 from frontier.show.view.wording import value_text
 from frontier.sweep.start.started_server import LAST_LINES
 
-RaceOutcome = Literal["better", "no better", "only", "undecided", "not proven", "not measured", "none"]
+RaceOutcome = Literal["better", "no better", "only", "undecided", "not proven", "not compared", "not measured", "none"]
 """The outcome of a race:
 
 - better: a variant is shown to be better
@@ -29,7 +30,8 @@ RaceOutcome = Literal["better", "no better", "only", "undecided", "not proven", 
 - only: the baseline keeps the SLA at no load, and another variant does
 - undecided: the race was cut short
 - not proven: no setting is proven of a variant that may be better, or of the baseline
-- not measured: nothing could be measured
+- not compared: no variant that was measured is shown to be better, and others were not measured
+- not measured: nothing could be measured, or nothing but the baseline
 - none: no variant keeps the SLA"""
 Values = tuple[tuple[str, tuple[str, ...]], ...]
 _CODES = {
@@ -48,7 +50,20 @@ given."""
 
 
 def outcome_of(race: Race) -> RaceOutcome:
-    """The outcome of a race."""
+    """The outcome of a race. What was not measured is not shown to be no better."""
+    outcome, gone = _by_the_measured(race), unmeasured(race)
+    if outcome not in ("no better", "none") or not gone:
+        return outcome
+    return "not measured" if len(gone) == len(race.runners) - 1 else "not compared"
+
+
+def unmeasured(race: Race) -> list[Runner]:
+    """The variants beside the baseline that could not be measured, and are not surely worse."""
+    return [r for r in race.runners[1:] if r.gone is not None and not race.dropped(r)]
+
+
+def _by_the_measured(race: Race) -> RaceOutcome:
+    """The outcome by the variants that were measured."""
     if race.next_step() is not None:
         return "undecided"
     if race.gain is not None and not race.gain.better and math.isinf(race.gain.ratio.high):
@@ -146,7 +161,7 @@ def _expected(race: Race, runner: Runner) -> tuple[str, str]:
 def _proven(race: Race, runner: Runner) -> tuple[str, str]:
     """The proven value of a variant, and at which load."""
     side = runner.side() if runner.history and runner.gone is None else None
-    value = None if side is None else race.rules.value(join(tuple(itertools.chain(*side.starts))))
+    value = None if side is None else race.rules.value(join(tuple(itertools.chain(*side.starts.values()))))
     if side is None or value is None:
         return NOTHING, ""
     return value_text(race.rules.objective, value.value), setting(side.concurrency)
@@ -186,11 +201,16 @@ def claim_text(race: Race) -> str:
     open_, baseline = left_open(race), race.baseline.series.deployment
     if outcome == "none":
         return "No variant is proven to keep the SLA at any load."
-    if outcome in ("not proven", "not measured"):
-        runner = open_ or race.baseline
+    if outcome in ("not proven", "not compared", "not measured"):
+        gone = unmeasured(race) if outcome == "not compared" or race.baseline.gone is None else []
+        runner = next(iter(gone), open_ or race.baseline)
         of, reason = runner.series.deployment, _gone(runner) or runner.unproven or ""
+        if outcome == "not compared":
+            names = ", ".join(r.series.deployment for r in gone)
+            return f"Not decided: {names} may be better and could not be measured. {of}: {clean(reason, 200)}."
         if outcome == "not measured":
-            return f"No variant could be measured. {of}: {clean(reason, 200)}."
+            but = f" but {baseline}, the baseline," if gone else ""
+            return f"No variant{but} could be measured. {of}: {clean(reason, 200)}."
         return f"Not decided: no load of {of} is proven to keep the SLA: {clean(reason, 200)}."
     if outcome == "only" and race.finalist is not None:
         without = _gone(race.baseline) or "at no load"
@@ -200,7 +220,8 @@ def claim_text(race: Race) -> str:
         seen = f"; {_would_show(race.unseen, name)}" if outcome == "no better" and 1 < race.unseen < 2 else ""
         return capital(f"{cut}no variant is shown to be better than {baseline}, the baseline{seen}.")
     found = f"{best}: {_change(gain.ratio, name)} {_label(name)} ({_interval(gain.ratio, name)})"
-    found += f", {value_text(name, gain.winner)} against {value_text(name, gain.baseline)}, both proven"
+    winner, today = (value_text(name, value) for value in (gain.winner, gain.baseline))
+    found += f", {winner} at {setting(gain.loads[1])} against {today} at {setting(gain.loads[0])}, both proven"
     if gain.better:
         return f"{found}."
     first = "Not decided yet" if outcome == "undecided" else f"No variant is shown to be better than {baseline}"
@@ -217,7 +238,21 @@ def answer_text(race: Race) -> str:
     if race.gain is None:
         return claim
     pairs = count(race.gain.pairs, "time")
-    return f"{claim}\nEach was started anew {pairs}, in turn; the interval is of these starts."
+    return f"{claim}\nEach was started anew {pairs}, in turn; the interval is of these starts.{_left(race, race.gain)}"
+
+
+def _left(race: Race, gain: Gain) -> str:
+    """What keeps a gain from being shown: what may be given at loads that were not proven, or the
+    number of pairs.
+    """
+    if gain.better or gain.told:
+        return ""
+    if race.open is not None:
+        more = "an unknown amount" if math.isinf(race.open[1]) else f"{math.expm1(race.open[1]):.0%}"
+        return f" {race.open[0].series.deployment} may give {more} more at loads that were not proven."
+    if gain.deciding is not None and gain.deciding > gain.pairs:
+        return f" About {gain.deciding} starts of each, like these, would decide."
+    return ""
 
 
 def _to_decide(race: Race, command: str) -> list[str]:
