@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 from benchmarks.nights.draw import draw
 from benchmarks.nights.invariants import INVARIANTS, WAITING, look_further, named, printed_commands_work, too_often
-from benchmarks.nights.play import play, playing
+from benchmarks.nights.play import Player, Told, play, playing
+from benchmarks.nights.relations import RELATIONS, SWEPT
 
 MOST_SEEDS = 10**9
 
@@ -35,14 +36,19 @@ class Result:
 
 def one(seed: int) -> Result:
     """Play the night of a seed and check it."""
-    began = time.process_time()
-    with playing(draw(seed)) as (player, told):
+    began, night = time.process_time(), draw(seed)
+    with playing(night) as (player, told):
         play(player, told)
         look_further(player, told)
-        faults = [(check.__name__, line) for check in INVARIANTS for line in check(told)]
-        settings = tuple(named(told))
-        faults += [(printed_commands_work.__name__, line) for line in printed_commands_work(player, told)]
-        return Result(seed, tuple(faults), time.process_time() - began, player.server.trials, settings)
+        settings, faults = tuple(named(told)), faults_of(player, told)
+    faults += [(check.__name__, line) for check in SWEPT for line in check(night)]
+    return Result(seed, tuple(faults), time.process_time() - began, player.server.trials, settings)
+
+
+def faults_of(player: Player, told: Told) -> list[tuple[str, str]]:
+    """The invariant and what was found, for each fault of a night that was played."""
+    faults = [(check.__name__, line) for check in (*INVARIANTS, *RELATIONS) for line in check(told)]
+    return faults + [(printed_commands_work.__name__, line) for line in printed_commands_work(player, told)]
 
 
 def results(seeds: Iterable[int], jobs: int) -> Iterable[Result]:
@@ -98,8 +104,8 @@ def _alone(seed: int) -> int:
             if "--json" not in said.words and said.words[0] != "report":
                 print(f"\n$ {said.line}    (exit {int(said.code)}, {said.trials} trials, {said.seconds:,.0f} s)")
                 print(said.err if k < told.looks else "", said.out, said.raised, sep="")
-        faults = [(check.__name__, line) for check in INVARIANTS for line in check(told)]
-        faults += [(printed_commands_work.__name__, line) for line in printed_commands_work(player, told)]
+        faults = faults_of(player, told)
+    faults += [(check.__name__, line) for check in SWEPT for line in check(night)]
     for name, line in faults:
         print(f"{name}: {line}")
     return int(bool(faults))

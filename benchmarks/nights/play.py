@@ -10,7 +10,7 @@ import shutil
 import signal
 import tempfile
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -186,7 +186,7 @@ def playing(night: Night) -> Iterator[tuple[Player, Told]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def play(player: Player, told: Told) -> None:
+def play(player: Player, told: Told, looks: Sequence[tuple[str, ...]] = LOOKS) -> None:
     """All steps of the night, and the looks at its end."""
     for step in told.night.steps:
         if isinstance(step, Command):
@@ -195,5 +195,5 @@ def play(player: Player, told: Told) -> None:
             player.change(step)
     told.looks = len(told.said)
     told.sla = yaml.safe_load((told.folder / CONFIG).read_text()).get("sla") or {}
-    for words in LOOKS:
+    for words in looks:
         told.said.append(player.run(Command(words)))
