@@ -84,7 +84,7 @@ def test_functions_of_many_arguments_are_few() -> None:
     assert sum(marks.values()) <= MANY_ARGUMENTS, marks
 
 
-MOST_IN_CORE = 4_365
+MOST_IN_CORE = 4_370
 """Statements of the core, without imports and docstrings."""
 MOST_IMPORTED = {"frontier.core.claim.solver": 3_755, "frontier.search.scan": 4_745}
 """Statements of a module and of all modules of the package that it imports."""
