@@ -17,8 +17,8 @@ from frontier.extras.tune.gain import ProvenVariant, RaceRules
 from frontier.search.auto import no_more_throughput
 from frontier.search.complete import window_of_proof
 from frontier.search.curves import RUN_TO_RUN, interpolated
-from frontier.search.place import LOWER, State
 from frontier.search.gaps import between
+from frontier.search.place import LOWER, State
 from frontier.search.scan import Ask, Done, SearchPolicy, next_ask
 from frontier.search.series_history import SeriesHistory
 
