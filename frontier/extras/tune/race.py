@@ -44,8 +44,8 @@ MOST_STARTS = 16
 """Starts of each side after which the final is over. On a machine that is too busy to measure on,
 no pair would ever count."""
 EDGE_TURNS = 4
-"""Starts in which a side has short trials beyond its proven setting, and starts in which it has one
-more proof there, where that is what is open."""
+"""Starts in which a side has short trials beyond its proven setting, and starts in which it has
+more proofs there, where that is what is open."""
 SHORT_TURN = 2
 """Windows of that proof in each start: a single slow start must not end it."""
 SHORT_TURNS = 3
@@ -242,7 +242,7 @@ class Race:
 
     def _beyond(self, runner: Runner) -> RaceStep | None:
         """A turn of the side that may still give more: a short trial beyond its proven setting in a
-        new start; after EDGE_TURNS of them one more proof there. None after as many of these.
+        new start; after EDGE_TURNS of them proofs below its edge. None after as many of these.
         """
         if runner.looks_beyond < EDGE_TURNS and runner.beyond is not None:
             return self._step(runner, _look_at(runner, runner.beyond, "how much more would it give?"), anew=True)

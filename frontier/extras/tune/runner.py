@@ -43,12 +43,14 @@ Z95 = normal_quantile(0.975)
 class Reach:
     """What a variant gives inside the SLA (ln, higher is better): the expected value and its
     bounds. `edge` is the concurrency that is expected to give it; None: no setting keeps the SLA.
+    `farthest` is the one that may give the most.
     """
 
     edge: int | None
     low: float
     value: float
     high: float
+    farthest: int | None = None
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ class Runner:
             inside = [c for c, (value, error) in values.items() if value + shift * error <= 0]
             return max(((interpolated(worths, c), c) for c in inside), default=(-math.inf, None))
 
-        (low, _), (value, edge), (high, _) = best(z), best(0.0), best(-z)
+        (low, _), (value, edge), (high, farthest) = best(z), best(0.0), best(-z)
         apart = z * self.spread / math.sqrt(2)
         lowest, highest = min(worths), max(worths)
         if high == -math.inf and lowest > 1:
@@ -101,7 +103,7 @@ class Runner:
         top_value, top_error = values[highest]
         if top_value - z * top_error <= 0 and not self._ends_at(highest):
             high = math.inf
-        return Reach(edge, low - apart, value, high + apart)
+        return Reach(edge, low - apart, value, high + apart, farthest)
 
     def _error(self, c: int) -> float:
         """The standard error of the latencies (ln) expected at a setting. Start-to-start variance
@@ -215,11 +217,12 @@ class Runner:
 
     @property
     def beyond(self) -> int | None:
-        """The setting that shows how much more it may give than at its proven one: its edge, or
-        above all that was measured as long as that may be inside. None: the proven one.
+        """The setting that shows how much more it may give than at its proven one: the farthest
+        that may be inside, or above all that was measured as long as that may be. None: the proven
+        one.
         """
         most = self.reach(Z95)
-        edge = math.ceil(STEP * max(self.state.points)) if most.high == math.inf else most.edge
+        edge = math.ceil(STEP * max(self.state.points)) if most.high == math.inf else most.farthest
         return None if edge in (None, self.proven) else min(self.rules.top, edge or 1)
 
     def side(self) -> ProvenVariant | None:
@@ -262,23 +265,21 @@ class Runner:
 
     @cached_property
     def raising(self) -> tuple[Trial, ...]:
-        """The windows since then of one more proof, at a higher setting."""
+        """The windows since then of proofs at higher settings."""
         return tuple(t for t, _ in self._paired if t.phase is Phase.PROVE)
 
     def raised(self) -> Ask | None:
         """The next window of a proof half way between the proven setting and the expected edge;
-        None where that is decided, or there is nothing between.
+        None where there is nothing between.
         """
         edge, c = self.reach(0.0).edge, self.proven
-        if self.raising:
-            target = self.raising[0].concurrency
-        elif edge is None or c is None or edge - c < 2:
+        given_up = [k.concurrency for k in self.known.candidates if k.verdict is Verdict.VIOLATES]
+        begun = [k.concurrency for k in self.known.candidates if k.verdict is Verdict.UNPROVEN]
+        if edge is None or c is None:
             return None
-        else:
-            target = between(c, edge)
-        stands = next((k.verdict for k in self.known.candidates if k.concurrency == target), Verdict.UNPROVEN)
-        over = stands is not Verdict.UNPROVEN or self.known.stands(target) is not Verdict.UNPROVEN
-        return None if over else window_of_proof(target, self.known, "would more be proven?")
+        most = min([edge, *(k for k in given_up if k > c)])
+        target = next((k for k in begun if c < k < most), between(c, most) if most - c >= 2 else None)
+        return None if target is None else window_of_proof(target, self.known, "would more be proven?")
 
 
 def _settings(worths: Iterable[int]) -> list[int]:

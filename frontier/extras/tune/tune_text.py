@@ -207,7 +207,8 @@ def claim_text(race: Race) -> str:
         of, reason = runner.series.deployment, _gone(runner) or runner.unproven or ""
         if outcome == "not compared":
             names = ", ".join(r.series.deployment for r in gone)
-            return f"Not decided: {names} may be better and could not be measured. {of}: {clean(reason, 200)}."
+            why = f"{names} could not be measured; {of}: {clean(reason, 200)}"
+            return f"Not decided: {why}. No other variant is shown to be better."
         if outcome == "not measured":
             but = f" but {baseline}, the baseline," if gone else ""
             return f"No variant{but} could be measured. {of}: {clean(reason, 200)}."
@@ -235,7 +236,7 @@ def answer_text(race: Race) -> str:
     if higher is not None:
         name, more = higher[0].series.deployment, race.rules.given(higher[0].expected - higher[1].expected)
         claim += f" {name} may be better: {more - 1:+.0%} {_label(race.rules.objective)} in short trials."
-    if race.gain is None:
+    if race.gain is None or outcome_of(race) == "not compared":
         return claim
     pairs = count(race.gain.pairs, "time")
     return f"{claim}\nEach was started anew {pairs}, in turn; the interval is of these starts.{_left(race, race.gain)}"

@@ -161,8 +161,13 @@ def _list(node: yaml.Node, complain: Complain) -> list[Combination]:
 def _enough(found: list[Combination], node: yaml.Node, complain: Complain) -> list[Combination]:
     if len(found) < 2:
         _refuse(complain, node, "one variant is no race", "add a value, or sweep it without  vary")
-    for value in (value for _, values in found for value in values.values()):
-        _words(value, complain)
+    known: list[dict[str, Words]] = []
+    for _, values in found:
+        words = {key: _words(value, complain) for key, value in values.items()}
+        if words in known:
+            same = Variant("", words).settings
+            _refuse(complain, node, f"two variants are the same: {same}", "remove one of them: a race compares servers")
+        known.append(words)
     return found
 
 

@@ -12,16 +12,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy import stats as dist
 
 from benchmarks.tuning import Restarting, conducted, draw, true_best
 from frontier.config import Config, DeploymentConfig, load_config
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import ExitCode
-from frontier.core.model.trials import Measurement, Phase, Trial
+from frontier.core.model.trials import ClientHealth, Measurement, Phase, Trial
 from frontier.core.stats.difference import in_pairs
+from frontier.core.window.window import WindowData
 from frontier.extras.tune.command import raised as raised_by
 from frontier.extras.tune.course import RaceCourse, _starts, race_of, rules_of
-from frontier.extras.tune.gain import SPENT, reach_of
+from frontier.extras.tune.gain import SPENT, ProvenVariant, RaceRules, gain_of, reach_of
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.runner import AT_MOST
 from frontier.extras.tune.tune_text import answer_text, claim_text, effects, exit_code, outcome_of, race_json, race_text
@@ -31,6 +33,7 @@ from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Facts
 from tests.kit.commands import conclusive, frontier, start
 from tests.kit.golden import assert_golden_row
+from tests.kit.made import sample
 from tests.kit.neutral import without_numbers
 from tests.sweep.test_conductor_deployments import SERVE, free_port
 
@@ -292,6 +295,119 @@ def test_the_interval_of_pairs_is_students() -> None:
             found = in_pairs(list(steps))
             missed += abs(found.value - 0.1) > reach_of(found, pairs)
         assert abs(missed / 4_000 - error) < 0.008
+
+
+def data(load: int, rate: float, seed: int = 0) -> WindowData:
+    """A window of a setting whose output throughput is about `rate`."""
+    rng = np.random.default_rng(seed)
+    tpot = load / rate * np.exp(0.01 * rng.standard_normal(400))
+    return sample(load, np.full(400, 0.001), tpot)
+
+
+def side(load: int, rates: dict[int, float], fixed: int = 0, more: float = 0.0) -> ProvenVariant:
+    """A side of the final with these throughputs by the number of the start."""
+    return ProvenVariant(load, {n: (data(load, rate, n),) for n, rate in rates.items()}, fixed, more)
+
+
+RULES = RaceRules(load_config(TWO, "s.yaml").limits, "output_throughput", 256)
+TODAY = {2: 1000.0, 4: 1010.0, 6: 990.0, 8: 1005.0}
+OTHER_STARTS = {3: 1800.0, 5: 1205.0, 7: 1190.0, 9: 1212.0}
+
+
+def test_only_starts_begun_after_both_loads_are_fixed_are_pairs() -> None:
+    """The other's load was found on a lucky start, which would count as +80 %."""
+    found = gain_of(side(16, TODAY, 2), side(32, OTHER_STARTS, 3), RULES)
+    assert found is not None
+    assert (found.pairs, found.loads) == (3, (16, 32))
+    assert found.ratio.value == pytest.approx(1.2, abs=0.01)
+    assert gain_of(side(16, TODAY, 9), side(32, OTHER_STARTS, 9), RULES) is None
+
+
+@pytest.mark.parametrize(("mine", "other"), [(0.0, 0.0), (0.05, 0.0), (0.0, 0.3), (0.05, 0.3)])
+def test_the_interval_is_of_the_pairs_and_of_what_each_side_may_still_give(mine: float, other: float) -> None:
+    steps = [math.log(OTHER_STARTS[n + 1] / TODAY[n]) for n in (4, 6, 8)]
+    found = gain_of(side(16, TODAY, 2, mine), side(32, OTHER_STARTS, 3, other), RULES)
+    assert found is not None
+    d, r = np.mean(steps), dist.t.ppf(1 - SPENT[3] / 2, 2) * np.std(steps, ddof=1) / math.sqrt(3)
+    assert found.reach == pytest.approx(r, rel=0.3)
+    assert found.ratio.value == pytest.approx(math.exp(d), rel=0.01)
+    assert found.ratio.low == pytest.approx(found.ratio.value * math.exp(-math.hypot(found.reach, mine)))
+    assert found.ratio.high == pytest.approx(found.ratio.value * math.exp(math.hypot(found.reach, other)))
+
+
+@pytest.mark.parametrize(("more", "better"), [(0.0, True), (0.16, False)])
+def test_better_is_more_than_a_gain_is_worth_looking_for(more: float, better: bool) -> None:
+    found = gain_of(side(16, TODAY, 2, more), side(32, OTHER_STARTS, 3), RULES)
+    assert found is not None
+    assert found.ratio.low > 1.0
+    assert found.better is better
+
+
+def test_the_number_of_deciding_pairs_is_that_at_which_the_interval_is_short_enough() -> None:
+    wide = side(32, {3: 1800.0, 5: 1300.0, 7: 1050.0, 9: 1250.0}, 3)
+    found = gain_of(side(16, TODAY, 2), wide, RULES)
+    assert found is not None
+    assert found.deciding is not None
+    assert not found.better
+    assert 3 < found.deciding < 40
+    assert gain_of(side(16, TODAY, 2, 0.5), wide, RULES).deciding is None  # type: ignore[union-attr]
+
+
+def gone(race: Race, *places: int) -> Race:
+    """The race without what was measured of some variants, which did not start."""
+    why = "did not start: no such option"
+    runners = [replace(r, history=[], gone=why) if i in places else r for i, r in enumerate(race.runners)]
+    return replace(race, runners=tuple(runners))
+
+
+def test_what_was_not_measured_is_not_no_better(tmp_path: Path) -> None:
+    race, variants, _ = raced(f"{HEAD}{ENGINE}{{max_num_seqs: [200, 201, 202]}}}}\n", tmp_path / "run")
+    assert (outcome_of(race), exit_code(race)) == ("no better", ExitCode.NO)
+    assert race.finalist is not None
+    other = next(i for i, r in enumerate(race.runners) if i and r is not race.finalist)
+    some = gone(race, other)
+    assert (outcome_of(some), exit_code(some)) == ("not compared", ExitCode.NOT_PROVEN)
+    assert variants[other].name in claim_text(some)
+    assert "Run it with" not in race_text(some, variants, "", width=100, colour=False)
+    assert_golden_row("answers", words(some, variants), "some")
+    none = gone(race, 1, 2)
+    assert (outcome_of(none), exit_code(none)) == ("not measured", ExitCode.FAILED)
+    assert_golden_row("answers", words(none, variants), "none")
+
+
+def test_a_winner_stands_although_another_was_not_measured(capped: tuple[Race, tuple[Variant, ...], str, Path]) -> None:
+    race, _, _, _ = capped
+    other = next(i for i, r in enumerate(race.runners) if i and r is not race.finalist)
+    assert exit_code(gone(race, other)) is ExitCode.YES
+
+
+def test_given_again_what_failed_is_tried_again(capped: tuple[Race, tuple[Variant, ...], str, Path]) -> None:
+    _, variants, text, path = capped
+    config, lines = load_config(text, "s.yaml"), RunDirectory.read(path).journal_lines()
+    others = {s: h for s, h in load(path).histories.items() if s.deployment == variants[0].name}
+    failed = [*lines, *(not_started(variant) for variant in variants[1:])]
+    rules = rules_of(config, "output_throughput")
+    assert exit_code(race_of(config, variants, rules, others, failed)) is ExitCode.FAILED
+    again = race_of(config, variants, rules, others, [*failed, {"event": "resumed"}])
+    step = again.next_step()
+    assert step is not None
+    assert step.series.deployment == variants[1].name
+
+
+@pytest.mark.parametrize("resumed", [False, True])
+def test_a_variant_whose_trials_were_all_spoilt_is_looked_at_again_in_another_session(
+    capped: tuple[Race, tuple[Variant, ...], str, Path], resumed: bool
+) -> None:
+    _, variants, text, path = capped
+    config, lines = load_config(text, "s.yaml"), RunDirectory.read(path).journal_lines()
+    asleep = ClientHealth(suspended=30.0)
+    histories = {
+        s: [(t, replace(x, health=(asleep,)) if s.deployment != variants[0].name else x) for t, x in h]
+        for s, h in load(path).histories.items()
+    }
+    session = [{"event": "resumed"}] if resumed else []
+    race = race_of(config, variants, rules_of(config, "output_throughput"), histories, [*lines, *session])
+    assert any(runner.gone is not None for runner in race.runners[1:]) is not resumed
 
 
 # ---- on servers

@@ -109,6 +109,11 @@ MISTAKES = {
     "only one that is no name": ("- {name: v, start: 's {x}', vary: {x: [1, 2]}, only: [{v-x1: 1}]}\n", (5, 54)),
     "a name that is a list": ("- {name: v, start: 's {x}', variants: [{name: [a], x: 1}, {name: b, x: 2}]}\n", (5, 40)),
     "two of one name": ("- {name: v, start: 's {x}', variants: [{name: a, x: 1}, {name: a, x: 2}]}\n", (5, 64)),
+    "a value twice": ("- {name: v, start: 's {x}', vary: {x: [1, 2, '1']}}\n", (5, 35)),
+    "one that equals the baseline": (
+        "- {name: v, start: 's {x}', variants: [{name: a, x: 1}, {name: b, x: 2}, {name: c, x: [1]}]}\n",
+        (5, 39),
+    ),
     "a name that is nothing": (
         "- {name: v, start: 's {x}', variants: [{name: null, x: 1}, {name: b, x: 2}]}\n",
         (5, 40),

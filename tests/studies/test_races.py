@@ -1,0 +1,51 @@
+"""Races of server settings on servers of known truth: how often a gain is claimed, and rightly."""
+
+import pytest
+
+from benchmarks.races import FAMILIES, NO_GAIN, Outcome, Racing, drawn, raced, table, true_best
+from frontier.core.stats import intervals
+
+
+def surely_below(hits: int, of: int, share: float) -> bool:
+    """Whether a share is below another, at 95 %."""
+    return intervals.clopper_pearson(hits, of)[1] < share
+
+
+@pytest.fixture(scope="module", params=[15, pytest.param(150, marks=pytest.mark.nightly)])
+def results(request: pytest.FixtureRequest) -> list[Outcome]:
+    return [raced(number) for number in range(request.param)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3100)
+def test_no_requirement_of_a_race_is_surely_missed(results: list[Outcome]) -> None:
+    print(table(results))
+    none = [r for r in results if r.family.startswith(NO_GAIN)]
+    assert not surely_below(sum(not (r.claimed and r.truth <= 1) for r in none), len(none), 0.95)
+    known = [r for r in results if r.low is not None and r.high is not None]
+    held = sum(r.low <= r.truth <= r.high for r in known if r.low is not None and r.high is not None)
+    assert not surely_below(held, len(known), 0.93)
+    steady = [r for r in results if r.family in FAMILIES[5:8]]
+    assert not surely_below(sum(r.claimed for r in steady), len(steady), 0.80)
+    alike = [r for r in results if r.family not in FAMILIES[8:10]]  # starts that differ by over 4 % decide little
+    assert not surely_below(sum(r.chosen >= 0.97 * r.best for r in alike), len(alike), 0.90)
+
+
+def test_a_race_is_the_same_by_its_number_and_has_a_family_in_turn() -> None:
+    assert [drawn(number).family for number in range(len(FAMILIES))] == list(FAMILIES)
+    one, other = drawn(6), drawn(6)
+    assert (one.spread, one.start, [s.law for s in one.servers]) == (
+        other.spread,
+        other.start,
+        [s.law for s in other.servers],
+    )
+    assert true_best(one.servers[1]) > 1.1 * true_best(one.servers[0])
+
+
+def test_the_pairs_of_a_race_were_begun_after_both_loads_were_found() -> None:
+    race = Racing(5).run()
+    assert race.sides is not None
+    assert race.gain is not None
+    fixed = max(side.fixed for side in race.sides)
+    assert race.gain.pairs <= min(sum(number > fixed for number in side.starts) for side in race.sides)
+    assert any(number <= fixed for side in race.sides for number in side.starts), "those do not count"
