@@ -8,17 +8,21 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from frontier.core.claim import solver
 from frontier.core.claim.proof import WINDOWS
 from frontier.core.claim.undecided import CLEARLY_MORE
 from frontier.core.claim.verdict import inside, judge
 from frontier.core.model.decisions import Verdict
-from frontier.search.place import State, forecast
+from frontier.search.curves import RUN_TO_RUN
+from frontier.search.gaps import between
+from frontier.search.place import PREFERRED, State, forecast
 from frontier.search.window_size import mean_e2e
 
-APART, NEAR, LEAST_GROWTH = 1.15, 1.05, 0.2
-"""Settings further apart than the first may have a corner between them, at least the second below
-the higher one. Below it throughput grows with at least this power of concurrency."""
+APART, NEAR = 1.15, 1.05
+"""Settings further apart than the first may have a corner between them; one that seems nearer to
+the higher one than the second is looked for in the middle."""
+BELOW, LEAST_GROWTH = 1.4, 0.2
+"""How throughput grows below a gap is told by a setting this many times lower; it is at least this
+power of concurrency."""
 AROUND = 12.0
 """Seconds of a window's warm-up and end."""
 MOST_OF_TIME = 1 / 3
@@ -31,20 +35,24 @@ def corner(state: State, proven: Sequence[int]) -> int | None:
 
     Between two settings throughput may go on as it grew below the lower one, with its tail, until
     it reaches that of the higher one: so it does where a server is full from there on. Above what
-    is proven only clearly more is looked for.
+    is proven only clearly more is looked for. A setting that was seen once, and is no better by
+    less than the difference from run to run, is looked at again.
     """
     best = max(map(state.merit, proven))
-    hopes = []
+    tried = {*proven, *(k.concurrency for k in state.candidates)}
+    once = [c for c in state.points if c < max(proven) and c not in tried and state.looks.get(c) == 1]
+    hopes = [(hope, c) for c in once if (hope := state.merit(c) * (1 + RUN_TO_RUN) / best - 1) > PREFERRED]
     for low, high in itertools.pairwise(state.points):
         rise = state.rate(high) / state.rate(low)
         beyond = high > max(proven)
         if rise <= 1 or high - low < 2 or high / low <= APART or (beyond and state.value(high) > 0):
             continue
-        before = max((c for c in state.points if c * APART <= low), default=low)
+        before = max((c for c in state.points if c * BELOW <= low), default=low)
         grown = math.log(state.rate(low) / state.rate(before)) / math.log(low / before) if before < low else 1.0
         c = min(high - 1, max(low + 1, round(low * rise ** (1 / min(1.0, max(LEAST_GROWTH, grown))))))
         hope = state.merit(low) * rise / best - 1
-        if hope > (CLEARLY_MORE if beyond else solver.NOISE) and c not in state.looks and c * NEAR <= high:
+        c = c if c * NEAR <= high else between(low, high)
+        if hope > (CLEARLY_MORE if beyond else PREFERRED) and c not in state.looks:
             hopes.append((hope, c))
     return max(hopes, default=(0.0, None))[1]
 

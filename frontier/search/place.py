@@ -56,6 +56,8 @@ independent requests than expected, and the factor by which it may lie further f
 FALLBACK, GIVEN_UP_AFTER = 0.75, 4
 """The worth of a proof that fails, as a share of the safest one's, and the number of windows it
 usually takes."""
+PREFERRED = 0.01
+"""The gain in merit for which a setting below a proven one is proven too."""
 CONTRADICTS = 3.0
 """Where a setting is slower than a higher one by this many standard errors, one of the two is
 wrong."""
@@ -373,7 +375,7 @@ def _lower(state: State, proven: Sequence[int], base: float, marginal_gain: bool
     tried = {*proven, *(k.concurrency for k in state.candidates)}
     lower = range(1, max(proven, default=0))
     if marginal_gain:
-        return [c for c in lower if c not in tried and state.merit(c) > (1 + solver.NOISE) * base]
+        return [c for c in lower if c not in tried and state.merit(c) > (1 + PREFERRED) * base]
     return [c for c in lower if c not in tried and c in state.points and state.rate(c) > (1 + CLEARLY_MORE) * base]
 
 
