@@ -47,7 +47,7 @@ def rows(text: str) -> list[Row]:
     found: list[Row] = []
     header: list[str] = []
     for line in text.splitlines():
-        if re.match(r" *(c|N) +(in flight +)?(tok/s)", line):
+        if re.match(r" *(c|N) +(in flight +)?(tok/s|n  verdict)", line):
             header = re.split(r" {2,}", line.strip())
             continue
         if not header:
@@ -56,7 +56,7 @@ def rows(text: str) -> list[Row]:
         if len(cells) < 3 or not cells[0].isdigit():
             break
         n = header.index("n")
-        rate = cells[header.index("tok/s")]
+        rate = cells[header.index("tok/s")] if "tok/s" in header else "–"
         if len(cells) > n:
             verdict = "  ".join(cells[n + 1 :])
             found.append(Row(int(cells[0]), _count(rate), int(_count(cells[n]) or 0), verdict))

@@ -9,8 +9,8 @@ from frontier.core.claim.changes import CLAIMED, History, spoilt, unchanged
 from frontier.core.claim.proof import (
     CONTRADICTED,
     EARLIER_ALPHA,
+    JUDGED_AFTER,
     LATER_ALPHA,
-    WINDOWS,
     Candidate,
     candidates,
     claim_point,
@@ -178,7 +178,7 @@ def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -
     own value, and a note says so.
 
     A candidate whose proof goes on gets the bounds of its last judgement; before the first there
-    are none.
+    are none. What had no bound then may have one at the next.
     """
     if candidate.verdict is Verdict.VIOLATES:
         return point
@@ -188,11 +188,10 @@ def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -
             continue
         then = None if candidate.proof is None else candidate.proof.metrics.get(limit.metric)
         if candidate.verdict is not Verdict.MEETS:
-            if then is not None:
-                metrics[limit.metric] = _bounded(now, limit, limit.bound(then), then.need)
-            else:
-                need = max(now.need or 0, now.n + 1, _at_first_look(now.n, candidate))
-                metrics[limit.metric] = _bounded(now, limit, limit.of.worst_possible, need)
+            bound, need = (limit.of.worst_possible, 0) if then is None else (limit.bound(then), then.need)
+            if need is not None:
+                need = max(now.need or 0, now.n + 1, _at_next_look(now.n, candidate))
+            metrics[limit.metric] = _bounded(now, limit, bound, need)
         elif then is not None and not limit.of.improves(limit.bound(then), now.value):
             if limit.of.improves(limit.bound(then), limit.bound(now)):
                 metrics[limit.metric] = _bounded(now, limit, limit.bound(then), None)
@@ -203,9 +202,10 @@ def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -
     return dataclasses.replace(point, metrics=metrics, notes=tuple(notes))
 
 
-def _at_first_look(n: int, candidate: Candidate) -> int:
-    """The n that a candidate will have at its first judgement."""
-    return int(n * growth(candidate.point.n, candidate.fresh, candidate.windows, WINDOWS) + 1e-9)
+def _at_next_look(n: int, candidate: Candidate) -> int:
+    """The n that a candidate will have at its next judgement."""
+    until = next((look for look in JUDGED_AFTER if look > candidate.windows), candidate.windows)
+    return int(n * growth(candidate.point.n, candidate.fresh, candidate.windows, until) + 1e-9)
 
 
 def _bounded(estimate: Estimate, limit: Limit, bound: float, need: int | None) -> Estimate:

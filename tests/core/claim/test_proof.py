@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binom
 
 from frontier.core.claim import proof, solver
-from frontier.core.claim.claimed import claim_points, claim_windows
+from frontier.core.claim.claimed import _with_proof, claim_points, claim_windows
 from frontier.core.claim.proof import ALPHA, JUDGED_AFTER, SPEND, Candidate
 from frontier.core.claim.verdict import judge
 from frontier.core.model.decisions import Limit, Verdict
@@ -258,6 +258,27 @@ def test_before_its_first_judgement_a_candidate_needs_no_less_than_its_bounds_la
     assert own.need > 3 * own.n, "otherwise this tests nothing"
     assert point.metrics["p99_ttft"].need == own.need
     assert math.isinf(point.metrics["p99_ttft"].upper)
+
+
+def test_between_two_judgements_a_candidate_needs_the_requests_of_the_next():
+    """Its requests were too much alike for a bound at the last judgement. Since then there are more
+    than seemed to be lacking.
+    """
+    limits = (Limit("p90_ttft", 0.5),)
+    history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 4, requests=100)
+    (candidate,) = proof.candidates(history, limits)
+    too_few = dataclasses.replace(candidate.proof.metrics["p90_ttft"], upper=math.inf, need=320)
+    unproven = dataclasses.replace(
+        candidate,
+        verdict=Verdict.UNPROVEN,
+        windows=4,
+        fresh=400,
+        proof=dataclasses.replace(candidate.proof, metrics={"p90_ttft": too_few}),
+    )
+    (now,) = claim_points(history, limits)
+    judged = judge(_with_proof(now, unproven, limits), limits)
+    assert (Verdict.UNPROVEN, now.n) == (judged.verdict, 400)
+    assert judged.need == 100 * JUDGED_AFTER[1]
 
 
 def test_a_candidate_of_windows_that_mean_nothing_is_given_up_with_the_flag():
