@@ -239,7 +239,8 @@ class Run:
         powered = device_power.power_flag(windows, self.gpus.get(point.deployment), point.power)
         notes = (*point.notes, *metrics_notes.notes(sample.server), *self._drafted(sample))
         breakdown = time_breakdown(sample.server)
-        point = replace(point, flags=(*changed, *point.flags, *powered), notes=notes, time=breakdown)
+        others = [flag for flag in point.flags if not changed or flag.name != "no_requests"]  # which follows from it
+        point = replace(point, flags=(*changed, *others, *powered), notes=notes, time=breakdown)
         roofline = self.roofline(point.deployment)
         if roofline is None:
             return point

@@ -46,7 +46,8 @@ class Standing:
     `end` is how the last session ended, `reason` why, where the journal has it, and `cause` why
     there was no server. `again` is the command of that session. `missing` are the listed settings
     without any trial, `short` those with nothing but trials of a search; `several`: of several
-    series. `removed` trials were finished, and their files are gone.
+    series. `removed` trials were finished, and their files are gone. `busy`: the client spoilt half
+    of the trials or more.
     """
 
     end: End
@@ -65,6 +66,7 @@ class Standing:
     short: tuple[tuple[Series, int], ...] = ()
     several: bool = False
     removed: int = 0
+    busy: bool = False
 
     @property
     def state(self) -> Literal["running", "finished", "stopped"]:
@@ -131,7 +133,8 @@ class Standing:
             return ""
         if self.end == "running":
             return f"{self.brief}. {self.gaps}"
-        return f"{self.brief}. {self.gaps}{first} {'Then' if first else 'To complete it'}:\n  {go_on}"
+        way = "Where this machine is idle, this completes it" if self.busy else "To complete it"
+        return f"{self.brief}. {self.gaps}{first} {'Then' if first else way}:\n  {go_on}"
 
     def tree(self, go_on: str) -> dict[str, Any] | None:
         """The standing for JSON; None for a finished run."""
@@ -209,8 +212,14 @@ def standing(
         missing=tuple(sorted(settings - tried, key=_place)),
         short=tuple(sorted((settings & tried) - measured, key=_place)),
         several=len({series for series, _ in settings}) > 1,
+        busy=2 * len(_spoilt(lines)) >= max(1, len(finished)),
         removed=len({line["trial"] for line in lines if line["event"] == "trial_done"} - finished.keys()),
     )
+
+
+def _spoilt(lines: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The trials that a busy client spoilt."""
+    return {line["trial"] for line in lines if line["event"] == "flagged" and "client_bound" in line.get("flags", ())}
 
 
 def counts_text(trials: int, refined: int, measured: int, settings: int) -> str:

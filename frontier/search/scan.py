@@ -380,7 +380,7 @@ def _how_it_ended(state: State, proven: int | None, given_up: Sequence[Candidate
         lowest = min(given_up, key=lambda k: k.concurrency)
         return f"{reason}; c={lowest.concurrency} is not: {lowest.reason}"
     if proven is None and not state.by_grid and state.bracket() is None:
-        return "no measured setting is inside the SLA"
+        return "no measured setting is inside the SLA" if state.points else "no setting could be measured"
     return reason if may_add else f"{reason}; no extra settings are left"
 
 

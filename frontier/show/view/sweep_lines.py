@@ -21,6 +21,7 @@ from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
 from frontier.core.model.loads import in_words, listed, setting
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Flag
+from frontier.core.model.series import Series
 from frontier.core.model.text import clean
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.model.units import format_elapsed
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 _STAGES = {"ramp": "ramp-up", "warmup": "warm-up", "window": "window", "hold": "draining"}
 _BAR = 20
 """Characters of the progress bar."""
+_STANDS = {Verdict.MEETS: "", Verdict.VIOLATES: ": over its limit", Verdict.INVALID: ": excluded"}
 BOLD, DIM, YELLOW = "1", "2", "33"
 """SGR codes of the styles of a line."""
 
@@ -79,7 +81,9 @@ class SweepProgress(Progress, ABC):
         self._told = self._begun
         self._stage = Stage("grid", 1, 1, 0, 1)
         self._key: tuple[object, ...] = ()
-        self._over: dict[int, str | None] = {}
+        self._how: dict[int, str] = {}
+        self._busy: set[tuple[Series, int]] = set()
+        self._busy_trials, self._busy_measured = 0, ""
         self._completed: list[Trial] = []
         self._phase = self._phase_head = ""
         self._silent_minutes = 0
@@ -136,7 +140,7 @@ class SweepProgress(Progress, ABC):
     def _end_phase(self) -> None:
         """Write the line of a phase, where there is one to show."""
         phase, self._phase = self._phase, ""
-        self._over.clear()
+        self._how.clear()
         self._completed.clear()
         if phase:
             self._line(f"{self._phase_head}  {phase}")
@@ -157,8 +161,26 @@ class SweepProgress(Progress, ABC):
             ]
             self._line(f"{self._head(trial)}  {'   '.join(filter(None, parts))}")
         if fatal := [flag for flag in flags if flag.fatal]:
-            name = f"{setting_name(trial)}  {setting(trial.concurrency)} r{trial.repeat}"
-            self._line(f"{name}  excluded: {'; '.join(map(flag_words, fatal))}", YELLOW)
+            name = f"{setting_name(trial)}  {setting(trial.concurrency)}"
+            if [flag.name for flag in fatal] == ["client_bound"]:
+                self._was_busy(trial, name, fatal[0])
+            else:
+                self._line(f"{name} r{trial.repeat}  excluded: {'; '.join(map(flag_words, fatal))}", YELLOW)
+
+    def _was_busy(self, trial: Trial, name: str, flag: Flag) -> None:
+        """Count a trial that this machine spoilt. A log has one line of each such setting."""
+        self._busy_trials, self._busy_measured = self._busy_trials + 1, clean(flag.measured, 160)
+        place = (trial.series, trial.concurrency)
+        if self.is_log and place not in self._busy:
+            self._line(f"{name}  excluded: {flag_words(flag)}", YELLOW)
+        self._busy.add(place)
+
+    def _busy_line(self) -> str:
+        """'this machine was busy: 11 of 12 trials excluded (event loop late (p99) 9 ms)', or ''."""
+        if not self._busy_trials:
+            return ""
+        of = f"{self._busy_trials} of {count(self._ran, 'trial')} excluded"
+        return f"this machine was busy: {of} ({self._busy_measured}); an idle machine or core would measure them"
 
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
         """Update the line of a search, over all of its settings, or of a proof. It is shown when
@@ -166,10 +188,11 @@ class SweepProgress(Progress, ABC):
         """
         if self._word == "search":
             over = judgement.verdict is Verdict.VIOLATES or limit.breaks(estimate.value)
-            self._over[trial.concurrency] = limit.of.label if over else None
+            stands = f"over {limit.of.label}" if over else "inside"
+            self._how[trial.concurrency] = "excluded" if judgement.verdict is Verdict.INVALID else stands
             self._stands(self._search_text())
         elif self._word == "prove":
-            how = {Verdict.MEETS: "", Verdict.VIOLATES: ": over its limit"}.get(judgement.verdict, ": not proven yet")
+            how = _STANDS.get(judgement.verdict, ": not proven yet")
             self._stands(f"{setting(trial.concurrency)}  {evidence_text(estimate, limit)}{how}")
 
     def _stands(self, text: str) -> None:
@@ -202,6 +225,8 @@ class SweepProgress(Progress, ABC):
         """Write the last lines."""
         self._trial = None
         self._end_phase()
+        if busy := self._busy_line():
+            self._line(busy, YELLOW)
         if self._ran or self.is_log:
             in_all = f", {self._before + self._ran:,} in all" if self._before else ""
             self._line(f"{count(self._ran, 'trial')} run in {self._elapsed}{in_all}", DIM)
@@ -227,7 +252,8 @@ class SweepProgress(Progress, ABC):
             figures = {"output_throughput": tick.rate, "p50_ttft": tick.p50_ttft, "p99_ttft": tick.p99_ttft}
             if text := figures_text(figures):
                 line += f"so far about {text}".split("   ")
-        return [line, [*filter(None, (self._bar(), f"{self._elapsed} so far", self._left()))]]
+        time = [*filter(None, (self._bar(), f"{self._elapsed} so far", self._left()))]
+        return [line, time, *([[busy]] if (busy := self._busy_line()) else [])]
 
     def _bar(self) -> str:
         """'[#####···············]' by the sweep's time; '' while the time is not known."""
@@ -253,8 +279,8 @@ class SweepProgress(Progress, ABC):
     def _search_text(self) -> str:
         """'c=1 2 4 inside · c=8 over p99 TPOT'."""
         groups: dict[str, list[int]] = {}
-        for c, over in sorted(self._over.items()):
-            groups.setdefault("inside" if over is None else f"over {over}", []).append(c)
+        for c, how in sorted(self._how.items()):
+            groups.setdefault(how, []).append(c)
         return " · ".join(f"{listed(each, ' ')} {how}" for how, each in groups.items())
 
 
