@@ -217,9 +217,7 @@ class Conductor:
         return runs_grid(self.config) and not self.prove and trial.key not in self.state.done
 
     async def start_anew(self, deployment: str) -> bool:
-        """Stop the running servers and start this deployment from scratch. False when it is given
-        up.
-        """
+        """Stop what runs and start this deployment from scratch. False when it is given up."""
         up = await self._servers.anew(self.config.deployment(deployment))
         if self.stop.is_set():
             raise _Interrupted
@@ -407,7 +405,8 @@ class Conductor:
     async def _repeat(self, trial: Trial) -> TrialEnd:
         """Repeat a trial under a number of its own: nothing measured is thrown away."""
         reason, again = self.state.excluded[trial.key].why, self._proposals.once_more(trial)
-        self.progress.note(f"{setting(trial.concurrency)} is measured again: {reason}")
+        if trial.key not in self._repeats:
+            self.progress.note(f"{setting(trial.concurrency)} is measured again: {reason}")
         step = await self._measure(again, in_place=True)
         self.state.dropped.pop(again.key, None)  # without room it counts as it is
         if step == "done":

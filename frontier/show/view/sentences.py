@@ -197,6 +197,8 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
     """
     for flag in step.widened:
         return f"{flag_words(flag)}; on an idle core "
+    if any(flag.name == "client_bound" for flag in step.flags):
+        return "on an idle machine "
     reason = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
     if reason is not None and reason.cause in _SINCE:
         return _SINCE[reason.cause]
