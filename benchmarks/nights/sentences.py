@@ -64,9 +64,8 @@ def figures_and_limits_are_whole(told: Told) -> Iterator[str]:
             value, limit = outputs.number(match["value"], match["unit"]), outputs.number(match["limit"], match["of"])
             line = match[0].strip()
             bound = outputs.number(match["bound"], match["in"]) if match["bound"] else value
-            if match["side"] == "at most":
-                if bound < value * (1 - ROUNDED):
-                    yield f"{said.line}: a bound below its value: {line}"
+            if match["side"] == "at most" and bound < value * (1 - ROUNDED):
+                yield f"{said.line}: a bound below its value: {line}"
             promises = [promise for name, promise in limits if name == outputs.metric_of(match["words"])]
             if promises and not any(outputs.near(limit, promise, ROUNDED) for promise in promises):
                 yield f"{said.line}: the limit is {promises}: {line}"

@@ -1,6 +1,7 @@
 """Faults of renderers, planted in what nights wrote: each is found, at a stated seed."""
 
 import dataclasses
+import itertools
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -64,7 +65,7 @@ def swapped_cells(column: str) -> Change:
         end = header.index(column) + len(column)
         cells = {k: re.search(r"[^ ]+( (ms|s|µs))?$", lines[k][:end]) for k in rows}
         known = [(k, cell) for k, cell in cells.items() if cell is not None]
-        for (a, one), (b, other) in zip(known, known[1:], strict=False):
+        for (a, one), (b, other) in itertools.pairwise(known):
             if one[0] != other[0]:
                 for k, cell, new in ((a, one, other[0]), (b, other, one[0])):
                     lines[k] = lines[k][: cell.start()] + new.rjust(end - cell.start()) + lines[k][end:]
