@@ -17,6 +17,7 @@ from benchmarks.nights.draw import draw
 from benchmarks.nights.invariants import INVARIANTS, WAITING, look_further, named, printed_commands_work, too_often
 from benchmarks.nights.play import Player, Told, play, playing
 from benchmarks.nights.relations import RELATIONS, SWEPT
+from benchmarks.nights.sentences import SENTENCES
 
 MOST_SEEDS = 10**9
 
@@ -47,7 +48,7 @@ def one(seed: int) -> Result:
 
 def faults_of(player: Player, told: Told) -> list[tuple[str, str]]:
     """The invariant and what was found, for each fault of a night that was played."""
-    faults = [(check.__name__, line) for check in (*INVARIANTS, *RELATIONS) for line in check(told)]
+    faults = [(check.__name__, line) for check in (*INVARIANTS, *SENTENCES, *RELATIONS) for line in check(told)]
     return faults + [(printed_commands_work.__name__, line) for line in printed_commands_work(player, told)]
 
 

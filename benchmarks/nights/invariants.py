@@ -171,7 +171,7 @@ def verdicts_agree(told: Told) -> Iterator[str]:
 def figures_are_of_the_setting_named(told: Told) -> Iterator[str]:
     """Each number of an answer is of the setting in whose block it stands."""
     for said, load, figure, known in _figures(told):
-        if known["value"] is not None and not outputs.near(known["value"], figure.value, 0.02):
+        if known["value"] is not None and not outputs.near(known["value"], figure.value, 0.006):
             yield f"{said.line}: {figure.words} {figure.value:g} under c={load}, which has {known['value']:g}"
 
 

@@ -9,6 +9,13 @@ from typing import Any
 
 UNITS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "%": 1e-2, "min": 60.0}
 _VALUE = r"([\d.,]+)\s?(µs|ms|s|%|min)"
+VALUE = re.compile(_VALUE)
+FIGURE_WITH_LIMIT = re.compile(
+    r"^  (?P<words>p\d+ \w+|error rate)  +(?P<value>[\d.,]+)\s?(?P<unit>µs|ms|s|%|min)  +"
+    r"(?:(?P<side>at most|at least) (?P<bound>[\d.,]+)\s?(?P<in>µs|ms|s|%|min) \([\d.]+%\))?.*?"
+    r"limit (?P<limit>[\d.,]+)\s?(?P<of>µs|ms|s|%|min)(?:  (?P<left>[\d.]+)% left)?",
+    re.M,
+)
 _NAMED = re.compile(r"c=(\d+)|concurrency (\d+)|--prove (\d+)")
 
 
@@ -63,6 +70,19 @@ def rows(text: str) -> list[Row]:
     return found
 
 
+def cells(text: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Of each row of the first table of points, its setting and its cells by their headers."""
+    header: list[str] = []
+    for line in text.splitlines():
+        parts = re.split(r" {2,}", line.strip())
+        if parts[0] in ("c", "N") and "verdict" in parts:
+            header = parts
+        elif header and parts[0].isdigit() and len(parts) >= len(header) - 1:
+            yield int(parts[0]), dict(zip(header[1:-1], parts[1:], strict=False))
+        elif header:
+            return
+
+
 @dataclass(frozen=True, slots=True)
 class Figure:
     """A line of the answer: the metric in words, its value, and its one-sided bound where it has
@@ -93,7 +113,7 @@ def answers(text: str) -> list[Answer]:
     found: list[Answer] = []
     head, setting, figures = "", None, list[Figure]()
     for line in [*text.splitlines(), "Run at END"]:
-        if re.match(r"(Run at|No setting|Nothing|Every setting)", line):
+        if re.match(r"(Run at|No setting|Nothing|Every setting|More than half)", line):
             if head:
                 found.append(Answer(head, setting, tuple(figures)))
             head, setting, figures = line, None, []

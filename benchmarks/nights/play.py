@@ -5,6 +5,7 @@ import functools
 import gc
 import hashlib
 import io
+import json
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import yaml
 
@@ -82,6 +84,14 @@ class Told:
     def look(self, *words: str) -> Said | None:
         """What one of the LOOKS said at the end."""
         return next((said for said in self.said[self.looks :] if said.words == words), None)
+
+    def tree(self, *words: str) -> Mapping[str, Any]:
+        """The JSON that one of the LOOKS printed; empty where it printed none."""
+        said = self.look(*words)
+        if said is None or not said.out.lstrip().startswith("{"):
+            return {}
+        found: Mapping[str, Any] = json.loads(said.out)
+        return found
 
     @property
     def sweeps(self) -> list[Said]:

@@ -5,6 +5,7 @@ and nights have none.
 import contextlib
 import dataclasses
 import io
+import itertools
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from benchmarks.nights import __main__ as nights
-from benchmarks.nights import invariants, outputs
+from benchmarks.nights import invariants, outputs, relations
 from benchmarks.nights.draw import CONFIG, RUN, SWEEP, Command, Night, draw
 from benchmarks.nights.invariants import INVARIANTS, WAITING, too_often
 from benchmarks.nights.play import LOOKS, Player, Said, Told, play, playing
@@ -243,6 +244,39 @@ def test_a_new_night_has_no_fault(seed: int) -> None:
 @pytest.mark.parametrize("first", range(10_000, 10_040, 4))
 def test_nights_have_no_fault(first: int) -> None:
     assert {seed: found for seed in range(first, first + 4) if (found := faults(seed))} == {}
+
+
+# --- relations of sweeps
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("stop", [7, 60])
+def test_without_noise_an_interruption_changes_no_answer(stop: int) -> None:
+    night = small(seed=3, steps=(Command(SWEEP, stop_at=stop), Command(SWEEP)))
+    assert len(relations.interrupted(night)) == 2
+    assert list(relations.an_interruption_changes_nothing(night)) == []
+
+
+@pytest.mark.whole
+def test_without_noise_shapes_in_another_order_have_the_same_answers() -> None:
+    config = {**small().config, "shapes": ["64/8", "256/8"]}
+    assert list(relations.the_order_of_shapes_changes_nothing(small(seed=3, config=config))) == []
+
+
+@pytest.mark.whole
+def test_relations_hold_of_a_night_and_an_answer_that_differs_is_found(sound: Told, monkeypatch: Any) -> None:
+    for seed in (1, 2):
+        one = dataclasses.replace(sound, night=dataclasses.replace(sound.night, seed=seed))
+        assert [line for check in relations.RELATIONS for line in check(one)] == []
+    monkeypatch.setattr(relations, "_doubled_limit", lambda limit: limit)
+    assert list(relations.time_has_no_unit(one))
+
+
+@pytest.mark.nightly
+def test_with_noise_as_many_are_proven_after_an_interruption() -> None:
+    """McNemar's exact test over pairs of one night, interrupted and not."""
+    after, before, chance = relations.proven_alike(map(draw, itertools.count(200_000)), 500)
+    assert chance > 0.01, f"{after} were proven after an interruption alone, {before} without one alone"
 
 
 # --- a night as Hypothesis makes it: a failing one is shrunk to the fewest steps

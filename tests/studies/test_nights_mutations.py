@@ -1,0 +1,118 @@
+"""Faults of renderers, planted in what nights wrote: each is found, at a stated seed."""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import pytest
+
+from benchmarks.nights.draw import RUN, draw
+from benchmarks.nights.invariants import INVARIANTS, look_further
+from benchmarks.nights.play import Told, play, playing
+from benchmarks.nights.sentences import SENTENCES
+
+SOLVE, SHOW = (("solve", RUN), ("solve", RUN, "-v")), (("show", RUN),)
+Change = Callable[[str], str]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """A fault: what it does to the text of the commands `words`, the invariant that finds it, and
+    the first seed from 0 on at which it does.
+    """
+
+    name: str
+    words: tuple[tuple[str, ...], ...]
+    change: Change
+    invariant: str
+    seed: int
+
+    def of(self, told: Told) -> Told | None:
+        """The night as it would have been with the fault; None where it shows nothing of it."""
+        said = [dataclasses.replace(s, out=self.change(s.out)) if s.words in self.words else s for s in told.said]
+        same = all(a.out == b.out for a, b in zip(said, told.said, strict=True))
+        return None if same else dataclasses.replace(told, said=said)
+
+
+def figure(change: Callable[[str, str], str], column: int) -> Change:
+    """Change one of the numbers of each figure of an answer: 2 its value, 4 its bound."""
+    line = r"^(  p\d+ \w+ +)([\d.]+)( \S+  +at most )([\d.]+)( \S+ \(.*)$"
+
+    def changed(match: re.Match[str]) -> str:
+        parts = list(match.groups())
+        parts[column - 1] = change(parts[1], parts[3])
+        return "".join(parts)
+
+    return lambda text: re.sub(line, changed, text, flags=re.M)
+
+
+def rounded(value: str, _bound: str) -> str:
+    """The value with two digits."""
+    return f"{float(f'{float(value):.2g}'):g}"
+
+
+def swapped_cells(column: str) -> Change:
+    """A column of the table, its first two different cells in each other's place."""
+
+    def change(text: str) -> str:
+        lines = text.splitlines()
+        rows = [k for k, line in enumerate(lines) if re.match(r" *\d+  ", line)]
+        header = next((line for line in lines if "verdict" in line), "")
+        if not rows or column not in header:
+            return text
+        end = header.index(column) + len(column)
+        cells = {k: re.search(r"[^ ]+( (ms|s|µs))?$", lines[k][:end]) for k in rows}
+        known = [(k, cell) for k, cell in cells.items() if cell is not None]
+        for (a, one), (b, other) in itertools.pairwise(known):
+            if one[0] != other[0]:
+                for k, cell, new in ((a, one, other[0]), (b, other, one[0])):
+                    lines[k] = lines[k][: cell.start()] + new.rjust(end - cell.start()) + lines[k][end:]
+                return "\n".join(lines)
+        return text
+
+    return change
+
+
+MUTATIONS = [
+    Mutation("a bound and its value swapped", SOLVE, figure(lambda value, bound: f"{float(value) * 0.98:.3g}", 4),
+             "figures_and_limits_are_whole", 0),
+    Mutation("a count of one trial less", SHOW, lambda text: re.sub(
+        r"(?m)(\d+)(  (?:meets|violates|over))", lambda m: f"{int(m[1]) - 7}{m[2]}", text), "table_and_json_agree", 0),
+    Mutation("another setting's latency", SHOW, swapped_cells("p90 TTFT"), "cells_are_of_their_settings", 1),
+    Mutation("a wrong unit", SOLVE, lambda text: re.sub(r"(?m)^(  p\d+ \w+ +[\d.]+) ms", r"\1 s", text),
+             "figures_are_of_the_setting_named", 0),
+    Mutation("a rounding that hides a difference", SOLVE, figure(rounded, 2), "figures_are_of_the_setting_named", 1),
+    Mutation("a command of the next setting", SOLVE, lambda text: re.sub(
+        r"--prove (\d+)", lambda m: f"--prove {int(m[1]) + 1}", text), "commands_are_of_the_setting_named", 1),
+    Mutation("a verdict's word swapped", SOLVE, lambda text: re.sub(r"(c=\d+) violates", r"\1 is not proven", text),
+             "sentences_and_verdicts_agree", 4),
+    Mutation("a flag's cause swapped", SHOW, lambda text: text.replace("this machine was busy", "the budget ended it"),
+             "causes_are_the_flags", 21),
+    Mutation("the requests of another setting", SHOW, swapped_cells("n"), "table_and_json_agree", 0),
+    Mutation("the error rate of another trial", SHOW, swapped_cells("errors"), "cells_are_of_their_settings", 1),
+    Mutation("the requests of another answer", SOLVE, lambda text: re.sub(
+        r"(How sure +)([\d,]+)", lambda m: f"{m[1]}{int(m[2].replace(',', '')) + 30:,}", text),
+        "requests_are_of_the_setting", 0),
+    Mutation("the limit of another tier", SOLVE, lambda text: re.sub(
+        r"limit ([\d.]+)", lambda m: f"limit {float(m[1]) * 1.5:g}", text), "figures_and_limits_are_whole", 0),
+]  # fmt: skip
+
+
+def found(told: Told) -> set[str]:
+    """The invariants that do not hold of a night's outputs."""
+    return {check.__name__ for check in (*INVARIANTS, *SENTENCES) if any(True for _ in check(told))}
+
+
+@pytest.mark.whole
+@pytest.mark.parametrize("seed", sorted({mutation.seed for mutation in MUTATIONS}))
+def test_nights_find_a_fault_of_a_renderer(seed: int) -> None:
+    with playing(draw(seed)) as (player, told):
+        play(player, told)
+        look_further(player, told)
+        assert found(told) == set()
+        for mutation in (m for m in MUTATIONS if m.seed == seed):
+            wrong = mutation.of(told)
+            assert wrong is not None, mutation.name
+            assert mutation.invariant in found(wrong), mutation.name
