@@ -23,9 +23,11 @@ from frontier.core.claim.changes import History, latencies
 from frontier.core.claim.claimed import claim_points
 from frontier.core.claim.proof import (
     CONTRADICTED,
+    FRESH,
     JUDGED_AFTER,
     SCANS,
     SPEND,
+    WANDERED,
     WINDOWS,
     Candidate,
     attempts_over,
@@ -33,6 +35,7 @@ from frontier.core.claim.proof import (
     error_left,
     joined,
     pilot_point,
+    spread,
     violation,
 )
 from frontier.core.claim.undecided import CLEARLY_MORE
@@ -74,7 +77,8 @@ class State:
     `scanned` is the data from before any proof, `by_grid` the settings that the grid's own data
     prove, ascending. `contradicted` are settings that came out slower than a higher one.
     `spent` are the seconds of each setting's proof with their warm-ups, `elapsed` those of all
-    trials. `ess_deficit` and `bound_inflation` are what candidates taught (`_seen`).
+    trials. `wanders`: windows of one load differed by more than noise. `ess_deficit` and
+    `bound_inflation` are what candidates taught (`_seen`).
     """
 
     limits: tuple[Limit, ...]
@@ -90,6 +94,7 @@ class State:
     contradicted: frozenset[int] = frozenset()
     spent: Mapping[int, float] = field(default_factory=dict)
     elapsed: float = 0.0
+    wanders: bool = False
 
     @classmethod
     def of(cls, known: SeriesHistory) -> "State":
@@ -106,7 +111,10 @@ class State:
         )
         deficit, inflation = state._seen()
         spent, elapsed = _spent(known.every)
-        return dataclasses.replace(state, ess_deficit=deficit, bound_inflation=inflation, spent=spent, elapsed=elapsed)
+        wanders = _wanders(limits, history)
+        return dataclasses.replace(
+            state, ess_deficit=deficit, bound_inflation=inflation, spent=spent, elapsed=elapsed, wanders=wanders
+        )
 
     def _seen(self) -> tuple[Mapping[Part, float], Mapping[Part, float]]:
         """Two corrections learned from the candidates so far, by part.
@@ -224,6 +232,13 @@ class State:
         """The likely limit: the highest setting seen inside the SLA."""
         bracket = self.bracket()
         return None if bracket is None else bracket[0]
+
+
+def _wanders(limits: tuple[Limit, ...], history: History) -> bool:
+    """Whether the windows of some proof differ by more than noise."""
+    proofs = by_concurrency([(trial, sample) for trial, sample in history if trial.phase in FRESH])
+    spreads = (spread(parts, limits) for parts in proofs.values() if len(parts) > 1)
+    return any(worst - middle > WANDERED for middle, worst in spreads)
 
 
 def _spent(history: History) -> tuple[Mapping[int, float], float]:

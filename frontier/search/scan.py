@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from frontier.core.claim.changes import CLAIMED, MOST_CHANGES, History, spoilt
-from frontier.core.claim.proof import ASCENTS, MOST_SPOILT, Candidate, attempts_over, joined, pilot_point
+from frontier.core.claim.proof import ASCENTS, MOST_SPOILT, STEADY, Candidate, attempts_over, joined, pilot_point
 from frontier.core.claim.undecided import CLEARLY_MORE
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.loads import Rate
@@ -348,6 +348,9 @@ def _another(
     """The first window of another candidate, or a look for one, beside those that are `known` to
     keep the SLA; None where no setting is worth it.
     """
+    named = max(known, key=state.merit if policy.marginal_gain else state.rate, default=None)
+    if named is not None and state.wanders and state.looks[named] < STEADY // 2:
+        return visit_of(named, state.points, f"the server wanders; c={named} is measured longer")
     top = policy.top
     if policy.auto:  # well below a setting under which the server was lost
         top = int(min(max(state.points, default=1), LOWER * policy.lost))

@@ -290,15 +290,21 @@ def _goes_on(
 ) -> bool:
     """Whether a proof is not over: it is undecided, or is over its limit for a part of its windows
     alone. At least half of them keep it then, and the worst is far beyond these: the server
-    wandered. Only more windows say how often it does; a lower setting would have met the same.
+    wandered. Only more windows, until the second judgement, say how often it does; a lower setting
+    would have met the same.
     """
     if verdict is not Verdict.VIOLATES or not point.valid:
         return verdict is Verdict.UNPROVEN
-    each = [v for part in parts if (v := violation(pilot_point(part, limits), limits)) is not None]
-    if windows >= STEADY or len(each) < 2:
-        return False
-    middle = sorted(each)[(len(each) - 1) // 2]
-    return middle <= 0 and max(each) - middle > WANDERED
+    middle, worst = spread(parts, limits)
+    return windows < JUDGED_AFTER[1] and middle <= 0 and worst - middle > WANDERED
+
+
+def spread(parts: Sequence[WindowData], limits: tuple[Limit, ...]) -> tuple[float, float]:
+    """How far (in ln) the middle one and the worst one of some windows are over their limits; of
+    two the better one is the middle.
+    """
+    each = sorted(v for part in parts if (v := violation(pilot_point(part, limits), limits)) is not None)
+    return (each[(len(each) - 1) // 2], each[-1]) if each else (math.inf, math.inf)
 
 
 def _standing(point: Point, limits: tuple[Limit, ...], alpha: float, windows: int, fresh: int) -> tuple[Verdict, str]:
