@@ -356,6 +356,9 @@ def race_json(race: Race, variants: Sequence[Variant], decide: str = "") -> dict
             "pairs": gain.pairs,
             "baseline": gain.baseline,
             "winner": gain.winner,
+            "baseline_concurrency": gain.loads[0],
+            "winner_concurrency": gain.loads[1],
+            "deciding_pairs": None if gain.better else gain.deciding,
         },
         "may_be_better": None
         if higher is None
