@@ -190,6 +190,12 @@ class Racing:
             self.seconds += _around(ask.concurrency, found.n, lasted, ask.phase)
         raise RuntimeError(f"race {self.number}: {MOST} trials, and no end")
 
+    def at_last(self, name: str) -> Process:
+        """The server of a variant as its last start had it, at the speed in the middle."""
+        i = self.names.index(name)
+        base, slower = self.race_of.servers[i], self.race_of.degrades[i] * max(0, self.of[name] - 1)
+        return Process(scaled(base.law, math.exp(slower)), base.family, base.limits, base.seed)
+
     def start(self, name: str) -> None:
         """A new start of a variant, at a speed of its own."""
         i = self.names.index(name)
@@ -206,7 +212,7 @@ def raced(number: int) -> Outcome:
     """The race of a number, beside its truth."""
     racing = Racing(number)
     race = racing.run()
-    truths = [true_best(server) for server in racing.race_of.servers]
+    truths = [true_best(racing.at_last(name)) for name in racing.names]
     gain, finalist = race.gain, race.finalist
     other = racing.names.index(finalist.series.deployment) if finalist is not None else 0
     base, code = truths[0] or math.nan, exit_code(race)

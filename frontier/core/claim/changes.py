@@ -330,9 +330,9 @@ class _Followed:
         return self._differ(load, [levels], SUSPECT)[0] != 0
 
     def _differ(self, load: _Load, after: Sequence[tuple[Level | None, ...]], error: float) -> tuple[float, str, bool]:
-        """The largest difference of the levels (in ln) and its metric, where it exceeds CHANGE and
-        the noise at this error; else that of a tail, where the share of the requests beyond the
-        limit changed at this error; else 0 and no metric.
+        """The largest difference (in ln), its metric, and whether it is that of a tail alone; 0
+        without one. Levels differ by more than CHANGE and the noise at this error. Tails differ
+        where the share of the requests beyond the limit changed at this error.
         """
         largest = 0.0, "", False
         for which, limit in enumerate(self.limits):

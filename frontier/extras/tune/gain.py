@@ -27,6 +27,7 @@ WORTH = 0.03
 """The smallest gain worth looking for: a race ends when the gain is surely smaller, and a variant
 is better where its gain is surely larger."""
 MOST_PAIRS = 200
+"""A number of pairs that would decide is not named beyond this: nobody starts a server as often."""
 _COUNTS = (*range(min(SPENT), 20), *range(20, MOST_PAIRS + 1, 10))
 _MOST = 700.0
 """The largest exponent: beyond it floats end."""

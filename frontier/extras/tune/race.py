@@ -222,14 +222,17 @@ class Race:
                 return self._turn(runner)
         if self.sides is None:  # the loads are fixed first, the baseline's before the other's
             return self._turn(first if first.proven is None else second)
-        if self.gain is not None and self.gain.pairs in SPENT:
-            if self.gain.told:
-                return None
-            if self.open is not None and (step := self._beyond(self.open[0])) is not None:
-                return step
-            if self.gain.ratio.value <= 1 or self.gain.pairs >= max(SPENT):
-                return None
-        return self._next_pair(first, second)
+        return self._after_pairs(first, second, self.gain)
+
+    def _after_pairs(self, first: Runner, second: Runner, gain: Gain | None) -> RaceStep | None:
+        """The next trial once both loads are fixed: of what is open where a judgement leaves that,
+        else of the next pair. None where neither would help.
+        """
+        if gain is None or gain.pairs not in SPENT:
+            return self._next_pair(first, second)
+        beyond = None if self.open is None else self._beyond(self.open[0])
+        over = gain.told or gain.ratio.value <= 1 or gain.pairs >= max(SPENT)
+        return beyond or (None if over else self._next_pair(first, second))
 
     def _next_pair(self, first: Runner, second: Runner) -> RaceStep | None:
         """A start for the next pair: of the side that was started less often since both loads are

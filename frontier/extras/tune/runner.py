@@ -35,6 +35,8 @@ time; on a machine whose speed drifts, loads 9 % higher were proven."""
 WINDOW_WORTH = 0.03
 """The share of throughput for which one more window of a proof is measured. In a race both sides
 may as well be proven a little below their edge."""
+NEAR_LOAD = 1.1
+"""The factor within which a setting that was measured stands for another."""
 FINAL = (*PROOFS, Phase.VISIT)
 Z95 = normal_quantile(0.975)
 
@@ -219,11 +221,14 @@ class Runner:
     def beyond(self) -> int | None:
         """The setting that shows how much more it may give than at its proven one: the farthest
         that may be inside, or above all that was measured as long as that may be. None: the proven
-        one.
+        one. Near a setting that was measured it is that one: starts average out at one load alone.
         """
         most = self.reach(Z95)
         edge = math.ceil(STEP * max(self.state.points)) if most.high == math.inf else most.farthest
-        return None if edge in (None, self.proven) else min(self.rules.top, edge or 1)
+        if edge is None or edge == self.proven:
+            return None
+        near = [c for c in self.state.points if edge / NEAR_LOAD <= c <= edge * NEAR_LOAD and c != self.proven]
+        return min(self.rules.top, min(near, key=lambda c: abs(math.log(c / edge)), default=edge))
 
     def side(self) -> ProvenVariant | None:
         """Its side of the claim; None while nothing is proven."""

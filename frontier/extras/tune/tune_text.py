@@ -198,21 +198,11 @@ def claim_text(race: Race) -> str:
     """What the race shows, in a sentence."""
     outcome, gain, name = outcome_of(race), race.gain, race.rules.objective
     best = "" if race.finalist is None else race.finalist.series.deployment
-    open_, baseline = left_open(race), race.baseline.series.deployment
+    baseline = race.baseline.series.deployment
     if outcome == "none":
         return "No variant is proven to keep the SLA at any load."
     if outcome in ("not proven", "not compared", "not measured"):
-        gone = unmeasured(race) if outcome == "not compared" or race.baseline.gone is None else []
-        runner = next(iter(gone), open_ or race.baseline)
-        of, reason = runner.series.deployment, _gone(runner) or runner.unproven or ""
-        if outcome == "not compared":
-            names = ", ".join(r.series.deployment for r in gone)
-            why = f"{names} could not be measured; {of}: {clean(reason, 200)}"
-            return f"Not decided: {why}. No other variant is shown to be better."
-        if outcome == "not measured":
-            but = f" but {baseline}, the baseline," if gone else ""
-            return f"No variant{but} could be measured. {of}: {clean(reason, 200)}."
-        return f"Not decided: no load of {of} is proven to keep the SLA: {clean(reason, 200)}."
+        return _open_text(race, outcome)
     if outcome == "only" and race.finalist is not None:
         without = _gone(race.baseline) or "at no load"
         return f"{best} keeps the SLA at {setting(race.finalist.proven or 1)}; {baseline}, the baseline, {without}."
@@ -228,6 +218,22 @@ def claim_text(race: Race) -> str:
     first = "Not decided yet" if outcome == "undecided" else f"No variant is shown to be better than {baseline}"
     seen = f"; {_would_show(gain.ratio.high, name)}" if 1 <= gain.ratio.high < 2 and outcome != "undecided" else ""
     return f"{first}{seen}. The best other is {found}."
+
+
+def _open_text(race: Race, outcome: RaceOutcome) -> str:
+    """Why a race is not decided, in a sentence."""
+    baseline = race.baseline.series.deployment
+    alone = outcome == "not measured" and race.baseline.gone is None
+    gone = unmeasured(race) if alone or outcome == "not compared" else []
+    runner = next(iter(gone), left_open(race) or race.baseline)
+    of, reason = runner.series.deployment, clean(_gone(runner) or runner.unproven or "", 200)
+    if outcome == "not proven":
+        return f"Not decided: no load of {of} is proven to keep the SLA: {reason}."
+    if outcome == "not measured":
+        but = f" but {baseline}, the baseline," if gone else ""
+        return f"No variant{but} could be measured. {of}: {reason}."
+    names = ", ".join(r.series.deployment for r in gone)
+    return f"Not decided: {names} could not be measured; {of}: {reason}. No other variant is shown to be better."
 
 
 def answer_text(race: Race) -> str:
@@ -350,6 +356,9 @@ def race_json(race: Race, variants: Sequence[Variant], decide: str = "") -> dict
             "pairs": gain.pairs,
             "baseline": gain.baseline,
             "winner": gain.winner,
+            "baseline_concurrency": gain.loads[0],
+            "winner_concurrency": gain.loads[1],
+            "deciding_pairs": None if gain.better else gain.deciding,
         },
         "may_be_better": None
         if higher is None
