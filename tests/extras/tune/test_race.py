@@ -491,6 +491,7 @@ def started(tmp_path: Path, budget: str = "") -> Path:
 @pytest.mark.nightly
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 def test_a_race_of_servers_that_is_killed_goes_on_to_the_best_of_those_that_start(tmp_path: Path) -> None:
     path, run = started(tmp_path), tmp_path / "run"
     race = start("tune", str(path), "-o", str(run), cwd=tmp_path)
