@@ -35,11 +35,11 @@ def corner(state: State, proven: Sequence[int], listed: Sequence[int] = ()) -> i
 
     Between two settings throughput may go on as it grew below the lower one, with its tail, until
     it reaches that of the higher one: so it does where a server is full from there on. Above what
-    is proven, and above the best proven setting where it is `listed`, only clearly more is looked
+    is proven, and above the best setting so far where it is `listed`, only clearly more is looked
     for; and a listed setting that was not seen is looked at first. A setting that was seen once,
     and is no better by less than the difference from run to run, is looked at again.
     """
-    named = max(proven, key=state.merit)
+    named = max((*proven, *(c for c in state.points if c in listed and c < max(proven))), key=state.merit)
     best = state.merit(named)
     tried = {*proven, *(k.concurrency for k in state.candidates)}
     once = [c for c in state.points if c < max(proven) and c not in tried and state.looks.get(c) == 1]
