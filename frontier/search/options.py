@@ -30,31 +30,47 @@ MOST_OF_TIME = 1 / 3
 sight."""
 
 
-def corner(state: State, proven: Sequence[int]) -> int | None:
+def corner(state: State, proven: Sequence[int], listed: Sequence[int] = ()) -> int | None:
     """The setting to look at for a better merit than the `proven` ones have; None without one.
 
     Between two settings throughput may go on as it grew below the lower one, with its tail, until
     it reaches that of the higher one: so it does where a server is full from there on. Above what
-    is proven only clearly more is looked for. A setting that was seen once, and is no better by
-    less than the difference from run to run, is looked at again.
+    is proven, and above the best setting so far where it is `listed`, only clearly more is looked
+    for; and a listed setting that was not seen is looked at first. A setting that was seen once,
+    and is no better by less than the difference from run to run, is looked at again.
     """
-    best = max(map(state.merit, proven))
+    named = max((*proven, *(c for c in state.points if c in listed and c < max(proven))), key=state.merit)
+    best = state.merit(named)
     tried = {*proven, *(k.concurrency for k in state.candidates)}
     once = [c for c in state.points if c < max(proven) and c not in tried and state.looks.get(c) == 1]
     hopes = [(hope, c) for c in once if (hope := state.merit(c) * (1 + RUN_TO_RUN) / best - 1) > PREFERRED]
     for low, high in itertools.pairwise(state.points):
-        rise = state.rate(high) / state.rate(low)
-        beyond = high > max(proven)
-        if rise <= 1 or high - low < 2 or high / low <= APART or (beyond and state.value(high) > 0):
+        beyond = high > max(proven) or (named in listed and low >= named)
+        hope = state.merit(low) * state.rate(high) / state.rate(low) / best - 1
+        if (beyond and state.value(high) > 0) or hope <= (CLEARLY_MORE if beyond else PREFERRED):
             continue
-        before = max((c for c in state.points if c * BELOW <= low), default=low)
-        grown = math.log(state.rate(low) / state.rate(before)) / math.log(low / before) if before < low else 1.0
-        c = min(high - 1, max(low + 1, round(low * rise ** (1 / min(1.0, max(LEAST_GROWTH, grown))))))
-        hope = state.merit(low) * rise / best - 1
-        c = c if c * NEAR <= high else between(low, high)
-        if hope > (CLEARLY_MORE if beyond else PREFERRED) and c not in state.looks:
-            hopes.append((hope, c))
+        c = _full_at(state, low, high)
+        if c is not None and (look := _listed_near(c, low, high, listed)) not in state.looks:
+            hopes.append((hope, look))
     return max(hopes, default=(0.0, None))[1]
+
+
+def _listed_near(c: int, low: int, high: int, listed: Sequence[int]) -> int:
+    """The listed setting between two others that is nearest to one; without any, that one."""
+    return min((k for k in listed if low < k < high), key=lambda k: (abs(k - c), k), default=c)
+
+
+def _full_at(state: State, low: int, high: int) -> int | None:
+    """Where between two settings a server is full, if throughput goes on as it grew below the lower
+    one; None where they are close, or the higher one gives no more.
+    """
+    rise = state.rate(high) / state.rate(low)
+    if rise <= 1 or high - low < 2 or high / low <= APART:
+        return None
+    before = max((c for c in state.points if c * BELOW <= low), default=low)
+    grown = math.log(state.rate(low) / state.rate(before)) / math.log(low / before) if before < low else 1.0
+    c = min(high - 1, max(low + 1, round(low * rise ** (1 / min(1.0, max(LEAST_GROWTH, grown))))))
+    return c if c * NEAR <= high else between(low, high)
 
 
 def takes_too_long(state: State, c: int, within: float) -> bool:

@@ -59,7 +59,7 @@ independent requests than expected, and the factor by which it may lie further f
 FALLBACK, GIVEN_UP_AFTER = 0.75, 4
 """The worth of a proof that fails, as a share of the safest one's, and the number of windows it
 usually takes."""
-PREFERRED = 0.01
+PREFERRED = 0.005
 """The gain in merit for which a setting below a proven one is proven too."""
 CONTRADICTS = 3.0
 """Where a setting is slower than a higher one by this many standard errors, one of the two is

@@ -361,7 +361,7 @@ def _another(
     if not known:
         c = soonest(state, within, below=policy.lost)
         return None if c is None or (among is not None and c not in among) else _window(state, c)
-    full = corner(state, known) if policy.marginal_gain and may_add else None
+    full = corner(state, known, policy.grid) if policy.marginal_gain and may_add else None
     return None if full is None else _beside(policy, state, full)
 
 

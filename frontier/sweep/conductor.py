@@ -345,10 +345,10 @@ class Conductor:
         trial = self._proposals.trial(series, ask)
         facts = {"deployment": trial.deployment, "shape": trial.shape.label, **load_facts(ask.concurrency)}
         size = {"phase": ask.phase.value, "requests": ask.requests, "seconds": ask.seconds}
-        self.run.journal("asked", trial=trial.key, reason=ask.reason, **size, **facts)
+        left = self.ledger.seconds_left()
+        self.run.journal("asked", trial=trial.key, reason=ask.reason, within=left, **size, **facts)
         lost = self.state.failures.reason_to_skip(trial)
-        step: TrialEnd = "lost" if lost else await self._measure(trial)
-        if step == "lost":
+        if (step := "lost" if lost else await self._measure(trial)) == "lost":
             self._skip(trial, lost or self.state.failures.reason_to_skip(trial))
         return step
 

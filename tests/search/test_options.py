@@ -204,6 +204,14 @@ def test_the_corner_of_a_full_server_is_looked_at_between_the_settings_around_it
     assert options.corner(near, (64,)) is None, "c=128 gives hardly more than what is proven"
 
 
+def test_a_listed_setting_is_looked_at_first_and_is_the_answer_unless_another_gives_clearly_more():
+    wide = saturating((16, 32, 128), at=68)
+    assert options.corner(wide, (128,), (16, 32, 64, 128)) == 64
+    near = saturating((16, 32, 64, 128), at=68)
+    assert options.corner(near, (64, 128), (16, 32, 64, 128)) is None, "6 % more is not clearly more"
+    assert options.corner(near, (64, 128)) in range(66, 72)
+
+
 def test_no_corner_is_looked_for_where_throughput_goes_on_growing():
     server, history = Server(lambda c: 0.05, lambda c: 0.01, sigma=0.02), []
     for c in (16, 32, 64, 128):
