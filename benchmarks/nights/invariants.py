@@ -82,7 +82,7 @@ def codes_agree(told: Told) -> Iterator[str]:
 def every_trial_is_whole(told: Told) -> Iterator[str]:
     if any(isinstance(step, Damage) for step in told.night.steps):
         return
-    for file in (told.run / "evidence").glob("*-r*.json"):
+    for file in oracle.finished(told.run):
         said = json.loads(file.read_text()).get("records")
         records = len((told.run / "trials" / f"{file.stem}.jsonl").read_bytes().splitlines())
         if said != records:
@@ -239,7 +239,7 @@ def counts_agree(told: Told) -> Iterator[str]:
     status = told.look("status", RUN)
     if status is None or any(isinstance(step, Damage | Edit) for step in told.night.steps):
         return
-    files = len(list((told.run / "evidence").glob("*-r*.json")))
+    files = len(oracle.finished(told.run))
     if (match := re.search(r"(\d+) trials?\b", status.out)) and int(match[1]) != files:
         yield f"status counts {match[1]} trials, and {files} are on the disk"
     if any(isinstance(step, Command) and step.interrupted for step in told.night.steps):
