@@ -31,10 +31,15 @@ class Window:
         return sum(map(math.isinf, self.ttft))
 
 
+def finished(run: Path) -> list[Path]:
+    """The evidence of each finished trial. A kill can leave evidence without records: no trial."""
+    return [e for e in sorted((run / "evidence").glob("*-r*.json")) if (run / "trials" / f"{e.stem}.jsonl").exists()]
+
+
 def windows(run: Path) -> list[Window]:
     """The windows of all finished trials of a closed loop."""
     found = []
-    for file in sorted((run / "evidence").glob("*-r*.json")):
+    for file in finished(run):
         evidence = json.loads(file.read_text())
         trial, edges = evidence["trial"], evidence["window"]
         if trial.get("rate") is not None:

@@ -105,6 +105,11 @@ class Answer:
     figures: tuple[Figure, ...]
 
 
+def _own(line: str) -> str:
+    """The part of an answer's head that names its own setting, and not what may give more."""
+    return line.partition("Proven so far:")[2] or line.split(" may give")[0]
+
+
 _FIGURE = re.compile(rf"^  (p\d+ \w+|error rate)  +{_VALUE}  +(?:(at most|at least) {_VALUE} \(95%\)|no bound)?")
 
 
@@ -120,7 +125,7 @@ def answers(text: str) -> list[Answer]:
         if match := _FIGURE.match(line):
             bound = number(match[5], match[6]) if match[5] and match[4] == "at most" else None
             figures.append(Figure(match[1], number(match[2], match[3]), bound))
-        elif not figures and (named := _NAMED.findall(line.split(" may give")[0])):
+        elif not figures and (named := _NAMED.findall(_own(line))):
             # The answer's own setting comes first; what may give more stands after it.
             setting = int(next(filter(None, named[0 if line.startswith("Run at") else -1])))
     return found

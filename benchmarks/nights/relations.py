@@ -67,7 +67,7 @@ def order_does_not_matter(told: Told) -> Iterator[str]:
     if (run := _run(told)) is None:
         return
     before, limits = _answer(run.solve()), run.limits()
-    backwards: dict[Series, History] = {series: run.histories[series] for series in reversed(run.histories)}
+    backwards: dict[Series, History] = {series: run.histories[series] for series in list(run.histories)[::-1]}
     yield from _differences(before, _answer(replace(run, histories=backwards).solve()), "the series backwards")
     points, scanned = run._decidable(limits)
     end = None if run.standing is None else run.standing.ended(run.config)
@@ -189,7 +189,7 @@ RELATIONS: tuple[Callable[[Told], Iterator[str]], ...] = (
 
 def noise_free(night: Night, **changes: Any) -> Night:
     """The night with servers whose latency is a function of the load alone, and one sweep."""
-    still = {"noise": 0.0, "first_noise": 0.0, "shared": 0.0, "rare": 0.0, "fails": 0.0, "silent": 0.0}
+    still: dict[str, Any] = {"noise": 0.0, "first_noise": 0.0, "shared": 0.0, "rare": 0.0, "fails": 0.0, "silent": 0.0}
     laws: dict[str, Law] = {name: replace(law, **still, failing_class=None) for name, law in night.laws.items()}
     config = {key: value for key, value in night.config.items() if key not in ("budget", "max_time")}
     quiet = replace(night, laws=laws, config=config, course=Course(), steps=(Command(SWEEP),), pictures=False)

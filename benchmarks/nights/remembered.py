@@ -31,7 +31,7 @@ _FIELDS = tuple(field.name for field in dataclasses.fields(WindowData))
 
 def _contents(value: Any) -> bytes:
     if isinstance(value, np.ndarray):
-        return value.dtype.str.encode() + value.tobytes()
+        return bytes(value.dtype.str.encode() + value.tobytes())
     if isinstance(value, tuple) and value and isinstance(value[0], LogHistogram):
         return b"".join(array.tobytes() for array in LogHistogram.flat(value).values())
     return repr(value).encode()

@@ -241,9 +241,9 @@ def test_a_new_night_has_no_fault(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(10_000, 10_040, 4))
+@pytest.mark.parametrize("first", range(10_000, 10_100, 5))
 def test_nights_have_no_fault(first: int) -> None:
-    assert {seed: found for seed in range(first, first + 4) if (found := faults(seed))} == {}
+    assert {seed: found for seed in range(first, first + 5) if (found := faults(seed))} == {}
 
 
 # --- relations of sweeps
@@ -273,6 +273,7 @@ def test_relations_hold_of_a_night_and_an_answer_that_differs_is_found(sound: To
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(7_200)
 def test_with_noise_as_many_are_proven_after_an_interruption() -> None:
     """McNemar's exact test over pairs of one night, interrupted and not."""
     after, before, chance = relations.proven_alike(map(draw, itertools.count(200_000)), 500)
@@ -330,6 +331,7 @@ class ANight(RuleBasedStateMachine):
 
 
 @pytest.mark.nightly
+@pytest.mark.timeout(3_600)
 def test_a_night_in_any_order() -> None:
     case = ANight.TestCase
     case.settings = settings(max_examples=60, stateful_step_count=8, deadline=None)

@@ -188,10 +188,7 @@ def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -
             continue
         then = None if candidate.proof is None else candidate.proof.metrics.get(limit.metric)
         if candidate.verdict is not Verdict.MEETS:
-            bound, need = (limit.of.worst_possible, 0) if then is None else (limit.bound(then), then.need)
-            if need is not None:
-                need = max(now.need or 0, now.n + 1, _at_next_look(now.n, candidate))
-            metrics[limit.metric] = _bounded(now, limit, bound, need)
+            metrics[limit.metric] = _between_looks(now, then, limit, candidate)
         elif then is not None and not limit.of.improves(limit.bound(then), now.value):
             if limit.of.improves(limit.bound(then), limit.bound(now)):
                 metrics[limit.metric] = _bounded(now, limit, limit.bound(then), None)
@@ -200,6 +197,14 @@ def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -
             value = limit.of.format(now.value)
             notes.append(f"{limit.of.label} is that of the proof; with all later trials it was {value}")
     return dataclasses.replace(point, metrics=metrics, notes=tuple(notes))
+
+
+def _between_looks(now: Estimate, then: Estimate | None, limit: Limit, candidate: Candidate) -> Estimate:
+    """The estimate with the bound of the last judgement. Without one, it needs the next."""
+    if then is not None and then.need is None:
+        return _bounded(now, limit, limit.bound(then), None)
+    need = max(now.need or 0, now.n + 1, _at_next_look(now.n, candidate))
+    return _bounded(now, limit, limit.of.worst_possible if then is None else limit.bound(then), need)
 
 
 def _at_next_look(n: int, candidate: Candidate) -> int:
