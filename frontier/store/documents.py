@@ -4,6 +4,7 @@ What other tools wrote is hostile until checked: numbers may be text, negative o
 hold anything.
 """
 
+import codecs
 import csv
 import json
 import math
@@ -154,10 +155,11 @@ def read_document(file: str, data: bytes) -> Document:
 def decoded(file: str, data: bytes) -> str:
     """The text of a file. Whoever lets go of `data` before `parsed` needs its memory only once."""
     try:
-        return data.decode("utf-8-sig")
+        wide = data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
+        return data.decode("utf-16" if wide else "utf-8-sig")
     except UnicodeDecodeError as error:
         hint = "unpack it first if it is compressed, else save it as UTF-8"
-        raise ForeignFileError(file, f"byte {error.start} is not UTF-8 text", hint) from None
+        raise ForeignFileError(file, f"byte {error.start} is not {error.encoding.upper()} text", hint) from None
 
 
 def parsed(file: str, text: str) -> Document:
@@ -167,7 +169,7 @@ def parsed(file: str, text: str) -> Document:
         raise ForeignFileError(file, "the file is empty", "check that the benchmark finished")
     if first in "{[":
         return _json_document(file, text)
-    if re.search(r"^version\s*:", text, re.MULTILINE):
+    if re.search(r"^(version|benchmarks)\s*:", text, re.MULTILINE):
         return _yaml_document(file, text)
     return _table(file, text)
 
@@ -221,20 +223,28 @@ class _WithoutAliases(yaml.SafeLoader):
 
 
 def _yaml_document(file: str, text: str) -> Document:
-    """YAML, for llm-d's reports."""
+    """YAML, for llm-d's reports and GuideLLM's, whose writer makes aliases of equal parts."""
     try:
-        trees = list(yaml.load_all(text, _WithoutAliases))  # a SafeLoader
+        loader = yaml.SafeLoader if re.search(r"^benchmarks\s*:", text, re.MULTILINE) else _WithoutAliases
+        trees = list(yaml.load_all(text, loader))
     except (yaml.YAMLError, ValueError, RecursionError, TypeError) as error:
         raise ForeignFileError(file, f"not YAML: {foreign_text(str(error), 120)}", INCOMPLETE) from None
     return Document.listed(file, "yaml", "document", enumerate(trees, 1))
 
 
 def _table(file: str, text: str) -> Document:
-    """Comma-separated values with a header; lines that begin with # before it are comments."""
+    """Values with a header, between commas, semicolons, tabs or a page's bars; lines that begin
+    with # before it are comments.
+    """
     _require_rows(file, text)
     lines = text.splitlines(keepends=True)
     before = next((i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), 0)
-    reader = csv.DictReader(lines[before:], strict=True)
+    if lines[before].lstrip().startswith("|"):
+        lines = [line.strip().strip("|") + "\n" for line in lines]
+        lines = [line for line in lines if not re.fullmatch(r"[\s:|-]+", line) or not line.strip()]
+        lines = [re.sub(r"[ \t]*\|[ \t]*", "|", line.strip()) for line in lines]
+    between = max(",;\t|", key=lines[before].count)
+    reader = csv.DictReader(lines[before:], strict=True, delimiter=between)
     rows: list[tuple[int, Mapping[str, str]]] = []
     try:
         heads = reader.fieldnames = [head.strip() for head in reader.fieldnames or ()]
@@ -247,6 +257,24 @@ def _table(file: str, text: str) -> Document:
                 what = f"line {number} has more or fewer cells than the header"
                 raise ForeignFileError(file, what, f"{INCOMPLETE}; cells that hold commas are quoted")
             rows.append((number, cells))
+        rows = _with_points(rows) if between == ";" else rows
     except csv.Error as error:
         raise ForeignFileError(file, f"not a CSV table: {foreign_text(str(error), 100)}", INCOMPLETE) from None
     return Document.listed(file, "table", "line", rows)
+
+
+_DECIMAL_COMMA = re.compile(r"-?\d+(?:\.\d{3})*,\d+")
+
+
+def _with_points(rows: list[tuple[int, Mapping[str, str]]]) -> list[tuple[int, Mapping[str, str]]]:
+    """Rows of a table between semicolons, with decimal points where it has decimal commas."""
+    if not any(_DECIMAL_COMMA.fullmatch(cell.strip()) for _, cells in rows for cell in cells.values()):
+        return rows
+
+    def pointed(cell: str) -> str:
+        in_thousands = re.fullmatch(r"-?\d{1,3}(\.\d{3})+", cell.strip())
+        return (
+            cell.replace(".", "").replace(",", ".") if in_thousands or _DECIMAL_COMMA.fullmatch(cell.strip()) else cell
+        )
+
+    return [(number, {head: pointed(cell) for head, cell in cells.items()}) for number, cells in rows]

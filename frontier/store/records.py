@@ -221,7 +221,8 @@ def decode_imported(line: bytes, file: Path | None = None) -> Point:
             if usable_count(count) is None or count < least:
                 raise ValueError(f"{count!r:.40} cannot be one of its counts")
         metrics = {metric(name).name: Estimate.without_interval(_figure(v), point.n) for name, v in values.items()}
-        return dataclasses.replace(point, metrics=metrics)
+        load = point.shape.load(point.concurrency)
+        return dataclasses.replace(point, metrics=metrics, concurrency=load)
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
         what = f"an imported point{_of(file)} cannot be read: {error}"
         raise StoreError(what, "import the files again, into another run directory") from error

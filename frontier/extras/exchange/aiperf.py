@@ -21,7 +21,7 @@ from frontier.extras.exchange.results import (
     statistics,
     successes,
 )
-from frontier.store.documents import INCOMPLETE, Document, Node
+from frontier.store.documents import INCOMPLETE, Document, Node, foreign_text
 
 _LATENCIES = {
     "ttft": "time_to_first_token",
@@ -58,13 +58,15 @@ def read(document: Document) -> ImportedFile:
     """The point of a summary, or the point of the records."""
     if document.kind == "lines":
         return ImportedFile(document.file, "AIPerf records", (_of_requests(document),))
-    return ImportedFile(document.file, "AIPerf", (_result(document.top),), NOTES)
+    config = document.top.at("input_config").tree
+    title = "GenAI-Perf" if {"perf_analyzer", "formatted_model_name"} & config.keys() else "AIPerf"
+    return ImportedFile(document.file, title, (_result(document.top),), NOTES)
 
 
 def _result(top: Node) -> Result:
     if "aggregation_type" in top.at("metadata").tree:
         raise top.error("an aggregate over runs, not one run", "import the profile_export_aiperf.json of each run")
-    ok, failed = (int(_average(top, name) or 0) for name in ("request_count", "error_request_count"))
+    ok, failed = int(_average(top, "request_count") or 0), _failures(top)
     figures = _latencies(top)
     figures |= {ours: rate for ours, name in _RATES.items() if (rate := _average(top, name)) is not None}
     prompt, tokens = _average(top, "input_sequence_length"), _average(top, "output_sequence_length")
@@ -78,11 +80,31 @@ def _result(top: Node) -> Result:
         failed,
         _asked(top),
         (prompt, tokens),
-        model=models[0].text("name", LONGEST_NAME) if models else None,
+        model=models[0].text("name", LONGEST_NAME) if models else _model(top.at("input_config")),
         rate=load.rate,
         notes=(*load.notes, *cancelled),
         flags=tuple(_token_flags(tokens, _average(top, "usage_completion_tokens"))),
     )
+
+
+def _failures(top: Node) -> int | None:
+    """The failed requests: their count, or the sum of the summary. Without both, none of AIPerf
+    since 0.9; None before.
+    """
+    if (failed := _average(top, "error_request_count")) is not None:
+        return int(failed)
+    if not isinstance(top.tree.get("error_summary"), list):
+        return 0 if top.text("aiperf_version") else None
+    return sum(error.count("count") or 0 for error in top.items("error_summary"))
+
+
+def _model(config: Node) -> str | None:
+    """The model, where AIPerf before 0.9 and GenAI-Perf keep it."""
+    for node, key in ((config.at("endpoint"), "model_names"), (config, "model"), (config, "model_names")):
+        names = node.tree.get(key)
+        if isinstance(names, list) and len(names) == 1 and isinstance(names[0], str):
+            return foreign_text(names[0], LONGEST_NAME)
+    return config.text("formatted_model_name", LONGEST_NAME)
 
 
 def _latencies(top: Node) -> dict[str, float]:
@@ -117,25 +139,34 @@ def _scale(node: Node) -> float:
 
 def _asked(top: Node) -> TokenLengths:
     """ISL and OSL of the first data set, as {"mean": x} or {"value": x}."""
-    sets = top.at("input_config").items("datasets")
-    if not sets:
-        return NO_LENGTHS
-    isl, osl = (sets[0].at("prompts", side) for side in ("isl", "osl"))
-    lengths = isl.number("mean") or isl.number("value"), osl.number("mean") or osl.number("value")
-    return lengths if all(lengths) else NO_LENGTHS
+    config = top.at("input_config")
+    prompts = [data.at("prompts") for data in config.items("datasets")[:1]]
+    before = config.at("input", "prompt")  # AIPerf before 0.9
+    sides = [(node.at("isl"), node.at("osl")) for node in prompts]
+    sides += [(before.at("input_tokens"), before.at("output_tokens"))]
+    for isl, osl in sides:
+        lengths = isl.number("mean") or isl.number("value"), osl.number("mean") or osl.number("value")
+        if all(lengths):
+            return lengths
+    return NO_LENGTHS
 
 
 def _load(top: Node, figures: Mapping[str, float]) -> Load:
     phases = top.at("input_config").items("phases")
-    profiling = [p for p in phases if p.text("kind") == "profiling"] or phases
+    profiling = [p for p in phases if "profiling" in (p.text("kind"), p.text("name"))]
+    profiling = profiling or [p for p in phases if p.tree.get("exclude_from_results") is not True]
     varied = top.at("run_info", "variation_values")
     places = [(node, "concurrency") for node in profiling[:1]]
     places += [(varied, str(key)) for key in varied.tree if str(key).split(".")[-1] == "concurrency"]
+    # AIPerf before 0.9, and GenAI-Perf late and early.
+    config = top.at("input_config")
+    before = config.at("loadgen"), config.at("perf_analyzer", "stimulus"), config
+    places += [(node, "concurrency") for node in before]
     for node, key in places:
         if concurrency := node.count(key):
             return Load(concurrency)
-    rate = profiling[0].number("rate") or profiling[0].number("request_rate") if profiling else None
-    return open_loop(top, figures, rate, "run it with --concurrency")
+    rates = [node.number(key) for node in (*profiling[:1], *before) for key in ("rate", "request_rate")]
+    return open_loop(top, figures, next(filter(None, rates), None), "run it with --concurrency")
 
 
 # --- requests

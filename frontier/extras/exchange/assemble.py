@@ -8,21 +8,22 @@ all our statistics, flags and intervals apply to them.
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import median
 
 from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import POISSON, Rate, setting
 from frontier.core.model.metrics import metric
-from frontier.core.model.points import Estimate, Flag, Point
+from frontier.core.model.points import Estimate, Point
 from frontier.core.model.shapes import DEFAULT_DEPLOYMENT, MAX_TOKENS, Shape
 from frontier.core.model.text import short_hash
 from frontier.core.model.trials import Measurement, Record
+from frontier.extras.exchange.checks import at_its_load, flags_of
 from frontier.extras.exchange.imported_requests import settled, trial_of
 from frontier.extras.exchange.results import ImportedFile, Result
 from frontier.store.documents import INCOMPLETE
 
-IDENTITY = 0.05
-"""The share by which E2E may differ from TTFT + (tokens - 1) x TPOT, all as means."""
 ALIKE = 0.05
 """Observed mean lengths that differ by at most this share, or by one token, are one shape."""
 MOST_DEPLOYMENTS = 1_000
@@ -47,6 +48,17 @@ _AXES = (
 )
 """The candidates for each axis of the frontier; the first of two that equally many points have is
 taken."""
+
+_SHORT = {
+    "tensor_parallel_size": "tp",
+    "pipeline_parallel_size": "pp",
+    "data_parallel_size": "dp",
+    "expert_parallel_size": "ep",
+    "max_num_seqs": "seqs",
+    "max_num_batched_tokens": "batched",
+    "gpu_memory_utilization": "mem",
+}
+"""Flags of engines, as a name has them."""
 
 ImportedSetting = tuple[str, Shape, int]
 
@@ -74,36 +86,67 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
     """All results of the files as points and trials. `deployment` names the only one, `shape` gives
     the lengths that files lack.
 
-    UsageError when the files cannot be put together: no lengths, one name for several deployments,
-    or two results of one setting. Only requests are joined, as the repeats of a sweep are.
+    Results of one setting are its repeats; a rate is a setting of its own. UsageError when the
+    files cannot be put together: no lengths, one name for several deployments, or an aggregate
+    beside the requests of its setting.
     """
-    items = [(file.file, settled(file.file, result)) for file in files for result in file.results]
+    items = [(file.file, at_its_load(settled(file.file, result))) for file in files for result in file.results]
     if not items:
         raise UsageError("the files hold no result", "name a result of a benchmark run")
+    items = _once(items)
     items.sort(key=lambda item: not all(item[1].asked))
     names = _names([result for _, result in items], deployment)
     settings: dict[ImportedSetting, list[Result]] = {}
     members: dict[str, list[Result]] = {}
-    for name, of, (file, result) in zip(names, _shapes(items, shape), items, strict=True):
+    for name, lengths, (file, result) in zip(names, _shapes(items, shape), items, strict=True):
         members.setdefault(name, []).append(result)
-        same = settings.setdefault((name, of, result.concurrency), [])
-        if same and not (same[0].records and result.records):
-            what = f"a second result of {name} {of.label} at c={result.concurrency}"
+        of, load = _load(lengths, result)
+        same = settings.setdefault((name, of, load), [])
+        if same and bool(same[0].records) != bool(result.records):
+            what = f"an aggregate of {name} {of.label} at {setting(load)} beside its requests"
             raise result.error(file, what, "import one of the two, or import them apart with --deployment")
         same.append(result)
-    points = [point_of(*setting, results[0]) for setting, results in settings.items() if not results[0].records]
+    points = [
+        joined([point_of(*key, result) for result in results])
+        for key, results in settings.items()
+        if not results[0].records
+    ]
     order = {name: place for place, name in enumerate(members)}
     return Assembled(
-        tuple(sorted(points, key=lambda p: (order[p.deployment], p.shape.isl.mean, p.shape.osl.mean, p.concurrency))),
+        tuple(sorted(points, key=lambda p: (order[p.deployment], *_order(p)))),
         tuple(
-            trial_of(*setting, repeat, result)
-            for setting, results in settings.items()
+            trial_of(*key, repeat, result)
+            for key, results in settings.items()
             for repeat, result in enumerate(results, 1)
             if result.records
         ),
         tuple(_deployment(name, results) for name, results in members.items()),
         tuple(max(names, key=lambda name: sum(name in p.metrics for p in points)) for names in _AXES),
     )
+
+
+def _load(shape: Shape, result: Result) -> tuple[Shape, int]:
+    """The shape and the load of a result: the rate of an open loop, otherwise its concurrency."""
+    if result.rate is None or result.records:
+        return shape, result.concurrency
+    return replace(shape, arrivals=POISSON), Rate.of(result.rate)
+
+
+def _once(items: Sequence[tuple[str, Result]]) -> list[tuple[str, Result]]:
+    """The results without those that another file has, too, as a summary has those of its runs."""
+    first: dict[tuple[object, ...], str] = {}
+    kept = []
+    for file, result in items:
+        named = result.model, result.deployment, result.concurrency, result.ok, result.rate
+        what = (*named, *sorted(result.facts.items()), *sorted(result.figures.items()))
+        if result.records or first.setdefault(what, file) == file:
+            kept.append((file, result))
+    return kept
+
+
+def _order(point: Point) -> tuple[float, ...]:
+    shape = point.shape
+    return shape.isl.mean, shape.osl.mean, shape.arrivals is not None, point.concurrency
 
 
 # --- deployments and shapes
@@ -113,7 +156,7 @@ def _names(results: Sequence[Result], wanted: str | None) -> list[str]:
     """The name of each result's deployment: the one in its file, otherwise its model. `wanted`
     names the only one. A result without a name belongs to the only deployment that the others name.
     """
-    stated = [_config_name(result.deployment or result.model or "") for result in results]
+    stated = [_config_name(name) for name in _told_apart(results)]
     known: dict[str, str] = {}  # names that differ only in case would share a file: they are one
     for name in filter(None, stated):
         known.setdefault(name.lower(), name)
@@ -125,6 +168,35 @@ def _names(results: Sequence[Result], wanted: str | None) -> list[str]:
         raise UsageError(what if wanted else f"{what}; and some name none", hint)
     only = _config_name(wanted or "") or next(iter(known.values()), DEFAULT_DEPLOYMENT)
     return [known[name.lower()] for name in stated] if len(known) > 1 else [only] * len(results)
+
+
+def _told_apart(results: Sequence[Result]) -> list[str]:
+    """The name of each result: the one in its file, otherwise its model with the facts that differ
+    between results of this model, as 'm-8b-tp2'.
+    """
+    alike: dict[str, list[Result]] = {}
+    for result in results:
+        alike.setdefault(result.model or "", []).append(result)
+    differ = {
+        model: [
+            key
+            for key in dict.fromkeys(key for result in of for key in result.facts)
+            if len({result.facts.get(key) for result in of}) > 1
+        ]
+        for model, of in alike.items()
+    }
+    names = []
+    for result in results:
+        facts = [_fact(key, result.facts[key]) for key in differ[result.model or ""] if key in result.facts]
+        names.append(result.deployment or "-".join(filter(None, (result.model or "", *facts))))
+    return names
+
+
+def _fact(key: str, value: str) -> str:
+    """A fact in a name: 'tp2', 'fp8'; a bare number or a yes has its key before it."""
+    short = _SHORT.get(key.lower().replace("-", "_"), key)
+    bare = value.rstrip("/").rpartition("/")[2]
+    return bare if re.search(r"[A-Za-z]", bare) and bare.lower() not in ("true", "false", "none") else f"{short}{bare}"
 
 
 def _config_name(name: str) -> str:
@@ -189,7 +261,8 @@ def point_of(deployment: str, shape: Shape, concurrency: int, result: Result) ->
     notes = [*result.notes, *failures, *computed]
     if n == 0:
         notes.append("the number of requests behind it is not known")
-    flags = (*identity_flags(result.figures, result.came[1]), *result.flags)
+    in_flight = 0 if isinstance(concurrency, Rate) else concurrency
+    flags = (*flags_of(replace(result, figures=whole), in_flight), *result.flags)
     return Point(
         deployment,
         shape,
@@ -200,6 +273,37 @@ def point_of(deployment: str, shape: Shape, concurrency: int, result: Result) ->
         repeats=1,
         notes=tuple(notes),
     )
+
+
+def joined(repeats: Sequence[Point]) -> Point:
+    """The repeats of a setting as one point: the median of each figure that all of them have, and
+    all flags. A flag that excludes one of several excludes that one alone.
+    """
+    if len(repeats) == 1:
+        return repeats[0]
+    kept = [point for point in repeats if point.valid] or list(repeats)
+    names = [name for name in kept[0].metrics if all(name in point.metrics for point in kept)]
+    values = {name: [point.metrics[name].value for point in kept] for name in names}
+    n = sum(point.n for point in kept)
+    notes = [f"the median of {len(kept)} runs{_spread(values)}"] if kept[1:] else []
+    notes += [f"left out, one of {len(repeats)} runs: {p.fatal[0].measured}" for p in repeats if p not in kept]
+    return replace(
+        kept[0],
+        metrics={name: Estimate.without_interval(median(of), n) for name, of in values.items()},
+        n=n,
+        flags=tuple(dict.fromkeys(flag for point in kept for flag in point.flags)),
+        repeats=len(kept),
+        notes=tuple(dict.fromkeys((*notes, *(note for point in kept for note in point.notes)))),
+    )
+
+
+def _spread(values: Mapping[str, Sequence[float]]) -> str:
+    """': output throughput 900 tok/s to 950 tok/s': the range of the first figure of each axis."""
+    axes = [next((name for name in names if name in values), "") for names in _AXES]
+    apart = [name for name in filter(None, axes) if min(values[name]) < max(values[name])]
+    formats = {name: metric(name).format for name in apart}
+    words = [f"{metric(name).label} {f(min(values[name]))} to {f(max(values[name]))}" for name, f in formats.items()]
+    return f": {'; '.join(words)}" if words else ""
 
 
 def _with_third(figures: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
@@ -242,16 +346,6 @@ def _infinite(name: str, failed_share: float) -> bool:
     """Whether this many failures make this latency infinite."""
     of = metric(name)
     return of.quantity is not None and not of.inverted and (of.p is None or failed_share > 1 - of.p + 1e-12)
-
-
-def identity_flags(figures: Mapping[str, float], tokens: float | None) -> Iterator[Flag]:
-    """The flag of a point whose E2E is not TTFT + (tokens - 1) x TPOT."""
-    # NaN for what is not known: no comparison with it holds.
-    ttft, tpot, e2e = (figures.get(f"mean_{q}", math.nan) for q in ("ttft", "tpot", "e2e"))
-    if tokens and tokens > 1 and abs((total := ttft + (tokens - 1) * tpot) - e2e) > IDENTITY * e2e:
-        measured = f"TTFT + TPOT x (tokens - 1) is {total / e2e:.2f} of E2E"
-        advice = "one of these figures is not what its name says: do not compare or decide by them"
-        yield Flag("identity", measured, f"1 ±{IDENTITY:.0%}", advice)
 
 
 # --- the config

@@ -6,27 +6,32 @@ seconds, tokens per second and shares, or with a unit behind: `p99_ttft_ms`. `n`
 `failed`, `deployment`, `model` and `gpus` if known. Other columns are not read.
 """
 
-import itertools
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
-from frontier.core.model.metrics import Unit, metric
+from frontier.core.model.metrics import metric
 from frontier.core.model.points import Flag
+from frontier.extras.exchange.checks import least_in_flight, mean_in_flight
+from frontier.extras.exchange.column_heads import Head, column_name, plain_number, read_head
 from frontier.extras.exchange.results import LONGEST_NAME, ImportedFile, Result, TokenLengths, figure
 from frontier.show.point_rows import unguarded
 from frontier.store.documents import Document, Node, foreign_text
 
-_UNITS = {
-    Unit.SECONDS: {"_ms": 1e-3, "_us": 1e-6, "_s": 1.0, "_ns": 1e-9},
-    Unit.SHARE: {"_pct": 0.01, "_percent": 0.01},
-}
-_EMPTY = ("", "nan", "none", "null", "-", "–", "inf", "infinity")
+_EMPTY = ("", "nan", "none", "null", "n/a", "na", "-", "–", "inf", "infinity")
+_FLAG = re.compile(
+    r"tp|pp|dp|ep|dcp|.*_parallel(_size)?|quant.*|precision|dtype|max_num_.*|max_batch.*|gpu_memory.*|block_size"
+)
+"""Columns of flags of a server, whose values may be numbers."""
+_NO_FACT = re.compile(
+    r"date|time|run|repeat|seed|file|note|remark|comment|^id$|_id$|index|low|high|status|profile|kind|objective|source|verdict|reason|power|frontier"
+)
+"""Columns of names that say nothing of how a model was served."""
 _DERIVED = ("goodput", "attainment", "cost", "energy")
 """Metrics that depend on an SLA, a price or a power that is not in the table."""
 _SHAPE = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
 _READ = frozenset(
-    {"concurrency", "shape", "isl", "osl", "n", "failed", "deployment", "model", "gpus", "valid", "flags"}
+    {"concurrency", "rate", "shape", "isl", "osl", "n", "failed", "deployment", "model", "gpus", "valid", "flags"}
 )
 _EXPORTED = ("on_frontier", "objectives", "power_w", "power_source")
 """Further columns of our own export."""
@@ -36,68 +41,80 @@ NO_INTERVALS = "columns of intervals are not imported: a table cannot prove them
 
 def detect(document: Document) -> bool:
     """Whether it is a table with a concurrency and at least one metric."""
-    names = [_column_name(head) for head in document.objects[0].tree] if document.kind == "table" else []
-    return "concurrency" in names and any(map(_column, names))
+    heads = map(read_head, document.objects[0].tree) if document.kind == "table" else ()
+    names = {head.name for head in heads if head is not None}
+    return bool(names & {"concurrency", "rate"}) and bool(names - _READ)
 
 
 def read(document: Document) -> ImportedFile:
     """Every row of the table."""
     columns = _columns(document)
-    if "concurrency" not in columns or not columns.keys() - _READ:
+    if not columns.keys() & {"concurrency", "rate"} or not columns.keys() - _READ:
         example = "as  concurrency,isl,osl,n,output_throughput,p99_ttft_ms"
         raise document.top.error("the table needs a column concurrency and one of a metric", example)
     renamed = [
         Node(row.file, row.where, {name: row.tree[head] for name, (head, _) in columns.items()})
         for row in document.objects
     ]
-    results = tuple(_result(row, columns) for row in renamed)
+    facts = _facts(document, columns)
+    results = tuple(_result(row, columns, of) for row, of in zip(renamed, facts, strict=True))
+    _require_units(document.top, columns, results)
     return ImportedFile(document.file, "table", results, (*NOTES, *_unread(document, columns)))
 
 
-def _column_name(head: str) -> str:
-    """A column's head in our spelling: 'P99 TTFT (ms)' as 'p99_ttft_ms'."""
-    return re.sub(r"[\s()\[\]-]+", "_", head.strip().lower()).strip("_")
+def _facts(document: Document, columns: Mapping[str, tuple[str, Head]]) -> list[dict[str, str]]:
+    """How each row was served: its cells in columns of flags, and in others that hold names."""
+    read = {head for head, _ in columns.values()}
+    names = {head: column_name(head) for head in document.top.tree if head.strip() and head not in read}
+
+    def tells(head: str, name: str) -> bool:
+        cells = [str(row.tree[head] or "x") for row in document.objects]
+        words = not _NO_FACT.search(name) and all(re.search("[A-Za-z]", cell) for cell in cells)
+        return words or _FLAG.fullmatch(name) is not None
+
+    heads = {head: name[:40] for head, name in names.items() if tells(head, name)}
+    return [{name: fact for head, name in heads.items() if (fact := row.text(head, 40))} for row in document.objects]
 
 
-def _columns(document: Document) -> dict[str, tuple[str, float]]:
-    """The head of each column that is read, by what it holds, and the factor to our unit.
-    ForeignFileError where two columns hold the same.
+def _require_units(top: Node, columns: Mapping[str, tuple[str, Head]], results: Sequence[Result]) -> None:
+    """Ask for the unit of latencies that by Little's law cannot be seconds, but can be
+    milliseconds. ForeignFileError.
     """
-    columns: dict[str, tuple[str, float]] = {}
+    latencies = {name: head for name, head in columns.items() if name not in _READ and metric(name).quantity}
+    bare = [name for name, (_, head) in latencies.items() if not head.stated]
+
+    def off(result: Result, scale: float) -> bool:
+        figures = {name: value * (scale if name in bare else 1.0) for name, value in result.figures.items()}
+        return least_in_flight(figures, result.came[1]) > 1.5 * result.concurrency
+
+    wrong = [result for result in results if result.rate is None and off(result, 1.0) and not off(result, 1e-3)]
+    if bare and 2 * len(wrong) > len(results):
+        head = foreign_text(columns[bare[0]][0], 60)
+        value = wrong[0].figures.get(bare[0], math.nan)
+        what = f"{wrong[0].place}: {head} of {value:.4g} s does not fit the throughput"
+        raise top.error(what, f"is it in ms? call the column {bare[0]}_ms, or give  --columns '{bare[0]}={head}:ms'")
+
+
+def _columns(document: Document) -> dict[str, tuple[str, Head]]:
+    """The head of each column that is read, by what it holds. ForeignFileError where two columns
+    hold the same.
+    """
+    columns: dict[str, tuple[str, Head]] = {}
     for head in document.top.tree:
-        name = _column_name(head)
-        holds, scale = (name, 1.0) if name in _READ else _column(name) or ("", 0.0)
-        if not holds:
+        holds = read_head(head)
+        if holds is None:
             continue
-        if holds in columns:
-            both = f"{foreign_text(columns[holds][0])!r} and {foreign_text(head)!r}"
-            raise document.top.error(f"two columns are {holds}: {both}", "remove one")
-        columns[holds] = (head, scale)
+        if holds.name in columns:
+            both = f"{foreign_text(columns[holds.name][0])!r} and {foreign_text(head)!r}"
+            raise document.top.error(f"two columns are {holds.name}: {both}", "remove one")
+        columns[holds.name] = (head, holds)
     return columns
 
 
-def _column(name: str) -> tuple[str, float] | None:
-    """The metric a column holds, in its one spelling, and the factor to its own unit; None for
-    another column.
-    """
-    for suffix in ("", *itertools.chain(*_UNITS.values())):
-        if not name.endswith(suffix):
-            continue
-        try:
-            of = metric(name.removesuffix(suffix))
-        except ValueError:
-            continue
-        known = _UNITS.get(of.unit, {})
-        if of.name in _DERIVED or of.inverted or of.group is not None or (suffix and suffix not in known):
-            return None
-        return (of.name if of.p is None else f"p{of.p * 100:g}_{of.quantity}"), known.get(suffix, 1.0)
-    return None
-
-
-def _unread(document: Document, columns: Mapping[str, tuple[str, float]]) -> tuple[str, ...]:
+def _unread(document: Document, columns: Mapping[str, tuple[str, Head]]) -> tuple[str, ...]:
     """Notes on the columns that are not imported."""
     read = {head for head, _ in columns.values()}
-    rest = {head: _column_name(head) for head in document.top.tree if head.strip() and head not in read}
+    rest = {head: column_name(head) for head in document.top.tree if head.strip() and head not in read}
     intervals = [head for head, name in rest.items() if name.endswith(("_low", "_high"))]
     known = {*_EXPORTED, *_DERIVED}
     others = [
@@ -106,24 +123,27 @@ def _unread(document: Document, columns: Mapping[str, tuple[str, float]]) -> tup
         if head not in intervals and name not in known and "_interactivity" not in name
     ]
     notes = [NO_INTERVALS] if intervals else []
+    if not any(name.endswith("_throughput") for name in columns):
+        notes.append("no column of a throughput is read: without one no row is on a frontier")
     if others:
         more = f" and {len(others) - 8} more" if len(others) > 8 else ""
         notes.append(f"columns not read: {', '.join(others[:8])}{more}")
     return tuple(notes)
 
 
-def _result(row: Node, columns: Mapping[str, tuple[str, float]]) -> Result:
-    concurrency = row.count("concurrency")
-    if not concurrency:
+def _result(row: Node, columns: Mapping[str, tuple[str, Head]], facts: Mapping[str, str]) -> Result:
+    concurrency, rate = row.count("concurrency"), row.number("rate")
+    if not concurrency and not rate:
         what = f"{row.where}: concurrency is {row.text('concurrency')!r}"
-        raise row.error(what, "write a whole number, 1 or more; a point at a rate is not imported")
+        raise row.error(what, "write a whole number, 1 or more; or a rate in a column of that name")
     figures: dict[str, float] = {}
     for name in [name for name in columns if name not in _READ]:
         figures |= _cell(row, name, *columns[name])
     n, failed = _counted(row, figures.pop("error_rate", None))
     isl, osl = _lengths(row)
+    mean = mean_in_flight(figures, osl)
     return Result(
-        concurrency,
+        concurrency or max(1, round(mean or 1)),
         figures,
         max(0, (n or 0) - (failed or 0)),
         failed,
@@ -132,22 +152,31 @@ def _result(row: Node, columns: Mapping[str, tuple[str, float]]) -> Result:
         unguarded(row.text("deployment", LONGEST_NAME) or "") or None,
         unguarded(row.text("model", LONGEST_NAME) or "") or None,
         row.count("gpus"),
+        None if concurrency else rate,
+        facts,
         flags=tuple(_flags(row)),
         place=row.where,
     )
 
 
-def _cell(row: Node, name: str, head: str, scale: float) -> dict[str, float]:
+def _cell(row: Node, name: str, head: str, holds: Head) -> dict[str, float]:
     """The value of a cell for its metric. ForeignFileError for text that is neither a number nor
     empty.
     """
     written = str(row.tree[name] or "").strip().lower()
     if written in ("inf", "infinity") and metric(name).quantity:
         return {name: math.inf}
-    if row.number(name) is None and written not in _EMPTY:
+    if written in _EMPTY:
+        return {}
+    number, unit = plain_number(written, name, stated=holds.stated)
+    gpus = row.count("gpus") if holds.per_gpu else 1
+    if gpus is None:
+        raise row.error(f"{row.where}: {foreign_text(head, 60)} is per GPU", "add a column gpus")
+    row = Node(row.file, row.where, {**row.tree, name: number})
+    if row.number(name) is None:
         what = f"{row.where}: {foreign_text(head, 60)} is {row.text(name)!r}, not a number"
         raise row.error(what, "write a number, inf, or nothing")
-    return figure(row, name, name, scale)
+    return figure(row, name, name, holds.scale * unit * gpus)
 
 
 def _counted(row: Node, share: float | None) -> tuple[int | None, int | None]:

@@ -1,4 +1,7 @@
-"""GuideLLM's benchmarks.json, of both schemas: one operating point per item of `benchmarks`.
+"""GuideLLM's benchmarks.json or .yaml, of each schema: one operating point per item of
+`benchmarks`.
+
+Before 0.4 the counts stand beside `metrics`, the strategy in `args` and the model in `worker`.
 
 Its time_per_output_token_ms folds TTFT in and is not read; its inter_token_latency_ms is our TPOT.
 """
@@ -46,7 +49,7 @@ def read(document: Document) -> ImportedFile:
     asked = _asked(top)
     results = []
     for node in top.items("benchmarks"):
-        result = _result(node, model, asked)
+        result = _result(node, model or node.at("worker").text("backend_model", LONGEST_NAME), asked)
         results.append(_with_requests(node, result) or result)
     return ImportedFile(document.file, "GuideLLM", tuple(results), NOTES if any(not r.records for r in results) else ())
 
@@ -61,11 +64,7 @@ def _asked(top: Node) -> TokenLengths:
 
 def _result(node: Node, model: str | None, asked: TokenLengths) -> Result:
     metrics = node.at("metrics")
-    totals = metrics.at("request_totals")
-    ok = totals.count("successful")
-    if ok is None:
-        ok = node.at("scheduler_state").count("successful_requests") or 0
-    failed = totals.count("errored")
+    ok, failed, sent = _counts(node)
     tokens = metrics.at("output_token_count", "successful").number("mean")
     prompt = metrics.at("prompt_token_count", "successful").number("mean")
     seconds = _seconds(node)
@@ -77,7 +76,7 @@ def _result(node: Node, model: str | None, asked: TokenLengths) -> Result:
             lengths["total"] = tokens + prompt
         figures |= {f"{side}_throughput": ok * n / seconds for side, n in lengths.items() if n is not None}
     load = _load(node, figures)
-    achieved = (ok + (failed or 0)) / seconds if seconds else None
+    achieved = sent / seconds if seconds else None
     return Result(
         load.concurrency,
         figures,
@@ -91,6 +90,23 @@ def _result(node: Node, model: str | None, asked: TokenLengths) -> Result:
         notes=load.notes,
         place=node.where,
     )
+
+
+def _counts(node: Node) -> tuple[int, int | None, int]:
+    """The requests that succeeded, that failed, and that were sent, with those under way at the
+    end. ForeignFileError where their number is not known, or is 0 beside latencies.
+    """
+    metrics, state = node.at("metrics"), node.at("scheduler_state")
+    totals = next((t for t in (metrics.at("request_totals"), node.at("request_totals")) if t.tree), node.at("none"))
+    ok = totals.count("successful")
+    ok = state.count("successful_requests") if ok is None else ok
+    counted = metrics.at("time_to_first_token_ms", "successful").count("count")
+    if ok is None or (not ok and counted):
+        what = f"{node.where}: {ok or 'no'} successful requests, and latencies of {counted or 'an unknown number'}"
+        keys = ", ".join(map(str, list(node.tree)[:8]))
+        raise node.error(f"{what} (it has {keys})", "write it with GuideLLM 0.2 or later, whole")
+    failed = totals.count("errored")
+    return ok, failed, ok + (failed or 0) + (totals.count("incomplete") or 0)
 
 
 def _latencies(metrics: Node) -> dict[str, float]:
@@ -112,9 +128,8 @@ def _seconds(node: Node) -> float | None:
 
 
 def _load(node: Node, figures: Mapping[str, float]) -> Load:
-    strategy = node.at("config", "strategy")
-    if not strategy.tree:
-        strategy = node.at("scheduler", "strategy")
+    places = (node.at(place, "strategy") for place in ("config", "scheduler", "args"))
+    strategy = next((found for found in places if found.tree), node.at("none"))
     kind = strategy.text("type_") or ""
     if kind == "synchronous":
         return Load(1)

@@ -3,7 +3,7 @@ where known.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +29,8 @@ LONGEST_NAME = 400
 """The characters of a model's or deployment's name that are read: as many as a config accepts."""
 UNDER_RATE = 0.05
 """The share below the requested rate at which an open loop did not make its load."""
+OVER_RATE = 1.25
+"""An open loop that made more than this many times its rate had another load than it says."""
 _MOST = 1e18
 """The most microseconds: beyond any import, and still an integer of numpy."""
 
@@ -46,6 +48,7 @@ class Result:
     - `asked`: the lengths asked for. `came`: the mean lengths observed.
     - `deployment`: the name that the file gives the deployment; None: it is called by its model.
     - `rate`: the rate that an open loop asked for, in requests/s.
+    - `facts`: how the model is served, by the file's keys. Those that differ name the deployment.
     - `place`: where in the file the result stands; empty for the whole file.
     - `records`: its requests, where the file has all of them with the times that full statistics
       need. Times count from the first send. A concurrency of 0 is then to be found from them.
@@ -62,6 +65,7 @@ class Result:
     model: str | None = None
     gpus: int | None = None
     rate: float | None = None
+    facts: Mapping[str, str] = field(default_factory=dict)
     flags: tuple[Flag, ...] = ()
     notes: tuple[str, ...] = ()
     place: str = ""
@@ -161,9 +165,14 @@ def open_loop(
     if not mean:
         what = f"{node.where}: neither the concurrency nor the mean number in flight is known"
         raise node.error(what.removeprefix(": "), hint)
-    asked = f" at {rate:g} requests/s" if rate is not None else ""
-    note = f"an open loop{asked}: the concurrency is the mean in flight (rate x mean E2E)"
-    return Load(max(1, round(mean)), rate, (note,))
+    came = figures.get("request_throughput", 0.0)
+    if rate and came > OVER_RATE * rate:
+        note = f"{rate:g} requests/s were asked for and {came:.4g} came: the concurrency is the mean in flight"
+        return Load(max(1, round(mean)), None, (note,))
+    if rate:
+        return Load(max(1, round(mean)), rate, (f"an open loop at {rate:g} requests/s, {mean:.3g} in flight",))
+    note = "an open loop: the concurrency is the mean in flight (rate x mean E2E)"
+    return Load(max(1, round(mean)), None, (note,))
 
 
 def rate_flags(asked: float | None, achieved: float | None) -> Iterator[Flag]:

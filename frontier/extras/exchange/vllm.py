@@ -35,6 +35,14 @@ _RATES = {
     "total_throughput": "total_throughput",
     "request_throughput": "request_throughput",
 }
+_NO_FLAG = re.compile(
+    r"date|label|tag|.*_id|num_prompts|request_rate|burstiness|max_concurrency|run_?(number|id)?|seed|duration|completed|"
+    r"failed|errors|total_.*|.*throughput.*|.*goodput.*|.*_ms|.*_(ttft|tpot|itl|e2el|rate)|.*_len(gth)?|endpoint_type|"
+    r"dataset.*|random.*|sharegpt.*|ramp_up.*|concurrency|accept_length|.*range_ratio|peak_.*|max_concurrent.*|rtfx|"
+    r"server_info|.*_s|.*retokenized|num_requests|isl|osl|"
+)
+"""The keys of a result that say how it was measured; others say how the model was served."""
+_PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 _HUGGING_FACE_CACHE = re.compile(r"(?:^|/)models--([A-Za-z0-9._-]+?)--([A-Za-z0-9._-]+?)/")
 NOTES = (
     "throughput is over the whole run, ramp and drain included: low by about 7 % at ten prompts per user",
@@ -44,7 +52,7 @@ NOTES = (
 
 def detect(document: Document) -> bool:
     """Whether it looks like one of these."""
-    return document.kind in ("json", "lines") and any(map(_is_result, _points(document)[:3]))
+    return document.kind in ("json", "lines", "table") and any(map(_is_result, _points(document)[:3]))
 
 
 def read(document: Document) -> ImportedFile:
@@ -65,7 +73,8 @@ def _points(document: Document) -> Sequence[Node]:
 
 def _is_result(node: Node) -> bool:
     keys = node.tree.keys()
-    return {"max_concurrency", "completed", "duration"} <= keys and any("ttft" in key for key in keys)
+    load = bool({"max_concurrency", "request_rate"} & keys)
+    return load and {"completed", "duration"} <= keys and any("ttft" in key or "e2el" in key for key in keys)
 
 
 def _result(node: Node) -> Result:
@@ -81,6 +90,10 @@ def _result(node: Node) -> Result:
     )
     figures = _figures(node)
     load = _load(node, figures, completed)
+    seconds, e2e = node.number("duration"), figures.get("mean_e2e", 0.0)
+    # The time ends with the last answer; the last request was sent about one E2E earlier.
+    sending = (seconds or 0.0) - e2e
+    achieved = (completed + (failed or 0)) / sending if sending > 0 else figures.get("request_throughput")
     label = node.text("label", LONGEST_NAME) or node.text("tag", LONGEST_NAME)
     result = Result(
         load.concurrency,
@@ -91,8 +104,10 @@ def _result(node: Node) -> Result:
         (prompt, tokens),
         label,
         _model(node),
+        _gpus(node),
         rate=load.rate,
-        flags=tuple(rate_flags(load.rate, node.number("request_throughput"))),
+        facts=_facts(node),
+        flags=tuple(rate_flags(load.rate, achieved)),
         notes=load.notes,
         place=node.where,
     )
@@ -105,6 +120,9 @@ def _figures(node: Node) -> dict[str, float]:
         for name in names:
             figures |= statistics(node, quantity, 1.0, f"{{}}_{name}")
             figures |= statistics(node, quantity, 1e-3, f"{{}}_{name}_ms")
+    completed, seconds = node.number("completed"), node.number("duration")
+    if "request_throughput" not in figures and completed and seconds:  # SGLang 0.4
+        figures["request_throughput"] = completed / seconds
     return figures
 
 
@@ -113,7 +131,12 @@ def _load(node: Node, figures: Mapping[str, float], completed: int) -> Load:
     rate, cap = node.number("request_rate"), node.count("max_concurrency")
     mean = figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
     if cap and (not rate or not mean or max(1, round(mean)) >= 0.95 * cap):
-        return Load(cap, rate or None)
+        held = (
+            f"a rate of {rate:g} requests/s was asked for, and the cap of {cap:,} in flight held it down"
+            if rate
+            else ""
+        )
+        return Load(cap, None, (held,) if held else ())
     if rate:
         hint = "mean_e2el_ms would tell: use --max-concurrency, or --percentile-metrics ttft,tpot,itl,e2el"
         return open_loop(node, figures, rate, hint)
@@ -132,6 +155,24 @@ def _asked(node: Node) -> TokenLengths:
         if isl and osl and node.number("random_range_ratio") in (None, 1.0):
             return isl, osl
     return NO_LENGTHS
+
+
+def _facts(node: Node) -> dict[str, str]:
+    """How the model was served: the backend, and what a sweep of flags or --metadata adds."""
+    keys = map(str, node.tree)
+    names = [key for key in keys if not _NO_FLAG.fullmatch(re.sub(r"[- ]", "_", key.lower()))]
+    return {name[:60]: fact for name in names if (fact := _scalar(node, name)) is not None}
+
+
+def _scalar(node: Node, key: str) -> str | None:
+    value = node.tree.get(key)
+    return str(value).lower() if isinstance(value, bool) else node.text(key, 40)
+
+
+def _gpus(node: Node) -> int | None:
+    """TP x PP x DP, where the file has one of them."""
+    sizes = [node.count(key) or node.count(key.replace("_", "-")) for key in _PARALLEL]
+    return math.prod(size or 1 for size in sizes) if any(sizes) else None
 
 
 def _model(node: Node) -> str | None:

@@ -83,18 +83,28 @@ def test_seconds_beside_the_same_milliseconds_are_no_contradiction() -> None:
     assert 0.080 == point(said(vllm(p99_ttft=0.08))).metrics["p99_ttft"].value
 
 
-def test_a_result_that_is_given_twice_is_refused_with_its_setting() -> None:
-    rows = "8,64,8,100,900,0.1", "8,64,8,100,900,0.9"
-    with pytest.raises(ForeignFileError, match=r"^t\.csv: line 3: .* 64/8 at c=8") as raised:
-        assemble([table(f"{HEAD},p99_ttft", *rows)])
-    assert_golden_row("messages", str(raised.value))
+@pytest.mark.parametrize(("values", "middle"), [((900, 1000), 950), ((900, 1000, 940), 940)])
+def test_results_of_a_setting_are_repeats_and_their_median_counts(values: tuple[int, ...], middle: int) -> None:
+    """vllm-project/perf-eval#59, ai-dynamo/aiperf#623, sgl-project/sglang#10625."""
+    found = point(table(f"{HEAD},p99_ttft", *(f"8,64,8,100,{value},0.1" for value in values)))
+    assert (len(values), 100 * len(values)) == (found.repeats, found.n)
+    assert middle == found.metrics["output_throughput"].value
+    assert not found.metrics["output_throughput"].has_interval
+    assert f"{len(values)} runs" in found.notes[0]
+
+
+def test_a_repeat_that_is_excluded_leaves_the_others() -> None:
+    rows = "8,64,8,100,900,0.1,0", "8,64,8,100,100,0.1,90", "8,64,8,100,920,0.1,0"
+    found = point(table(f"{HEAD},p99_ttft,failed", *rows))
+    assert (2, 910, True) == (found.repeats, found.metrics["output_throughput"].value, found.valid)
+    assert any("of 3" in note for note in found.notes)
 
 
 def test_an_aggregate_beside_the_requests_of_its_setting_is_refused() -> None:
     summary, detailed = vllm_detailed(requests(), N), vllm_detailed(requests(), N)
     for key in ("start_times", "ttfts", "itls"):
         del summary[key]
-    with pytest.raises(ForeignFileError, match="second result"):
+    with pytest.raises(ForeignFileError, match="beside its requests"):
         assemble([said(summary, "a.json"), said(detailed, "b.json")])
 
 

@@ -260,10 +260,9 @@ def test_a_table_needs_a_concurrency_and_a_metric() -> None:
         "# by hand\nconcurrency,isl,osl,n,output_throughput,p99_ttft_ms,error_rate,remark\n"
         "8,1024,256,2000,900,120,0.5%,x\n"
     )
-    with pytest.raises(ForeignFileError, match=r"line 3: error_rate is '0\.5%'"):
-        formats.read_results("t.csv", text.encode())
-    read = formats.read_results("t.csv", text.replace("0.5%", "0.005").encode())
-    (point,) = assemble([read]).points
+    with pytest.raises(ForeignFileError, match=r"line 3: error_rate is '0\.5km'"):
+        formats.read_results("t.csv", text.replace("0.5%", "0.5km").encode())
+    (point,) = assemble([formats.read_results("t.csv", text.encode())]).points
     assert ("1024/256", 8, 2000) == (point.shape.label, point.concurrency, point.n)
     got = {name: e.value for name, e in point.metrics.items()}
     assert {"output_throughput": 900.0, "p99_ttft": 0.12, "error_rate": 0.005} == pytest.approx(got)

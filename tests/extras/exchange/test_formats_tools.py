@@ -60,7 +60,8 @@ def test_guidellm_and_genai_bench() -> None:
     got = values("genai-bench.json")
     assert told["stats"]["ttft"]["p99"] == got["p99_ttft"]
     assert told["mean_output_throughput_tokens_per_s"] == got["output_throughput"]
-    assert not point("genai-bench.json").flags
+    assert ["littles_law"] == [flag.name for flag in point("genai-bench.json").flags], "3.1 of 4 in flight: a warning"
+    assert point("genai-bench.json").valid
     (trace,) = found("tools/guidellm.json")[0].results
     assert (4, len(trace.records)) == (trace.concurrency, 80)
 

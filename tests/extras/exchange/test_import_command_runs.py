@@ -81,8 +81,10 @@ PAGES = (
     ["report", "r", "-o", "p.md"],
     ["report", "r", "-o", "p.json"],
 )
-CODES = {"inference-perf": [5, 5, 5, 5], "inferencex": [0, 4, 3, 5], "llm-d": [0, 4, 4, 4]}
-"""Exit codes of `ASKED` of each kind of file, where they are not `USUAL`."""
+CODES = {kind: [5, 5, 5, 5] for kind in ("inference-perf", "inferencex", "llm-d", "guidellm")}
+"""Exit codes of `ASKED` of each kind of file, where they are not `USUAL`: its figures contradict
+each other or its load, or too many requests failed.
+"""
 USUAL = [0, 4, 0, 4]
 
 

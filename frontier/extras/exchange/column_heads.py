@@ -1,0 +1,138 @@
+"""The heads that people and tools write over the columns of a table, and the cells below them."""
+
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from frontier.core.model.metrics import Unit, metric
+
+SECONDS = {
+    **dict.fromkeys(("ms", "msec", "millisecond", "milliseconds"), 1e-3),
+    **dict.fromkeys(("us", "µs", "μs", "microseconds"), 1e-6),
+    **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
+    "ns": 1e-9,
+}
+SHARES = dict.fromkeys(("%", "pct", "percent"), 0.01)
+_RATES = frozenset(
+    {
+        f"{what}/{s}"
+        for what in ("tok", "toks", "token", "tokens", "t", "req", "reqs", "request", "requests")
+        for s in "s"
+    }
+    | {"tps", "rps", "qps", "tok/sec", "tokens/sec", "req/sec", "requests/sec", "tokens/second", "requests/second"}
+)
+_FACTS = {
+    "concurrency": "conc|max_concurrency|num_concurrency|concurrency_mean|concurrent_(?:users|requests)|users|"
+    "num_(?:users|concurrent_requests)|number_of_concurrency|concurrency_level",
+    "rate": "rate|(?:requested|target)_rate",
+    "isl": "(?:input|prompt)_(?:tokens|len|length)(?:_mean)?|(?:mean|avg)_(?:input|prompt)_(?:tokens|len|length)|"
+    "random_input_len",
+    "osl": "(?:output|completion)_(?:tokens|len|length)(?:_mean)?|"
+    "(?:mean|avg)_(?:output|completion)_(?:tokens|len|length)|random_output_len",
+    "n": "requests|num_requests|total_requests|n_req(?:uests)?|request_count|num_prompts|samples",
+    "failed": "failures|failed_requests|error_requests|num_(?:errors|failed)|errors|error_count",
+    "gpus": "gpu|num_gpus?|n_gpus?|gpu_count",
+    "deployment": "config|configuration|setup",
+    "model": "model_(?:id|name)",
+}
+_WHOLE = {
+    "output_throughput": "(?:output_|gen_|generation_|decode_)?(?:tput|throughput|tokens?_throughput)|"
+    "output_(?:tps|tokens?_(?:rate|per_sec(?:ond)?))|tokens?_per_sec(?:ond)?|tps|tok_s",
+    "total_throughput": "total_(?:tput|tps|tokens?_(?:throughput|rate|per_sec(?:ond)?))",
+    "input_throughput": "(?:input|prompt|prefill)_(?:tput|tps|tokens?_(?:throughput|rate|per_sec(?:ond)?))",
+    "request_throughput": "(?:request|req)_(?:tput|rate_achieved)|requests?_per_sec(?:ond)?|rps(?:_mean)?|qps",
+    "error_rate": "(?:error|failure)s?_(?:rate|share|ratio)",
+}
+_QUANTITIES = (
+    ("time_to_first_token|first_token_latency", "ttft"),
+    ("time_per_output_token", "tpot"),
+    ("inter_token_latency|inter_token", "itl"),
+    ("end_to_end_latency|(?:e2e|request|req|end2end)_latency|e2el|latency", "e2e"),
+    ("average|avg", "mean"),
+    ("median", "p50"),
+)
+_UNIT = re.compile(r"^(.*?)\s*[(\[]([^()\[\]]*)[)\]]\s*$")
+_SUFFIX = re.compile(rf"^(.+)_({'|'.join((*SECONDS, *SHARES))})$")
+_NUMBER = re.compile(r"(-?[\d.,]+(?:e[+-]?\d+)?)\s*([^\d\s].*)?")
+_THOUSANDS = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+
+
+class Head(NamedTuple):
+    """What a column holds: a metric or a fact by our name, the factor to our unit, whether its head
+    states a unit, and whether it counts per GPU.
+    """
+
+    name: str
+    scale: float = 1.0
+    stated: bool = False
+    per_gpu: bool = False
+
+
+def column_name(head: str) -> str:
+    """A column's head in our spelling: 'P99 TTFT (ms)' as 'p99_ttft_ms'."""
+    return re.sub(r"[\s()\[\]-]+", "_", head.strip().lower()).strip("_")
+
+
+def read_head(head: str) -> Head | None:
+    """What a column holds, by its head; None for a column that is not read.
+
+    >>> [tuple(read_head(head) or ()) for head in ("TTFT p99 (ms)", "Tput/GPU (tok/s)")]
+    [('p99_ttft', 0.001, True, False), ('output_throughput', 1.0, True, True)]
+    """
+    text = head.strip().lower()
+    bracketed = _UNIT.match(text)
+    plain, unit = (bracketed[1], bracketed[2].replace(" ", "")) if bracketed else (text, "")
+    name, per_gpu = re.sub(r"[\s-]+", "_", plain).strip("_"), "/gpu" in unit
+    unit = unit.replace("/gpu", "")
+    for tail in ("_per_gpu", "/gpu"):
+        per_gpu, name = per_gpu or name.endswith(tail), name.removesuffix(tail)
+    if not unit and (behind := _SUFFIX.match(name)):
+        name, unit = behind[1], behind[2]
+    found = _named(name, unit)
+    if found is None or found in _FACTS or found in ("shape", "valid", "flags"):
+        return Head(found) if found and not per_gpu else None
+    known = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(metric(found).unit, dict.fromkeys(_RATES, 1.0))
+    if (unit and unit not in known) or (per_gpu and not found.endswith("throughput")):
+        return None
+    return Head(found, known.get(unit, 1.0), bool(unit), per_gpu)
+
+
+def _named(name: str, unit: str) -> str | None:
+    """The fact or the metric of a head without its unit."""
+    if name in ("shape", "valid", "flags"):
+        return name
+    facts = [ours for ours, theirs in _FACTS.items() if not unit and (name == ours or re.fullmatch(theirs, name))]
+    if facts:
+        return facts[0]
+    if name in ("tput", "throughput") and unit.startswith(("req", "rps", "qps")):
+        return "request_throughput"
+    whole = [ours for ours, theirs in _WHOLE.items() if re.fullmatch(theirs, name)]
+    for theirs, ours in _QUANTITIES:
+        name = re.sub(rf"(?<![a-z])(?:{theirs})(?![a-z])", ours, name)
+    name = re.sub(r"^(ttft|tpot|itl|e2e)_(mean|p\d+(?:\.\d+)?)$", r"\2_\1", name)
+    try:
+        of = metric(whole[0] if whole else name)
+    except ValueError:
+        return None
+    derived = ("goodput", "attainment", "cost", "energy")  # of an SLA, a price or a power not in the table
+    if of.name in derived or of.inverted or of.group is not None:
+        return None
+    return of.name if of.p is None else f"p{of.p * 100:g}_{of.quantity}"
+
+
+def plain_number(cell: str, of: str, *, stated: bool) -> tuple[str, float]:
+    """A cell without thousands' commas and unit, and the factor of that unit where the head of the
+    column states none: '1,283.2 tok/s', '126ms', '12%'.
+    """
+    found = _NUMBER.fullmatch(cell.strip().lower())
+    if found is None:
+        return cell, 1.0
+    number, unit = found[1], (found[2] or "").replace(" ", "")
+    if _THOUSANDS.fullmatch(number):
+        number = number.replace(",", "")
+    units: Mapping[str, float] = {**SECONDS, **SHARES, **dict.fromkeys(_RATES, 1.0)}
+    kind = metric(of).unit
+    fits = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(kind, dict.fromkeys(_RATES, 1.0))
+    if unit not in fits:
+        return (cell, 1.0) if unit else (number, 1.0)
+    return number, 1.0 if stated else units[unit]

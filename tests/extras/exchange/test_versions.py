@@ -1,0 +1,203 @@
+"""Files of the versions of a tool, and figures that contradict their load: what is read, and what
+is refused.
+
+The files are built after public ones; each test names the report.
+"""
+
+from typing import Any
+
+import pytest
+
+from frontier.core.model.loads import Rate
+from frontier.core.model.points import Point
+from frontier.extras.exchange import formats
+from frontier.extras.exchange.assemble import assemble
+from frontier.extras.exchange.results import ImportedFile
+from frontier.store.documents import ForeignFileError
+from frontier.store.records import decode_imported, encode_imported
+from tests.kit.peer_files import aiperf, guidellm, said, vllm
+
+
+def points(*found: ImportedFile) -> tuple[Point, ...]:
+    return assemble(found).points
+
+
+def only(tree: Any) -> Point:
+    (found,) = points(said(tree))
+    return found
+
+
+def before_0_4(**more: Any) -> dict[str, Any]:
+    """A benchmark of GuideLLM 0.2 and 0.3 (huggingface/optimum-neuron#854)."""
+    new = guidellm()["benchmarks"][0]
+    totals = new["metrics"].pop("request_totals")
+    spread = {name: {"successful": each["successful"] | {"count": 200}} for name, each in new["metrics"].items()}
+    return {
+        "args": {"strategy": {"type_": "concurrent", "streams": 16}},
+        "worker": {"backend_model": "org/m"},
+        "metrics": spread,
+        "request_totals": totals,
+        "duration": 10.0,
+    } | more
+
+
+def test_guidellm_before_0_4_has_its_counts_strategy_and_model() -> None:
+    found = only({"benchmarks": [before_0_4()]})
+    assert (16, 200, "org-m") == (found.concurrency, found.n, found.deployment)
+    assert 160 == found.metrics["output_throughput"].value
+
+
+@pytest.mark.parametrize("totals", [{}, {"successful": 0, "errored": 0}])
+def test_no_requests_beside_their_latencies_are_refused(totals: dict[str, int]) -> None:
+    with pytest.raises(ForeignFileError, match="200"):
+        said({"benchmarks": [before_0_4(request_totals=totals)]})
+
+
+def test_requests_under_way_at_the_end_were_sent_at_their_rate() -> None:
+    """vllm-project/guidellm#707: 60 s at a rate; those of the last seconds are incomplete."""
+    item = guidellm(config={"strategy": {"type_": "constant", "rate": 22.0}})
+    item["benchmarks"][0]["metrics"]["request_totals"] = {"successful": 200, "errored": 0, "incomplete": 20}
+    found = only(item)
+    assert Rate.of(22) == found.concurrency
+    assert "under_rate" not in {flag.name for flag in found.flags}
+
+
+LOADGEN = {"endpoint": {"model_names": ["org/m"]}, "loadgen": {"concurrency": 4, "request_count": 64}}
+GENAI_PERF = {"model": ["org/m"], "perf_analyzer": {"stimulus": {"concurrency": 4}}}
+
+
+@pytest.mark.parametrize("config", [LOADGEN, GENAI_PERF, {"model": ["org/m"], "concurrency": 4}])
+def test_aiperf_before_0_9_and_genai_perf_state_their_concurrency(config: dict[str, Any]) -> None:
+    """ai-dynamo/aiperf#340, aws-samples/aws-do-eks#89."""
+    lengths = {"input_sequence_length": {"unit": "tokens", "avg": 200.0}}
+    tree = aiperf(input_config=config, **lengths, request_throughput={"unit": "requests/sec", "avg": 9.4})
+    del tree["aiperf_version"]
+    found = only(tree)
+    assert (4, "org-m") == (found.concurrency, found.deployment)
+    assert "error_rate" not in found.metrics, "the file does not say that none failed"
+
+
+def test_the_load_of_a_warm_up_is_not_that_of_the_run() -> None:
+    phases = [
+        {"name": "warmup", "exclude_from_results": True, "concurrency": 1},
+        {"name": "profiling", "type": "concurrency", "concurrency": 4},
+    ]
+    lengths = {"input_sequence_length": {"unit": "tokens", "avg": 200.0}}
+    assert 4 == only(aiperf(input_config={"phases": phases}, **lengths)).concurrency
+
+
+def test_the_failures_of_aiperf_are_those_of_its_summary() -> None:
+    assert 64 / 128 == only(aiperf(error_summary=[{"count": 60}, {"count": 4}])).metrics["error_rate"].value
+
+
+def test_vllm_before_0_6_4_has_no_cap() -> None:
+    tree = {key: value for key, value in vllm(request_rate=10.0).items() if key != "max_concurrency"}
+    assert Rate.of(10) == only(tree).concurrency
+
+
+def test_sglang_0_4_leaves_its_request_throughput_to_be_reckoned() -> None:
+    tree = vllm(request_rate=10.0, max_concurrency=None)
+    del tree["request_throughput"]
+    found = only(tree)
+    assert (Rate.of(10), 10.0) == (found.concurrency, found.metrics["request_throughput"].value)
+
+
+@pytest.mark.parametrize(("n", "e2e", "flagged"), [(200, 7.2, False), (2000, 7.2, False), (200, 1.0, True)])
+def test_the_drain_at_the_end_is_no_load_that_was_not_made(n: int, e2e: float, flagged: bool) -> None:
+    """vllm-project/vllm#47651: all sent in time; the time ends with the last answer."""
+    seconds = n / 4 + 7.2
+    more = {"num_prompts": n, "completed": n, "duration": seconds, "request_throughput": n / seconds}
+    tokens = {"total_input_tokens": 128 * n, "total_output_tokens": 64 * n, "output_throughput": 64 * n / seconds}
+    tree = vllm(request_rate=4.0, max_concurrency=None, **more, **tokens) | {"mean_e2el_ms": 1e3 * e2e}
+    assert flagged == ("under_rate" in {flag.name for flag in only(tree).flags})
+
+
+def test_rates_are_settings_of_their_own() -> None:
+    """0.8 and 1.0 requests/s, each with about one in flight (ai-dynamo/aiperf#874)."""
+    found = points(
+        *(said(vllm(request_rate=r, max_concurrency=None, request_throughput=r), f"{r}.json") for r in (8.0, 10.0))
+    )
+    assert [Rate.of(8), Rate.of(10)] == [point.concurrency for point in found]
+    again = decode_imported(encode_imported(found[0]))
+    assert (found[0].concurrency, found[0].shape) == (again.concurrency, again.shape)
+    assert isinstance(again.concurrency, Rate)
+
+
+# --- the load held against the other figures
+
+
+def test_a_cap_that_was_never_reached_is_not_the_concurrency() -> None:
+    """sgl-project/sglang#5735: the cap stays 2,048, the prompts vary."""
+    found = only(vllm(max_concurrency=2048, num_prompts=64, completed=64))
+    assert 64 == found.concurrency
+    assert any("2,048" in note for note in found.notes)
+
+
+def in_flight(rate: float, seconds: float, c: int = 64, n: int = 640) -> Point:
+    more = {"request_throughput": rate, "output_throughput": 64 * rate, "total_token_throughput": 192 * rate}
+    counts = {"num_prompts": n, "completed": n, "total_input_tokens": 128 * n, "total_output_tokens": 64 * n}
+    times = {"mean_ttft_ms": 100.0, "mean_tpot_ms": (1e3 * seconds - 100) / 63, "mean_e2el_ms": 1e3 * seconds}
+    tree = {key: value for key, value in vllm().items() if not key.endswith("_ms")}
+    return only(tree | more | counts | times | {"max_concurrency": c})
+
+
+@pytest.mark.parametrize(("share", "fatal"), [(1.0, None), (0.93, None), (0.85, False), (0.5, True), (1.5, True)])
+def test_a_mean_in_flight_that_is_not_the_concurrency_is_said(share: float, fatal: bool | None) -> None:
+    """sgl-project/sgl-cookbook#16: as many prompts as the cap; half of the time is drain."""
+    flags = [flag.fatal for flag in in_flight(64 * share / 2.0, 2.0).flags if flag.name == "littles_law"]
+    assert ([] if fatal is None else [fatal]) == flags
+
+
+def test_a_wave_without_e2e_is_excluded_too() -> None:
+    tree = {k: v for k, v in vllm(max_concurrency=64, num_prompts=64, completed=64).items() if not k.endswith("_ms")}
+    assert not only(tree | {"p99_ttft_ms": 100.0}).valid
+
+
+def table(head: str, *rows: str) -> ImportedFile:
+    return formats.read_results("t.csv", "\n".join([head, *rows]).encode())
+
+
+@pytest.mark.parametrize(
+    ("head", "row"),
+    [
+        ("p50_ttft_ms,p99_ttft_ms", "90,80"),
+        ("request_throughput,output_throughput", "1,90000"),
+        ("output_throughput,total_throughput", "900,400"),
+        ("mean_ttft_ms,p99_ttft_ms", "400,80"),
+    ],
+)
+def test_figures_that_rule_each_other_out_are_excluded(head: str, row: str) -> None:
+    (found,) = points(table(f"concurrency,isl,osl,n,{head}", f"8,256,128,800,{row}"))
+    assert ["identity"] == [flag.name for flag in found.fatal]
+
+
+def test_answers_of_all_lengths_keep_the_law_of_their_tokens() -> None:
+    """vllm-project/vllm#18566: mean TPOT weighs each request, mean ITL each token."""
+    tree = vllm(mean_ttft_ms=100.0, mean_tpot_ms=15.0, mean_itl_ms=10.0, mean_e2el_ms=100.0 + 63 * 10)
+    assert "identity" not in {flag.name for flag in only(tree).flags}
+    assert "identity" in {flag.name for flag in only(tree | {"mean_itl_ms": 20.0}).flags}
+
+
+@pytest.mark.parametrize(("failed", "valid"), [(1, True), (5, False)])
+def test_failures_exclude_an_aggregate_as_they_do_requests(failed: int, valid: bool) -> None:
+    ok = 400 - failed
+    tokens = {"total_input_tokens": 128 * ok, "total_output_tokens": 64 * ok}
+    assert valid == only(vllm(num_prompts=400, completed=ok, failed=failed, **tokens)).valid
+
+
+# --- sweeps of flags
+
+
+def test_what_differs_between_results_of_one_model_names_the_deployments() -> None:
+    """vllm-project/vllm#27085: a sweep of server flags; its summary has each result again."""
+    runs = [vllm(max_concurrency=8, tensor_parallel_size=tp, output_throughput=640.0 + tp) for tp in (1, 2)]
+    made = assemble([*(said(run, f"{i}/run=0.json") for i, run in enumerate(runs)), said(runs, "summary.json")])
+    assert {"org-m-tp1": 1, "org-m-tp2": 2} == {d.name: d.gpus for d in made.deployments}
+    assert [1, 1] == [found.repeats for found in made.points]
+
+
+def test_vllms_summary_as_a_table_is_read_as_its_json() -> None:
+    tree = vllm()
+    text = ",".join(tree) + "\n" + ",".join("" if value is None else str(value) for value in tree.values())
+    (found,) = points(formats.read_results("summary.csv", text.encode()))
+    assert {k: e.value for k, e in only(tree).metrics.items()} == {k: e.value for k, e in found.metrics.items()}
