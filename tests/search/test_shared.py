@@ -3,8 +3,8 @@
 import json
 from pathlib import Path
 
+from frontier.core.claim.changes import CLAIMED
 from frontier.core.model.decisions import Verdict
-from frontier.core.model.trials import Phase
 from tests.kit.commands import frontier
 from tests.kit.sweeps import sweep_in_virtual_time
 
@@ -30,7 +30,7 @@ def test_the_lowest_of_the_operating_points_is_proven_in_every_shape(tmp_path: P
         judged = d.judgement(low)
         assert judged is not None
         assert Verdict.MEETS is judged.verdict
-    shared = [t for t in told.finished if t.concurrency == low and t.phase is Phase.PROVE]
+    shared = [t for t in told.finished if t.concurrency == low and t.phase in CLAIMED]
     assert {"chat", "rag"} == {t.shape.label for t in shared}
     (most,) = (shape for shape, c in alone.items() if c == high)
     lost = tier.given_up["default"][most]
