@@ -5,6 +5,7 @@ Its inter_token_latency is our TPOT, its inter_chunk_latency our ITL, its reques
 """
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from frontier.core.model.points import Flag
@@ -35,6 +36,8 @@ _RATES = {
     "request_throughput": "request_throughput",
 }
 _SCALES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
+SWEEP = "AIPerf sweep"
+"""The aggregate of a sweep, which says again what the file of each of its runs says."""
 TOKENS_OFF = 0.05
 """AIPerf's count of tokens may differ by this share from the server's."""
 NOTES = (
@@ -51,16 +54,28 @@ def detect(document: Document) -> bool:
         return "metrics" in first.tree and "request_start_ns" in first.at("metadata").tree
     top = document.top
     throughput = top.at("request_throughput").tree or top.at("request_count").tree
-    return bool({"aiperf_version", "input_config"} & top.tree.keys()) and "unit" in throughput
+    known = bool({"aiperf_version", "input_config"} & top.tree.keys()) and "unit" in throughput
+    return known or (document.kind == "json" and bool(top.items("per_combination_metrics")))
 
 
 def read(document: Document) -> ImportedFile:
     """The point of a summary, or the point of the records."""
     if document.kind == "lines":
         return ImportedFile(document.file, "AIPerf records", (_of_requests(document),))
+    if combinations := document.top.items("per_combination_metrics"):
+        return ImportedFile(document.file, SWEEP, tuple(map(_of_sweep, combinations)), NOTES)
     config = document.top.at("input_config").tree
     title = "GenAI-Perf" if {"perf_analyzer", "formatted_model_name"} & config.keys() else "AIPerf"
     return ImportedFile(document.file, title, (_result(document.top),), NOTES)
+
+
+def _of_sweep(node: Node) -> Result:
+    """A combination of the aggregate of a sweep: its metrics, at the load among its parameters."""
+    varied = node.at("parameters").tree
+    load = {str(key).rpartition(".")[2]: value for key, value in varied.items()}
+    return replace(
+        _result(Node(node.file, node.where, {**node.at("metrics").tree, "input_config": load})), place=node.where
+    )
 
 
 def _result(top: Node) -> Result:

@@ -80,15 +80,16 @@ class Assembled:
     trials: tuple[tuple[Measurement, Sequence[Record]], ...]
     deployments: tuple[Deployment, ...]
     objectives: tuple[str, ...]
+    notes: tuple[str, ...] = ()
 
 
 def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, shape: Shape | None = None) -> Assembled:
     """All results of the files as points and trials. `deployment` names the only one, `shape` gives
     the lengths that files lack.
 
-    Results of one setting are its repeats; a rate is a setting of its own. UsageError when the
-    files cannot be put together: no lengths, one name for several deployments, or an aggregate
-    beside the requests of its setting.
+    Results of one setting are its repeats; a rate is a setting of its own. Requests count, and not
+    an aggregate beside them. UsageError when the files cannot be put together: no lengths, or one
+    name for several deployments.
     """
     items = [(file.file, at_its_load(settled(file.file, result))) for file in files for result in file.results]
     if not items:
@@ -98,14 +99,16 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
     names = _names([result for _, result in items], deployment)
     settings: dict[ImportedSetting, list[Result]] = {}
     members: dict[str, list[Result]] = {}
-    for name, lengths, (file, result) in zip(names, _shapes(items, shape), items, strict=True):
+    for name, lengths, (_, result) in zip(names, _shapes(items, shape), items, strict=True):
         members.setdefault(name, []).append(result)
         of, load = _load(lengths, result)
         same = settings.setdefault((name, of, load), [])
-        if same and bool(same[0].records) != bool(result.records):
-            what = f"an aggregate of {name} {of.label} at {setting(load)} beside its requests"
-            raise result.error(file, what, "import one of the two, or import them apart with --deployment")
         same.append(result)
+    notes = []
+    for (name, of, load), same in settings.items():
+        if any(result.records for result in same) and not all(result.records for result in same):
+            notes.append(f"{name} {of.label} at {setting(load)}: its requests count, not the aggregate beside them")
+            same[:] = [result for result in same if result.records]
     points = [
         joined([point_of(*key, result) for result in results])
         for key, results in settings.items()
@@ -122,6 +125,7 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
         ),
         tuple(_deployment(name, results) for name, results in members.items()),
         tuple(max(names, key=lambda name: sum(name in p.metrics for p in points)) for names in _AXES),
+        tuple(notes),
     )
 
 

@@ -4,7 +4,9 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from frontier.core.model.errors import UsageError
 from frontier.core.model.metrics import Unit, metric
+from frontier.core.model.text import clean_name
 
 SECONDS = {
     **dict.fromkeys(("ms", "msec", "millisecond", "milliseconds"), 1e-3),
@@ -136,3 +138,21 @@ def plain_number(cell: str, of: str, *, stated: bool) -> tuple[str, float]:
     if unit not in fits:
         return (cell, 1.0) if unit else (number, 1.0)
     return number, 1.0 if stated else units[unit]
+
+
+def given_columns(text: str) -> dict[str, Head]:
+    """What --columns names, by the heads of the table. UsageError for what is no metric or fact.
+
+    >>> {head: tuple(of) for head, of in given_columns("p99_ttft=first tok:ms,n=count").items()}
+    {'first tok': ('p99_ttft', 0.001, True, False), 'count': ('n', 1.0, False, False)}
+    """
+    given: dict[str, Head] = {}
+    for part in text.split(","):
+        ours, equals, theirs = part.strip().partition("=")
+        head, _, unit = theirs.rpartition(":") if ":" in theirs else (theirs, "", "")
+        found = read_head(f"{ours} ({unit})" if unit else ours)
+        if not equals or not head.strip() or found is None:
+            hint = "write  --columns 'p99_ttft=their column:ms,concurrency=users'"
+            raise UsageError(f"--columns: {clean_name(part)!r} is not a known WHAT=COLUMN", hint)
+        given[head.strip()] = found
+    return given

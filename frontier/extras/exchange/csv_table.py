@@ -46,9 +46,9 @@ def detect(document: Document) -> bool:
     return bool(names & {"concurrency", "rate"}) and bool(names - _READ)
 
 
-def read(document: Document) -> ImportedFile:
-    """Every row of the table."""
-    columns = _columns(document)
+def read(document: Document, given: Mapping[str, Head] | None = None) -> ImportedFile:
+    """Every row of the table. `given` are the columns that the user names, by their heads."""
+    columns = _columns(document, given or {})
     if not columns.keys() & {"concurrency", "rate"} or not columns.keys() - _READ:
         example = "as  concurrency,isl,osl,n,output_throughput,p99_ttft_ms"
         raise document.top.error("the table needs a column concurrency and one of a metric", example)
@@ -95,14 +95,18 @@ def _require_units(top: Node, columns: Mapping[str, tuple[str, Head]], results: 
         raise top.error(what, f"is it in ms? call the column {bare[0]}_ms, or give  --columns '{bare[0]}={head}:ms'")
 
 
-def _columns(document: Document) -> dict[str, tuple[str, Head]]:
+def _columns(document: Document, given: Mapping[str, Head]) -> dict[str, tuple[str, Head]]:
     """The head of each column that is read, by what it holds. ForeignFileError where two columns
     hold the same.
     """
     columns: dict[str, tuple[str, Head]] = {}
+    if missing := [head for head in given if head not in document.top.tree]:
+        what = f"it has no column {foreign_text(missing[0])!r}"
+        raise document.top.error(what, f"its columns: {', '.join(foreign_text(h, 40) for h in document.top.tree)}")
+    taken = {of.name for of in given.values()}
     for head in document.top.tree:
-        holds = read_head(head)
-        if holds is None:
+        holds = given.get(head) or read_head(head)
+        if holds is None or (holds.name in taken and head not in given):
             continue
         if holds.name in columns:
             both = f"{foreign_text(columns[holds.name][0])!r} and {foreign_text(head)!r}"

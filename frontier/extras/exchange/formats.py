@@ -3,7 +3,7 @@
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -16,22 +16,25 @@ from frontier.core.model.text import clean_name, suggestion
 from frontier.extras.exchange import (
     aiperf,
     csv_table,
+    evalscope,
     genai_bench,
     guidellm,
     inference_perf,
     inferencex,
     llmd,
     llmperf,
+    trtllm_bench,
     vllm,
 )
 from frontier.extras.exchange.assemble import Assembled, assemble, config_text
+from frontier.extras.exchange.column_heads import given_columns
+from frontier.extras.exchange.found_files import FoundFile, files_of
 from frontier.extras.exchange.results import ImportedFile
 from frontier.fields import Problem
 from frontier.fields import name as name_of
 from frontier.read_run import load
 from frontier.run import Run
 from frontier.store.documents import (
-    MOST_BYTES,
     Document,
     ForeignFileError,
     decoded,
@@ -39,7 +42,6 @@ from frontier.store.documents import (
     parsed,
     read_document,
 )
-from frontier.store.files import read_given
 from frontier.store.run_dir import AnotherSweepError, RunDirectory
 
 
@@ -62,6 +64,8 @@ FORMATS: dict[str, Format] = {
     "vllm": vllm,
     "llm-d": llmd,
     "llmperf": llmperf,
+    "evalscope": evalscope,
+    "trtllm-bench": trtllm_bench,
     "csv": csv_table,
 }
 """The formats by the names of --format; the first that detects a file reads it."""
@@ -79,7 +83,8 @@ class Import:
     @property
     def notes(self) -> list[str]:
         """Each difference of the tools' definitions from ours, once."""
-        return list(dict.fromkeys(f"{file.format}: {note}" for file in self.files for note in file.notes))
+        of_tools = (f"{file.format}: {note}" for file in self.files for note in file.notes)
+        return list(dict.fromkeys((*of_tools, *self.assembled.notes)))
 
 
 def read_results(file: str, data: bytes, name: str | None = None) -> ImportedFile:
@@ -89,24 +94,61 @@ def read_results(file: str, data: bytes, name: str | None = None) -> ImportedFil
     return _results(read_document(file, data), name)
 
 
-def _results(document: Document, name: str | None) -> ImportedFile:
+def _said_again(sweep: ImportedFile) -> ImportedFile:
+    """The aggregate of a sweep beside the files of its runs: they count."""
+    return replace(sweep, results=(), notes=("the aggregate of a sweep is left out beside its runs",))
+
+
+def _results(document: Document, name: str | None, *, listed: bool = True) -> ImportedFile:
+    """The results of a document. One that was not named, but found in a folder, may hold none."""
     chosen = FORMATS[name] if name else next((f for f in FORMATS.values() if f.detect(document)), None)
+    if chosen is None and not listed:
+        return ImportedFile(document.file, "left out", notes=(f"{Path(document.file).name} holds no result",))
     if chosen is None:
         keys = ", ".join(str(key)[:30] for key in list(document.top.tree)[:6])
         kind = {"json": "a JSON object", "table": "a table"}.get(document.kind, "lines")
-        known = f"known: {', '.join(FORMATS)}; or a CSV with concurrency, isl, osl and metrics (docs/share.md)"
-        raise ForeignFileError(
-            document.file, f"no result of a known tool ({kind} with {keys or 'nothing in it'})", known
-        )
+        what = f"no result of a known tool ({kind} with {keys or 'nothing in it'})"
+        raise ForeignFileError(document.file, what, _nearest(document))
     return chosen.read(document)
 
 
+_SIGNS = {
+    "vllm": ("num_prompts", "completed", "request_throughput", "max_concurrency", "duration", "mean_ttft_ms"),
+    "guidellm": ("benchmarks", "metadata", "args", "guidellm_version"),
+    "aiperf": ("input_config", "request_throughput", "time_to_first_token", "aiperf_version", "records"),
+    "genai-bench": ("aggregated_metrics", "individual_request_metrics", "num_concurrency"),
+    "inference-perf": ("load_summary", "successes", "failures"),
+    "inferencex": ("hw", "framework", "tput_per_gpu", "conc"),
+    "llm-d": ("version", "scenario", "results", "metrics", "run"),
+    "llmperf": ("num_concurrent_requests", "results_ttft_s_mean", "results_number_errors"),
+    "evalscope": ("Number of concurrency", "Succeed requests", "Total requests"),
+    "trtllm-bench": ("engine", "world_info", "request_info", "performance"),
+}
+"""Keys of each format, two of which tell that a file is like it."""
+
+
+def _nearest(document: Document) -> str:
+    """The hint for a file of no format: the format that it is like and what it lacks, or all."""
+    keys = set(map(str, document.top.tree))
+    near = max(_SIGNS, key=lambda name: len(keys & set(_SIGNS[name])))
+    missing = [key for key in _SIGNS[near] if key not in keys]
+    if document.kind != "table" and len(keys & set(_SIGNS[near])) >= 2 and missing:
+        return f"it is most like {near}, without {', '.join(missing[:4])}; --format {near} tries it"
+    return f"known: {', '.join(FORMATS)}; or a CSV with concurrency, isl, osl and metrics (docs/share.md)"
+
+
 def read_files(
-    files: Sequence[str | Path], *, name: str | None = None, deployment: str | None = None, shape: str | None = None
+    files: Sequence[str | Path],
+    *,
+    name: str | None = None,
+    deployment: str | None = None,
+    shape: str | None = None,
+    columns: str | None = None,
 ) -> Import:
-    """The files as one import; nothing is written. `name` is their format, where their content does
-    not tell it. `deployment` names the only one, `shape` ("1024/256") gives the lengths that files
-    lack. UsageError for the first file that cannot be used, and for an invalid option.
+    """The files, and those in folders and zips, as one import; nothing is written. `name` is their
+    format, where their content does not tell it. `deployment` names the only one, `shape`
+    ("1024/256") gives the lengths that files lack, `columns` names those of tables. UsageError for
+    the first file that cannot be used, and for an invalid option.
     """
     if name is not None and name not in FORMATS:
         raise UsageError(f"unknown format {clean_name(name)!r}", suggestion(name, FORMATS))
@@ -116,11 +158,17 @@ def read_files(
     except (Problem, ShapeError) as error:
         raise UsageError(error.what.replace("{key}", "--deployment"), error.hint) from None
     read: dict[str, ImportedFile] = {}  # by digest
-    for file in map(str, files):
-        digest, document = _opened(file)
-        if digest in read:
-            raise ForeignFileError(file, f"the same file as {read[digest].file}", "name it once")
-        read[digest] = _results(document, name)
+    given = None if columns is None else given_columns(columns)
+    for found in (found for file in map(str, files) for found in files_of(file)):
+        digest, document = _opened(found)
+        if digest in read and found.named:
+            raise ForeignFileError(found.name, f"the same file as {read[digest].file}", "name it once")
+        if digest not in read and given is not None and document.kind == "table":
+            read[digest] = csv_table.read(document, given)
+        elif digest not in read:
+            read[digest] = _results(document, name, listed=found.named)
+    if any(each.format == "AIPerf" and each.results for each in read.values()):
+        read = {digest: _said_again(each) if each.format == aiperf.SWEEP else each for digest, each in read.items()}
     return Import(
         files=tuple(read.values()),
         assembled=assemble(list(read.values()), deployment=wanted, shape=asked),
@@ -129,23 +177,24 @@ def read_files(
             for digest, results in read.items()
         ),
         identity=hashlib.sha256(
-            f"{name} {wanted} {asked.label if asked else None} {sorted(read)}".encode()
+            f"{name} {wanted} {asked.label if asked else None}{columns or ''} {sorted(read)}".encode()
         ).hexdigest(),
     )
 
 
-def _opened(file: str) -> tuple[str, Document]:
+def _opened(file: FoundFile) -> tuple[str, Document]:
     """The digest of a file, and its parsed content. Its bytes and its text are dropped, as it may
     be large.
     """
-    try:
-        data = read_given(Path(file), MOST_BYTES)
-    except OSError as error:
-        what = f"it cannot be read: {error.strerror}"
-        raise ForeignFileError(file, what, "name files, as  results/*.json") from None
-    digest, text = hashlib.sha256(data).hexdigest(), decoded(file, data)
+    data = file.read()
+    digest, text = hashlib.sha256(data).hexdigest(), decoded(file.name, data)
     del data
-    return digest, parsed(file, text)
+    try:
+        return digest, parsed(file.name, text)
+    except ForeignFileError:
+        if file.named or file.name.lower().endswith(("json", "jsonl")):
+            raise
+        return digest, Document.listed(file.name, "lines", "line", ())  # as a config beside the results
 
 
 def store(imported: Import, path: Path) -> None:
@@ -186,13 +235,14 @@ def import_files(
     format: str | None = None,  # noqa: A002  # the option's name
     deployment: str | None = None,
     shape: str | None = None,
+    columns: str | None = None,
 ) -> Run:
     """Results of other tools as a run. The content of `files` tells their format, unless `format`
     names it. `deployment` names the only deployment, `shape` ("1024/256") its lengths where the
-    files have none. UsageError when a file cannot be used, StoreError when `run` holds something
-    else.
+    files have none, `columns` ("p99_ttft=their column:ms") what those of tables hold. UsageError
+    when a file cannot be used, StoreError when `run` holds something else.
     """
-    store(read_files(files, name=format, deployment=deployment, shape=shape), Path(run))
+    store(read_files(files, name=format, deployment=deployment, shape=shape, columns=columns), Path(run))
     shown = registry.API["load"].find() or load  # as a notebook shows it
     imported: Run = shown(run)
     return imported

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option("--format", "name", metavar="NAME", help="The format of the files, when their content does not tell.")
 @click.option("--deployment", metavar="NAME", help="The name of their deployment.")
 @click.option("--shape", metavar="ISL/OSL", help="Input and output tokens, when the files do not give them.")
+@click.option("--columns", metavar="WHAT=COLUMN,...", help="Columns of tables, and units: p99_ttft=first tok:ms, ...")
 @run_options("detail", "as_json")
 def command(
     options: RunOptions,
@@ -31,14 +32,16 @@ def command(
     name: str | None,
     deployment: str | None,
     shape: str | None,
+    columns: str | None,
 ) -> int:
     """Make a run of results of other tools, to be shown, plotted, compared and solved like any
     other.
 
     Supported are results of vllm bench serve (and SGLang's), AIPerf, GuideLLM, genai-bench,
-    inference-perf, InferenceX, LLMPerf, llm-d and CSV tables. Where a file holds every request with
-    its times, all statistics apply. Files with aggregates only have no confidence intervals: solve
-    decides on them only with --point-estimates.
+    inference-perf, InferenceX, LLMPerf, llm-d, EvalScope, trtllm-bench and CSV tables; a folder or
+    a zip stands for the files in it. Where a file holds every request with its times, all
+    statistics apply. Files with aggregates only have no confidence intervals: solve decides on them
+    only with --point-estimates.
 
     \b
     Examples:
@@ -48,7 +51,7 @@ def command(
     """
     from frontier.extras.exchange.formats import read_files, store
 
-    imported = read_files(files, name=name, deployment=deployment, shape=shape)
+    imported = read_files(files, name=name, deployment=deployment, shape=shape, columns=columns)
     path = output or RUNS / f"{time.strftime('%Y-%m-%d')}-imported-{imported.identity[:6]}"
     store(imported, path)
     if options.as_json:

@@ -1,4 +1,4 @@
-"""llm-d's Benchmark Report, version 0.2: one YAML document per operating point.
+"""llm-d's Benchmark Report, versions 0.1 and 0.2: one YAML document per operating point.
 
 The format has one `time_per_output_token`, which tools define differently. Here it is (E2E - TTFT)
 / (tokens - 1), as for every tool but GuideLLM.
@@ -28,6 +28,11 @@ _RATES = {
     "total_throughput": "total_token_rate",
     "request_throughput": "request_rate",
 }
+_RATES_0_1 = {
+    "output_throughput": "output_tokens_per_sec",
+    "total_throughput": "total_tokens_per_sec",
+    "request_throughput": "requests_per_sec",
+}
 _SCALES = {"s": 1.0, "ms": 1e-3, "s/token": 1.0, "ms/token": 1e-3}
 NOTES = (
     "the tool that made the load decides what its figures mean: standardized.tool names it",
@@ -36,7 +41,7 @@ NOTES = (
 
 
 def detect(document: Document) -> bool:
-    """Whether it looks like a report of version 0.2."""
+    """Whether it looks like a report of version 0.1 or 0.2."""
     return document.kind in ("yaml", "json") and _is_report(document.objects[0])
 
 
@@ -45,13 +50,17 @@ def read(document: Document) -> ImportedFile:
     results = []
     for node in document.objects:
         if not _is_report(node):
-            raise node.error(f"{node.where}: no Benchmark Report of version 0.2", "export it as version 0.2 or 0.2.1")
-        results.append(_result(node))
+            what = f"{node.where}: no Benchmark Report of version 0.1 or 0.2"
+            raise node.error(what, "export it as version 0.2 or 0.2.1")
+        results.append(_of_0_1(node) if "metrics" in node.tree else _result(node))
     return ImportedFile(document.file, "llm-d report", tuple(results), NOTES)
 
 
 def _is_report(node: Node) -> bool:
-    return "request_performance" in node.at("results").tree and (node.text("version") or "").startswith("0.2")
+    version = node.text("version") or ""
+    if "request_performance" in node.at("results").tree:
+        return version.startswith("0.2")
+    return version.startswith("0.1") and {"requests", "latency"} <= node.at("metrics").tree.keys()
 
 
 def _result(node: Node) -> Result:
@@ -76,6 +85,29 @@ def _result(node: Node) -> Result:
         notes=load.notes,
         place=node.where,
         flags=tuple(rate_flags(rate, figures.get("request_throughput"))),
+    )
+
+
+def _of_0_1(node: Node) -> Result:
+    """The result of a report of version 0.1, which states no load that all tools have."""
+    metrics, scenario = node.at("metrics"), node.at("scenario")
+    tool = (scenario.at("load").text("name") or "").lower()
+    figures = _figures(metrics, guidellm=tool == "guidellm")
+    for ours, name in _RATES_0_1.items():
+        figures |= figure(metrics.at("throughput"), name, ours)
+    requests, args = metrics.at("requests"), scenario.at("load", "args")
+    sent, failed = requests.count("total") or 0, requests.count("failures")
+    concurrency = args.count("max_concurrency") or args.count("concurrency")
+    load = Load(concurrency) if concurrency else open_loop(node, figures, None, "leave the report out")
+    return Result(
+        load.concurrency,
+        figures,
+        max(0, sent - (failed or 0)),
+        failed,
+        came=(requests.at("input_length").number("mean"), requests.at("output_length").number("mean")),
+        model=scenario.at("model").text("name", LONGEST_NAME),
+        notes=load.notes,
+        place=node.where,
     )
 
 

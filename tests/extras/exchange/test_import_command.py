@@ -99,10 +99,11 @@ def test_without_a_name_the_run_is_the_newest(here: Path, capsys: pytest.Capture
     assert_golden_row("answers", said)
 
 
-@pytest.mark.parametrize("bad", ["a.json", "b.json", "d.json", "gone.json", "."])
+@pytest.mark.parametrize("bad", ["a.json", "b.json", "d.json", "gone.json", "empty"])
 def test_a_file_that_cannot_be_used_is_named_and_nothing_is_written(
     here: Path, capsys: pytest.CaptureFixture[str], bad: str
 ) -> None:
+    (here / "empty").mkdir()
     (here / "a.json").write_text("{")
     (here / "b.json").write_text('{"hello": 1}')
     shutil.copy(minimax()[0], here / "c.json")
