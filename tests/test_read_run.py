@@ -113,12 +113,18 @@ GONE_OF_SHAPES = {"gains", "ratio", "reference"}
 ratio of the areas up to a reference."""
 
 
+OF_THE_NEAREST = {"candidate", "metrics", "binding", "next_step"}
+"""Without an answer: the setting that is shown, which is now the closest to being proven."""
+
+
 def agrees(then: Any, now: Any, where: str = "") -> None:
     """All that was said then is said now, sentences apart; numbers to nine digits, as other builds
     of numpy add up in another order.
     """
     if isinstance(then, dict):
         gone = GONE if re.search(r"\.frontiers\[\d+\]$", where) else GONE_OF_SHAPES
+        if then.get("verdict") == "unproven" and then.get("concurrency", 0) is None:
+            gone = gone | OF_THE_NEAREST
         assert set(then) - gone <= set(now), where
         for name, value in then.items():
             if name not in WORDS | ESTIMATED_ANEW | AXES_GIVEN | gone:

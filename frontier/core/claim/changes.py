@@ -50,6 +50,8 @@ MOST_AUTOCORRELATION = 0.9
 """The most correlation of neighbouring parts of a window: ten parts cannot show more."""
 FEWEST, GROWS = 4, 0.005
 """Fewest windows of a load from which growth is concluded, and the error of that conclusion."""
+SHORTEST = 2.5
+"""The shortest mean of runs that counts: requests side by side share a step, and come in pairs."""
 FEWEST_RUNS = 3
 """Fewest runs of requests beyond a limit that show how long runs are; one disturbance shows none.
 """
@@ -216,7 +218,7 @@ def _runs(loads: Sequence["_Load"], limits: tuple[Limit, ...]) -> int:
     for which, limit in enumerate(limits):
         windows = [x.values for load in loads for levels in (*load.looks, *load.every) if (x := levels[which])]
         late, begun = tails.runs(windows, limit)
-        found += [round(late / begun)] if begun >= FEWEST_RUNS else []
+        found += [round(late / begun)] if begun >= FEWEST_RUNS and late >= SHORTEST * begun else []
     return max(found)
 
 

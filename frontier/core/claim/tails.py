@@ -52,6 +52,11 @@ def excluded(lower: Floats, higher: Floats, limit: Limit, shift: float) -> bool:
     return least > allowed and abs(middles[1] - middles[0]) <= shift
 
 
+MOST_LATE = 0.1
+"""The largest share of requests beyond a limit in a window whose runs are counted: far over a limit
+requests wait in waves, which says nothing of lower loads."""
+
+
 def runs(windows: Iterable[Floats], limit: Limit) -> tuple[int, int]:
     """The numbers of requests beyond a limit on a percentile and of the runs in which they follow
     each other, over windows with few of them: where most are beyond it, they follow each other.
@@ -59,7 +64,7 @@ def runs(windows: Iterable[Floats], limit: Limit) -> tuple[int, int]:
     late = begun = 0
     for values in windows if limit.of.p is not None else ():
         hits = values > _most(limit)
-        if hits.mean() <= 1 - intervals.steadier(limit.of.p or 0.5):
+        if hits.mean() <= min(MOST_LATE, 1 - intervals.steadier(limit.of.p or 0.5)):
             late, begun = late + int(hits.sum()), begun + int((np.diff(hits, prepend=False) & hits).sum())
     return late, begun
 

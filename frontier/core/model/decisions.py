@@ -232,9 +232,9 @@ class SweepEnding:
 class EndedEarly:
     """What ended the proof of a setting before it was decided.
 
-    `by` is `max_time`, which let fewer than the `planned` requests be sent, `given_up` where more
-    would have been too many, `busy` where the client was, the way the sweep ended
-    (`SweepEnding.by`), or `proven`: it ended well, for the limits that the sweep was asked for.
+    `by` is `max_time`, which let fewer than the `planned` requests be sent; `given_up` where more
+    would have been too many; `busy` where the client was; or the way the sweep ended
+    (`SweepEnding.by`). `proven`: it ended well, for the limits that the sweep was asked for.
     """
 
     by: str

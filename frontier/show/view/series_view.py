@@ -1,5 +1,5 @@
-"""A series as every output shows it: its settings, each with its verdict and the reason, its
-frontier, limits and answer.
+"""A series as every output shows it: its settings with their verdicts, its frontier, limits and
+answer.
 """
 
 from collections.abc import Mapping, Sequence
