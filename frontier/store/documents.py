@@ -239,10 +239,7 @@ def _table(file: str, text: str) -> Document:
     _require_rows(file, text)
     lines = text.splitlines(keepends=True)
     before = next((i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), 0)
-    if lines[before].lstrip().startswith("|"):
-        lines = [line.strip().strip("|") + "\n" for line in lines]
-        lines = [line for line in lines if not re.fullmatch(r"[\s:|-]+", line) or not line.strip()]
-        lines = [re.sub(r"[ \t]*\|[ \t]*", "|", line.strip()) for line in lines]
+    lines = _of_a_page(lines) if lines[before].lstrip().startswith("|") else lines
     between = max(",;\t|", key=lines[before].count)
     reader = csv.DictReader(lines[before:], strict=True, delimiter=between)
     rows: list[tuple[int, Mapping[str, str]]] = []
@@ -278,3 +275,9 @@ def _with_points(rows: list[tuple[int, Mapping[str, str]]]) -> list[tuple[int, M
         )
 
     return [(number, {head: pointed(cell) for head, cell in cells.items()}) for number, cells in rows]
+
+
+def _of_a_page(lines: list[str]) -> list[str]:
+    """The rows of a table in Markdown, without its rule and the bars at its ends."""
+    bare = (line.strip().strip("|").strip() for line in lines)
+    return [re.sub(r"[ \t]*\|[ \t]*", "|", line) for line in bare if re.search(r"[^\s:|-]", line)]

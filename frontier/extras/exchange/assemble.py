@@ -104,11 +104,7 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
         of, load = _load(lengths, result)
         same = settings.setdefault((name, of, load), [])
         same.append(result)
-    notes = []
-    for (name, of, load), same in settings.items():
-        if any(result.records for result in same) and not all(result.records for result in same):
-            notes.append(f"{name} {of.label} at {setting(load)}: its requests count, not the aggregate beside them")
-            same[:] = [result for result in same if result.records]
+    settings, notes = _requests_first(settings)
     points = [
         joined([point_of(*key, result) for result in results])
         for key, results in settings.items()
@@ -127,6 +123,19 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
         tuple(max(names, key=lambda name: sum(name in p.metrics for p in points)) for names in _AXES),
         tuple(notes),
     )
+
+
+def _requests_first(
+    settings: Mapping[ImportedSetting, list[Result]],
+) -> tuple[dict[ImportedSetting, list[Result]], list[str]]:
+    """The settings without the aggregates that stand beside requests, and notes on them."""
+    traced = {key: [result for result in same if result.records] for key, same in settings.items()}
+    notes = [
+        f"{name} {of.label} at {setting(load)}: its requests count, not the aggregate beside them"
+        for (name, of, load), same in settings.items()
+        if 0 < len(traced[name, of, load]) < len(same)
+    ]
+    return {key: traced[key] or same for key, same in settings.items()}, notes
 
 
 def _load(shape: Shape, result: Result) -> tuple[Shape, int]:

@@ -59,7 +59,7 @@ _NUMBER = re.compile(r"(-?[\d.,]+(?:e[+-]?\d+)?)\s*([^\d\s].*)?")
 _THOUSANDS = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
 
 
-class Head(NamedTuple):
+class ColumnHead(NamedTuple):
     """What a column holds: a metric or a fact by our name, the factor to our unit, whether its head
     states a unit, and whether it counts per GPU.
     """
@@ -75,7 +75,7 @@ def column_name(head: str) -> str:
     return re.sub(r"[\s()\[\]-]+", "_", head.strip().lower()).strip("_")
 
 
-def read_head(head: str) -> Head | None:
+def read_head(head: str) -> ColumnHead | None:
     """What a column holds, by its head; None for a column that is not read.
 
     >>> [tuple(read_head(head) or ()) for head in ("TTFT p99 (ms)", "Tput/GPU (tok/s)")]
@@ -92,11 +92,11 @@ def read_head(head: str) -> Head | None:
         name, unit = behind[1], behind[2]
     found = _named(name, unit)
     if found is None or found in _FACTS or found in ("shape", "valid", "flags"):
-        return Head(found) if found and not per_gpu else None
+        return ColumnHead(found) if found and not per_gpu else None
     known = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(metric(found).unit, dict.fromkeys(_RATES, 1.0))
     if (unit and unit not in known) or (per_gpu and not found.endswith("throughput")):
         return None
-    return Head(found, known.get(unit, 1.0), bool(unit), per_gpu)
+    return ColumnHead(found, known.get(unit, 1.0), bool(unit), per_gpu)
 
 
 def _named(name: str, unit: str) -> str | None:
@@ -140,13 +140,13 @@ def plain_number(cell: str, of: str, *, stated: bool) -> tuple[str, float]:
     return number, 1.0 if stated else units[unit]
 
 
-def given_columns(text: str) -> dict[str, Head]:
+def given_columns(text: str) -> dict[str, ColumnHead]:
     """What --columns names, by the heads of the table. UsageError for what is no metric or fact.
 
     >>> {head: tuple(of) for head, of in given_columns("p99_ttft=first tok:ms,n=count").items()}
     {'first tok': ('p99_ttft', 0.001, True, False), 'count': ('n', 1.0, False, False)}
     """
-    given: dict[str, Head] = {}
+    given: dict[str, ColumnHead] = {}
     for part in text.split(","):
         ours, equals, theirs = part.strip().partition("=")
         head, _, unit = theirs.rpartition(":") if ":" in theirs else (theirs, "", "")

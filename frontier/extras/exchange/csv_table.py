@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Flag
 from frontier.extras.exchange.checks import least_in_flight, mean_in_flight
-from frontier.extras.exchange.column_heads import Head, column_name, plain_number, read_head
+from frontier.extras.exchange.column_heads import ColumnHead, column_name, plain_number, read_head
 from frontier.extras.exchange.results import LONGEST_NAME, ImportedFile, Result, TokenLengths, figure
 from frontier.show.point_rows import unguarded
 from frontier.store.documents import Document, Node, foreign_text
@@ -46,7 +46,7 @@ def detect(document: Document) -> bool:
     return bool(names & {"concurrency", "rate"}) and bool(names - _READ)
 
 
-def read(document: Document, given: Mapping[str, Head] | None = None) -> ImportedFile:
+def read(document: Document, given: Mapping[str, ColumnHead] | None = None) -> ImportedFile:
     """Every row of the table. `given` are the columns that the user names, by their heads."""
     columns = _columns(document, given or {})
     if not columns.keys() & {"concurrency", "rate"} or not columns.keys() - _READ:
@@ -62,7 +62,7 @@ def read(document: Document, given: Mapping[str, Head] | None = None) -> Importe
     return ImportedFile(document.file, "table", results, (*NOTES, *_unread(document, columns)))
 
 
-def _facts(document: Document, columns: Mapping[str, tuple[str, Head]]) -> list[dict[str, str]]:
+def _facts(document: Document, columns: Mapping[str, tuple[str, ColumnHead]]) -> list[dict[str, str]]:
     """How each row was served: its cells in columns of flags, and in others that hold names."""
     read = {head for head, _ in columns.values()}
     names = {head: column_name(head) for head in document.top.tree if head.strip() and head not in read}
@@ -76,7 +76,7 @@ def _facts(document: Document, columns: Mapping[str, tuple[str, Head]]) -> list[
     return [{name: fact for head, name in heads.items() if (fact := row.text(head, 40))} for row in document.objects]
 
 
-def _require_units(top: Node, columns: Mapping[str, tuple[str, Head]], results: Sequence[Result]) -> None:
+def _require_units(top: Node, columns: Mapping[str, tuple[str, ColumnHead]], results: Sequence[Result]) -> None:
     """Ask for the unit of latencies that by Little's law cannot be seconds, but can be
     milliseconds. ForeignFileError.
     """
@@ -95,11 +95,11 @@ def _require_units(top: Node, columns: Mapping[str, tuple[str, Head]], results: 
         raise top.error(what, f"is it in ms? call the column {bare[0]}_ms, or give  --columns '{bare[0]}={head}:ms'")
 
 
-def _columns(document: Document, given: Mapping[str, Head]) -> dict[str, tuple[str, Head]]:
+def _columns(document: Document, given: Mapping[str, ColumnHead]) -> dict[str, tuple[str, ColumnHead]]:
     """The head of each column that is read, by what it holds. ForeignFileError where two columns
     hold the same.
     """
-    columns: dict[str, tuple[str, Head]] = {}
+    columns: dict[str, tuple[str, ColumnHead]] = {}
     if missing := [head for head in given if head not in document.top.tree]:
         what = f"it has no column {foreign_text(missing[0])!r}"
         raise document.top.error(what, f"its columns: {', '.join(foreign_text(h, 40) for h in document.top.tree)}")
@@ -115,7 +115,7 @@ def _columns(document: Document, given: Mapping[str, Head]) -> dict[str, tuple[s
     return columns
 
 
-def _unread(document: Document, columns: Mapping[str, tuple[str, Head]]) -> tuple[str, ...]:
+def _unread(document: Document, columns: Mapping[str, tuple[str, ColumnHead]]) -> tuple[str, ...]:
     """Notes on the columns that are not imported."""
     read = {head for head, _ in columns.values()}
     rest = {head: column_name(head) for head in document.top.tree if head.strip() and head not in read}
@@ -135,7 +135,7 @@ def _unread(document: Document, columns: Mapping[str, tuple[str, Head]]) -> tupl
     return tuple(notes)
 
 
-def _result(row: Node, columns: Mapping[str, tuple[str, Head]], facts: Mapping[str, str]) -> Result:
+def _result(row: Node, columns: Mapping[str, tuple[str, ColumnHead]], facts: Mapping[str, str]) -> Result:
     concurrency, rate = row.count("concurrency"), row.number("rate")
     if not concurrency and not rate:
         what = f"{row.where}: concurrency is {row.text('concurrency')!r}"
@@ -163,7 +163,7 @@ def _result(row: Node, columns: Mapping[str, tuple[str, Head]], facts: Mapping[s
     )
 
 
-def _cell(row: Node, name: str, head: str, holds: Head) -> dict[str, float]:
+def _cell(row: Node, name: str, head: str, holds: ColumnHead) -> dict[str, float]:
     """The value of a cell for its metric. ForeignFileError for text that is neither a number nor
     empty.
     """

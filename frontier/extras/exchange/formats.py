@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -27,7 +27,7 @@ from frontier.extras.exchange import (
     vllm,
 )
 from frontier.extras.exchange.assemble import Assembled, assemble, config_text
-from frontier.extras.exchange.column_heads import given_columns
+from frontier.extras.exchange.column_heads import ColumnHead, given_columns
 from frontier.extras.exchange.found_files import FoundFile, files_of
 from frontier.extras.exchange.results import ImportedFile
 from frontier.fields import Problem
@@ -99,8 +99,12 @@ def _said_again(sweep: ImportedFile) -> ImportedFile:
     return replace(sweep, results=(), notes=("the aggregate of a sweep is left out beside its runs",))
 
 
-def _results(document: Document, name: str | None, *, listed: bool = True) -> ImportedFile:
+def _results(
+    document: Document, name: str | None, given: Mapping[str, ColumnHead] | None = None, *, listed: bool = True
+) -> ImportedFile:
     """The results of a document. One that was not named, but found in a folder, may hold none."""
+    if given is not None and document.kind == "table":
+        return csv_table.read(document, given)
     chosen = FORMATS[name] if name else next((f for f in FORMATS.values() if f.detect(document)), None)
     if chosen is None and not listed:
         return ImportedFile(document.file, "left out", notes=(f"{Path(document.file).name} holds no result",))
@@ -157,18 +161,7 @@ def read_files(
         asked = Shape.parse(shape) if shape is not None else None
     except (Problem, ShapeError) as error:
         raise UsageError(error.what.replace("{key}", "--deployment"), error.hint) from None
-    read: dict[str, ImportedFile] = {}  # by digest
-    given = None if columns is None else given_columns(columns)
-    for found in (found for file in map(str, files) for found in files_of(file)):
-        digest, document = _opened(found)
-        if digest in read and found.named:
-            raise ForeignFileError(found.name, f"the same file as {read[digest].file}", "name it once")
-        if digest not in read and given is not None and document.kind == "table":
-            read[digest] = csv_table.read(document, given)
-        elif digest not in read:
-            read[digest] = _results(document, name, listed=found.named)
-    if any(each.format == "AIPerf" and each.results for each in read.values()):
-        read = {digest: _said_again(each) if each.format == aiperf.SWEEP else each for digest, each in read.items()}
+    read = _read_all(files, name, None if columns is None else given_columns(columns))
     return Import(
         files=tuple(read.values()),
         assembled=assemble(list(read.values()), deployment=wanted, shape=asked),
@@ -180,6 +173,22 @@ def read_files(
             f"{name} {wanted} {asked.label if asked else None}{columns or ''} {sorted(read)}".encode()
         ).hexdigest(),
     )
+
+
+def _read_all(
+    files: Sequence[str | Path], name: str | None, given: Mapping[str, ColumnHead] | None
+) -> dict[str, ImportedFile]:
+    """What each file holds, by its digest. The aggregate of a sweep is left out beside its runs."""
+    read: dict[str, ImportedFile] = {}
+    for found in (found for file in map(str, files) for found in files_of(file)):
+        digest, document = _opened(found)
+        if digest in read and found.named:
+            raise ForeignFileError(found.name, f"the same file as {read[digest].file}", "name it once")
+        if digest not in read:
+            read[digest] = _results(document, name, given, listed=found.named)
+    if any(each.format == "AIPerf" and each.results for each in read.values()):
+        return {digest: _said_again(each) if each.format == aiperf.SWEEP else each for digest, each in read.items()}
+    return read
 
 
 def _opened(file: FoundFile) -> tuple[str, Document]:

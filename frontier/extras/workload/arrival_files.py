@@ -120,7 +120,10 @@ def seconds_of(value: object, scale: float = 1.0) -> float | None:
             number /= 1e3
         return number
     try:
-        moment = datetime.fromisoformat(str(value))
+        text = str(value).strip("[]")
+        if text[2:3] == "/":
+            return datetime.strptime(text, "%d/%b/%Y:%H:%M:%S %z").timestamp()  # of Apache and nginx
+        moment = datetime.fromisoformat(text)
         return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None

@@ -32,11 +32,12 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "input": (
         *("prompt_tokens", "usage.prompt_tokens", "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
         *("input_tokens", "usage.input_tokens", "input_length", "ContextTokens", "Request tokens", "num_prompt_tokens"),
+        "prompt_eval_count",
     ),
     "output": (
         *("completion_tokens", "usage.completion_tokens", "gen_ai.usage.output_tokens"),
         *("gen_ai.usage.completion_tokens", "output_tokens", "usage.output_tokens", "output_length"),
-        *("GeneratedTokens", "Response tokens", "num_generation_tokens"),
+        *("GeneratedTokens", "Response tokens", "num_generation_tokens", "eval_count"),
     ),
     "time": (
         *("startTime", "start_time", "startTimeUnixNano", "timestamp", "TIMESTAMP", "Timestamp", "arrival_time"),
@@ -45,7 +46,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "end": ("endTime", "end_time", "endTimeUnixNano"),
     "first": ("completionStartTime", "completion_start_time", "first_token_time"),
     "ttft": ("ttft", "time_to_first_token", "gen_ai.server.time_to_first_token", "ttft_ms"),
-    "latency": ("latency", "duration", "e2e_latency", "Elapsed time", "latency_ms", "duration_ms", "response_time_ms"),
+    "latency": (
+        *("latency", "duration", "e2e_latency", "Elapsed time", "latency_ms", "duration_ms", "response_time_ms"),
+        *("total_duration", "request_time"),
+    ),
     "cached": (
         *("cached_tokens", "usage.prompt_tokens_details.cached_tokens", "prompt_tokens_details.cached_tokens"),
         *("gen_ai.usage.cache_read.input_tokens", "cache_read_input_tokens", "usage.cache_read_input_tokens"),
@@ -235,7 +239,7 @@ def _mappings(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Ma
             return
         with gzip.open(path) if head[:2] == b"\x1f\x8b" else path.open("rb") as opened:
             file = cast("IO[bytes]", opened)
-            first = next((line.lstrip() for line in _lines(file) if line.strip()), b"")
+            first = next((_bare(line).lstrip() for line in _lines(file) if line.strip()), b"")
             file.seek(0)
             if b"\0" in first or first[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
                 hint = "save it as UTF-8, as  iconv -f UTF-16 -t UTF-8 LOG > log.csv"
@@ -245,7 +249,7 @@ def _mappings(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Ma
             if first[:1] == b"{":
                 yield from _json_lines(path, file)
             elif _LOGGED.match(first):
-                yield from _vllm_log(file)
+                yield from _vllm_log(path, file)
             else:
                 yield from _table(path, file)
     except (OSError, EOFError, zlib.error, ValueError) as error:  # the last of damaged Parquet
@@ -260,7 +264,7 @@ def _json_lines(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
     bad = 0
     for number, line in enumerate(_lines(file), 1):
         try:
-            tree = orjson.loads(line) if line.strip() else None
+            tree = orjson.loads(_bare(line)) if line.strip() else None
         except orjson.JSONDecodeError:
             tree, bad = {}, bad + 1  # left out, and counted
             if bad > number / 2 and number >= 10:
@@ -312,6 +316,7 @@ def _parquet(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Map
             yield from batch.to_pylist()
 
 
+_BEFORE = re.compile(rb"^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) ")
 _LOGGED = re.compile(rb"(?:\(\w+ pid=\d+\) )?(?:DEBUG|INFO|WARNING|ERROR)[: ]")
 _VLLM = re.compile(rb"(?:Received r|R)equest (\S{1,100})(?: details)?: .*prompt_token_ids: \[([\d, ]*)\]")
 _ANSWERED = re.compile(rb"Generated response (\S{1,100}) .*output_token_ids: \[([\d, ]*)\]")
@@ -321,18 +326,28 @@ _OPEN = 100_000
 """Requests of vLLM's log that may wait for their answers; beyond it, the oldest are given up."""
 
 
-def _vllm_log(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
+def _bare(line: bytes) -> bytes:
+    """A line without colours, and without the time that  kubectl logs --timestamps  puts before."""
+    if not line.startswith((b"\x1b", b"2")) and b"\x1b[" not in line[:200]:
+        return line
+    return _BEFORE.sub(b"", re.sub(rb"\x1b\[[\d;]*m", b"", line))
+
+
+def _vllm_log(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
     """The requests of vLLM's own log. With --enable-log-requests and --enable-log-outputs it has
-    the tokens of prompts and answers, which are counted, not read.
+    the tokens of prompts and answers, which are counted, not read. ForeignFileError where it has
+    requests without tokens, as since 0.11.2 above the level DEBUG.
     """
     waiting: dict[bytes, tuple[int, float | None]] = {}
-    latest, years = 0.0, 0.0
-    for line in _lines(file):
+    latest, years, bare, found = 0.0, 0.0, False, False
+    for line in map(_bare, _lines(file)):
+        bare = bare or b"Received request " in line
         asked, answer = _VLLM.search(line), _ANSWERED.search(line)
         at = _stamp(line) if asked or answer else None
         if at is not None:
             years += _YEAR if at + years < latest - _YEAR / 2 else 0.0  # stamps name no year
             at = latest = at + years
+        found = found or asked is not None
         if asked is not None:
             waiting[asked[1]] = _listed_tokens(asked[2]), at
             if len(waiting) > _OPEN:
@@ -340,6 +355,9 @@ def _vllm_log(file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
         elif answer is not None and (begun := waiting.pop(answer[1], None)) is not None:
             times = {"start_time": begun[1], "end_time": at}
             yield {"prompt_tokens": begun[0], "completion_tokens": _listed_tokens(answer[2]), **times}
+    if bare and not found:
+        hint = "log at  VLLM_LOGGING_LEVEL=DEBUG  with --enable-log-requests and --enable-log-outputs"
+        raise ForeignFileError(str(path), "vLLM since 0.11.2 logs no tokens of prompts at INFO", hint)
 
 
 def _listed_tokens(text: bytes) -> int:

@@ -31,7 +31,7 @@ TIMED = ("time", "end", "first", "ttft", "latency")
 """Columns that have times."""
 _STAMPS = TIMED[:3]
 _WORDS = {1e-3: "milliseconds", 1e-6: "microseconds", 1e-9: "nanoseconds"}
-_STATED = {"Elapsed time": 1.0, "gen_ai.server.time_to_first_token": 1.0}
+_STATED = {"Elapsed time": 1.0, "gen_ai.server.time_to_first_token": 1.0, "total_duration": 1e-9, "request_time": 1.0}
 """Columns whose tool states the unit."""
 _SEPARATE = re.compile(
     r"(?i:[_ .\-(\[]([nuµm]?s|(?:milli|micro|nano)?s(?:ec(?:ond)?s?)?|(?:milli|micro|nano)s)[)\]]?$)"

@@ -410,3 +410,35 @@ def test_of_a_file_that_is_no_log_only_what_looks_like_a_column_is_named(
     assert word in said
     leaked = ("planted", "812", "Alice", "4111", "example", "2026")
     assert not [text for text in leaked if text in said.replace(str(tmp_path), "")]
+
+
+VLLM_LINES = """\
+(APIServer pid=9) INFO 11-24 08:00:00 Received request a: prompt: 'x', prompt_token_ids: [1, 1, 1], lora_request: None.
+(APIServer pid=9) INFO 11-24 08:00:02 Generated response a (x): output: 'y', output_token_ids: [2, 2], finish_reason: x
+""".splitlines(keepends=True)
+
+
+@pytest.mark.parametrize(
+    "before", ["2026-11-24T08:00:00.123456789Z ", "\x1b[0;36m", "2026-11-24T09:00:00+01:00 \x1b[1m"]
+)
+def test_colours_and_the_times_of_kubectl_are_no_table(before: str, tmp_path: Path) -> None:
+    (tmp_path / "vllm.log").write_text("".join(before + line.replace(") ", ")\x1b[0m ", 1) for line in VLLM_LINES))
+    row = first(tmp_path / "vllm.log")
+    assert (3, 2, 2.0) == (row.isl, row.osl, row.e2e)
+
+
+def test_a_log_of_vllm_without_tokens_names_the_level(tmp_path: Path) -> None:
+    """vllm-project/vllm#29208, #34503: since 0.11.2 no tokens of prompts at INFO."""
+    (tmp_path / "vllm.log").write_text("INFO 11-24 08:00:00 [logger.py:49] Received request a: params: x\n")
+    with pytest.raises(UsageError, match="DEBUG"):
+        first(tmp_path / "vllm.log")
+
+
+def test_the_times_of_nginx_and_the_columns_of_ollama_are_known(tmp_path: Path) -> None:
+    head = "time,request_time,prompt_tokens,completion_tokens\n"
+    (tmp_path / "n.csv").write_text(f"{head}24/Nov/2026:08:00:00 +0000,2.4,400,100\n")
+    assert (1795507200.0, 2.4) == (first(tmp_path / "n.csv").time, first(tmp_path / "n.csv").e2e)
+    line = {"created_at": "2026-11-24T08:00:00Z", "prompt_eval_count": 400, "eval_count": 100}
+    (tmp_path / "o.jsonl").write_text(json.dumps(line | {"total_duration": 2_400_000_000}) + "\n")
+    row = first(tmp_path / "o.jsonl")
+    assert (400, 100, 2.4) == (row.isl, row.osl, pytest.approx(row.e2e))
