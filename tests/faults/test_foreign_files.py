@@ -19,7 +19,6 @@ ROW = "8,64,8,100,900"
         ("spelling.csv", f"{HEAD},p99_ttft,P99 TTFT\n{ROW},0.95,0.130\n", ("two columns are p99_ttft", "'P99 TTFT'")),
         ("heads.csv", f"{HEAD},p99_ttft,p99_ttft\n{ROW},0.95,0.130\n", ("two columns",)),
         ("torn.csv", f"{HEAD},p99_ttft\n{ROW},0.1\n16,64,8\n", ("line 3", "fewer cells than the header")),
-        ("twice.csv", f"{HEAD},p99_ttft\n{ROW},0.1\n{ROW},0.9\n", ("line 3", "second result", "64/8 at c=8")),
     ],
 )
 @pytest.mark.fault("a foreign file that contradicts itself")
