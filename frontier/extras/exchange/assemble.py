@@ -95,7 +95,7 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
     if not items:
         raise UsageError("the files hold no result", "name a result of a benchmark run")
     items = _once(items)
-    items.sort(key=lambda item: not all(item[1].asked))
+    items.sort(key=lambda item: (not item[1].ok, not all(item[1].asked)))
     names = _names([result for _, result in items], deployment)
     settings: dict[ImportedSetting, list[Result]] = {}
     members: dict[str, list[Result]] = {}
@@ -237,10 +237,12 @@ def _shapes(items: Sequence[tuple[str, Result]], wanted: Shape | None) -> list[S
     for file, result in items:
         isl, osl = result.asked if all(result.asked) else result.came
         if not isl or not osl:
-            if wanted is None:
+            # Where every request failed no length came: it is one of the others where they have one.
+            others = wanted or (next(iter(known)) if len(known) == 1 and not result.ok else None)
+            if others is None:
                 what = "the lengths of inputs and outputs are not in it"
                 raise result.error(file, what, "give them with  --shape 1024/256")
-            shapes.append(wanted)
+            shapes.append(others)
             continue
         if max(isl, osl) > MAX_TOKENS:
             raise result.error(file, f"a length of {max(isl, osl):,.0f} tokens is impossible", INCOMPLETE)

@@ -8,6 +8,7 @@ import click
 
 from frontier.cli.common import RUN_PATH, RUNS, RunOptions, answer, note, run_options, subcommand
 from frontier.core.model.errors import ExitCode
+from frontier.core.model.loads import listed
 from frontier.core.model.points import Point
 from frontier.core.model.series import by_series
 from frontier.core.model.trials import Trial
@@ -77,7 +78,7 @@ def lines(imported: "Import") -> list[str]:
         kind = "with every request" if traced == settings else "aggregates"
         if traced and traced != settings:
             kind += f"; every request at c={', '.join(map(str, sorted(traced)))}"
-        table.append(f"  {series.label(join='  ')}  c={', '.join(map(str, sorted(settings)))}  ({kind})")
+        table.append(f"  {series.label(join='  ')}  {listed(sorted(settings))}  ({kind})")
     return table
 
 

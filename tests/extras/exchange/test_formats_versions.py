@@ -201,3 +201,12 @@ def test_vllms_summary_as_a_table_is_read_as_its_json() -> None:
     text = ",".join(tree) + "\n" + ",".join("" if value is None else str(value) for value in tree.values())
     (found,) = points(formats.read_results("summary.csv", text.encode()))
     assert {k: e.value for k, e in only(tree).metrics.items()} == {k: e.value for k, e in found.metrics.items()}
+
+
+def test_a_setting_of_which_every_request_failed_stands_beside_the_others() -> None:
+    none = {"total_input_tokens": 0, "total_output_tokens": 0, "request_throughput": 0.0, "output_throughput": 0.0}
+    failed = vllm(max_concurrency=16, completed=0, failed=100, **none)
+    found = points(said(failed, "a.json"), said(vllm(max_concurrency=8), "b.json"))
+    assert [(8, True), (16, False)] == [(point.concurrency, point.valid) for point in found]
+    assert 1.0 == found[1].metrics["error_rate"].value
+    assert found[0].shape == found[1].shape
