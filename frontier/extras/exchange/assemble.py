@@ -237,7 +237,7 @@ def _shapes(items: Sequence[tuple[str, Result]], wanted: Shape | None) -> list[S
     for file, result in items:
         isl, osl = result.asked if all(result.asked) else result.came
         if not isl or not osl:
-            # Where every request failed no length came: it is one of the others where they have one.
+            # Where every request failed no length came: it has the shape of the others, if one.
             others = wanted or (next(iter(known)) if len(known) == 1 and not result.ok else None)
             if others is None:
                 what = "the lengths of inputs and outputs are not in it"
