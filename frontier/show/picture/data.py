@@ -110,6 +110,11 @@ class Bar:
     open_low: bool = False
     open_high: bool = False
 
+    @property
+    def ends(self) -> tuple[tuple[float, bool], tuple[float, bool]]:
+        """Both ends, and whether each is open; a cap stands at one that is not."""
+        return (self.low, self.open_low), (self.high, self.open_high)
+
 
 @dataclass(frozen=True, slots=True)
 class Mark:
@@ -118,6 +123,7 @@ class Mark:
     - `sign`: how it stands to the SLA.
     - `beyond`: its value is infinite, so it is drawn at the edge.
     - `star`: the colour of an operating point's star; `ring` marks the nearest setting to one.
+    - `bound`: where the bound that decides lies on the horizontal axis, if that has a limit.
     - `words`: the text beside it, otherwise `text`, usually its concurrency; nothing where both are
       empty.
     - `tooltip`: what an SVG shows under the pointer.
@@ -136,6 +142,7 @@ class Mark:
     star: Role | None = None
     ring: bool = False
     tooltip: str = ""
+    bound: float | None = None
 
     @property
     def name(self) -> str:

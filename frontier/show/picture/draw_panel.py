@@ -67,7 +67,8 @@ def draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, la
         _draw_line(axes, line_data, panel, theme)
     for role in dict.fromkeys(mark.role for mark in panel.marks):
         quiet = role in (Role.DOMINATED, Role.FLAGGED, Role.PREDICTED)
-        colour = blend(colours[role.value], colours["paper"], 0.55) if quiet else colours[role.value]
+        # Over the staircase and dark: in its own colour half of an interval would lie in its line.
+        colour = blend(colours[role.value], colours["paper"], 0.55) if quiet else colours["text"]
         marks = [mark for mark in panel.marks if mark.role is role]
         _draw_bars(axes, [(m.y, m.x_bar) for m in marks if m.x_bar], colour, upright=False)
         _draw_bars(axes, [(m.x, m.y_bar) for m in marks if m.y_bar], colour, upright=True)
@@ -172,8 +173,13 @@ def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, up
         [bar.high for _, bar in bars],
         color=colour,
         lw=1.4,
-        zorder=2.9,
+        zorder=3.2,
     )
+    caps = [(at, end) for at, bar in bars for end, open_ in bar.ends if not open_]
+    if caps:
+        across, along = zip(*caps, strict=True)
+        places = (across, along) if upright else (along, across)
+        axes.plot(*places, "_" if upright else "|", ms=6, mew=1.4, color=colour, ls="none", zorder=3.2)
 
 
 def _draw_mark(axes: Axes, mark: Mark, colours: dict[str, str], name: str) -> None:
@@ -191,6 +197,8 @@ def _draw_mark(axes: Axes, mark: Mark, colours: dict[str, str], name: str) -> No
         zorder=4,
         gid=None if predicted else name,
     )
+    if mark.bound is not None:
+        axes.plot(mark.bound, mark.y, "|", ms=14, mew=2.4, color=colours["sla"], zorder=3.4)
     if mark.ring:
         axes.plot(mark.x, mark.y, "o", ms=15, mfc="none", mec=colours["operating"], mew=1.6, zorder=6)
     if mark.star:

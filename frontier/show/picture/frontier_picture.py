@@ -42,7 +42,7 @@ from frontier.show.picture.labels import (
     view_name,
 )
 from frontier.show.view.series_view import DrawnRoofline, SeriesView, SettingView
-from frontier.show.view.wording import Provenance
+from frontier.show.view.wording import Provenance, deciding_bound
 
 FEW = 10
 """The number of settings up to which one of several series has all of them numbered."""
@@ -205,7 +205,15 @@ def mark_of(point: SettingView, view: SeriesView, x: Axis, y: Axis) -> Mark | No
         sign=point.sign,
         beyond=beyond,
         tooltip=tooltip(view, point),
+        bound=None if beyond else _bound(point, view, x),
     )
+
+
+def _bound(point: SettingView, view: SeriesView, x: Axis) -> float | None:
+    """Where the bound that decides by the limit on this axis lies; None without one, or beyond."""
+    limit = next((limit for limit in view.sla if limit.metric == x.metric), None)
+    bound = None if limit is None or not point.sign else deciding_bound(point.metrics[x.metric], limit)
+    return bound * x.scale if bound is not None and x.holds(bound * x.scale) else None
 
 
 def _number(point: SettingView) -> str:

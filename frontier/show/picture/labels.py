@@ -128,6 +128,10 @@ def legend_line(views: Sequence[SeriesView], *, own_axes: bool) -> str:
         parts.append(clean_name(shape.label, 60) if shape.mix else f"{named}ISL {shape.isl} / OSL {shape.osl}")
     parts += limit_parts(views)
     predicted = any(view.expected for view in views)
+    barred = any(each.metrics[name].has_interval for view in views for each in view.drawable for name in view.axes)
+    key = "bars 95% CI" + ", shade 90% of resamples" * any(view.band for view in views)
+    limited = any(limit.metric == view.axes[0] for view in views for limit in view.sla)
+    parts += [key + ", thick tick the bound that decides" * limited] * barred
     parts += ["dashed: predicted, not measured; thin bars hold 95 of 100 predictions"] if predicted else []
     return joined([*parts, *(["own axes each"] if own_axes else [])])
 
