@@ -259,8 +259,7 @@ def _conclude(
 
     run = common.read_run(path, allow_empty=True)
     decisions: Sequence[Decision] = ()
-    proven = run.histories and run.limits() and any(d.concurrency is not None for d in run.solve())
-    if run.histories and (proven or end != "interrupted"):
+    if run.histories:
         decisions = print_answer(run, shown, ended=end in ("finished", "budget") and not cut, cut=cut)
     if end == "interrupted":
         finished = sum(len(history) for history in run.histories.values())

@@ -8,8 +8,8 @@ from frontier.show.view.rough import format_range
 from frontier.show.view.sweep_lines import SweepProgress, TimeLeft
 from frontier.world import world
 
-SILENT = 300.0
-"""Seconds after which a log gets a line of a phase that is still going on."""
+SILENT, ALIVE = 300.0, 60.0
+"""Seconds after which a log gets a line of a phase that is still going on, and of a trial."""
 
 
 class PlainProgress(SweepProgress):
@@ -40,6 +40,12 @@ class PlainProgress(SweepProgress):
         if self._time_left is None and left.range[1] > 0:
             self._line(f"{format_range(*left.range)} left")
         super().expect(left)
+
+    def _changed(self) -> None:
+        """The state of the running trial, where nothing was said for long."""
+        if self._tick is not None and self._clock() - self._last >= ALIVE:
+            trial, *_ = self.running()
+            self._line("   ".join(filter(None, (*trial, self._left()))))
 
     def _stands(self, text: str) -> None:
         """The state of a phase, shown before its end where it takes long."""

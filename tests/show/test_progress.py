@@ -369,3 +369,16 @@ def test_colour_only_where_the_terminal_has_it() -> None:
 )
 def test_a_figure_without_room_is_left_out_whole(room: int, kept: str) -> None:
     assert kept == fitted(["8/8  c=1 r1", "188 tok/s", "p50 TTFT 8.66 ms"], room)
+
+
+def test_a_log_of_a_long_trial_says_once_a_minute_what_it_does() -> None:
+    out, clock = io.StringIO(), Clock()
+    progress = PlainProgress(out, clock, lambda: "12:00:00")
+    progress.plan(3, 0)
+    progress.trial_started(trial())
+    for _ in range(300):
+        clock.now += 1
+        progress.tick(Tick())
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 5
+    assert all("c=128" in line and "213/300 sent" in line for line in lines)
