@@ -285,7 +285,7 @@ def test_a_flag_that_excludes_is_said_in_words_where_it_arises() -> None:
     log.trial_finished(trial(32), FIGURES, (NOTED,))
     log.trial_finished(trial(32), FIGURES, (WAVES,))
     flagged = [line for line in out.getvalue().splitlines() if "tok/s" not in line]
-    assert [WAVES.measured in line for line in flagged] == [True, True]
+    assert [WAVES.measured in line for line in flagged] == [False, True], "a busy client may have made them"
     assert NOTED.measured not in out.getvalue()
     assert_golden_row("progress", out.getvalue())
     progress, out = live(Clock())

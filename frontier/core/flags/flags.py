@@ -72,20 +72,6 @@ CLOCKS_HELD = 0.10
 LIFE = re.compile(r"(?:, |^)started (\d+)$")
 """When the server's process began: the last part of its identity."""
 
-BY_THE_CLIENT = frozenset(
-    {
-        "buffered_stream",
-        "coalesced",
-        "littles_law",
-        "lockstep",
-        "non_stationary",
-        "over_concurrency",
-        "under_concurrency",
-    }
-)
-"""What a client that stood still makes of a server without a fault. Where the client was the limit
-these say nothing of the server, and their advice would not help."""
-
 FlagCheck = Callable[[WindowData], Iterable[Flag]]
 
 
@@ -101,8 +87,6 @@ def flags(sample: WindowData, limits: tuple[Limit, ...] = ()) -> tuple[Flag, ...
         raised += [*stream(sample, limits), *errors(sample, limits), *hollow_first(sample, limits)]
         raised += _too_few(sample, limits)
         raised += _few_connections(sample, limits)
-    if any(flag.name == "client_bound" and flag.fatal for flag in raised):
-        raised = [flag for flag in raised if flag.name not in BY_THE_CLIENT]
     return tuple(sorted(raised, key=lambda flag: not flag.fatal))
 
 

@@ -23,6 +23,7 @@ from frontier.show.view.wording import (
     flag_words,
     how_close,
     limit_value_text,
+    told,
     value_text,
 )
 
@@ -105,7 +106,7 @@ def words_of(reason: Reason) -> dict[str, str]:
         "last": settings[-1],
         "lower": ", ".join(settings[:-1]),
         "lower_ones": "" if reason.verdict is Verdict.MEETS else "; add lower concurrencies to find one that meets",
-        "flags": "; ".join(map(_flag_with_advice, reason.flags)) or "it was flagged",
+        "flags": "; ".join(map(_flag_with_advice, told(reason.flags))) or "it was flagged",
         "decide": _what_would_decide(reason),
         "most": _MOST.get(reason.metric or "", "The most throughput inside the SLA"),
         "power": power_text([reason.power]) if reason.power else "",
@@ -135,7 +136,7 @@ def _figure_words(reason: Reason) -> dict[str, str]:
         "seen": f": {label} {value}, limit {promise}" if limit and known else "",
         "evidence": f"{evidence_text(estimate, limit)}{failed}" if limit else "its limit was not measured",
         "alone": "; --point-estimates decides on the value alone" if known else "",
-        "lacks": "; ".join(map(_flag_with_advice, reason.flags)) or lacks,
+        "lacks": "; ".join(map(_flag_with_advice, told(reason.flags))) or lacks,
         "where": _where_in_range(reason),
     }
 

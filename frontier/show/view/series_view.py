@@ -14,7 +14,7 @@ from frontier.core.model.series import Series, by_series
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.view.answer_view import AnswerView, answer_view
 from frontier.show.view.sentences import reason_words
-from frontier.show.view.wording import flag_kind
+from frontier.show.view.wording import flag_kind, told
 
 Sign = Literal["", "meets", "open", "violates", "excluded"]
 """How a setting stands to the SLA: filled, a ring, a cross, or a hollow square in a picture; ''
@@ -261,7 +261,7 @@ def _words(
     'excluded: this machine was busy'. Without an SLA: its place on the frontier.
     """
     if not point.valid:
-        return f"excluded: {', '.join(dict.fromkeys(map(flag_kind, point.fatal)))}"
+        return f"excluded: {', '.join(dict.fromkeys(map(flag_kind, told(point.fatal))))}"
     if point.overloaded:
         return "excluded: more arrived than was served"
     if reason is not None:

@@ -28,7 +28,7 @@ from frontier.core.model.units import format_elapsed
 from frontier.planning.sweep_progress import HigherSetting, Progress, Stage
 from frontier.planning.time_left import TimeLeft as TimeLeft
 from frontier.show.view.rough import format_range, format_rough
-from frontier.show.view.wording import count, evidence_text, flag_words, value_text
+from frontier.show.view.wording import count, evidence_text, flag_words, told, value_text
 
 if TYPE_CHECKING:
     from frontier.client.load.loop import TrialProgress
@@ -160,7 +160,7 @@ class SweepProgress(Progress, ABC):
                 self._left() if self.is_log else "",
             ]
             self._line(f"{self._head(trial)}  {'   '.join(filter(None, parts))}")
-        if fatal := [flag for flag in flags if flag.fatal]:
+        if fatal := told(flag for flag in flags if flag.fatal):
             name = f"{setting_name(trial)}  {setting(trial.concurrency)}"
             if [flag.name for flag in fatal] == ["client_bound"]:
                 self._was_busy(trial, name, fatal[0])

@@ -277,6 +277,19 @@ WIDENS = frozenset(
 """Flags that widen the bounds of a point that they do not exclude (`core.estimates.widening`)."""
 
 
+_STREAM, _LOAD = "buffered_stream coalesced", "littles_law lockstep non_stationary over_concurrency under_concurrency"
+BY_THE_CLIENT = frozenset(f"{_STREAM} {_LOAD}".split())
+"""What a client that stood still makes of a server without a fault. Where the client was the limit
+these say nothing of the server, and their advice would not help."""
+
+
+def told(flags: Iterable[Flag]) -> list[Flag]:
+    """The flags that are told: where the client was the limit, not what it may have made."""
+    every = list(flags)
+    busy = any(flag.name == "client_bound" and flag.fatal for flag in every)
+    return [flag for flag in every if not (busy and flag.name in BY_THE_CLIENT)]
+
+
 def flag_words(flag: Flag) -> str:
     """'this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms': a flag in words, for a
     reader who does not know its name.
@@ -332,7 +345,7 @@ def flag_kinds(points: Iterable[Point]) -> list[FlagKind]:
     """Every kind of flag once, the fatal ones first."""
     kinds: dict[tuple[bool, str], list[tuple[int, Flag]]] = {}
     for point in points:
-        for flag in point.flags:
+        for flag in told(point.flags):
             kinds.setdefault((not flag.fatal, flag.name), []).append((point.concurrency, flag))
     return [
         _kind(name, flags, fatal=not remark)
