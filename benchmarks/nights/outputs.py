@@ -60,8 +60,8 @@ def rows(text: str) -> list[Row]:
         if not header:
             continue
         cells = re.split(r" {2,}", line.strip())
-        if len(cells) < 3 or not cells[0].isdigit():
-            break
+        if len(cells) < 3 or not cells[0].isdigit() or "n" not in header:
+            break  # a narrow table has no room for n
         n = header.index("n")
         rate = cells[header.index("tok/s")] if "tok/s" in header else "–"
         if len(cells) > n:

@@ -83,9 +83,9 @@ MUTATIONS = [
     Mutation("another setting's latency", SHOW, swapped_cells("p90 TTFT"), "cells_are_of_their_settings", 1),
     Mutation("a wrong unit", SOLVE, lambda text: re.sub(r"(?m)^(  p\d+ \w+ +[\d.]+) ms", r"\1 s", text),
              "figures_are_of_the_setting_named", 0),
-    Mutation("a rounding that hides a difference", SOLVE, figure(rounded, 2), "figures_are_of_the_setting_named", 1),
+    Mutation("a rounding that hides a difference", SOLVE, figure(rounded, 2), "figures_are_of_the_setting_named", 4),
     Mutation("a command of the next setting", SOLVE, lambda text: re.sub(
-        r"--prove (\d+)", lambda m: f"--prove {int(m[1]) + 1}", text), "commands_are_of_the_setting_named", 1),
+        r"--prove (\d+)", lambda m: f"--prove {int(m[1]) + 1}", text), "commands_are_of_the_setting_named", 21),
     Mutation("a verdict's word swapped", SOLVE, lambda text: re.sub(r"(c=\d+) violates", r"\1 is not proven", text),
              "sentences_and_verdicts_agree", 4),
     Mutation("a flag's cause swapped", SHOW, lambda text: text.replace("this machine was busy", "the budget ended it"),
