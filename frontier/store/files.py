@@ -35,6 +35,7 @@ _KINDS = (
 
 def free_beside(path: Path) -> Path:
     """A run's name that is not taken: the first of PATH-2, PATH-3, ..."""
+    path = path.resolve() if path.name in ("", "..") else path
     return next(free for n in itertools.count(2) if not (free := path.with_name(f"{path.name}-{n}")).exists())
 
 

@@ -53,9 +53,10 @@ DOES = {
     "assert 'lmdeploy' in TARGETS and '--max-batch-size' in emit('lmdeploy', decision, None)",
     "An extra": "from frontier.cli.main import run\nassert run(['peak', RUN]) == 0",
     "An importer": "from frontier.extras.exchange.formats import read_results\n"
-    'text = b\'{"Number of concurrency": 16, "Succeed requests": 198, "Average latency (s)": 1.6}\'\n'
-    "(result,) = read_results('benchmark_summary.json', text).results\n"
-    "assert (result.concurrency, result.figures) == (16, {'mean_e2e': 1.6})",
+    'text = b\'{"metrics": {"vus_max": {"value": 16}, "http_reqs": {"count": 200, "rate": 10.0}, \'\n'
+    'text += b\'"http_req_duration": {"avg": 1600.0}, "http_req_failed": {"passes": 2, "fails": 198}}}\'\n'
+    "(result,) = read_results('summary.json', text).results\n"
+    "assert (result.concurrency, result.figures) == (16, {'request_throughput': 10.0, 'mean_e2e': 1.6})",
     "A config": "config = frontier.config.load_config(open(CONFIG).read() + 'cooldown: 2s\\n', 'sweep.yaml')\n"
     "assert config.cooldown == 2.0",
 }

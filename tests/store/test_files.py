@@ -40,3 +40,4 @@ def test_a_run_beside_another_gets_the_first_name_that_is_free(tmp_path: Path) -
     assert free_beside(tmp_path / "night").name == "night-2"
     (tmp_path / "night-2").mkdir()
     assert free_beside(tmp_path / "night").name == "night-3"
+    assert free_beside(Path()).name == f"{Path.cwd().name}-2", "a run that is looked at from inside"
