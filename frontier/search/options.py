@@ -8,7 +8,7 @@ import itertools
 import math
 from collections.abc import Sequence
 
-from frontier.core.claim.proof import WINDOWS
+from frontier.core.claim.proof import TOO_BUSY, WINDOWS
 from frontier.core.claim.undecided import CLEARLY_MORE
 from frontier.core.claim.verdict import inside, judge
 from frontier.core.model.decisions import Verdict
@@ -87,10 +87,14 @@ def takes_too_long(state: State, c: int, within: float) -> bool:
 
 def soonest(state: State, within: float, below: float = math.inf) -> int | None:
     """The setting `below` another that is proven soonest for its worth, by all of its data: these
-    are inside the SLA, or could be, and it was not judged and given up. None where none fits
-    `within` the seconds that are left.
+    are inside the SLA, or could be. It was not judged and given up, nor given up as the client was
+    busy. None where none fits `within` the seconds that are left.
     """
-    tried = {k.concurrency for k in state.candidates if k.windows >= WINDOWS or k.verdict is Verdict.UNPROVEN}
+    tried = {
+        k.concurrency
+        for k in state.candidates
+        if k.windows >= WINDOWS or k.reason == TOO_BUSY or k.verdict is Verdict.UNPROVEN
+    }
     options = []
     for c, point in state.points.items():
         expected = forecast(state, c, state.rate(c))
