@@ -105,7 +105,7 @@ def sentences_and_verdicts_agree(told: Told) -> Iterator[str]:
             verdict = judged.get(int(load))
             if verdict is not None and verdict not in words[word]:
                 yield f"{said.line}: c={load} {word}, in the JSON {verdict}"
-        head = re.search(r"(?:Run at|Proven so far:) concurrency (\d+)", text)
+        head = re.search(r"(?:[Rr]un at|Proven so far:) concurrency (\d+)", text)
         chosen = tree["shapes"][0]["concurrency"]
         if (int(head[1]) if head else None) != chosen:
             yield f"{said.line}: {said.out.splitlines()[0]}; in the JSON c={chosen}"
@@ -136,7 +136,11 @@ def commands_are_of_the_setting_named(told: Told) -> Iterator[str]:
         for line in said.out.splitlines():
             if (command := line.strip()).startswith("frontier sweep"):
                 words = shlex.split(command)
-                if words[2:4] != [CONFIG, "-o"] or not re.fullmatch(rf"{RUN}(-\d+)?", words[4]):
+                if (
+                    words[2] not in (CONFIG, f"{RUN}/config.yaml")
+                    or words[3] != "-o"
+                    or not re.fullmatch(rf"{RUN}(-\d+)?", words[4])
+                ):
                     yield f"{said.line}: {command}"
                 settings = words[words.index("--prove") + 1].split(",") if "--prove" in words else []
                 if (known := re.findall(r"c=(\d+)", named)) and not set(settings) <= set(known):
