@@ -269,7 +269,7 @@ def progress_and_table_agree(told: Told) -> Iterator[str]:
         return
     for said in told.sweeps:
         table = {row.setting: row.verdict for row in outputs.rows(said.out)}
-        measured_later = set(map(int, re.findall(r"c=(\d+)", "".join(re.findall(r"complete .*", said.err)))))
+        measured_later = set(map(int, re.findall(r"c=(\d+)", "".join(re.findall(r"(?:complete|prove) .*", said.err)))))
         last: dict[int, str] = {}  # of a server that changed the search speaks twice
         for line in re.findall(r"search +(c=.*)", said.err):
             for loads, word in re.findall(r"c=([\d ]+) (inside|over)", line):

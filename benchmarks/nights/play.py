@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import yaml
 
@@ -29,6 +30,8 @@ from frontier.store import trial_files
 from frontier.world import inside
 
 KILLED = -9
+WIDTH = "120"
+"""Columns of the terminal: a narrower table leaves columns out."""
 LOOKS = (
     ("solve", RUN),
     ("solve", RUN, "--json"),
@@ -119,7 +122,8 @@ class Player:
         raised, code = "", KILLED
         self._arm(command)
         try:
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), inside(self.world):
+            wide = mock.patch.dict(os.environ, COLUMNS=WIDTH)
+            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), inside(self.world), wide:
                 code = command_line.run(list(command.words))
         except Killed:
             pass

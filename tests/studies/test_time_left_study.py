@@ -42,7 +42,7 @@ def test_a_replayed_sweep_ends_by_itself_and_is_the_same_again():
     readings = time_left.readings(server, 1)
     assert [r.tenth for r in readings] == list(time_left.TENTHS)[1:], "at its start nothing is known"
     stages = [time_left.STAGES.index(r.stage) for r in readings]
-    # After the scan come a look for the corner of a full server, and better candidates as they show.
+    # After the scan come a look for the corner of a full server, and better candidates.
     assert stages[stages.index(max(1, stages[0])) :].count(0) <= 1
     assert 2 == stages[-1]
     assert [r.true / sweep.clock for r in readings] == pytest.approx([1 - r.tenth / 10 for r in readings])
