@@ -10,8 +10,9 @@ import argparse
 import json
 import multiprocessing
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 from benchmarks.calibration import study, tables
 from benchmarks.calibration.servers import FAMILIES
@@ -56,6 +57,28 @@ def known(file: Path | None) -> list[study.Result]:
     if whole != text:
         file.write_text(whole)
     return [json.loads(line) for line in whole.splitlines()]
+
+
+def by_seed(
+    name: str, about: str | None, deployments: int, job: Callable[[int], Any], table: Callable[[list[Any]], str]
+) -> None:
+    """The command of a study of its own: run what a file of results lacks, seed by seed, and print
+    the table.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks.calibration.{name}", description=about)
+    parser.add_argument("--deployments", type=int, default=deployments)
+    parser.add_argument("--results", type=Path, help="a file of results to go on from and add to")
+    asked = parser.parse_args()
+    study.quiet()
+    results: list[Any] = known(asked.results)
+    done = {r["seed"] for r in results}
+    for seed in range(asked.deployments):
+        if seed not in done:
+            results.append(job(seed))
+            if asked.results is not None:
+                with asked.results.open("a") as sink:
+                    sink.write(json.dumps(results[-1]) + "\n")
+    print(table([r for r in results if r["seed"] < asked.deployments]))
 
 
 def run(todo: list[tuple[str, str, int, tuple[str, ...]]], jobs: int) -> Iterator[study.Result]:

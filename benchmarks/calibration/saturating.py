@@ -6,20 +6,16 @@ over the true throughput and tail of every concurrency up to the highest listed.
 whose true throughput is within 3 % and whose worst true tail is within 10 % of the truth's.
 """
 
-import argparse
 import dataclasses
-import json
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.calibration.__main__ import known
+from benchmarks.calibration.__main__ import by_seed
 from benchmarks.calibration.rules import GRID, reference_seconds, search_names
 from benchmarks.calibration.servers import Process, draw_law, excess
-from benchmarks.calibration.study import quiet
 from benchmarks.calibration.sweep import Sweep
 from frontier.core.claim import solver
 from frontier.core.model.decisions import Limit
@@ -128,23 +124,5 @@ def table(results: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def main() -> None:
-    """Run what is missing and print the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration.saturating", description=__doc__)
-    parser.add_argument("--deployments", type=int, default=100)
-    parser.add_argument("--results", type=Path, help="a file of results to go on from and add to")
-    asked = parser.parse_args()
-    quiet()
-    results = known(asked.results)
-    done = {r["seed"] for r in results}
-    for seed in range(asked.deployments):
-        if seed not in done:
-            results.append(job(seed))
-            if asked.results is not None:
-                with asked.results.open("a") as sink:
-                    sink.write(json.dumps(results[-1]) + "\n")
-    print(table([r for r in results if r["seed"] < asked.deployments]))
-
-
 if __name__ == "__main__":
-    main()
+    by_seed("saturating", __doc__, 100, job, table)

@@ -4,19 +4,15 @@ Is there an answer within ten minutes on a server that wanders? Its speed is hal
 every minute on average, and its SLA limits a p95. The truth has the episodes in it.
 """
 
-import argparse
 import dataclasses
-import json
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from benchmarks.calibration.__main__ import known
+from benchmarks.calibration.__main__ import by_seed
 from benchmarks.calibration.rules import GRID, best, reference_seconds
 from benchmarks.calibration.servers import Episodes, Process, draw_law, draw_limits, excess
-from benchmarks.calibration.study import quiet
 from benchmarks.calibration.sweep import Sweep
 from frontier.search.series_history import SeriesHistory
 
@@ -78,23 +74,5 @@ def table(results: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def main() -> None:
-    """Run what is missing and print the table."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration.wandering", description=__doc__)
-    parser.add_argument("--deployments", type=int, default=40)
-    parser.add_argument("--results", type=Path, help="a file of results to go on from and add to")
-    asked = parser.parse_args()
-    quiet()
-    results = known(asked.results)
-    done = {r["seed"] for r in results}
-    for seed in range(asked.deployments):
-        if seed not in done:
-            results.append(job(seed))
-            if asked.results is not None:
-                with asked.results.open("a") as sink:
-                    sink.write(json.dumps(results[-1]) + "\n")
-    print(table([r for r in results if r["seed"] < asked.deployments]))
-
-
 if __name__ == "__main__":
-    main()
+    by_seed("wandering", __doc__, 40, job, table)
