@@ -368,14 +368,15 @@ def _infinite(name: str, failed_share: float) -> bool:
 
 def config_text(assembled: Assembled) -> str:
     """A config for the run, which solve, plot and report read. Nothing can be swept by it."""
-    shapes = list(dict.fromkeys([p.shape for p in assembled.points] + [m.trial.shape for m, _ in assembled.trials]))
+    shapes = [p.shape for p in assembled.points] + [m.trial.shape for m, _ in assembled.trials]
+    labels = list(dict.fromkeys(shape.label for shape in shapes))
     # A config takes 2,000 settings at most.
-    listed = shapes[: max(1, min(100, 2_000 // len(assembled.deployments)))]
+    listed = labels[: max(1, min(100, 2_000 // len(assembled.deployments)))]
     lines = [
         "# Made by frontier import: there is no server to sweep here. What solve, plot and report take from a config",
         "# (sla, objectives, price, hardware) can be written here.",
         "endpoint: http://imported.invalid",
-        f"shapes: [{', '.join(s.label for s in listed)}]",
+        f"shapes: [{', '.join(listed)}]",
         f"objectives: [{', '.join(assembled.objectives)}]",
         "repeats: 1",
         "deployments:",
