@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from frontier.core.model import metrics
-from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
-from frontier.core.model.points import Point
+from frontier.core.model.decisions import Cause, Decision, Judgement, Limit, Verdict
+from frontier.core.model.points import Estimate, Point
 from frontier.core.model.series import Series, by_series
 from frontier.core.stats import difference
 
@@ -35,6 +35,7 @@ class Best:
     interval of their difference. `open` are the deployments without one that may yet have one:
     nothing of theirs is proven, or measured validly. `may_give` are those with a setting that is
     not proven and whose throughput is higher, the first of them and its concurrency first.
+    `by_values`: it was decided on values alone, as asked, and nothing is proven.
     """
 
     decision: Decision
@@ -44,6 +45,7 @@ class Best:
     others: tuple[str, ...]
     open: tuple[str, ...]
     may_give: tuple[tuple[str, int], ...] = ()
+    by_values: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +180,8 @@ def best_deployment(
         return None
     best, others = rates[met[0].deployment], tuple(d.deployment for d in met[1:])
     undecided = tuple(d.deployment for d in decisions if d.verdict not in (Verdict.MEETS, Verdict.VIOLATES))
-    sure = all(difference.verdict(difference.between(rates[name], best)) == "better" for name in others)
+    by_values = decided_on_values(met[0])
+    sure = _is_most(best, [rates[name] for name in others], by_values)
     may_give = tuple(
         (d.deployment, d.next_step.concurrency)
         for d in decisions
@@ -186,7 +189,23 @@ def best_deployment(
         and d.next_step is not None
         and (d.next_step.throughput or 0.0) * share[d.deployment] > best.value
     )
-    return Best(met[0], best.value, None not in known, sure, others, undecided, may_give)
+    return Best(met[0], best.value, None not in known, sure, others, undecided, may_give, by_values)
+
+
+def _is_most(best: Estimate, others: Sequence[Estimate], by_values: bool) -> bool:
+    """Whether a rate is surely more than each other one, or by its value where values decide."""
+    apart = (difference.between(other, best) for other in others)
+    return all(difference.verdict(of_values(each) if by_values else each) == "better" for each in apart)
+
+
+def decided_on_values(decision: Decision) -> bool:
+    """Whether values alone decided, as asked (`--point-estimates`)."""
+    return any(reason.cause is Cause.POINT_ESTIMATES for reason in decision.explanation.reasons)
+
+
+def of_values(found: difference.Difference) -> difference.Difference:
+    """The difference of two values without intervals, as if they were exact."""
+    return found if found.has_interval else difference.Difference(found.value, 0.0)
 
 
 def _cheapest_deployment(decisions: Sequence[Decision]) -> Cheapest | None:
