@@ -7,7 +7,7 @@ rate to plan with and to check.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from frontier.core.model import metrics
 from frontier.core.model.decisions import Cause, Decision, Judgement, Limit, Verdict
@@ -239,3 +239,12 @@ def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
 def _meeting(decision: Decision) -> set[int]:
     limit = math.inf if decision.first_fail is None else decision.first_fail
     return {j.concurrency for j in decision.judgements if j.verdict is Verdict.MEETS and j.concurrency < limit}
+
+
+def failures_judged(limits: Sequence[Limit], point: Point) -> Point:
+    """An imported point whose failures do not exclude it where a limit judges them: one on the
+    error rate, or on a latency that they make infinite.
+    """
+    if not any(limit.metric == "error_rate" or point.value(limit.metric) == math.inf for limit in limits):
+        return point
+    return replace(point, flags=tuple(replace(f, fatal=f.fatal and f.name != "errors") for f in point.flags))

@@ -42,7 +42,8 @@ def flags_of(result: Result, concurrency: int) -> Iterator[Flag]:
     yield from _served_flags(result)
     sent = result.ok + (result.failed or 0)
     if result.failed and result.failed > FAILED * sent:
-        advice = "see the server's log: the setting may be beyond what it takes"
+        advice = "see the server's log: the setting may be beyond what it takes. Where some may fail, say how many: "
+        advice += "error_rate: 5%  in the sla"
         yield Flag("errors", f"{100 * result.failed / sent:.3g}% failed", f"{FAILED:.2%}", advice)
 
 

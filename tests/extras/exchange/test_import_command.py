@@ -280,3 +280,19 @@ def test_values_decide_where_they_are_asked_to_and_nothing_is_called_proven(
         words = re.sub(r"verify --find proves a rate", "", words)
         assert not re.search(r"proven|prove|within the interval", words), words
     assert 2 == run(["compare", "--gate", "r", *sides, "--point-estimates"])
+
+
+@pytest.mark.parametrize(
+    ("sla", "code", "chosen"),
+    [("p90_ttft<=400ms", 5, None), ("p90_ttft<=400ms, error_rate<=6%", 0, 8), ("p99_ttft<=400ms", 3, None)],
+)
+def test_failures_of_an_aggregate_are_judged_as_those_of_requests(
+    here: Path, capsys: pytest.CaptureFixture[str], sla: str, code: int, chosen: int | None
+) -> None:
+    """5 % failed: excluded, unless a limit judges them: the errors, or what they make infinite."""
+    head = "concurrency,isl,osl,n,failed,output_throughput,p90_ttft_ms,p99_ttft_ms"
+    (here / "a.csv").write_text(f"{head}\n8,256,128,2560,128,900,300,380\n")
+    run(["import", "a.csv", "-o", "r"])
+    capsys.readouterr()
+    assert code == run(["solve", "r", "--sla", sla, "--point-estimates", "--json"])
+    assert chosen == json.loads(capsys.readouterr().out)["shapes"][0]["concurrency"]
