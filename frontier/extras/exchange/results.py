@@ -167,14 +167,16 @@ class Load(NamedTuple):
 def open_loop(
     node: Node, figures: Mapping[str, float], rate: float | None, hint: str, mean: float | None = None
 ) -> Load:
-    """The load of an open loop. Its concurrency is its mean in flight: `mean`, otherwise by
-    Little's law. ForeignFileError with the hint where it is not known.
+    """The load of an open loop: its rate, otherwise its mean in flight, which is `mean` or follows
+    from Little's law. ForeignFileError with the hint where neither is known.
     """
     mean = mean or figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
+    came = figures.get("request_throughput", 0.0)
+    if rate and not mean and came <= OVER_RATE * rate:
+        return Load(1, rate, (f"an open loop at {rate:g} requests/s",))
     if not mean:
         what = f"{node.where}: neither the concurrency nor the mean number in flight is known"
         raise node.error(what.removeprefix(": "), hint)
-    came = figures.get("request_throughput", 0.0)
     if rate and came > OVER_RATE * rate:
         note = f"{rate:g} requests/s were asked for and {came:.4g} came: the concurrency is the mean in flight"
         return Load(max(1, round(mean)), None, (note,))
