@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
+from frontier.core.model.loads import POISSON, Arrivals
 from frontier.core.model.trials import Outcome, Record
 from frontier.extras.exchange.results import (
     LONGEST_NAME,
@@ -87,7 +88,10 @@ def _of_row(row: Node, place: int) -> Result:
         percentiles = dict(zip(_PERCENTILES, listed if isinstance(listed, list) else (), strict=False))
         metrics[name] = {"successful": {"mean": mean, "percentiles": {**percentiles, "p50": median}}}
     totals = {key.lower(): row.tree.get(f"Request Counts | {key}") for key in ("Successful", "Errored", "Incomplete")}
-    profile, backend = (_json(row.tree.get(f"Run Info | {key}")) or {} for key in ("Profile", "Backend"))
+    if _STRATEGY not in row.tree:
+        raise row.error(f"{row.where}: it has no column {_STRATEGY}", "name the benchmarks.csv that GuideLLM wrote")
+    written = (_json(row.tree.get(f"Run Info | {key}")) for key in ("Profile", "Backend"))
+    profile, backend = (each if isinstance(each, dict) else {} for each in written)
     loads = {key: profile.get(key) for key in ("streams", "rate")}
     load = {key: of[place] for key, of in loads.items() if isinstance(of, list) and place < len(of)}
     tree = {
@@ -137,6 +141,7 @@ def _result(node: Node, model: str | None, asked: TokenLengths) -> Result:
         (prompt, tokens),
         model=model,
         rate=load.rate,
+        arrivals=Arrivals(0.0) if _strategy(node).text("type_") == "constant" else POISSON,
         flags=tuple(rate_flags(load.rate, achieved, sent)),
         notes=load.notes,
         place=node.where,
@@ -178,9 +183,14 @@ def _seconds(node: Node) -> float | None:
     return node.number("duration") or None
 
 
-def _load(node: Node, figures: Mapping[str, float]) -> Load:
+def _strategy(node: Node) -> Node:
+    """How requests were sent, wherever a version of the tool keeps it."""
     places = (node.at(place, "strategy") for place in ("config", "scheduler", "args"))
-    strategy = next((found for found in places if found.tree), node.at("none"))
+    return next((found for found in places if found.tree), node.at("none"))
+
+
+def _load(node: Node, figures: Mapping[str, float]) -> Load:
+    strategy = _strategy(node)
     kind = strategy.text("type_") or ""
     if kind == "synchronous":
         return Load(1)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from frontier.core.model.loads import POISSON, Arrivals
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Flag
 from frontier.core.model.trials import Outcome, Record
@@ -49,6 +50,7 @@ class Result:
     - `asked`: the lengths asked for. `came`: the mean lengths observed.
     - `deployment`: the name that the file gives the deployment; None: it is called by its model.
     - `rate`: the rate that an open loop asked for, in requests/s.
+    - `arrivals`: how an open loop's requests came, where the file says so.
     - `facts`: how the model is served, by the file's keys. Those that differ name the deployment.
     - `place`: where in the file the result stands; empty for the whole file.
     - `records`: its requests, where the file has all of them with the times that full statistics
@@ -72,6 +74,7 @@ class Result:
     place: str = ""
     records: Sequence[Record] = ()
     epoch: float = 0.0
+    arrivals: Arrivals = POISSON
 
     def error(self, file: str, what: str, hint: str) -> ForeignFileError:
         """The error about this result of a file, with its place in it."""
