@@ -70,7 +70,7 @@ SENTENCES = {
         "{lower}: over a limit in the only trial, although {last} above is proven. The machine may have been busy; the "
         "same sweep measures again."
     ),
-    Cause.SLOW_ALONE: "One request alone has {label} {value}: this is service time, not queueing.",
+    Cause.SLOW_ALONE: "One request alone has {label} {value}: {not_load}.",
     Cause.POINT_ESTIMATES: "Decided on values alone, as asked: nothing here is proven.",
     Cause.CORRECTED: "Corrected: proven at first, but not by what counts now: {c}.",
 }
@@ -127,6 +127,8 @@ def _figure_words(reason: Reason) -> dict[str, str]:
     if limit is not None and estimate is not None and limit.metric == reason.metric:
         value = beside_limit(estimate.value, limit)
     promise = limit_value_text(limit.metric, limit.promise) if limit else ""
+    finite = known and estimate is not None and math.isfinite(estimate.value)
+    takes_time = finite and reason.metric is not None and metric(reason.metric).quantity
     failed = next((f" ({flag.measured})" for flag in reason.flags if flag.name == "errors"), "")
     lacks = f"{estimate.n if estimate else 0:,} requests prove no {label} ({value}, limit {promise})"
     return {
@@ -135,6 +137,7 @@ def _figure_words(reason: Reason) -> dict[str, str]:
         "limit": promise,
         "seen": f": {label} {value}, limit {promise}" if limit and known else "",
         "evidence": f"{evidence_text(estimate, limit)}{failed}" if limit else "its limit was not measured",
+        "not_load": "this is service time, not queueing" if takes_time else "load is not the cause",
         "alone": "; --point-estimates decides on the value alone" if known else "",
         "lacks": "; ".join(map(_flag_with_advice, told(reason.flags))) or lacks,
         "where": _where_in_range(reason),
@@ -285,7 +288,8 @@ def other_reasons(decision: Decision, *, whole: bool = True) -> list[str]:
 
 def _is_in_figures(reason: Reason, decision: Decision) -> bool:
     """Whether headline and figures give the reason already: the limit that binds, or that the
-    nearest setting violates.
+    nearest setting violates, other than by its failures.
     """
     nearest = decision.concurrency is None and reason.settings == (decision.candidate,)
-    return reason.cause is Cause.CHOSEN or (nearest and reason.cause is Cause.VIOLATES)
+    failed = any(flag.name == "errors" for flag in reason.flags)
+    return reason.cause is Cause.CHOSEN or (nearest and reason.cause is Cause.VIOLATES and not failed)
