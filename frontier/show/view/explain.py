@@ -156,7 +156,7 @@ def _where_in_range(reason: Reason) -> str:
         return ""
     comfort = limit_value_text(limit.metric, limit.comfort)
     if limit.comfortable(reason.estimate.value):
-        return f"inside the comfort mark {comfort}: there is room for more load"
+        return f"inside the comfort mark {comfort}"
     return f"between comfort {comfort} and promise {limit_value_text(limit.metric, limit.promise)}"
 
 
@@ -201,6 +201,9 @@ def _what_would_decide(reason: Reason) -> str:
         return f"{cut}{wide}{decides} would decide"
     if busy is not None:
         return f"{cut}{_flag_with_advice(busy)}"
+    limit, estimate = reason.limit, reason.estimate
+    if limit is not None and estimate is not None and math.isfinite(estimate.value) and limit.breaks(estimate.value):
+        return f"{cut}its value is over the limit" + (f"; to prove that takes {decides}" if decides else "")
     close = how_close(reason, "its bound is too wide", "it is too close to its limit", "too many requests fail")
     why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
     return f"{cut}{why}: that takes {decides}" if decides else f"{cut}{why} to decide in reasonable time"
