@@ -115,8 +115,8 @@ class Run:
     @property
     def unfinished(self) -> str:
         """What of the plan is not measured, with the command that goes on; '' for nothing."""
-        first = next((f" Trial {e.trial} was changed or damaged: {e.hint}." for _, e in self.altered), "")
-        return "" if self.standing is None else self.standing.text(self.go_on, first)
+        damaged = next((error for _, error in self.altered), None)
+        return "" if self.standing is None else self.standing.text(self.go_on, damaged)
 
     @property
     def not_measured(self) -> str:
