@@ -222,9 +222,9 @@ def _undecided(estimate: Estimate | None, limit: Limit | None) -> Cause:
     if estimate is None or limit is None or math.isnan(estimate.value):
         return Cause.NO_INTERVAL
     p = metric(limit.metric).p
-    if estimate.need is not None or (estimate.has_interval and estimate.n < (claim_floor(p) if p is not None else 0)):
+    if estimate.need is not None or (estimate.has_bound and estimate.n < (claim_floor(p) if p is not None else 0)):
         return Cause.TOO_FEW
-    return Cause.CROSSES if estimate.has_interval and estimate.has_bound else Cause.NO_INTERVAL
+    return Cause.CROSSES if estimate.has_bound and estimate.has_interval else Cause.NO_INTERVAL
 
 
 def _gain(decision: Decision, points: Mapping[int, Point], concurrency: int, rate: str | None) -> float | None:
