@@ -3,7 +3,6 @@
 import click
 
 from frontier.cli.common import answer, say, subcommand
-from frontier.core.model.errors import UsageError
 
 
 @subcommand("init")
@@ -34,19 +33,14 @@ def command(url: str, model: str | None, api_key_env: str | None, use: str | Non
       frontier init simulator > sim.yaml
     """
     from frontier.cli.dry_run import look_ahead, plan_lines
-    from frontier.cli.given_server import read_key
+    from frontier.cli.given_server import read_key, read_url
     from frontier.cli.init_template import commented_config, needed
     from frontier.client.ask.found_servers import ask_server
     from frontier.client.http.http_client import run
     from frontier.config import load_config
-    from frontier.config.connection import endpoint
-    from frontier.fields import Problem
     from frontier.planning.plan import NO_PROOFS, make_plan
 
-    try:
-        address = endpoint(url)
-    except Problem as problem:
-        raise UsageError(problem.named("URL").what, problem.hint) from None
+    address = read_url(url)
     simulated = address == "simulator"
     server = None if simulated else run(ask_server(address, read_key(api_key_env), model))
     if server is None and not simulated:
