@@ -14,8 +14,8 @@ from frontier.cli.common import answer, say, subcommand
 @click.option(
     "--for",
     "use",
-    type=click.Choice(["chat", "rag", "agent", "voice", "batch"]),
-    help="Shape, SLA and axes of this use.",
+    type=click.Choice(["chat", "search", "agent", "summary", "voice", "batch", "rag"]),
+    help="Shape, SLA and axes of this use; rag is search.",
 )
 @click.option("--all", "whole", is_flag=True, help="Also every other key, commented out.")
 def command(url: str, model: str | None, api_key_env: str | None, use: str | None, *, whole: bool) -> None:
@@ -47,7 +47,9 @@ def command(url: str, model: str | None, api_key_env: str | None, use: str | Non
         say(f"note: no LLM server answered at {address}; the config is a template")
     elif server is not None and server.refused:
         say(f"note: {address} wants a key: name its variable with  --api-key-env NAME")
-    text = commented_config(address, model, server, None if simulated else api_key_env, use)
+    text = commented_config(
+        address, model, server, None if simulated else api_key_env, "search" if use == "rag" else use
+    )
     text = text if whole else needed(text)
     answer(text.rstrip("\n"))
     config = load_config(text, "sweep.yaml")  # and what a sweep of it would do

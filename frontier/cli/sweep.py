@@ -16,7 +16,7 @@ import click
 
 from frontier import registry
 from frontier._version import __version__
-from frontier.cli import common
+from frontier.cli import common, completion
 from frontier.cli.consent import consent_to_sweep, needs_consent
 from frontier.cli.measuring import measure
 from frontier.core.model.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
@@ -67,13 +67,26 @@ def _to_prove(value: str | None) -> "ToProve":
 @click.option(
     "--sla",
     metavar="LIMITS",
-    shell_complete=common.complete_metrics,
+    shell_complete=completion.complete_limits,
     help="Of a URL: the limits, as 'p99_ttft<=500ms, p99_tpot<=30ms', or a preset, as chat.",
 )
 @click.option("--budget", metavar="TIME", help="Of a URL: the longest it may take, as 30min.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, its time, disk and budget; send nothing.")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Another value for a key, as sla.p99_ttft.")
-@click.option("--only", metavar="NAME", multiple=True, help="Run only this shape (or deployment) now; repeatable.")
+@click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    shell_complete=completion.complete_keys,
+    help="Another value for a key, as sla.p99_ttft.",
+)
+@click.option(
+    "--only",
+    metavar="NAME",
+    multiple=True,
+    shell_complete=completion.complete_parts,
+    help="Run only this shape (or deployment) now; repeatable.",
+)
 @click.option(
     "--prove",
     metavar="N,N|RUN",

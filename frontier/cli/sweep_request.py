@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from frontier.cli.common import RUNS, given_options, say
+from frontier.cli.common import given_options, say
 from frontier.cli.one_line import name_of, read_line, require_line
 from frontier.client.secrets import redact, remember
 from frontier.config import Config, Setting, left_out, load_config
@@ -22,7 +22,7 @@ from frontier.core.model.errors import StoreError, UsageError
 from frontier.core.model.loads import bare, kind_of
 from frontier.planning.plan import ToProve
 from frontier.store.files import read_config
-from frontier.store.run_dir import is_narrower, read_manifest, runs_under
+from frontier.store.run_dir import RUNS, is_narrower, read_manifest, runs_under
 from frontier.sweep.secrets_of_config import secrets_of
 
 
