@@ -157,10 +157,12 @@ class Run:
         return self.config.limits
 
     def samples(self, series: Series, limits: Sequence[Limit] | None = None) -> dict[int, WindowData]:
-        """The data of each point by concurrency, limits as in `points`; empty for aggregates."""
-        history = self.histories.get(series, [])
-        claimed = claim_windows(history, self.limits() if limits is None else limits)
-        groups = by_concurrency(history)
+        """The data of each point by concurrency, limits as in `points`; empty for aggregates. What
+        was measured before the server changed is in it only where nothing newer is.
+        """
+        history, wanted = self.histories.get(series, []), self.limits() if limits is None else limits
+        claimed = claim_windows(history, wanted)
+        groups = by_concurrency(history) | by_concurrency(unchanged(history, wanted))
         return {c: claimed[c] if c in claimed else join(tuple(parts)) for c, parts in groups.items()}
 
     # -- points
@@ -196,12 +198,10 @@ class Run:
     ) -> tuple[list[Point], list[Point]]:
         """The points that may be claimed, and the others: of looks and of the frontier."""
         metrics, price = tuple(dict.fromkeys((*DEFAULT_METRICS, *names))), self._price(series[0])
-        history = self.histories[series]
-        samples = claim_windows(history, limits)
+        history, samples = self.histories[series], self.samples(series, limits)
         claims = claim_points(history, limits, names=metrics, price=price)
-        looser = [(trial, sample) for trial, sample in history if trial.concurrency not in samples]
-        joined = [join(tuple(parts)) for parts in by_concurrency(looser).values()]
-        looks = [(point_of(s, metrics, limits, price), s) for s in joined]
+        claimed = {point.concurrency for point in claims}
+        looks = [(point_of(s, metrics, limits, price), s) for c, s in samples.items() if c not in claimed]
         return (
             [self._checked(_with_history(p, history, self.config), samples[p.concurrency]) for p in claims],
             [self._checked(_with_history(p, history, self.config), s) for p, s in looks],
@@ -341,7 +341,7 @@ class Run:
         for series in self.histories:
             claims, others = self._points_of(series, limits, self.config.objectives)
             points += claims
-            kept = {trial.concurrency for trial, _ in unchanged(self.histories[series], limits)}
+            kept = by_concurrency(unchanged(self.histories[series], limits))
             for point in others:
                 breaks = point.concurrency in kept and judge(point, limits).verdict is Verdict.VIOLATES
                 (points if breaks else scanned).append(point)

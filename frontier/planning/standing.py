@@ -206,8 +206,8 @@ def standing(
         refined=len(finished.keys() - planned.keys()),
         left=tuple(trial for key, trial in planned.items() if key not in done and key not in given_up),
         given_up=given_up,
-        settings=len(settings),
-        measured=len(settings & measured),
+        settings=0 if config.auto else len(settings),  # the one that `auto` begins with is not listed
+        measured=0 if config.auto else len(settings & measured),
         again=_command(run, lines, config.measured_by),
         cause=str(last.get("cause", "")),
         missing=tuple(sorted(settings - tried, key=_place)),
@@ -224,10 +224,13 @@ def _spoilt(lines: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def counts_text(trials: int, refined: int, measured: int, settings: int) -> str:
-    """'23 trials: 1 listed, 22 of the search; 1 of 5 listed settings measured'."""
+    """'23 trials: 1 listed, 22 of the search; 1 of 5 listed settings measured'; '23 trials' where
+    none is listed.
+    """
+    if not settings:
+        return count(trials, "trial")
     of_each = f": {trials - refined:,} listed, {refined:,} of the search" if refined else ""
-    listed_settings = f"; {measured} of {count(settings, 'listed setting')} measured" if settings else ""
-    return f"{count(trials, 'trial')}{of_each}{listed_settings}"
+    return f"{count(trials, 'trial')}{of_each}; {measured} of {count(settings, 'listed setting')} measured"
 
 
 def _setting(trial: Trial) -> tuple[Series, int]:

@@ -72,7 +72,7 @@ SENTENCES = {
     ),
     Cause.SLOW_ALONE: "One request alone has {label} {value}: this is service time, not queueing.",
     Cause.POINT_ESTIMATES: "Decided on values alone, as asked: nothing here is proven.",
-    Cause.CORRECTED: "Corrected: {c} was proven first; with what was measured since its data do not keep the SLA.",
+    Cause.CORRECTED: "Corrected: proven at first, but not by what counts now: {c}.",
 }
 """One sentence per cause, with places for the words of `words_of`."""
 
