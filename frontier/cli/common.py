@@ -352,9 +352,7 @@ class RunOptions:
 
     def limits(self, run: "Run") -> tuple[Limit, ...]:
         """The limits of --sla, else those of the run's config."""
-        from frontier.config import parse_sla
-
-        return run.limits() if self.sla is None else parse_sla(self.sla, run.config.tiers)
+        return run.limits(self.sla)
 
 
 def given_options(*but: str) -> list[str]:

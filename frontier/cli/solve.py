@@ -65,12 +65,10 @@ def _tiers(run: "Run", sla: tuple[str, ...], tier: str | None) -> "Tiers":
     """The named sets of limits to answer: those given, else the config's. UsageError for an unknown
     tier.
     """
-    from frontier.config import parse_sla
-
     if sla and tier:
         raise UsageError("--sla and --tier are two ways to say what to ask", "give one of them")
     if sla:
-        return tuple((text, parse_sla(text, run.config.tiers)) for text in sla)
+        return tuple((text, run.limits(text)) for text in sla)
     tiers = run.config.tiers
     if not tiers:
         raise UsageError("no SLA to decide by", "name one, for example  --sla 'p99_ttft<=500ms'")
