@@ -82,7 +82,7 @@ def _scan(detail: Detail, request: "SweepRequest", plan: "Plan", facts: Mapping[
     from frontier.sweep.scan_course import ScanCourse
 
     consent_to_sweep(Path(request.source), request.config)
-    note(f"about {format_elapsed(MINUTE)} of short trials, to know how long the sweep takes; nothing of them is kept")
+    note(f"about {format_elapsed(MINUTE)} of quick looks, to know how long the sweep takes; nothing of them is kept")
     config = request.config.model_copy(update={"budget": BudgetConfig()})
     with open_run(path, request.config, request.text, facts) as run:
         quiet, course = detail is Detail.ANSWER, ScanCourse(MINUTE)

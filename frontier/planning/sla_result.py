@@ -31,10 +31,11 @@ class Best:
     """The deployment whose operating point gives the most output throughput for one shape, as far
     as it is proven.
 
-    `rate` is per GPU where `per_gpu`. `sure`: it is better than every other operating point, by the
-    interval of their difference. `open` are the deployments without one that may yet have one:
-    nothing of theirs is proven, or measured validly. `may_give` are those with a setting that is
-    not proven and whose throughput is higher, the first of them and its concurrency first.
+    `rate` is per GPU where `per_gpu`, and so is `second`, that of the first of `others`. `sure`: it
+    is better than every other operating point, by the interval of their difference. `open` are the
+    deployments without one that may yet have one: nothing of theirs is proven, or measured validly.
+    `may_give` are those with a setting that is not proven and whose throughput is higher, the first
+    of them and its concurrency first.
     """
 
     decision: Decision
@@ -44,6 +45,7 @@ class Best:
     others: tuple[str, ...]
     open: tuple[str, ...]
     may_give: tuple[tuple[str, int], ...] = ()
+    second: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +188,8 @@ def best_deployment(
         and d.next_step is not None
         and (d.next_step.throughput or 0.0) * share[d.deployment] > best.value
     )
-    return Best(met[0], best.value, None not in known, sure, others, undecided, may_give)
+    second = rates[others[0]].value if others else None
+    return Best(met[0], best.value, None not in known, sure, others, undecided, may_give, second)
 
 
 def _cheapest_deployment(decisions: Sequence[Decision]) -> Cheapest | None:

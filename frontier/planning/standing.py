@@ -42,7 +42,7 @@ class Standing:
     search. `done` of the `planned` trials need not be run any more: they are finished, or a proof
     stands in their place. `left` are the planned trials that are neither done nor given up;
     `given_up` are the trials that the last session skipped, or dropped for the budget. A setting is
-    measured when one of its trials that is no short trial of the search is finished.
+    measured when one of its trials that is no quick look of the search is finished.
 
     `end` is how the last session ended, `reason` why, where the journal has it, and `cause` why
     there was no server. `again` is the command of that session. `missing` are the listed settings
@@ -114,11 +114,11 @@ class Standing:
 
     @property
     def gaps(self) -> str:
-        """'Not measured: c=4, 16. Short trials only: c=1, 8.': the listed settings without a whole
+        """'Not measured: c=4, 16. Quick looks only: c=1, 8.': the listed settings without a whole
         trial. For a finished run it also says why, line by line.
         """
         short = self.short if self.unfinished else ()
-        named = (("Not measured", self.missing), ("Short trials only", short))
+        named = (("Not measured", self.missing), ("Quick looks only", short))
         lines = [f"{what}: {_named(settings, self.several)}." for what, settings in named if settings]
         if self.unfinished and not lines:
             part = f"{self.done} of {count(self.planned, 'listed trial')} are done."

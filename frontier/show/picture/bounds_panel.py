@@ -1,4 +1,4 @@
-"""The panel of bounds, for settings that crowd at the limit that binds. Each has a row with its
+"""The panel of bounds, for settings that crowd at the tightest limit. Each has a row with its
 value and the bound that decides; the limit is a line.
 
 On the axes of the frontier these settings lie within an inch, where a bound cannot be told from the
