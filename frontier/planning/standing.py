@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from frontier.config import Config, Setting, config_text
+from frontier.config.connection import names_server
 from frontier.core.claim.changes import PROOFS
 from frontier.core.model.decisions import Limit, SweepEnding
 from frontier.core.model.errors import UsageError
@@ -272,6 +273,8 @@ def _command(run: RunDirectory, lines: Sequence[Mapping[str, Any]], name: str) -
     file = str(session.get("config", run.manifest.get("config_file", "")))
     given = tuple(session.get("settings", ()))
     options = [word for setting in given for word in ("--set", setting)]
+    if names_server(file):
+        return clean(shlex.join(["frontier", name, file, "-o", str(run.path), *_line_options(given)]), 4000)
     kept = _without_head(run.config_text())
     for directory in ("", *([session["directory"]] if session else [])):
         own = _own_config(Path(directory, file), given)
@@ -280,6 +283,17 @@ def _command(run: RunDirectory, lines: Sequence[Mapping[str, Any]], name: str) -
             words = shlex.join(["frontier", name, file, "-o", str(path), *options])
             return clean(f"cd {shlex.quote(directory)} && {words}" if directory else words, 4000)
     return clean(shlex.join(["frontier", name, str(run.path / "config.yaml"), "-o", str(run.path)]), 4000)
+
+
+def _line_options(settings: Sequence[str]) -> list[str]:
+    """The options of a line with these settings: --shape and --sla, and --set for the others."""
+    words: list[str] = []
+    for key, _, value in (setting.partition("=") for setting in settings):
+        if key == "shapes" and not re.search("[{,]", value):
+            words += ["--shape", value.strip("[]")]
+        else:
+            words += ["--sla", value] if key == "sla" else ["--set", f"{key}={value}"]
+    return words
 
 
 def _own_config(file: Path, settings: Sequence[str]) -> str | None:
