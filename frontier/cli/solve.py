@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli import common
+from frontier.cli import common, completion
 from frontier.core.model.errors import UsageError
 from frontier.show.verbosity import Detail
 
@@ -17,10 +17,11 @@ if TYPE_CHECKING:
 @click.option(
     "--sla",
     multiple=True,
-    shell_complete=common.complete_metrics,
+    shell_complete=completion.complete_limits,
     metavar="LIMITS",
     help="Limits, as 'p99_ttft<=500ms, p99_tpot<=30ms, error_rate<=1%'; repeatable. A range is 200ms..500ms (comfort, "
-    "promise), a preset is chat, search, agent, summary, voice or batch. Default: every tier of the config.",
+    "promise); or a tier of the config; or a preset: chat, search, agent, summary, voice, batch. Default: every "
+    "tier of the config.",
 )
 @click.option("--tier", metavar="NAME", help="Only this tier of the config.")
 @click.option(
@@ -62,12 +63,10 @@ def _tiers(run: "Run", sla: tuple[str, ...], tier: str | None) -> "Tiers":
     """The named sets of limits to answer: those given, else the config's. UsageError for an unknown
     tier.
     """
-    from frontier.config import parse_sla
-
     if sla and tier:
         raise UsageError("--sla and --tier are two ways to say what to ask", "give one of them")
     if sla:
-        return tuple((text, parse_sla(text)) for text in sla)
+        return tuple((text, run.limits(text)) for text in sla)
     tiers = run.config.tiers
     if not tiers:
         raise UsageError("no SLA to decide by", "name one, for example  --sla 'p99_ttft<=500ms'")

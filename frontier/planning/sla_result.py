@@ -31,11 +31,12 @@ class Best:
     """The deployment whose operating point gives the most output throughput for one shape, as far
     as it is proven.
 
-    `rate` is per GPU where `per_gpu`. `sure`: it is better than every other operating point, by the
-    interval of their difference. `open` are the deployments without one that may yet have one:
-    nothing of theirs is proven, or measured validly. `may_give` are those with a setting that is
-    not proven and whose throughput is higher, the first of them and its concurrency first.
-    `by_values`: it was decided on values alone, as asked, and nothing is proven.
+    `rate` is per GPU where `per_gpu`, and so is `second`, that of the first of `others`. `sure`: it
+    is better than every other operating point, by the interval of their difference. `open` are the
+    deployments without one that may yet have one: nothing of theirs is proven, or measured validly.
+    `may_give` are those with a setting that is not proven and whose throughput is higher, the first
+    of them and its concurrency first. `by_values`: it was decided on values alone, as asked, and
+    nothing is proven.
     """
 
     decision: Decision
@@ -45,6 +46,7 @@ class Best:
     others: tuple[str, ...]
     open: tuple[str, ...]
     may_give: tuple[tuple[str, int], ...] = ()
+    second: float | None = None
     by_values: bool = False
 
 
@@ -189,7 +191,8 @@ def best_deployment(
         and d.next_step is not None
         and (d.next_step.throughput or 0.0) * share[d.deployment] > best.value
     )
-    return Best(met[0], best.value, None not in known, sure, others, undecided, may_give, by_values)
+    second = rates[others[0]].value if others else None
+    return Best(met[0], best.value, None not in known, sure, others, undecided, may_give, second, by_values)
 
 
 def _is_most(best: Estimate, others: Sequence[Estimate], by_values: bool) -> bool:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli import common
+from frontier.cli import common, completion
 from frontier.core.model.errors import UsageError, exit_code
 from frontier.core.model.units import parse_share
 from frontier.store.run_dir import RunDirectory, last_measured, runs_under
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @common.subcommand("compare")
-@click.argument("a", type=common.RUN_PATH, shell_complete=common.complete_run)
-@click.argument("b", required=False, type=common.RUN_PATH, shell_complete=common.complete_run)
+@click.argument("a", type=common.RUN_PATH, shell_complete=completion.complete_run)
+@click.argument("b", required=False, type=common.RUN_PATH, shell_complete=completion.complete_run)
 @click.option("--within", metavar="5%", help="Exit 0 also when B is proven to lose no more than this share.")
 @click.option("--gate", is_flag=True, help="Only ask whether B is worse, with stated error rates: see docs/compare.md.")
 @click.option("--allow", metavar="5%", help="With --gate: the share that B may lose; default 5%.")

@@ -19,7 +19,7 @@ from frontier.core.window.window import WindowData
 from frontier.extras.compare.contest import CompareRules, Comparison, Contest, Side, compare, overall
 from frontier.extras.compare.pooled import base_axes, unique_labels
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence, difference_rows
-from frontier.run import Run
+from frontier.run import Asked, Run
 from frontier.show.table import WIDE, Table, as_html, indented, to_text
 from frontier.show.verbosity import Detail
 from frontier.show.view.cached_and_drafted import FOUND_CACHED, SPECULATED
@@ -52,7 +52,7 @@ def compare_runs(
     *,
     deployments: Sequence[str] = (),
     objectives: tuple[str, str] | None = None,
-    limits: Sequence[Limit] | None = None,
+    limits: Asked = None,
     within: float | None = None,
     names: Names | None = None,
     point_estimates: bool = False,
@@ -71,7 +71,7 @@ def compare_runs(
         a, b = narrowed(a, (one,)), narrowed(a, (other,))
     elif deployments:
         raise UsageError("two runs were given, and deployments", "name two deployments of one run, or two runs")
-    wanted = a.limits() if limits is None else tuple(limits)
+    wanted = a.limits(limits)
     axes = base_axes((a, b), objectives, wanted)
     names_of_axes = tuple(name for each in axes.values() for name in each)
     points = a.points(wanted, names=names_of_axes), b.points(wanted, names=names_of_axes)

@@ -5,12 +5,13 @@ from pathlib import Path
 
 import click
 
-from frontier.cli import common
+from frontier.cli import common, completion
 from frontier.core.model.errors import UsageError
+from frontier.store.run_dir import RUNS
 
 
 @common.subcommand("trend")
-@click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=common.complete_run)
+@click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=completion.complete_run)
 @click.option(
     "-o",
     "--output",
@@ -53,7 +54,7 @@ def command(
     tables = [file for file in files if file.suffix.lower() == ".csv"]
     pictures = [file for file in files if file not in tables]
     check_formats(pictures)
-    paths = runs_in(runs or (common.RUNS,))
+    paths = runs_in(runs or (RUNS,))
     newest = common.read_run(paths[-1], options.settings)
     read = (narrowed(common.read_run(path, options.settings), options.deployments, options.shapes) for path in paths)
     trends = trends_of(read, options.limits(newest), point_estimates=options.point_estimates)

@@ -10,7 +10,6 @@ from frontier import registry
 from frontier.cli.common import (
     FILE_PATH,
     RUN_PATH,
-    RUNS,
     RunOptions,
     answer,
     note,
@@ -24,6 +23,7 @@ from frontier.core.model.points import Point
 from frontier.core.model.series import by_series
 from frontier.core.model.trials import Trial
 from frontier.core.model.units import count
+from frontier.store.run_dir import RUNS
 
 if TYPE_CHECKING:
     from frontier.extras.exchange.formats import Import

@@ -314,8 +314,9 @@ def _basis(known: Sequence[Known], roofline: Roofline | None) -> str:
     fitted = f"fitted to c = {', '.join(f'{p.concurrency:g}' for p in known)}"
     if isinstance(roofline, ModelRoofline):
         return fitted
-    less = f"one without gives about {DENSE_LESS:.0%} less throughput beyond these"
-    return f"{fitted}, as for a model with experts ({less}: name it, as  hardware: {{name: h100, model: llama-3.1-8b}})"
+    less = f"a dense one would give about {DENSE_LESS:.0%} less beyond these settings"
+    name = "name it, as  hardware: {name: h100, model: llama-3.1-8b}"
+    return f"{fitted}; model not known, taken as a mixture of experts: {less}; {name}"
 
 
 def _mean(model: Calibrated, quantity: str, concurrency: int) -> float:

@@ -185,7 +185,7 @@ def ci_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
 
 
 def bound_text(estimate: Estimate, limit: Limit) -> str:
-    """The one-sided bound that decides, with its confidence: 'at most 438 ms (98.75%)', 'at least
+    """The one-sided bound that decides, with its confidence: 'at most 438 ms (98%)', 'at least
     ...', or why it is missing.
     """
     if math.isinf(estimate.value):
@@ -202,12 +202,13 @@ def bound_text(estimate: Estimate, limit: Limit) -> str:
 
 
 def level_text(confidence: float) -> str:
-    """'95%', '98.75%', '99.06%': a confidence, never rounded up.
+    """'95%', '98%', '99%', '99.9%': a confidence as one says it, never rounded up.
 
-    >>> [level_text(level) for level in (0.95, 0.9875, 1 - 0.0125 * 0.75)]
-    ['95%', '98.75%', '99.06%']
+    >>> [level_text(level) for level in (0.95, 0.9875, 1 - 0.0125 * 0.75, 0.9999)]
+    ['95%', '98%', '99%', '99.9%']
     """
-    return f"{math.floor(confidence * 1e4 + 1e-6) / 100:g}%"
+    per_mille = math.floor(confidence * 1e3 + 1e-6)
+    return f"{per_mille / 10 if per_mille > 995 else per_mille // 10:g}%"
 
 
 def bound_words(estimate: Estimate, limit: Limit) -> str:
