@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from frontier import registry
-from frontier.cli import common
+from frontier.cli import common, completion
 from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import DrawingError, ExitCode, UsageError
 from frontier.core.model.series import Series
@@ -45,7 +45,7 @@ def _with_figures(command: Callable[..., int]) -> Callable[..., int]:
 
 
 @common.subcommand("plot")
-@click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=common.complete_run)
+@click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=completion.complete_run)
 @click.option(
     "-o", "--output", "files", multiple=True, type=common.FILE_PATH, help="FILE.png, .svg or .pdf; repeatable."
 )
@@ -61,7 +61,7 @@ def _with_figures(command: Callable[..., int]) -> Callable[..., int]:
 @click.option(
     "--x",
     metavar="METRIC",
-    shell_complete=common.complete_metrics,
+    shell_complete=completion.complete_metrics,
     help="Only the x axis, as p50_interactivity or p99_e2e.",
 )
 @click.option("--width", "pixels", type=click.IntRange(400, 8000), metavar="PIXELS", help="Width of a PNG, for slides.")

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import RUN_PATH, RUNS, RunOptions, answer, note, run_options, subcommand
+from frontier.cli.common import RUN_PATH, RunOptions, answer, note, run_options, subcommand
 from frontier.core.model.errors import ExitCode
 from frontier.core.model.loads import listed
 from frontier.core.model.points import Point
 from frontier.core.model.series import by_series
 from frontier.core.model.trials import Trial
 from frontier.core.model.units import count
+from frontier.store.run_dir import RUNS
 
 if TYPE_CHECKING:
     from frontier.extras.exchange.formats import Import

@@ -93,7 +93,7 @@ def command(
 
     said = " ".join(f"--only {name}" for name in only)
     some = [Setting(said, f"deployments.0.{ONLY}", json.dumps(only))] if only else []
-    request = read_request(config_file, output, settings, None, NO_PROOFS, some)
+    request = read_request(str(config_file), output, settings, None, NO_PROOFS, some)
     variants = variants_of(request.text, str(config_file))
     objective = objective or OBJECTIVES[0]
     _require_race(request, variants, objective)
@@ -156,7 +156,7 @@ def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", obje
     """UsageError where the config has no race, or none for the objective in it."""
     config = request.config
     if not variants:
-        raise UsageError(f"{request.file} varies nothing", _LIKE_THIS)
+        raise UsageError(f"{request.source} varies nothing", _LIKE_THIS)
     if not config.limits:
         raise UsageError("a race needs an SLA to keep", "name limits, as  sla: {p99_ttft: 500ms}")
     if len(config.shapes) > 1:

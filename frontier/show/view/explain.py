@@ -70,9 +70,9 @@ SENTENCES = {
         "{lower}: over a limit in the only trial, although {last} above is proven. The machine may have been busy; the "
         "same sweep measures again."
     ),
-    Cause.SLOW_ALONE: "One request alone has {label} {value}: this is service time, not queueing.",
+    Cause.SLOW_ALONE: "One request alone has {label} {value}: {not_load}.",
     Cause.POINT_ESTIMATES: "Decided on values alone, as asked: nothing here is proven.",
-    Cause.CORRECTED: "Corrected: {c} was proven first; with what was measured since its data do not keep the SLA.",
+    Cause.CORRECTED: "Corrected: proven at first, but not by what counts now: {c}.",
 }
 """One sentence per cause, with places for the words of `words_of`."""
 
@@ -132,6 +132,8 @@ def _figure_words(reason: Reason) -> dict[str, str]:
     if limit is not None and estimate is not None and limit.metric == reason.metric:
         value = beside_limit(estimate.value, limit)
     promise = limit_value_text(limit.metric, limit.promise) if limit else ""
+    finite = known and estimate is not None and math.isfinite(estimate.value)
+    takes_time = finite and reason.metric is not None and metric(reason.metric).quantity
     failed = next((f" ({flag.measured})" for flag in reason.flags if flag.name == "errors"), "")
     lacks = f"{estimate.n if estimate else 0:,} requests prove no {label} ({value}, limit {promise})"
     return {
@@ -140,10 +142,19 @@ def _figure_words(reason: Reason) -> dict[str, str]:
         "limit": promise,
         "seen": f": {label} {value}, limit {promise}" if limit and known else "",
         "evidence": f"{evidence_text(estimate, limit)}{failed}" if limit else "its limit was not measured",
-        "alone": "; --point-estimates decides on the value alone" if known else "",
+        "not_load": "this is service time, not queueing" if takes_time else "load is not the cause",
+        "alone": "; --point-estimates decides on the value alone" if known and not _crosses(reason) else "",
         "lacks": "; ".join(map(_flag_with_advice, told(reason.flags))) or lacks,
         "where": _where_in_range(reason),
     }
+
+
+def _crosses(reason: Reason) -> bool:
+    """Whether the limit lies inside the interval, so that the value does not decide either."""
+    estimate, limit = reason.estimate, reason.limit
+    if estimate is None or limit is None or not estimate.has_interval:
+        return False
+    return limit.holds(estimate.low) != limit.holds(estimate.high)
 
 
 def _where_in_range(reason: Reason) -> str:
@@ -153,7 +164,7 @@ def _where_in_range(reason: Reason) -> str:
         return ""
     comfort = limit_value_text(limit.metric, limit.comfort)
     if limit.comfortable(reason.estimate.value):
-        return f"inside the comfort mark {comfort}: there is room for more load"
+        return f"inside the comfort mark {comfort}"
     return f"between comfort {comfort} and promise {limit_value_text(limit.metric, limit.promise)}"
 
 
@@ -198,6 +209,9 @@ def _what_would_decide(reason: Reason) -> str:
         return f"{cut}{wide}{decides} would decide"
     if busy is not None:
         return f"{cut}{_flag_with_advice(busy)}"
+    limit, estimate = reason.limit, reason.estimate
+    if limit is not None and estimate is not None and math.isfinite(estimate.value) and limit.breaks(estimate.value):
+        return f"{cut}its value is over the limit" + (f"; to prove that takes {decides}" if decides else "")
     close = how_close(reason, "its bound is too wide", "it is too close to its limit", "too many requests fail")
     why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
     return f"{cut}{why}: that takes {decides}" if decides else f"{cut}{why} to decide in reasonable time"
@@ -298,7 +312,8 @@ def other_reasons(decision: Decision, *, whole: bool = True) -> list[str]:
 
 def _is_in_figures(reason: Reason, decision: Decision) -> bool:
     """Whether headline and figures give the reason already: the tightest limit, or that the
-    nearest setting violates.
+    nearest setting violates, other than by its failures.
     """
     nearest = decision.concurrency is None and reason.settings == (decision.candidate,)
-    return reason.cause is Cause.CHOSEN or (nearest and reason.cause is Cause.VIOLATES)
+    failed = any(flag.name == "errors" for flag in reason.flags)
+    return reason.cause is Cause.CHOSEN or (nearest and reason.cause is Cause.VIOLATES and not failed)

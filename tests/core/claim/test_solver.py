@@ -300,6 +300,9 @@ def test_nothing_feasible_is_an_answer_and_one_user_waiting_too_long_is_not_queu
     assert [Cause.VIOLATES, Cause.SLOW_ALONE] == causes(d)
     assert ((1,), 0.612) == (reason(d, Cause.VIOLATES).settings, reason(d, Cause.SLOW_ALONE).estimate.value)
     assert ExitCode.NO == code(d)
+    assert "service time" in sentence(reason(d, Cause.SLOW_ALONE))
+    failing = solver.solve(curve((1, INF), (2, INF)), [TTFT])
+    assert "service time" not in sentence(reason(failing, Cause.SLOW_ALONE))
 
 
 def test_without_a_measurement_at_one_user_lower_concurrencies_are_advised():

@@ -151,6 +151,13 @@ def test_the_default_ladder_goes_to_twice_the_highest_and_skips_what_was_measure
     assert len(forecast.rooflines) == len(asked)
 
 
+def test_a_name_is_the_shape_of_the_run(cwd: Path) -> None:
+    (only,) = answer(cwd, "runs/night", "--shape", "1024/256")
+    assert answer(cwd, "runs/night") == [only]
+    there, other = answer(cwd, "runs/night", "--shape", "1024/256", "--shape", "4096/256")
+    assert (only, "4096/256") == (there, other["shape"])
+
+
 def test_another_shape_is_carried_over_from_the_nearest(cwd: Path) -> None:
     here, there = answer(cwd, "runs/night", "--shape", "4096/256", "--concurrency", "16")
     assert "carried over from 1024/256" == there["basis"]
