@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 
 from frontier.core.model.errors import UsageError
-from frontier.core.model.loads import POISSON, Rate, setting
+from frontier.core.model.loads import Rate, setting
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.shapes import DEFAULT_DEPLOYMENT, MAX_TOKENS, Shape
@@ -143,7 +143,7 @@ def _load(shape: Shape, result: Result) -> tuple[Shape, int]:
     """The shape and the load of a result: the rate of an open loop, otherwise its concurrency."""
     if result.rate is None or result.records:
         return shape, result.concurrency
-    return replace(shape, arrivals=POISSON), Rate.of(result.rate)
+    return replace(shape, arrivals=result.arrivals), Rate.of(result.rate)
 
 
 def _once(items: Sequence[tuple[str, Result]]) -> list[tuple[str, Result]]:
