@@ -44,7 +44,7 @@ from frontier.hardware.roofline import Roofline
 from frontier.planning.arrivals import arrival_rate
 from frontier.planning.budget import TrialTimes
 from frontier.planning.next_step import SweepAgain, go_on, shared_commands, with_command, with_top
-from frontier.planning.sla_result import ArrivalRate, SlaResult, make_sla_result
+from frontier.planning.sla_result import ArrivalRate, SlaResult, failures_judged, make_sla_result
 from frontier.planning.standing import Standing
 from frontier.planning.stated_size import cut_note
 from frontier.search.auto import MOST
@@ -117,8 +117,8 @@ class Run:
     @property
     def unfinished(self) -> str:
         """What of the plan is not measured, with the command that goes on; '' for nothing."""
-        first = next((f" Trial {e.trial} was changed or damaged: {e.hint}." for _, e in self.altered), "")
-        return "" if self.standing is None else self.standing.text(self.go_on, first)
+        damaged = next((error for _, error in self.altered), None)
+        return "" if self.standing is None else self.standing.text(self.go_on, damaged)
 
     @property
     def not_measured(self) -> str:
@@ -187,7 +187,7 @@ class Run:
             for points in self._points_of(series, wanted, tuple(names))
             for point in points
         ]
-        groups = by_series([*measured, *self._aggregates()])
+        groups = by_series([*measured, *self._aggregates(wanted)])
         return tuple(p for group in groups.values() for p in sorted(group, key=lambda p: p.concurrency))
 
     @functools.cached_property
@@ -211,11 +211,10 @@ class Run:
             [self._checked(_with_history(p, history, self.config), s) for p, s in looks],
         )
 
-    def _aggregates(self) -> list[Point]:
-        """The imported points, with cost, energy and quality where the config has a price, a power
-        and a quality.
-        """
-        powers = ((point, power_of(self.config, point.deployment, ())) for point in self.imported)
+    def _aggregates(self, limits: Sequence[Limit]) -> list[Point]:
+        """The imported points under these limits, with cost, energy and quality where known."""
+        judged = (failures_judged(limits, point) for point in self.imported)
+        powers = ((point, power_of(self.config, point.deployment, ())) for point in judged)
         return [device_power.with_energy(self._priced(point), power) for point, power in powers]
 
     def _priced(self, point: Point) -> Point:
@@ -345,7 +344,7 @@ class Run:
             for point in others:
                 breaks = point.concurrency in kept and judge(point, limits).verdict is Verdict.VIOLATES
                 (points if breaks else scanned).append(point)
-        return [*points, *self._aggregates()], scanned
+        return [*points, *self._aggregates(limits)], scanned
 
     # -- frontiers
     # ----------------------------------------------------------------------------------------------

@@ -311,6 +311,9 @@ _SHARED: dict[str, Callable[[Any], Any]] = {
         shell_complete=complete_keys,
         help="Another value in the run's config: gpus=8, price=$12/h, hardware.power=700W/gpu; repeatable.",
     ),
+    "point_estimates": click.option(
+        "--point-estimates", is_flag=True, help="Decide on values without intervals (imported aggregates)."
+    ),
     "detail": detail_options,
     "as_json": json_option,
 }
@@ -326,6 +329,7 @@ class RunOptions:
     settings: tuple[str, ...] = ()
     objectives: str | None = None
     sla: str | None = None
+    point_estimates: bool = False
     detail: Detail = Detail.USUAL
     as_json: bool = False
 

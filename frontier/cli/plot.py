@@ -1,5 +1,6 @@
 """`frontier plot`: the frontier as a picture, and its detail figures."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -126,11 +127,19 @@ def command(  # noqa: PLR0913
     return ExitCode.YES
 
 
-def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: "Objectives" = None) -> "Picture":
-    """The frontiers of a run, a panel each."""
-    from frontier.show.picture.frontier_picture import small_multiples
-    from frontier.show.view.selection import provenance_of, views_of
+IN_ONE_PANEL = 4
+"""The most deployments that one panel can tell apart."""
 
+
+def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: "Objectives" = None) -> "Picture":
+    """The frontiers of a run, a panel each; up to four deployments of one shape share a panel."""
+    from frontier.show.picture.frontier_picture import small_multiples
+    from frontier.show.view.selection import provenance_of, series_of, views_of
+
+    of_shapes = Counter(shape for _, shape in series_of(run))
+    together = registry.TOGETHER.find()
+    if together is not None and of_shapes and all(1 < number <= IN_ONE_PANEL for number in of_shapes.values()):
+        return together([run], limits, axes)
     return small_multiples(views_of(run, limits, axes), footer=provenance_of(run))
 
 

@@ -24,14 +24,11 @@ if TYPE_CHECKING:
     "tier of the config.",
 )
 @click.option("--tier", metavar="NAME", help="Only this tier of the config.")
-@click.option("--point-estimates", is_flag=True, help="Decide on values without intervals (imported aggregates).")
 @click.option(
     "--marginal-ok", is_flag=True, help="Accept a setting whose interval crosses the limit; said in the answer."
 )
-@common.run_options("run", "deployments", "shapes", "settings", "detail", "as_json")
-def command(
-    options: common.RunOptions, sla: tuple[str, ...], tier: str | None, point_estimates: bool, marginal_ok: bool
-) -> int:
+@common.run_options("run", "deployments", "shapes", "settings", "point_estimates", "detail", "as_json")
+def command(options: common.RunOptions, sla: tuple[str, ...], tier: str | None, marginal_ok: bool) -> int:
     """Which concurrency is proven inside the SLA: the operating point, or the statement that there
     is none.
 
@@ -51,7 +48,8 @@ def command(
     from frontier.show.view.json_out import answers_json
 
     run = options.read(allow_empty=options.as_json)
-    answers = run.answers(_tiers(run, sla, tier), point_estimates=point_estimates, marginal_ok=marginal_ok)
+    how = {"point_estimates": options.point_estimates, "marginal_ok": marginal_ok}
+    answers = run.answers(_tiers(run, sla, tier), **how)
     if options.as_json:
         common.answer({**answers_json(answers), "unfinished": common.unfinished_json(run)})
     else:

@@ -24,6 +24,7 @@ from frontier.core.model.units import count
 from frontier.planning.plan import make_plan
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
+from frontier.store.trial_files import AlteredError
 
 ENDS = ("finished", "budget", "interrupted", "server_lost", "failed", "stopped")
 """Events that the journal of a sweep ends with; with any other event it was killed."""
@@ -122,20 +123,25 @@ class Standing:
         lines = [f"{what}: {_named(settings, self.several)}." for what, settings in named if settings]
         if self.unfinished and not lines:
             part = f"{self.done} of {count(self.planned, 'listed trial')} are done."
-            lines = [part if self.done < self.planned else "Every listed setting is measured; the search is not over."]
+            every = "Every listed setting is measured; the search is not over."
+            of_listed = part if self.done < self.planned else every
+            lines = [of_listed if self.settings else "The search is not over."]
         why = () if self.unfinished or not lines else dict.fromkeys(map(capital, self.given_up.values()))
         return "\n  ".join([" ".join(lines), *why])
 
-    def text(self, go_on: str, first: str = "") -> str:
+    def text(self, go_on: str, damaged: AlteredError | None = None) -> str:
         """How the run ended, which settings are not measured, and the command that measures them,
-        with a sentence on what to do `first`; '' for a finished run.
+        after what to do first of a trial that is `damaged`; '' for a finished run.
         """
         if not self.unfinished:
             return ""
         if self.end == "running":
             return f"{self.brief}. {self.gaps}"
         way = "Where this machine is idle, this completes it" if self.busy else "To complete it"
-        return f"{self.brief}. {self.gaps}{first} {'Then' if first else way}:\n  {go_on}"
+        if damaged is not None:
+            what = "" if damaged.trial in self.reason else f"trial {damaged.trial} was changed or damaged: "
+            way = f"{capital(f'{what}{damaged.hint}')}. Then"
+        return f"{self.brief}. {self.gaps} {way}:\n  {go_on}"
 
     def tree(self, go_on: str) -> dict[str, Any] | None:
         """The standing for JSON; None for a finished run."""
@@ -190,7 +196,8 @@ def standing(
     plan = make_plan(config)
     planned = {t.key: t for t in plan.trials if config.measured_by == "sweep"}
     own = [t for t in finished.values() if plan.sized or t.phase not in (Phase.SCAN, Phase.FRONTIER)]
-    settings, measured = ({_setting(t) for t in trials} for trials in (planned.values(), own))
+    listed = () if config.auto else planned.values()  # the setting that `auto` begins with is not listed
+    settings, measured = ({_setting(t) for t in trials} for trials in (listed, own))
     # A setting that the sweep sizes itself may have been proven instead of measured for the grid.
     done = {k for k, t in planned.items() if k in finished or (not plan.sized and _setting(t) in measured)}
     tried = {_setting(t) for t in finished.values()}
@@ -206,8 +213,8 @@ def standing(
         refined=len(finished.keys() - planned.keys()),
         left=tuple(trial for key, trial in planned.items() if key not in done and key not in given_up),
         given_up=given_up,
-        settings=0 if config.auto else len(settings),  # the one that `auto` begins with is not listed
-        measured=0 if config.auto else len(settings & measured),
+        settings=len(settings),
+        measured=len(settings & measured),
         again=_command(run, lines, config.measured_by),
         cause=str(last.get("cause", "")),
         missing=tuple(sorted(settings - tried, key=_place)),

@@ -35,7 +35,7 @@ COMPLEX = {
     "extras/present/contexts_figure.py: _context_notes": 24,
     "extras/present/contexts_figure.py: contexts_figure": 30,
     "extras/present/series_figures.py: _edge_notes": 22,
-    "extras/present/series_figures.py: inflation_figure": 25,
+    "extras/present/series_figures.py: inflation_figure": 23,
     "extras/verify/agreement.py: compared": 22,
     "extras/capacity/command.py: command": 31,
     "planning/plan.py: _turn_in_order": 24,

@@ -8,6 +8,7 @@ from rich.text import Text
 from frontier.core.model.loads import setting
 from frontier.core.model.units import format_number, trimmed
 from frontier.extras.capacity.head_count import Users
+from frontier.planning.sla_result import decided_on_values
 from frontier.show.answer import decision_table
 from frontier.show.table import Table, indented, to_text
 from frontier.show.verbosity import Detail
@@ -108,7 +109,8 @@ def _basis(users: Users) -> str:
     """The basis of the head count."""
     if users.verified is not None:
         return f"By the {_rate(users.verified.rate)} of independent users that are proven on one replica."
-    estimate = f"Estimate from the closed loop, with {setting(users.cap)} proven"
+    how = "by values alone" if decided_on_values(users.decision) else "proven"
+    estimate = f"Estimate from the closed loop, with {setting(users.cap)} {how}"
     return f"{estimate}. For a measured figure run  frontier verify --find  first."
 
 

@@ -168,9 +168,7 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, mor
     shared = None if one else shared_axes([_drawn(_per_gpu(view)) for view in views])
     panels = tuple(_panel(group, shared, alone=one) for group in groups)
     shape = views[0].frontier.shape
-    stars = any(mark.star for panel in panels for mark in panel.marks)
     legend = [shape.label if shape.mix else f"ISL {shape.isl} / OSL {shape.osl}"] if one else []
-    legend += ["★ operating point"] if stars else []
     legend += [] if one or shared else ["own axes each"]
     whole = [limit for limit in _whole(views[0]) if limit.metric in views[0].axes]
     notes = [*more, *([f"not drawn, being of a whole deployment: {limits_text(whole)}"] if whole else [])]

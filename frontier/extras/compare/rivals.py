@@ -178,6 +178,10 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     return [note for note in notes if note]
 
 
+ON_VALUES = "Decided on values alone, as asked: nothing here is proven."
+"""The note of a comparison by --point-estimates."""
+
+
 def _open_notes(comparison: Comparison) -> list[str]:
     """Why a difference is not resolved, or not compared."""
     notes = []
@@ -185,7 +189,8 @@ def _open_notes(comparison: Comparison) -> list[str]:
     if without := [metric(d.metric).label for d in comparison.differences if not d.ratio.has_interval]:
         of = "" if len(without) == len(comparison.differences) else f" of {joined_names(list(dict.fromkeys(without)))}"
         nothing = "" if of or comparison.verdict != "not resolved" else ", so nothing is resolved"
-        notes.append(f"No confidence interval{of} is known for one side{nothing}.")
+        asked = comparison.contest.rules.point_estimates
+        notes.append(ON_VALUES if asked else f"No confidence interval{of} is known for one side{nothing}.")
     elif any(abs(d.ratio.value - 1) <= INDIFFERENCE for d in surely):
         notes.append(f"A difference within {INDIFFERENCE:.0%} is less than two runs of one server can differ by.")
     if (inside := comparison.inside_sla) in surely and inside is not None and inside.verdict == "not resolved":
@@ -256,7 +261,7 @@ def _best_sentence(contest: Contest) -> str:
     names = f"None of {joined_names(contest.names)}"
     if len(contest.names) == 2:
         names = f"Neither {joined_names(contest.names, 'nor')}"
-    return f"{names} is proven inside {limits_text(contest.rules.limits)}"
+    return f"{names} is{'' if contest.rules.point_estimates else ' proven'} inside {limits_text(contest.rules.limits)}"
 
 
 def _names_sentence(names: Sequence[str]) -> str:

@@ -22,7 +22,7 @@ from frontier.store.run_dir import RUNS
 )
 @click.option("--width", "pixels", type=click.IntRange(400, 8000), metavar="PIXELS", help="Width of a PNG.")
 @click.option("--dark", is_flag=True, help="A dark background.")
-@common.run_options("deployments", "shapes", "sla", "settings", "detail", "as_json")
+@common.run_options("deployments", "shapes", "sla", "settings", "point_estimates", "detail", "as_json")
 def command(
     options: common.RunOptions, runs: tuple[Path, ...], files: tuple[Path, ...], pixels: int | None, dark: bool
 ) -> int:
@@ -57,7 +57,7 @@ def command(
     paths = runs_in(runs or (RUNS,))
     newest = common.read_run(paths[-1], options.settings)
     read = (narrowed(common.read_run(path, options.settings), options.deployments, options.shapes) for path in paths)
-    trends = trends_of(read, options.limits(newest))
+    trends = trends_of(read, options.limits(newest), point_estimates=options.point_estimates)
     drawn = [one for one in trends if one.runs]
     if pictures and not drawn:
         raise UsageError("no run to draw: none has all settings", "name runs of one config")

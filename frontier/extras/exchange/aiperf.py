@@ -36,8 +36,6 @@ _RATES = {
     "request_throughput": "request_throughput",
 }
 _SCALES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
-SWEEP = "AIPerf sweep"
-"""The aggregate of a sweep, which says again what the file of each of its runs says."""
 TOKENS_OFF = 0.05
 """AIPerf's count of tokens may differ by this share from the server's."""
 NOTES = (
@@ -63,7 +61,7 @@ def read(document: Document) -> ImportedFile:
     if document.kind == "lines":
         return ImportedFile(document.file, "AIPerf records", (_of_requests(document),))
     if combinations := document.top.items("per_combination_metrics"):
-        return ImportedFile(document.file, SWEEP, tuple(map(_of_sweep, combinations)), NOTES)
+        return ImportedFile(document.file, "AIPerf sweep", tuple(map(_of_sweep, combinations)), NOTES, again=True)
     config = document.top.at("input_config").tree
     title = "GenAI-Perf" if {"perf_analyzer", "formatted_model_name"} & config.keys() else "AIPerf"
     return ImportedFile(document.file, title, (_result(document.top),), NOTES)

@@ -86,7 +86,7 @@ def _result(node: Node, model: str | None, asked: TokenLengths) -> Result:
         (prompt, tokens),
         model=model,
         rate=load.rate,
-        flags=tuple(rate_flags(load.rate, achieved)),
+        flags=tuple(rate_flags(load.rate, achieved, sent)),
         notes=load.notes,
         place=node.where,
     )

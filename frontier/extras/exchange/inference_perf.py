@@ -50,10 +50,11 @@ def read(document: Document) -> ImportedFile:
         top.at("failures").count("count"),
         came=came,
         rate=load.rate,
-        flags=tuple(rate_flags(load.rate, summary.number("achieved_rate"))),
+        flags=tuple(rate_flags(load.rate, summary.number("achieved_rate"), ok)),
         notes=load.notes,
     )
-    return ImportedFile(document.file, "inference-perf", (result,), NOTES)
+    of_stages = not (concurrency or rate)  # the summary of a run states no load
+    return ImportedFile(document.file, "inference-perf", (result,), NOTES, again=of_stages)
 
 
 def _mean(successes: Node, new: str, old: str) -> float | None:

@@ -2,6 +2,7 @@
 where known.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -79,12 +80,20 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class ImportedFile:
-    """The results of one file. `notes` name where the tool's definitions differ from ours."""
+    """The results of one file. `notes` name where the tool's definitions differ from ours. `again`:
+    the file says again what other files of its tool say, if they are there.
+    """
 
     file: str
     format: str
     results: tuple[Result, ...] = ()
     notes: tuple[str, ...] = ()
+    again: bool = False
+
+    @property
+    def tool(self) -> str:
+        """The tool that wrote it: 'AIPerf' of 'AIPerf sweep'."""
+        return self.format.partition(" ")[0]
 
 
 # --- figures
@@ -175,9 +184,16 @@ def open_loop(
     return Load(max(1, round(mean)), None, (note,))
 
 
-def rate_flags(asked: float | None, achieved: float | None) -> Iterator[Flag]:
+def falls_short(asked: float, rate: float, requests: int) -> bool:
+    """Whether a rate is below the requested one by more than UNDER_RATE, and by more than chance:
+    three standard deviations of a Poisson count.
+    """
+    return rate < asked * (1 - UNDER_RATE - 3 / math.sqrt(max(1, requests)))
+
+
+def rate_flags(asked: float | None, achieved: float | None, sent: int) -> Iterator[Flag]:
     """The flag of a load generator that did not send at the requested rate."""
-    if asked and achieved is not None and achieved < asked * (1 - UNDER_RATE):
+    if asked and achieved is not None and falls_short(asked, achieved, sent):
         advice = "the load generator did not make the load it was asked for: give it more workers, or ask for less"
         measured = f"{achieved:.4g} of {asked:.4g} requests/s were sent"
         yield Flag("under_rate", measured, f"{1 - UNDER_RATE:.0%} of the rate", advice)

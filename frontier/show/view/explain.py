@@ -143,10 +143,18 @@ def _figure_words(reason: Reason) -> dict[str, str]:
         "seen": f": {label} {value}, limit {promise}" if limit and known else "",
         "evidence": f"{evidence_text(estimate, limit)}{failed}" if limit else "its limit was not measured",
         "not_load": "this is service time, not queueing" if takes_time else "load is not the cause",
-        "alone": "; --point-estimates decides on the value alone" if known else "",
+        "alone": "; --point-estimates decides on the value alone" if known and not _crosses(reason) else "",
         "lacks": "; ".join(map(_flag_with_advice, told(reason.flags))) or lacks,
         "where": _where_in_range(reason),
     }
+
+
+def _crosses(reason: Reason) -> bool:
+    """Whether the limit lies inside the interval, so that the value does not decide either."""
+    estimate, limit = reason.estimate, reason.limit
+    if estimate is None or limit is None or not estimate.has_interval:
+        return False
+    return limit.holds(estimate.low) != limit.holds(estimate.high)
 
 
 def _where_in_range(reason: Reason) -> str:

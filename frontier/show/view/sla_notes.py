@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from frontier.core.model.loads import setting
 from frontier.core.model.metrics import RATES, metric
-from frontier.planning.sla_result import Best, SlaResult
+from frontier.planning.sla_result import Best, SlaResult, decided_on_values
 from frontier.show.view.wording import named_value
 
 NAMED = 0.01
@@ -26,7 +26,8 @@ def _common_notes(result: SlaResult) -> list[str]:
         if c is not None:
             lines.append(f"One concurrency for all shapes{where}: {c} (each alone: {alone}).")
         else:
-            lines.append(f"No concurrency measured is proven in every shape{where} (each alone: {alone}).")
+            keeps = "meets" if any(map(decided_on_values, mine)) else "is proven"
+            lines.append(f"No concurrency measured {keeps} in every shape{where} (each alone: {alone}).")
         lines += _price(result, deployment, c)
     return lines
 
@@ -63,6 +64,10 @@ def best_note(best: Best, rate: str = "output_throughput") -> str:
 def _winner(best: Best, rate: str) -> str:
     d = best.decision
     point = f"{named_value(rate, best.rate, 1 if best.per_gpu else None)} at {setting(d.concurrency or 0)}"
+    if best.by_values:
+        apart = "more than" if best.sure else "about as much as"
+        rest = f", {apart} {joined_names(best.others)}" if best.others else ""
+        return f"By values alone, the most throughput for {d.shape.label}: {d.deployment}, {point}{rest}."
     if best.open:
         rest = f"of {joined_names(best.open)} no setting is proven, so which gives the most is open"
         if not best.others:

@@ -148,7 +148,7 @@ def has_no_bound(name: str, estimate: Estimate) -> bool:
     by.
     """
     bound = estimate.lower if metric(name).higher_is_better else estimate.upper
-    return metric(name).p is not None and estimate.has_interval and math.isinf(bound) and math.isfinite(estimate.value)
+    return metric(name).p is not None and estimate.has_bound and math.isinf(bound) and math.isfinite(estimate.value)
 
 
 def _is_stated(name: str, estimate: Estimate) -> bool:
@@ -172,13 +172,16 @@ def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str
 
 
 def ci_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
-    """'95% CI 3,380 to 3,440' in the unit of the value, 'no interval' where none is known."""
+    """'95% CI 3,380 to 3,440' in the unit of the value, '3,380 to 3,440 between runs' for an
+    interval that bounds nothing, 'no interval' where none is known.
+    """
     if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
         return "no interval"
     if _is_stated(name, estimate):
         return "stated"
     factor = display_one(name, estimate.value, gpus)[0]
-    return f"95% CI {format_number(estimate.low * factor)} to {format_number(estimate.high * factor)}"
+    ends = f"{format_number(estimate.low * factor)} to {format_number(estimate.high * factor)}"
+    return f"95% CI {ends}" if estimate.has_bound else f"{ends} between runs"
 
 
 def bound_text(estimate: Estimate, limit: Limit) -> str:
@@ -188,6 +191,8 @@ def bound_text(estimate: Estimate, limit: Limit) -> str:
     if math.isinf(estimate.value):
         return "too many requests failed"
     bound = deciding_bound(estimate, limit)
+    if estimate.has_interval and not estimate.has_bound:
+        return f"{beside_limit(estimate.low, limit)} to {beside_limit(estimate.high, limit)} between runs"
     if bound is None:
         return f"no bound {NO_BOUND}" if estimate.has_bound or estimate.need is not None else "no interval"
     if _is_stated(limit.metric, estimate):

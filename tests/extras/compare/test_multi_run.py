@@ -97,7 +97,6 @@ def test_each_operating_point_is_a_star() -> None:
     (panel,) = together([group(3300, 1500)]).panels
 
     assert [(64, Role.FRONTIER), (64, Role.OTHER)] == [(m.concurrency, m.role) for m in panel.marks if m.star]
-    assert "★" in together([group(3300, 1500)]).legend
 
 
 def test_long_names_that_differ_at_their_end_are_told_apart_with_their_mark() -> None:
