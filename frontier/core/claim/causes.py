@@ -189,8 +189,9 @@ def _setting(
 
 def _failures(point: Point, estimate: Estimate | None, name: str) -> tuple[Flag, ...]:
     """The flag that says why requests failed, where their share or an infinite value decides."""
-    failed = name == "error_rate" or (estimate is not None and math.isinf(estimate.value))
-    return tuple(flag for flag in point.flags if failed and flag.name == "errors" and not flag.fatal)
+    if name != "error_rate" and (estimate is None or math.isfinite(estimate.value)):
+        return ()
+    return tuple(flag for flag in point.flags if flag.name == "errors" and not flag.fatal)
 
 
 def _of_connections(reason: Reason, point: Point | None) -> Reason:

@@ -321,7 +321,8 @@ def claim_floor(p: float, concurrency: int = 0) -> int:
     (above p95) also needs WINDOW_IN_E2E requests per unit of concurrency, so that each of twenty
     time blocks is longer than a request.
     """
-    least = next((floor for most, floor in ((0.5, 30), (0.9, 100), (0.95, 200), (0.99, 1000)) if p <= most), 10_000)
+    floors = ((0.5, 30), (0.9, 100), (0.95, 200), (0.99, 1000))
+    least = next((floor for most, floor in floors if p <= most), 10_000)
     return max(least, WINDOW_IN_E2E * concurrency if p > 0.95 else 0)
 
 
@@ -336,10 +337,5 @@ def fewest_to_bound(p: float) -> int:
 
 def names() -> list[str]:
     """Metric names for shell completion: the usual ones; others, such as p99.9_ttft, exist too."""
-    return sorted(
-        {
-            *_PLAIN,
-            *DEFAULT_METRICS,
-            *(f"p{p}_{tail}" for p in (90, 95, 99) for tail in ("interactivity", "visible", "second")),
-        }
-    )
+    more = (f"{s}_{q}" for q in ("interactivity", "visible", "second") for s in ("p90", "p95", "p99"))
+    return sorted({*_PLAIN, *DEFAULT_METRICS, *more})
