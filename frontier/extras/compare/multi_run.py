@@ -28,6 +28,7 @@ from frontier.show.picture.frontier_picture import (
 )
 from frontier.show.picture.labels import (
     answer_cells,
+    bar_key,
     foot_line,
     joined,
     limit_parts,
@@ -179,7 +180,7 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, mor
         "together",
         title,
         panels,
-        legend=joined([clean(part, 400) for part in (*legend, *limit_parts(views))]),
+        legend=joined([clean(part, 400) for part in (*legend, *limit_parts(views), *bar_key(views))]),
         rows=_answer_rows(groups),
         notes=(*_absences(groups), *notes),
         foot=foot_line(footer),

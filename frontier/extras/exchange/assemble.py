@@ -318,7 +318,8 @@ def between_runs(values: Sequence[float], n: int) -> Estimate:
     """The median of several runs, of `n` requests in all, with their range for two and the 95 %
     interval by Student's t for more. Runs that are all alike, or failed, tell no interval.
 
-    >>> [round(end, 1) for end in (e := between_runs([98.0, 100.0, 103.0], 9), (e.low, e.high))[1]]
+    >>> found = between_runs([98.0, 100.0, 103.0], 9)
+    >>> [round(end, 1) for end in (found.low, found.high)]
     [94.1, 106.6]
     """
     middle = median(values)
