@@ -153,7 +153,8 @@ def _counts(node: Node) -> tuple[int, int | None, int]:
     end. ForeignFileError where their number is not known, or is 0 beside latencies.
     """
     metrics, state = node.at("metrics"), node.at("scheduler_state")
-    totals = next((t for t in (metrics.at("request_totals"), node.at("request_totals")) if t.tree), node.at("none"))
+    places = metrics.at("request_totals"), node.at("request_totals"), node.at("scheduler_metrics", "requests_made")
+    totals = next((t for t in places if t.tree), node.at("none"))
     ok = totals.count("successful")
     ok = state.count("successful_requests") if ok is None else ok
     counted = metrics.at("time_to_first_token_ms", "successful").count("count")
