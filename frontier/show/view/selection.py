@@ -179,6 +179,20 @@ def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> No
             raise UsageError(f"{name} is not known of any point{f' of {of}' if of else ''}", hint)
 
 
+IN_ONE_PANEL = 4
+"""The most deployments that one panel can tell apart."""
+
+
+def together_of(run: Run) -> "registry.TogetherPicture | None":
+    """What draws the deployments of a run in one panel per shape; None where a shape has one alone,
+    or more than a panel can tell apart.
+    """
+    of_shapes = Counter(shape for _, shape in series_of(run))
+    if not of_shapes or not all(1 < number <= IN_ONE_PANEL for number in of_shapes.values()):
+        return None
+    return registry.TOGETHER.find()
+
+
 def samples_of(run: Run) -> dict[Series, dict[int, WindowData]]:
     """The windows behind each point: those that support a claim, otherwise all of the setting's."""
     return {series: run.samples(series) for series in run.histories}
