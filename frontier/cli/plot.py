@@ -80,10 +80,10 @@ def command(  # noqa: PLR0913
 ) -> int:
     """Draw the frontier of RUN with its SLA and operating point, or one of its detail figures.
 
-    Several runs or deployments, up to four, share a panel per shape. Without -o the picture goes
-    into the directory of the (first) run, as png and svg. Detail figures of several shapes are
-    named by them: latency-1024x256.png. The x axis is that of the tightest limit, unless the config
-    or --objectives names the axes.
+    Several runs, up to eight, share a panel per shape, as do up to four deployments of one run.
+    Without -o the picture goes into the directory of the (first) run, as png and svg. Detail
+    figures of several shapes are named by them: latency-1024x256.png. The x axis is that of the
+    tightest limit, unless the config or --objectives names the axes.
 
     RUN defaults to the newest run under runs/ that holds a finished trial.
 
