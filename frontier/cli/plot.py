@@ -56,7 +56,7 @@ def _with_figures(command: Callable[..., int]) -> Callable[..., int]:
     help="A detail figure, by its name below.",
 )
 @click.option("--at", type=click.IntRange(1), metavar="C", help="The concurrency of a timeline.")
-@click.option("--overlay", is_flag=True, help="The deployments of one run in one panel per shape, as up to four are.")
+@click.option("--overlay", is_flag=True, help="The deployments of one run in one panel per shape, as up to eight are.")
 @click.option(
     "--x",
     metavar="METRIC",
@@ -80,10 +80,10 @@ def command(  # noqa: PLR0913
 ) -> int:
     """Draw the frontier of RUN with its SLA and operating point, or one of its detail figures.
 
-    Several runs, up to eight, share a panel per shape, as do up to four deployments of one run.
-    Without -o the picture goes into the directory of the (first) run, as png and svg. Detail
-    figures of several shapes are named by them: latency-1024x256.png. The x axis is that of the
-    tightest limit, unless the config or --objectives names the axes.
+    Several runs or deployments, up to eight, share a panel per shape. Without -o the picture goes
+    into the directory of the (first) run, as png and svg. Detail figures of several shapes are
+    named by them: latency-1024x256.png. The x axis is that of the tightest limit, unless the config
+    or --objectives names the axes.
 
     RUN defaults to the newest run under runs/ that holds a finished trial.
 

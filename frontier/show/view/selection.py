@@ -179,16 +179,16 @@ def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> No
             raise UsageError(f"{name} is not known of any point{f' of {of}' if of else ''}", hint)
 
 
-IN_ONE_PANEL = 4
+IN_ONE_PANEL = 8
 """The most deployments that one panel can tell apart."""
 
 
 def together_of(run: Run) -> "registry.TogetherPicture | None":
-    """What draws the deployments of a run in one panel per shape; None where a shape has one alone,
-    or more than a panel can tell apart.
+    """What draws the deployments of a run in one panel per shape; None where there is one alone, or
+    more than a panel can tell apart.
     """
-    of_shapes = Counter(shape for _, shape in series_of(run))
-    if not of_shapes or not all(1 < number <= IN_ONE_PANEL for number in of_shapes.values()):
+    most = max(Counter(shape for _, shape in series_of(run)).values(), default=0)
+    if not 1 < most <= IN_ONE_PANEL:
         return None
     return registry.TOGETHER.find()
 
