@@ -176,7 +176,7 @@ def _setting(
         gain,
         need=need,
         cut=cut,
-        flags=() if point is None else (*point.fatal, *_failures(point, estimate)),
+        flags=() if point is None else (*point.fatal, *_failures(point, name, estimate)),
     )
     reason = _of_connections(reason, point)
     if reason.cause is Cause.CROSSES:
@@ -187,10 +187,12 @@ def _setting(
     return reason
 
 
-def _failures(point: Point, estimate: Estimate | None) -> tuple[Flag, ...]:
-    """The flag that says why requests failed, where failures make the value infinite."""
-    infinite = estimate is not None and math.isinf(estimate.value)
-    return tuple(flag for flag in point.flags if infinite and flag.name == "errors" and not flag.fatal)
+def _failures(point: Point, name: str, estimate: Estimate | None) -> tuple[Flag, ...]:
+    """The flag that says why requests failed, where failures make the value infinite, or are what
+    is limited.
+    """
+    decide = name == "error_rate" or (estimate is not None and math.isinf(estimate.value))
+    return tuple(flag for flag in point.flags if decide and flag.name == "errors" and not flag.fatal)
 
 
 def _of_connections(reason: Reason, point: Point | None) -> Reason:
@@ -302,7 +304,8 @@ def _no_answer(decision: Decision, points: Mapping[int, Point], settings: Mappin
     if decision.verdict is Verdict.VIOLATES:
         if nearest.metric in RISING:
             return [nearest, Reason(Cause.HIGHEST_MEASURED, (max(settings),), verdict=decision.verdict)]
-        if nearest.metric == "quality":  # the same at any setting
+        failing = any(flag.name == "errors" for flag in nearest.flags)
+        if nearest.metric == "quality" or (failing and min(settings) == 1):  # the same at any setting
             return [nearest]
         cause = Cause.SLOW_ALONE if min(settings) == 1 else Cause.LOWEST_MEASURED
         return [nearest, dataclasses.replace(settings[min(settings)], cause=cause)]

@@ -285,7 +285,7 @@ def other_reasons(decision: Decision, *, whole: bool = True) -> list[str]:
 
 def _is_in_figures(reason: Reason, decision: Decision) -> bool:
     """Whether headline and figures give the reason already: the limit that binds, or that the
-    nearest setting violates.
+    nearest setting violates. They do not say why requests failed.
     """
     nearest = decision.concurrency is None and reason.settings == (decision.candidate,)
-    return reason.cause is Cause.CHOSEN or (nearest and reason.cause is Cause.VIOLATES)
+    return reason.cause is Cause.CHOSEN or (nearest and reason.cause is Cause.VIOLATES and not reason.flags)
