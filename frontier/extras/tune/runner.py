@@ -214,7 +214,7 @@ class Runner:
 
     @property
     def looked(self) -> int:
-        """The number of its starts in which it had a short trial."""
+        """The number of its starts in which it had a quick look."""
         return len({self.starts[trial.key] for trial, _ in self.history if trial.phase in SCANS})
 
     @property
@@ -253,7 +253,7 @@ class Runner:
 
     @cached_property
     def looks_beyond(self) -> int:
-        """In how many starts since then nothing but short trials were run."""
+        """In how many starts since then nothing but quick looks were run."""
         return len({self.starts[t.key] for t, _ in self._paired} - self.final_starts.keys())
 
     @property
