@@ -52,9 +52,9 @@ given."""
 def outcome_of(race: Race) -> RaceOutcome:
     """The outcome of a race. What was not measured is not shown to be no better."""
     outcome, gone = _by_the_measured(race), unmeasured(race)
-    if outcome not in ("no better", "none") or not gone:
-        return outcome
-    return "not measured" if len(gone) == len(race.runners) - 1 else "not compared"
+    if outcome in ("no better", "none", "not proven") and len(gone) == len(race.runners) - 1:
+        return "not measured"
+    return "not compared" if outcome in ("no better", "none") and gone else outcome
 
 
 def unmeasured(race: Race) -> list[Runner]:
