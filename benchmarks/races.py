@@ -231,7 +231,7 @@ def raced(number: int) -> Outcome:
         racing.race_of.family,
         outcome_of(race),
         int(code),
-        outcome_of(race) == "better",
+        code is ExitCode.YES,
         truths[other] / base,
         None if gain is None else gain.ratio.value,
         None if gain is None else gain.ratio.low,

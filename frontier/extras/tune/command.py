@@ -118,7 +118,7 @@ def _conclude(
     options: RunOptions,
 ) -> int:
     """Print what the race shows, however it ended; the exit code."""
-    from frontier.extras.tune.tune_text import exit_code, outcome_of, race_json, race_text, unmeasured
+    from frontier.extras.tune.tune_text import exit_code, left_open, outcome_of, race_json, race_text, unmeasured
 
     if end != "interrupted" or any(runner.history for runner in race.runners):
         decide = _to_decide(request, race)
@@ -132,7 +132,9 @@ def _conclude(
             say(f"{runner.series.deployment}: {runner.gone}")
     if end == "budget":
         say(f"the budget ended the race; with a larger one it goes on:\n  {request.again}{raised(request.config)}")
-    if (outcome := outcome_of(race)) in ("not compared", "not measured") and unmeasured(race):
+    busy = (open_ := left_open(race)) is not None and open_.is_spoilt
+    outcome = outcome_of(race)
+    if outcome in ("not proven", "not compared", "not measured") and (unmeasured(race) or busy):
         say(f"what failed is tried again by\n  {request.again}")
     elif outcome in ("not proven", "not measured"):
         again = request.command(free_beside(path))

@@ -185,11 +185,18 @@ class Runner:
         return max(at, self.reach(0.0).value)
 
     @property
-    def unproven(self) -> str | None:
-        """Why no setting is proven although some load is expected to keep the SLA. None where a
-        setting is proven, where no load keeps the SLA, and while its proof goes on.
+    def keeps_at_no_load(self) -> bool:
+        """Whether no load is expected to keep the SLA, down to one request in flight. What a change
+        of the server made stale shows nothing.
         """
-        step = self.proof if self.final_starts and self.reach(0.0).edge is not None else None
+        return self.reach(0.0).edge is None and 1 in self.state.points
+
+    @property
+    def unproven(self) -> str | None:
+        """Why no setting is proven although some load may keep the SLA. None where a setting is
+        proven, where no load keeps the SLA, and while its proof goes on.
+        """
+        step = self.proof if self.final_starts and not self.keeps_at_no_load else None
         if not isinstance(step, Done) or step.proven is not None:
             return None
         last = next(reversed(self.known.candidates), None)

@@ -178,7 +178,7 @@ def _standing(race: Race, runner: Runner) -> str:
         words.append("not measured yet")
     elif runner.unproven is not None:
         words.append(f"not proven: {runner.unproven}")
-    elif runner.proven is None and runner.reach(0.0).edge is None:
+    elif runner.proven is None and runner.keeps_at_no_load:
         words.append("no load keeps the SLA")
     elif race.gain is not None and race.gain.better and runner is race.finalist:
         words.append("better")

@@ -242,6 +242,11 @@ def test_what_this_machine_was_too_busy_to_measure_is_no_no(spoilt: str, tmp_pat
     windows = [t for r in race.runners for t, _ in r.history if t.phase is Phase.PROVE and r.unproven]
     assert len(windows) <= 8 * len(unmeasured), "at a lower load the machine is as busy"
     assert exit_code(gone(race, 1)) is ExitCode.FAILED, "nothing but the baseline was measured, if that"
+    lines = RunDirectory.read(tmp_path / "run").journal_lines()
+    config, histories = load_config(TWO, "s.yaml"), load(tmp_path / "run").histories
+    again = race_of(config, variants, race.rules, histories, [*lines, {"event": "resumed"}]).next_step()
+    assert again is not None, "the same command tries them again"
+    assert again.series.deployment in names.split()
     assert_golden_row("answers", words(race, variants), spoilt)
 
 
@@ -255,7 +260,21 @@ def test_a_server_that_changed_during_the_race_is_said_to_have(tmp_path: Path) -
 def test_no_variant_that_keeps_the_sla_is_a_no(tmp_path: Path) -> None:
     race, variants, _ = raced(f"{HEAD}{ENGINE}{{step_base: [40ms, 45ms]}}}}\n", tmp_path / "run")
     assert (outcome_of(race), exit_code(race)) == ("none", ExitCode.NO)
+    assert all(runner.keeps_at_no_load for runner in race.runners)
     assert_golden_row("answers", words(race, variants))
+
+
+def test_a_variant_that_was_measured_at_high_loads_alone_is_not_said_to_keep_the_sla_at_none(
+    capped: tuple[Race, tuple[Variant, ...], str, Path],
+) -> None:
+    race, variants, _, _ = capped
+    slow = [(t, replace(s, tpot=10 * s.tpot)) for t, s in race.baseline.history]
+    baseline = replace(race.baseline, history=slow)
+    assert baseline.reach(0.0).edge is None
+    assert not baseline.keeps_at_no_load
+    then = replace(race, runners=(baseline, *race.runners[1:]))
+    assert outcome_of(then) not in ("only", "none")
+    assert "no load keeps" not in race_text(then, variants, "", width=100, colour=False)
 
 
 def test_a_proof_on_a_machine_whose_speed_drifts_has_more_windows_before_a_lower_load(tmp_path: Path) -> None:
