@@ -1,5 +1,6 @@
 """`frontier plot`: the frontier as a picture, and its detail figures."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from frontier import registry
-from frontier.cli import common
+from frontier.cli import common, completion
 from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import DrawingError, ExitCode, UsageError
 from frontier.core.model.series import Series
@@ -44,7 +45,7 @@ def _with_figures(command: Callable[..., int]) -> Callable[..., int]:
 
 
 @common.subcommand("plot")
-@click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=common.complete_run)
+@click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=completion.complete_run)
 @click.option(
     "-o", "--output", "files", multiple=True, type=common.FILE_PATH, help="FILE.png, .svg or .pdf; repeatable."
 )
@@ -60,7 +61,7 @@ def _with_figures(command: Callable[..., int]) -> Callable[..., int]:
 @click.option(
     "--x",
     metavar="METRIC",
-    shell_complete=common.complete_metrics,
+    shell_complete=completion.complete_metrics,
     help="Only the x axis, as p50_interactivity or p99_e2e.",
 )
 @click.option("--width", "pixels", type=click.IntRange(400, 8000), metavar="PIXELS", help="Width of a PNG, for slides.")
@@ -80,7 +81,7 @@ def command(  # noqa: PLR0913
 ) -> int:
     """Draw the frontier of RUN with its SLA and operating point, or one of its detail figures.
 
-    Several runs, up to four, share a panel per shape. Without -o the picture goes into the
+    Several runs, up to eight, share a panel per shape. Without -o the picture goes into the
     directory of the (first) run, as png and svg. Detail figures of several shapes are named by
     them: latency-1024x256.png. The x axis is the latency that binds the decision, unless the config
     or --objectives names the axes.
@@ -126,11 +127,19 @@ def command(  # noqa: PLR0913
     return ExitCode.YES
 
 
-def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: "Objectives" = None) -> "Picture":
-    """The frontiers of a run, a panel each."""
-    from frontier.show.picture.frontier_picture import small_multiples
-    from frontier.show.view.selection import provenance_of, views_of
+IN_ONE_PANEL = 4
+"""The most deployments that one panel can tell apart."""
 
+
+def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: "Objectives" = None) -> "Picture":
+    """The frontiers of a run, a panel each; up to four deployments of one shape share a panel."""
+    from frontier.show.picture.frontier_picture import small_multiples
+    from frontier.show.view.selection import provenance_of, series_of, views_of
+
+    of_shapes = Counter(shape for _, shape in series_of(run))
+    together = registry.TOGETHER.find()
+    if together is not None and of_shapes and all(1 < number <= IN_ONE_PANEL for number in of_shapes.values()):
+        return together([run], limits, axes)
     return small_multiples(views_of(run, limits, axes), footer=provenance_of(run))
 
 

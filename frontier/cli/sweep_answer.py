@@ -43,7 +43,7 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool, cut: Sequen
     if shown.detail >= Detail.USUAL:
         for line in next_lines(run, decisions) if ended else ():
             common.say(line)
-        common.say(f"Picture          {picture}" if picture else f"Saved in         {run.path}")
+        common.say(f"{'Picture':<21}{picture}" if picture else f"{'Saved in':<21}{run.path}")
     return decisions
 
 
@@ -58,7 +58,7 @@ def next_lines(run: Run, decisions: Sequence[Decision]) -> list[str]:
     if len(names) > 1:
         pair = [part for name in names[:2] for part in ("--deployment", name)]
         commands.insert(0, ["frontier", "compare", str(run.path), *pair])
-    return [*lines, *(f"{'Next' if i == 0 else '':<17}{shlex.join(words)}" for i, words in enumerate(commands))]
+    return [*lines, *(f"{'Next' if i == 0 else '':<21}{shlex.join(words)}" for i, words in enumerate(commands))]
 
 
 def draw(run: Run) -> Path | None:

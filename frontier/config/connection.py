@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import PlainValidator, model_validator
@@ -50,6 +51,14 @@ def endpoint(value: Any, example: str = "write it as http://localhost:8000/v1") 
             base = text.rstrip("/").removesuffix(route)
             raise Problem(f"{{key}} names a route ({route})", f"write the address before it: {base}")
     return text.rstrip("/")
+
+
+def names_server(text: str) -> bool:
+    """Whether a word that may be a file's name is a server's: an address with a scheme, and where
+    there is no such file 'host:port' or 'simulator'.
+    """
+    named = text == SIMULATOR or re.fullmatch(r"[\w.-]+:\d+(/\S*)?", text)
+    return "://" in text or (bool(named) and not Path(text).exists())
 
 
 NO_METRICS = "none"

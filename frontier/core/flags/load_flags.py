@@ -111,7 +111,8 @@ def client(sample: WindowData) -> Iterator[Flag]:
     the server, and above PAUSES times their limit.
     """
     most = GROSS * (median(sample.e2e) or math.inf)
-    own_failures = sample.client_failures / max(1, sample.n + sample.client_failures)
+    # What the budget cut off is no fault of the client's.
+    own_failures = 0 if "budget" in sample.ended else sample.client_failures / max(1, sample.n + sample.client_failures)
     over = [
         (text.format(format_seconds(value)), format_seconds(limit), value > max(limit, min(most, PAUSES * limit)))
         for text, value, limit in _pauses(sample)

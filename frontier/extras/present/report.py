@@ -24,7 +24,7 @@ from frontier.show.picture.labels import headline as title_of
 from frontier.show.table import Table
 from frontier.show.tables import table_of
 from frontier.show.view.costs import power_text
-from frontier.show.view.figures import bar_ends
+from frontier.show.view.figures import Figure, bar_ends
 from frontier.show.view.json_out import Tree
 from frontier.show.view.neighbours import HEADS, neighbours
 from frontier.show.view.notes import Noted, notes_of
@@ -130,10 +130,10 @@ GLOSSARY = (
         ),
     ),
     ("SLA", "The latency targets that the operating point must keep."),
-    ("operating point", "The setting to run: the bounds of its percentiles keep the SLA, and so does all below it."),
+    ("operating point", "The setting to run: the best one that is proven to keep the SLA."),
     ("frontier", "The settings that no other beats in both throughput and latency; the others are dominated."),
     ("excluded", "A setting whose measurement means nothing, with the flag that says why; it is never chosen."),
-    ("what binds", "The resource that sets the latency; in brackets how often such evidence was right in simulations."),
+    ("bottleneck", "The resource that sets the latency; in brackets how often such evidence was right in simulations."),
     ("roofline", "The throughput that the hardware allows at most. MBU, MFU: shares of its bandwidth and arithmetic."),
 )
 """Definitions, so that the page needs no other page."""
@@ -165,7 +165,7 @@ class Report:
     notes: Mapping[str, Noted] = field(default_factory=dict)
 
 
-FIGURE_HEADS = ("metric", "value", "bound", "limit", "margin")
+FIGURE_HEADS = ("metric", "value", "bound", "limit", "headroom")
 KEY = f"Brackets, and bars in the picture: 95% CI; its shade holds 90% of resamples. {NO_BOUND_LEGEND}."
 
 
@@ -226,7 +226,7 @@ def page_of(report: Report) -> dict[str, Any]:
 def answers_table(views: Sequence[SeriesView]) -> Table:
     """The answer of each series in a row, with the metric that binds, or why there is no answer."""
     answers = [cells for cells, _ in answer_rows(views, panel_names(views))]
-    heads = ("workload", "answer", "throughput", "binding metric", "bound", "limit")[: max(map(len, answers))]
+    heads = ("workload", "answer", "throughput", "tightest limit", "bound", "limit")[: max(map(len, answers))]
     rows = [(*cells, *[""] * (len(heads) - len(cells))) for cells in answers]
     return Table.of(heads, rows, "The answers")
 
@@ -236,15 +236,17 @@ def _section(view: SeriesView, report: Report) -> dict[str, Any]:
 
     - `step`: what would decide a better setting, and the command.
     - `more`: shown where all details are asked for.
-    - `bars`: where value and bound of each figure lie on a bar that ends beyond the limit.
+    - `bars`: where value and bound of each figure lie on a bar that ends beyond the limit;
+      `tightest`: whether it has the least headroom.
     """
     points, answer, around = view.points, view.answer, neighbours(view)
     samples = report.samples.get(view.series, {})
     lines: Sequence[tuple[str, str]] = (("No SLA", no_sla_sentence(points, view.frontier, view.gpus)),)
     whole = lines
-    rows: Sequence[tuple[str, ...]] = ()
+    drawn: Sequence[tuple[Figure, tuple[str, ...]]] = ()
     if answer is not None:
-        lines, whole, rows = answer.lines, answer.whole, answer.rows
+        lines, whole, drawn = answer.lines, answer.whole, list(zip(answer.figures, answer.rows, strict=True))
+    rows = [(f"{figure.mark} {name}".strip(), *cells) for figure, (name, *cells) in drawn]
     more = [("", text) for _, text in whole if text not in [text for _, text in lines]]
     more += [("Where the time goes", time)] if (time := time_line(points, view.chosen)) else []
     more += [
@@ -264,14 +266,17 @@ def _section(view: SeriesView, report: Report) -> dict[str, Any]:
         "frontier": frontier_sentence(view.frontier),
         "neighbours": Table.of(HEADS, around, "Why this point: the settings around it") if around else None,
         "evidence": [*cost_tables(view.decision), *time_tables(points), *evidence_tables(samples)],
-        "bars": list(map(bar_ends, answer.figures)) if answer else [],
+        "bars": [bar_ends(figure) for figure, _ in drawn],
+        "tightest": [figure.tightest for figure, _ in drawn],
     }
 
 
 def _health(report: Report) -> list[str]:
     """The checks that were made, and every flag with its effect."""
     points = [point for view in report.views for point in view.points]
-    lines = [f"{sum(p.valid for p in points)} of {count(len(points), 'point')} valid. Checked: {report.checks}."]
+    excluded = sum(not p.valid for p in points)
+    some = f"{excluded} of {count(len(points), 'point')} excluded" if excluded else "No point was excluded"
+    lines = [f"{some}. Checked: {report.checks}."]
     for view in report.views:
         for kind in flag_kinds(view.points):
             head = f"{view_name(view)}: " if len(report.views) > 1 else ""

@@ -71,8 +71,8 @@ def command(
           endpoint: http://localhost:8000/v1
           vary: {seqs: [64, 128, 256]}     the first is the baseline
 
-    Short trials of seconds drop the variants that are surely worse. The best of the others and the
-    baseline are then started anew in turn until their difference is known.
+    Quick looks of some seconds drop the variants that are significantly worse. The best of the
+    others and the baseline are then started anew in turn until their difference is known.
 
     \b
     Exit codes: 0 a variant is shown to be better · 3 none is
@@ -93,7 +93,7 @@ def command(
 
     said = " ".join(f"--only {name}" for name in only)
     some = [Setting(said, f"deployments.0.{ONLY}", json.dumps(only))] if only else []
-    request = read_request(config_file, output, settings, None, NO_PROOFS, some)
+    request = read_request(str(config_file), output, settings, None, NO_PROOFS, some)
     variants = variants_of(request.text, str(config_file))
     objective = objective or OBJECTIVES[0]
     _require_race(request, variants, objective)
@@ -158,7 +158,7 @@ def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", obje
     """UsageError where the config has no race, or none for the objective in it."""
     config = request.config
     if not variants:
-        raise UsageError(f"{request.file} varies nothing", _LIKE_THIS)
+        raise UsageError(f"{request.source} varies nothing", _LIKE_THIS)
     if not config.limits:
         raise UsageError("a race needs an SLA to keep", "name limits, as  sla: {p99_ttft: 500ms}")
     if len(config.shapes) > 1:
@@ -190,7 +190,7 @@ def _plan_text(request: "SweepRequest", variants: "tuple[Variant, ...]") -> str:
     ends = request.config.budget.time
     until = f"; it ends after {ends / 60:.0f} min at the latest" if ends is not None else ""
     return (
-        f"Plan: short trials of {count(len(variants), 'variant')}, then the best of them and the baseline, "
+        f"Plan: quick looks of {count(len(variants), 'variant')}, then the best of them and the baseline, "
         f"{variants[0].name}, in turn.\n"
         f"At least {starts} starts of a server. How long they take is known after the first{until}."
     )

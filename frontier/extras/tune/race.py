@@ -1,9 +1,9 @@
 """The race: what to measure next on which variant. It is pure, so a race that is killed goes on
 from its history.
 
-Short trials come first. Each variant is measured at the edge of the best one so far, and from there
-up or down, until its own edge is known or it is surely worse. The most promising ones that lie
-close together are started once more.
+Quick looks come first. Each variant is measured at the edge of the best one so far, and from there
+up or down, until its own edge is known or it is significantly worse. The most promising ones that
+lie close together are started once more.
 
 Then comes the final between the baseline and the best other variant. They take turns, each with a
 new start, until both are proven and their difference is decided (`gain`). Where the pairs could not
@@ -44,7 +44,7 @@ FIRST = 8
 BELOW = 0.75
 """A trial at this share of the edge, or lower, shows where a proof is cheap."""
 LOOKS = 8
-"""Most short trials of a variant among which the error of a race is divided."""
+"""Most quick looks of a variant among which the error of a race is divided."""
 NEAR, AGAIN = 0.12, 3
 """The largest difference (ln) in expected value between the most promising variants that are
 started once more, and their number: 3 % from start to start are 9 % between two edges."""
@@ -57,14 +57,14 @@ MOST_STARTS = 16
 """Starts of each side after which the final is over. On a machine that is too busy to measure on,
 no pair would ever count."""
 EDGE_TURNS = 4
-"""Starts in which a side has short trials beyond its proven setting, where that is what is open."""
+"""Starts in which a side has quick looks beyond its proven setting, where that is what is open."""
 SHORT_TURN = 2
 """Windows of the proof of a higher load in each of its first starts: a single slow start must not
 end it."""
 SHORT_TURNS = 3
 """Starts after which a proof that is not over has longer turns."""
 LOOK_REQUESTS = 160
-"""Requests of a short trial, unless its time ends it earlier: starting a server costs more."""
+"""Requests of a quick look, unless its time ends it earlier: starting a server costs more."""
 PAIR_TURNS, PAIR_SECONDS = 12, 60.0
 """The window of a start of the final after the end of its proof: this many turns of its setting, or
 this many seconds."""
@@ -96,8 +96,8 @@ class Race:
 
     @cached_property
     def z(self) -> float:
-        """The number of standard errors beyond which a variant is surely worse: all variants and
-        short trials share the error of a race.
+        """The number of standard errors beyond which a variant is significantly worse: all variants
+        and quick looks share the error of a race.
         """
         return normal_quantile(1 - ALPHA / (len(self.runners) * LOOKS))
 
@@ -107,7 +107,7 @@ class Race:
         return max((r.reach(self.z).low for r in self.runners if r.history), default=-math.inf)
 
     def dropped(self, runner: Runner) -> bool:
-        """Whether a variant is surely worse than another."""
+        """Whether a variant is significantly worse than another."""
         return bool(runner.history) and runner.reach(self.z).high < self._least
 
     @cached_property
@@ -192,7 +192,7 @@ class Race:
     @property
     def unseen(self) -> float:
         """The gain, as a ratio, that another variant may still have over the baseline by short
-        trials alone; 1.0 where all are surely worse.
+        trials alone; 1.0 where all are significantly worse.
         """
         mine, left = self.baseline.reach(Z95), [r.reach(Z95) for r in self.challengers]
         most = (x.value - mine.value + math.hypot(x.high - x.value, mine.value - mine.low) for x in left)
@@ -212,8 +212,8 @@ class Race:
     # ---- looks
 
     def _look(self, runner: Runner) -> Ask | None:
-        """The next short trial of a variant in its first start; None where its edge is known, or it
-        is surely worse.
+        """The next quick look of a variant in its first start; None where its edge is known, or it
+        is significantly worse.
         """
         if runner.gone is not None or runner.looked > 1 or (runner is not self.baseline and self.dropped(runner)):
             return None
@@ -288,7 +288,7 @@ class Race:
         return None if following.visited_since(fixed) >= MOST_STARTS else self._turn(following)
 
     def _beyond(self, runner: Runner) -> RaceStep | None:
-        """A turn of the side that may still give more: a short trial beyond its proven setting in a
+        """A turn of the side that may still give more: a quick look beyond its proven setting in a
         new start. None after EDGE_TURNS of them.
         """
         if runner.looks_beyond >= EDGE_TURNS or runner.beyond is None:
@@ -301,7 +301,7 @@ class Race:
 
     def _turn(self, runner: Runner) -> RaceStep:
         """The next trial of a turn: a window of its proof. After the proof, a window of the proven
-        setting and a short trial at the edge, which shows how much more there may be.
+        setting and a quick look at the edge, which shows how much more there may be.
         """
         step, over = runner.proof, self.running != runner.series or _turn_is_over(runner)
         if isinstance(step, Ask):
@@ -316,7 +316,7 @@ class Race:
         return self._step(runner, Ask(step.proven, Phase.VISIT, requests, "started anew", seconds), anew=over)
 
     def _same_load(self, first: Runner, second: Runner) -> Ask | None:
-        """A short trial of the baseline at the load of the other, where it has none near it. The
+        """A quick look of the baseline at the load of the other, where it has none near it. The
         best of many variants must not beat one with fewer trials.
         """
         edge = second.reach(0.0).edge if second.proven is None else second.proven
@@ -334,7 +334,7 @@ def _failed(runner: Runner) -> bool:
 
 def _turn_is_over(runner: Runner) -> bool:
     """Whether the newest start of a runner has had its turn of the final: the windows of its proof;
-    or a window of the proven setting, and a short trial at its edge; or what it has beyond that.
+    or a window of the proven setting, and a quick look at its edge; or what it has beyond that.
     """
     if runner.is_beyond:
         return True
@@ -351,7 +351,7 @@ def _look_at(runner: Runner, c: int, reason: str = "where is its edge?") -> Ask:
 
 
 def next_setting(state: State, start: int, top: int, step: float) -> int | None:
-    """The next setting of the short trials: `start`, then up in steps or down in halves until the
+    """The next setting of the quick looks: `start`, then up in steps or down in halves until the
     edge is known within CLOSE. None when it is.
     """
     if not state.points:
@@ -366,7 +366,7 @@ def next_setting(state: State, start: int, top: int, step: float) -> int | None:
 
 
 def _from(state: State, low: int, high: int | None, top: int, step: float) -> int:
-    """The next setting of the short trials where some setting is inside the SLA; 0 where no more is
+    """The next setting of the quick looks where some setting is inside the SLA; 0 where no more is
     needed.
     """
     if high is None:

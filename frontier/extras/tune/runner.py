@@ -229,7 +229,7 @@ class Runner:
 
     @property
     def looked(self) -> int:
-        """The number of its starts in which it had a short trial."""
+        """The number of its starts in which it had a quick look."""
         return len({self.starts[trial.key] for trial, _ in self.history if trial.phase in SCANS})
 
     @property
@@ -262,7 +262,7 @@ class Runner:
 
     @cached_property
     def looks_beyond(self) -> int:
-        """In how many starts since its first proof nothing but short trials were run."""
+        """In how many starts since its first proof nothing but quick looks were run."""
         first = min(self.final_starts, default=math.inf)
         return len({n for t, _ in self.history if (n := self.starts[t.key]) > first} - self.final_starts.keys())
 

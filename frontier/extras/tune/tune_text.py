@@ -58,7 +58,9 @@ def outcome_of(race: Race) -> RaceOutcome:
 
 
 def unmeasured(race: Race) -> list[Runner]:
-    """The variants beside the baseline that could not be measured, and are not surely worse."""
+    """The variants beside the baseline that could not be measured, and are not significantly
+    worse.
+    """
     return [r for r in race.runners[1:] if r.gone is not None and not race.dropped(r)]
 
 
@@ -183,7 +185,7 @@ def _standing(race: Race, runner: Runner) -> str:
     elif race.gain is not None and race.gain.better and runner is race.finalist:
         words.append("better")
     elif runner is not race.baseline and not runner.final_starts:
-        words.append("surely worse than another" if race.dropped(runner) else "short trials only")
+        words.append("significantly worse than another" if race.dropped(runner) else "quick looks only")
     return "; ".join(words)
 
 
@@ -241,7 +243,7 @@ def answer_text(race: Race) -> str:
     claim, higher = claim_text(race), higher_of(race)
     if higher is not None:
         name, more = higher[0].series.deployment, race.rules.given(higher[0].expected - higher[1].expected)
-        claim += f" {name} may be better: {more - 1:+.0%} {_label(race.rules.objective)} in short trials."
+        claim += f" {name} may be better: {more - 1:+.0%} {_label(race.rules.objective)} in quick looks."
     if race.gain is None or outcome_of(race) == "not compared":
         return claim
     pairs = count(race.gain.pairs, "time")

@@ -91,6 +91,8 @@ def test_what_was_measured_of_other_loads_before_a_change_is_stale_until_they_ar
     again = history_of(Course(lambda clock: by), (1, Phase.GRID), history=history)
     assert [6, 7, 8] == kept(again)
     assert 1 == len(unchanged(again, TTFT).changes), "the same change, seen at another load"
+    first = history_of(Course(lambda clock: by), (2, Phase.FRONTIER), history=again)
+    assert [6, 7, 8, 9] == kept(first), "its scan showed the server as it was"
 
 
 def test_a_load_that_is_as_it_was_says_that_only_the_other_one_changed():

@@ -525,6 +525,8 @@ def test_the_worst_window_counts() -> None:
 @pytest.mark.parametrize(("count", "flagged"), [(2, False), (3, True)])
 def test_requests_the_client_broke_are_flagged_above_half_a_percent(count: int, flagged: bool) -> None:
     assert flagged is ("client_bound" in found(replace(trimmed(healthy(), 400), client_failures=count)))
+    cut = replace(trimmed(healthy(), 400), client_failures=count, ended=("budget",))
+    assert "client_bound" not in found(cut), "the budget cut them off"
 
 
 # --- the load

@@ -196,7 +196,7 @@ LUCKY = (
 @pytest.mark.process
 def test_a_winner_names_the_variant_that_short_trials_put_higher_and_the_command_decides(tmp_path: Path) -> None:
     """The winner was fast in its first starts alone: beside what it gives in the final, what
-    another one gave in short trials is more. A race between the two decides.
+    another one gave in quick looks is more. A race between the two decides.
     """
     race, variants, _ = raced(HEAD + LUCKY, tmp_path / "run", fades="lucky")
     tree = race_json(race, variants, "COMMAND")
