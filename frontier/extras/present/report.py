@@ -150,7 +150,8 @@ class Report:
     - `samples`: the windows by concurrency, for distributions and evidence; without them the page
       has less.
     - `notes`: the notes of extras on its series.
-    - `review`: what a reviewer asks first; `speeds`: the throughput by the speed of each user.
+    - `review`: what a reviewer asks first; `speeds`: the throughput by the speed of each user;
+      `before`: the figures of a baseline beside its own.
     - `unfinished`: a sentence that a part of the run is not measured; `standing` is the same for
       machines.
     """
@@ -168,6 +169,7 @@ class Report:
     notes: Mapping[str, Noted] = field(default_factory=dict)
     review: Review = field(default_factory=Review)
     speeds: Speeds | None = None
+    before: Sequence[Table] = ()
 
 
 FIGURE_HEADS = ("metric", "value", "bound", "limit", "headroom")
@@ -221,6 +223,7 @@ def page_of(report: Report) -> dict[str, Any]:
         "sections": [_section(view, report) for view in report.views],
         "review": report.review,
         "speeds": report.speeds,
+        "before": report.before,
         "health": [*_health(report), *([clean(report.unfinished, 1000)] if report.unfinished else [])],
         "provenance": _provenance(report),
         "commands": [clean(command, 400) for command in report.commands],
