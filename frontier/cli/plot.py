@@ -81,7 +81,7 @@ def command(  # noqa: PLR0913
 ) -> int:
     """Draw the frontier of RUN with its SLA and operating point, or one of its detail figures.
 
-    Several runs, up to four, share a panel per shape. Without -o the picture goes into the
+    Several runs, up to eight, share a panel per shape. Without -o the picture goes into the
     directory of the (first) run, as png and svg. Detail figures of several shapes are named by
     them: latency-1024x256.png. The x axis is the latency that binds the decision, unless the config
     or --objectives names the axes.

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median, stdev
 
 from frontier.core.model.errors import UsageError
-from frontier.core.model.loads import POISSON, Rate, setting
+from frontier.core.model.loads import Rate, setting
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.shapes import DEFAULT_DEPLOYMENT, MAX_TOKENS, Shape
@@ -143,7 +143,7 @@ def _load(shape: Shape, result: Result) -> tuple[Shape, int]:
     """The shape and the load of a result: the rate of an open loop, otherwise its concurrency."""
     if result.rate is None or result.records:
         return shape, result.concurrency
-    return replace(shape, arrivals=POISSON), Rate.of(result.rate)
+    return replace(shape, arrivals=result.arrivals), Rate.of(result.rate)
 
 
 def _once(items: Sequence[tuple[str, Result]]) -> list[tuple[str, Result]]:
@@ -318,7 +318,8 @@ def between_runs(values: Sequence[float], n: int) -> Estimate:
     """The median of several runs, of `n` requests in all, with their range for two and the 95 %
     interval by Student's t for more. Runs that are all alike, or failed, tell no interval.
 
-    >>> [round(end, 1) for end in (e := between_runs([98.0, 100.0, 103.0], 9), (e.low, e.high))[1]]
+    >>> found = between_runs([98.0, 100.0, 103.0], 9)
+    >>> [round(end, 1) for end in (found.low, found.high)]
     [94.1, 106.6]
     """
     middle = median(values)

@@ -23,6 +23,8 @@ from frontier.extras.exchange import (
     inferencex,
     llmd,
     llmperf,
+    mlperf,
+    sglang_turns,
     trtllm_bench,
     vllm,
 )
@@ -66,6 +68,8 @@ FORMATS: dict[str, Format] = {
     "llmperf": llmperf,
     "evalscope": evalscope,
     "trtllm-bench": trtllm_bench,
+    "mlperf": mlperf,
+    "sglang-turns": sglang_turns,
     "csv": csv_table,
 }
 """The formats by the names of --format; the first that detects a file reads it."""

@@ -6,7 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import RUN_PATH, RunOptions, answer, note, run_options, subcommand
+from frontier import registry
+from frontier.cli.common import (
+    FILE_PATH,
+    RUN_PATH,
+    RunOptions,
+    answer,
+    note,
+    read_run,
+    run_options,
+    subcommand,
+)
 from frontier.core.model.errors import ExitCode
 from frontier.core.model.loads import listed
 from frontier.core.model.points import Point
@@ -19,6 +29,10 @@ if TYPE_CHECKING:
     from frontier.extras.exchange.formats import Import
 
 
+MOST_TOGETHER = 8
+"""Frontiers that one panel can tell apart."""
+
+
 @subcommand("import")
 @click.argument("files", metavar="FILE...", nargs=-1, required=True, type=click.Path())
 @click.option("-o", "--output", type=RUN_PATH, help="The run directory.")
@@ -26,6 +40,7 @@ if TYPE_CHECKING:
 @click.option("--deployment", metavar="NAME", help="The name of their deployment.")
 @click.option("--shape", metavar="ISL/OSL", help="Input and output tokens, when the files do not give them.")
 @click.option("--columns", metavar="WHAT=COLUMN,...", help="Columns of tables, and units: p99_ttft=first tok:ms, ...")
+@click.option("--plot", "picture", type=FILE_PATH, help="Draw the frontier there, too: FILE.png, .svg or .pdf.")
 @run_options("detail", "as_json")
 def command(
     options: RunOptions,
@@ -35,6 +50,7 @@ def command(
     deployment: str | None,
     shape: str | None,
     columns: str | None,
+    picture: Path | None,
 ) -> int:
     """Make a run of results of other tools, to be shown, plotted, compared and solved like any
     other.
@@ -48,11 +64,14 @@ def command(
     \b
     Examples:
       frontier import results/*.json -o runs/vllm
+      frontier import night/ --plot night.png
       frontier import profile_export.jsonl --deployment fp8
       frontier import table.csv --shape 1024/256
     """
+    from frontier.cli.plot import check_formats
     from frontier.extras.exchange.formats import read_files, store
 
+    check_formats([picture] if picture else [])
     imported = read_files(files, name=name, deployment=deployment, shape=shape, columns=columns)
     path = output or RUNS / f"{time.strftime('%Y-%m-%d')}-imported-{imported.identity[:6]}"
     store(imported, path)
@@ -64,7 +83,20 @@ def command(
         for line in [*imported.notes, *(more if imported.assembled.points else [])]:
             note(f"note: {line}")
     note(f"run  {path}")
+    if picture is not None:
+        _draw(path, picture)
     return ExitCode.YES
+
+
+def _draw(path: Path, file: Path) -> None:
+    """Write the picture of the run: several deployments share a panel, where that is possible."""
+    from frontier.cli.plot import beside_an_answer, frontier_picture, save_pictures
+
+    run, together = read_run(path, ()), registry.TOGETHER.find()
+    several = 1 < len({point.deployment for point in run.points()}) <= MOST_TOGETHER
+    with beside_an_answer():
+        drawn = together([run], run.limits(), None) if several and together else frontier_picture(run, run.limits())
+        save_pictures([drawn], [file])
 
 
 def lines(imported: "Import") -> list[str]:

@@ -18,6 +18,7 @@ _RATES = {
 }
 NOTES = (
     "throughput is successes over the stage, drain included; percentiles are interpolated and of the successes",
+    "a stage does not say whether its arrivals were even or at random: at random, as users are, waits are longer",
     (
         "tokens are counted by the client unless it was told otherwise, and old versions stamped events that hold "
         "none: a point whose E2E is not TTFT + (tokens - 1) x TPOT is flagged"

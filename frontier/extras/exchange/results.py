@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from frontier.core.model.loads import POISSON, Arrivals
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Flag
 from frontier.core.model.trials import Outcome, Record
@@ -49,6 +50,7 @@ class Result:
     - `asked`: the lengths asked for. `came`: the mean lengths observed.
     - `deployment`: the name that the file gives the deployment; None: it is called by its model.
     - `rate`: the rate that an open loop asked for, in requests/s.
+    - `arrivals`: how an open loop's requests came, where the file says so.
     - `facts`: how the model is served, by the file's keys. Those that differ name the deployment.
     - `place`: where in the file the result stands; empty for the whole file.
     - `records`: its requests, where the file has all of them with the times that full statistics
@@ -72,6 +74,7 @@ class Result:
     place: str = ""
     records: Sequence[Record] = ()
     epoch: float = 0.0
+    arrivals: Arrivals = POISSON
 
     def error(self, file: str, what: str, hint: str) -> ForeignFileError:
         """The error about this result of a file, with its place in it."""
@@ -167,14 +170,16 @@ class Load(NamedTuple):
 def open_loop(
     node: Node, figures: Mapping[str, float], rate: float | None, hint: str, mean: float | None = None
 ) -> Load:
-    """The load of an open loop. Its concurrency is its mean in flight: `mean`, otherwise by
-    Little's law. ForeignFileError with the hint where it is not known.
+    """The load of an open loop: its rate, otherwise its mean in flight, which is `mean` or follows
+    from Little's law. ForeignFileError with the hint where neither is known.
     """
     mean = mean or figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
+    came = figures.get("request_throughput", 0.0)
+    if rate and not mean and came <= OVER_RATE * rate:
+        return Load(1, rate, (f"an open loop at {rate:g} requests/s",))
     if not mean:
         what = f"{node.where}: neither the concurrency nor the mean number in flight is known"
         raise node.error(what.removeprefix(": "), hint)
-    came = figures.get("request_throughput", 0.0)
     if rate and came > OVER_RATE * rate:
         note = f"{rate:g} requests/s were asked for and {came:.4g} came: the concurrency is the mean in flight"
         return Load(max(1, round(mean)), None, (note,))

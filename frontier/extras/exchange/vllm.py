@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from frontier.core.model.loads import Arrivals
 from frontier.core.model.trials import Outcome, Record
 from frontier.extras.exchange.results import (
     LONGEST_NAME,
@@ -104,6 +105,7 @@ def _result(node: Node) -> Result:
         _model(node),
         _gpus(node),
         rate=load.rate,
+        arrivals=Arrivals((node.number("burstiness") or 1.0) ** -0.5),
         facts=_facts(node),
         flags=tuple(rate_flags(load.rate, _achieved(figures, sent, node.number("duration")), sent)),
         notes=load.notes,

@@ -359,7 +359,7 @@ def time_figure(view: SeriesView) -> Picture | None:
     at = view.chosen if view.chosen in whole else max(whole)
     part, most = max(whole[at].items(), key=lambda layer: layer[1])
     share = most / sum(whole[at].values()) if most else 0.0
-    title = f"at {setting(at)} {PART_WORDS.get(part, part)} takes {share:.0%} of the mean latency"
+    title = f"at {setting(at)} {share:.0%} of the mean latency is {PART_WORDS.get(part, part)}"
     return series_figure("time", view, title, panels, notes + _time_notes(points, times))
 
 

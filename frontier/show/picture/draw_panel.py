@@ -13,7 +13,16 @@ from frontier.show.picture.text_size import PX, text_width
 from frontier.show.picture.ticks import ticks_of
 from frontier.show.view.series_view import Sign
 
-SHAPES = {Role.OTHER: "s", Role.THIRD: "^", Role.FOURTH: "D", Role.PREDICTED: "D"}
+SHAPES = {
+    Role.OTHER: "s",
+    Role.THIRD: "^",
+    Role.FOURTH: "D",
+    Role.PREDICTED: "D",
+    Role.FIFTH: "v",
+    Role.SIXTH: "P",
+    Role.SEVENTH: "X",
+    Role.EIGHTH: "h",
+}
 """Symbols of marks that are not dots."""
 STROKES: dict[str, tuple[float, object, float]] = {
     "stair": (2.3, "-", 3.0),

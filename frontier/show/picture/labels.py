@@ -148,12 +148,17 @@ def legend_line(views: Sequence[SeriesView], *, own_axes: bool) -> str:
         parts.append(clean_name(shape.label, 60) if shape.mix else f"{named}ISL {shape.isl} / OSL {shape.osl}")
     parts += limit_parts(views)
     predicted = any(view.expected for view in views)
+    parts += bar_key(views)
+    parts += ["dashed: predicted, not measured; thin bars hold 95 of 100 predictions"] if predicted else []
+    return joined([*parts, *(["own axes each"] if own_axes else [])])
+
+
+def bar_key(views: Sequence[SeriesView]) -> list[str]:
+    """What bars, shade and thick ticks are; empty where there are none."""
     barred = any(each.metrics[name].has_interval for view in views for each in view.drawable for name in view.axes)
     key = "bars 95% CI" + ", shade 90% of resamples" * any(view.band for view in views)
     limited = any(limit.metric == view.axes[0] for view in views for limit in view.sla)
-    parts += [key + ", thick tick the bound that decides" * limited] * barred
-    parts += ["dashed: predicted, not measured; thin bars hold 95 of 100 predictions"] if predicted else []
-    return joined([*parts, *(["own axes each"] if own_axes else [])])
+    return [key + ", thick tick the bound that decides" * limited] * barred
 
 
 def limit_parts(views: Sequence[SeriesView]) -> list[str]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from frontier.core.model.loads import setting
 from frontier.core.model.metrics import RATES, metric
 from frontier.planning.sla_result import Best, SlaResult, decided_on_values
-from frontier.show.view.wording import named_value
+from frontier.show.view.wording import named_value, unit_text
 
 NAMED = 0.01
 """The share of lost throughput from which a note names it."""
@@ -82,7 +82,9 @@ def _winner(best: Best, rate: str) -> str:
         return f"{d.shape.label}: whether {which} serves most within the SLA is not resolved; {most}."
     rival = best.others[0] + (f", the next best of {len(best.others) + 1}," if len(best.others) > 1 else "")
     more = serves_more(rate, best.rate / (best.second or math.nan), best.rate / (best.second or math.nan))
-    return f"{d.shape.label}: {d.deployment} {more} {rival} within the SLA, {rates[0]} against {rates[1]}."
+    unit = unit_text(rate, 1 if best.per_gpu else None) if metric(rate).unit in RATES else ""
+    first = rates[0].removesuffix(f" {unit}")
+    return f"{d.shape.label}: {d.deployment} {more} {rival} within the SLA, {first} against {rates[1]}."
 
 
 TIMES = 2.0
