@@ -357,8 +357,10 @@ def test_flags_of_llm_optimizer_tell_its_runs_apart() -> None:
 
 
 WRITTEN = (
-    "Concurrent Users\tInput Tokens\tOutput Tokens\tRequests\tFailures (%)\tOutput TPS\n"
-    '16\t256\t128\t"1,000"\t0.5%\t1,283.2\n',
+    (
+        "Concurrent Users\tInput Tokens\tOutput Tokens\tRequests\tFailures (%)\tOutput TPS\n"
+        '16\t256\t128\t"1,000"\t0.5%\t1,283.2\n'
+    ),
     "conc,isl,osl,GPUs,n,errors,Output tok/s/gpu\n16,256,128,4,1000,5,320.8\n",
     "conc,isl,osl,n,errors,Output (tok/s)\n16,256,128,1000,5,1283.2\nconc,isl,osl,n,errors,Output (tok/s)\n",
 )
