@@ -220,7 +220,9 @@ def _with_requests(node: Node, result: Result) -> Result | None:
     first = min(starts)
     records = [_record(i, *row, start, first) for i, (row, start) in enumerate(zip(rows, starts, strict=True))]
     notes = (*result.notes, "gaps between chunks are not kept: there is no ITL")
-    return dataclasses.replace(result, records=records, epoch=first, notes=notes)
+    load = "--profile concurrent --rate {concurrency} --max-requests {requests}"
+    command = f"guidellm benchmark --target URL {load} --data DATA"
+    return dataclasses.replace(result, records=records, epoch=first, notes=notes, command=command)
 
 
 def _record(index: int, item: Node, succeeded: bool, start: float, first: float) -> Record:

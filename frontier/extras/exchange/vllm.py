@@ -9,6 +9,7 @@ holds every request; some versions also keep when it was sent.
 import dataclasses
 import math
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -145,7 +146,18 @@ def _result(node: Node) -> Result:
         notes=load.notes,
         place=node.where,
     )
-    return dataclasses.replace(result, records=_requests(node))
+    return dataclasses.replace(result, records=_requests(node), command=_command(node))
+
+
+def _command(node: Node) -> str:
+    """The command that sends more of the same; SGLang's states its data set."""
+    model, lengths = shlex.quote(_model(node) or "MODEL"), _asked(node)
+    sizes = f" --random-input-len {lengths[0]:g} --random-output-len {lengths[1]:g}" if all(lengths) else ""
+    data = shlex.quote(node.text("dataset_name") or ("random" if sizes else "DATASET"))
+    load = f"--dataset-name {data}{sizes} --max-concurrency {{concurrency}} --num-prompts {{requests}}"
+    if "sharegpt_output_len" in node.tree:
+        return f"python -m sglang.bench_serving --base-url URL --model {model} {load} --output-details"
+    return f"vllm bench serve --base-url URL --model {model} {load} --save-result --save-detailed"
 
 
 def _figures(node: Node) -> dict[str, float]:
