@@ -88,7 +88,7 @@ def estimate(
     their metrics.
 
     `lower` and `upper` are one-sided bounds at `confidence` each; `low`..`high` is always the
-    two-sided 95 %.
+    two-sided 95%.
     """
     m = metric(name)
     sample = narrowed(sample, m.group)

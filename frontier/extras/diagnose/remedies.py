@@ -73,7 +73,7 @@ token: the KV cache reads of a step grow with the running requests."""
 MEMORY_IDLE = 0.25
 """Share of the memory's bandwidth that decoding must reach for fewer bytes to make it faster; below
 it the engine's software binds. For an 8B model on an H200, a bare loop of CUDA graphs reads at 41
-to 71 %, a server without fast attention kernels at 2 to 9 %."""
+to 71%, a server without fast attention kernels at 2 to 9%."""
 
 
 def _idle_memory(here: Signs, _: Signs) -> bool:

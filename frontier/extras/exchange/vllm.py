@@ -46,7 +46,7 @@ _NO_FLAG = re.compile(
 _PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
 _HUGGING_FACE_CACHE = re.compile(r"(?:^|/)models--([A-Za-z0-9._-]+?)--([A-Za-z0-9._-]+?)/")
 NOTES = (
-    "throughput is over the whole run, ramp and drain included: low by about 7 % at ten prompts per user",
+    "throughput is over the whole run, ramp and drain included: low by about 7% at ten prompts per user",
     "percentiles are interpolated, over the requests that succeeded, and cover the start burst and the drain",
 )
 

@@ -30,8 +30,8 @@ AT_MOST, CANDIDATES = 6, 6
 near the edge the differences from start to start do not average out.
 
 A proof gets twice as many windows where more of them would decide: requests are missing, or the
-speed wanders. With twelve windows where the speed wanders, races of 12 families took 14 % less
-time; on a machine whose speed drifts, loads 9 % higher were proven."""
+speed wanders. With twelve windows where the speed wanders, races of 12 families took 14% less
+time; on a machine whose speed drifts, loads 9% higher were proven."""
 WINDOW_WORTH = 0.03
 """The share of throughput for which one more window of a proof is measured. In a race both sides
 may as well be proven a little below their edge."""
