@@ -228,7 +228,7 @@ def remedy(resource: Resource, engine: str | None, here: Signs, alone: Signs) ->
     for option in options:
         spent = sum(here.parts.get(place, 0.0) for place in option.places)
         effect = option.effect.format(format_seconds(spent), format_seconds(here.ttft))
-        effects.append(f"{option.change.partition(' ({')[0]}: {effect}" if len(options) > 1 else effect)
+        effects.append(f"with {option.change.partition(' ({')[0]} {effect}" if len(options) > 1 else effect)
     if resource is Resource.BATCH and here.room is not None:
         effects.append(f"the KV cache has room for about {format_number(here.room)}")
     return ", or ".join(changes), "; ".join(effects)
