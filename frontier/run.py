@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from frontier import uncertainty
 from frontier.client.ask import metrics_notes
 from frontier.client.ask.facts import RANKS
 from frontier.client.ask.same_server import Identity, with_others
@@ -22,7 +23,6 @@ from frontier.core.claim.changes import History, unchanged
 from frontier.core.claim.claimed import claim_points, claim_windows
 from frontier.core.claim.proof import by_concurrency, join, point_of
 from frontier.core.claim.verdict import judge
-from frontier.core.estimates import uncertainty
 from frontier.core.flags.failures import failed_trials
 from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.errors import UsageError

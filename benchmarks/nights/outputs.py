@@ -143,13 +143,15 @@ def needs(text: str) -> Iterator[tuple[int, int]]:
     for line in joined(text).splitlines():
         if match := re.match(r" *(\d+) .*needs about ([\d,]+) requests", line):
             yield int(match[1]), int(match[2].replace(",", ""))
-        for match in re.finditer(r"c=(\d+) (?:is not proven|had a short).*?; about ([\d,]+) requests", line):
+        for match in re.finditer(r"c=(\d+) (?:is not proven|had a quick look).*?; about ([\d,]+) requests", line):
             yield int(match[1]), int(match[2].replace(",", ""))
 
 
 def commands(text: str) -> list[list[str]]:
     """The command lines of `frontier` that a text prints on lines of their own."""
-    lines = re.findall(r"^ *(frontier (?:sweep|verify|solve|show) .*)$", text.replace("Next             ", ""), re.M)
+    lines = re.findall(
+        r"^ *(frontier (?:sweep|verify|solve|show) .*[^.])$", text.replace("Next             ", ""), re.M
+    )
     return [shlex.split(line)[1:] for line in lines]
 
 

@@ -18,6 +18,8 @@ from frontier.core.model.decisions import Limit
 from frontier.core.model.text import capital, clean
 from frontier.core.window.window import WindowData
 from frontier.extras.present.evidence_tables import cost_tables, evidence_tables, time_tables
+from frontier.extras.present.review import SIMULATED, VIRTUAL, Review, made_by, portable, review_of
+from frontier.extras.present.speeds import Speeds, speeds_of
 from frontier.run import Run
 from frontier.show.picture.labels import answer_rows, panel_names, view_name
 from frontier.show.picture.labels import headline as title_of
@@ -148,6 +150,8 @@ class Report:
     - `samples`: the windows by concurrency, for distributions and evidence; without them the page
       has less.
     - `notes`: the notes of extras on its series.
+    - `review`: what a reviewer asks first; `speeds`: the throughput by the speed of each user;
+      `before`: the figures of a baseline beside its own.
     - `unfinished`: a sentence that a part of the run is not measured; `standing` is the same for
       machines.
     """
@@ -163,6 +167,9 @@ class Report:
     standing: Mapping[str, Any] | None = None
     pooled: Sequence[tuple[Table, Tree]] = ()
     notes: Mapping[str, Noted] = field(default_factory=dict)
+    review: Review = field(default_factory=Review)
+    speeds: Speeds | None = None
+    before: Sequence[Table] = ()
 
 
 FIGURE_HEADS = ("metric", "value", "bound", "limit", "headroom")
@@ -180,29 +187,31 @@ def report_of(
     decisions = [view.decision for view in views if view.decision]
     rates = run.arrival_rates(decisions)
     views = [changed(view, arrivals=rates.get(view.series)) for view in views]
+    provenance = provenance_of(run)
     return Report(
         views=views,
         pooled=pooled_of([run], objectives, limits) if pooled_of and objectives else (),
-        provenance=provenance_of(run),
+        provenance=provenance,
         config_text=None if run.is_imported else RunDirectory.read(run.path).config_text(),
-        commands=(_made_by(run), shlex.join(["frontier", "report", str(run.path), *options])),
+        commands=(_made_by(run, provenance), shlex.join(["frontier", "report", portable(run.path), *options])),
         not_said=_not_said(run),
         samples=samples_of(run),
         checks=checks,
         unfinished=run.not_measured,
         standing=run.standing.tree(run.go_on) if run.standing is not None else None,
+        review=review_of(run, views, rates),
+        speeds=speeds_of(run, views),
         notes=notes_of(run, [p for view in views for p in view.points], decisions),
     )
 
 
-def _made_by(run: Run) -> str:
+def _made_by(run: Run, provenance: Provenance) -> str:
     """The command that made the run."""
     if not run.is_imported:
-        file = str(run.manifest.get("config_file", "sweep.yaml"))
-        return shlex.join(["frontier", run.config.measured_by, file, "-o", str(run.path)])
+        return made_by(run, provenance.server)
     files = [shlex.quote(str(source["file"])) for source in run.manifest["imported"]["sources"]]
     more = f" ... ({len(files)} files)" if len(files) > 3 else ""
-    return f"frontier import {' '.join(files[:3])}{more} -o {run.path}"
+    return f"frontier import {' '.join(files[:3])}{more} -o {portable(run.path)}"
 
 
 def page_of(report: Report) -> dict[str, Any]:
@@ -212,6 +221,9 @@ def page_of(report: Report) -> dict[str, Any]:
     return {
         "title": title_of(report.views),
         "sections": [_section(view, report) for view in report.views],
+        "review": report.review,
+        "speeds": report.speeds,
+        "before": report.before,
         "health": [*_health(report), *([clean(report.unfinished, 1000)] if report.unfinished else [])],
         "provenance": _provenance(report),
         "commands": [clean(command, 400) for command in report.commands],
@@ -294,12 +306,13 @@ def _provenance(report: Report) -> tuple[tuple[str, str], ...]:
     pairs: list[tuple[str, str | None]] = [
         ("run", known.run),
         ("model", known.model),
-        ("server", known.server),
+        ("server", SIMULATED if known.server == VIRTUAL else known.server),
         ("hardware", known.hardware),
         ("power", power),
         ("load", known.loop),
         ("measured", known.created),
         ("tool", known.tool),
+        *report.review.signed,
         ("remark", known.remark),
         *(("note", note) for note in known.notes),
     ]
