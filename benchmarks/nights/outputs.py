@@ -149,7 +149,9 @@ def needs(text: str) -> Iterator[tuple[int, int]]:
 
 def commands(text: str) -> list[list[str]]:
     """The command lines of `frontier` that a text prints on lines of their own."""
-    lines = re.findall(r"^ *(frontier (?:sweep|verify|solve|show) .*[^.])$", text.replace("Next             ", ""), re.M)
+    lines = re.findall(
+        r"^ *(frontier (?:sweep|verify|solve|show) .*[^.])$", text.replace("Next             ", ""), re.M
+    )
     return [shlex.split(line)[1:] for line in lines]
 
 

@@ -205,6 +205,21 @@ def report_of(
     )
 
 
+MOST_OTHERS = 2
+"""The most further pictures of a page."""
+
+
+def other_axes(run: Run, limits: Sequence[Limit], views: Sequence[SeriesView]) -> list[list[SeriesView]]:
+    """The series of the views over further limited latencies, and over what each user gets."""
+    drawn = {name for view in views for name in view.axes}
+    known = {name for view in views for point in view.points for name in point.metrics}
+    wanted = [*(limit.metric for limit in limits if limit.of.quantity is not None), "p50_interactivity"]
+    others = [name for name in dict.fromkeys(wanted) if name in known - drawn][:MOST_OTHERS]
+    found = [views_of(run, limits, ("output_throughput", name)) for name in others]
+    names = [view.series for view in views]
+    return [[view for view in each if view.series in names] for each in found]
+
+
 def _made_by(run: Run, provenance: Provenance) -> str:
     """The command that made the run."""
     if not run.is_imported:
