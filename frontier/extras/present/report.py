@@ -199,7 +199,7 @@ def report_of(
         checks=checks,
         unfinished=run.not_measured,
         standing=run.standing.tree(run.go_on) if run.standing is not None else None,
-        review=review_of(run, views, rates),
+        review=review_of(run, views, rates, provenance.remark or ""),
         speeds=speeds_of(run, views),
         notes=notes_of(run, [p for view in views for p in view.points], decisions),
     )
