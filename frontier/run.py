@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from frontier import uncertainty
 from frontier.client.ask import metrics_notes
 from frontier.client.ask.facts import RANKS
-from frontier.client.ask.same_server import Identity
+from frontier.client.ask.same_server import Identity, with_others
 from frontier.client.engines import KNOWN, engine_of
 from frontier.client.load.health import most_connections
 from frontier.config import Config, parse_sla
@@ -22,8 +23,6 @@ from frontier.core.claim.changes import History, unchanged
 from frontier.core.claim.claimed import claim_points, claim_windows
 from frontier.core.claim.proof import by_concurrency, join, point_of
 from frontier.core.claim.verdict import judge
-from frontier.core.estimates import uncertainty
-from frontier.core.flags import flags
 from frontier.core.flags.failures import failed_trials
 from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.errors import UsageError
@@ -33,7 +32,6 @@ from frontier.core.model.series import Series, by_series
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Trial
 from frontier.core.model.units import format_number
-from frontier.core.window import window
 from frontier.core.window.cost_energy import cost
 from frontier.core.window.time_breakdown import time_breakdown
 from frontier.core.window.window import WindowData
@@ -410,18 +408,11 @@ class Run:
 
 def _with_history(point: Point, history: History, config: Config) -> Point:
     """The point with notes on its setting's failed requests, by trial, and on stated requests that
-    a time cut. It gets a flag where
-    another server answered some trials and others were measured in their place.
+    a time cut, and with the flag of another server.
     """
     mine = [sample for trial, sample in history if trial.concurrency == point.concurrency]
     said = filter(None, (failed_trials(mine), cut_note(config, point, history)))
-    point = replace(point, notes=(*said, *point.notes))
-    replaced = [sample for sample in mine if any(sample.changed)]
-    if not 0 < len(replaced) < len(mine) or any(flag.name == "server_changed" for flag in point.flags):
-        return point
-    flag = next(flag for flag in flags.flags(window.join(replaced)) if flag.name == "server_changed")
-    measured = f"{len(replaced)} of {len(mine)} trials, left out: {flag.measured}"
-    return replace(point, flags=(*point.flags, replace(flag, measured=measured, fatal=False)))
+    return with_others(replace(point, notes=(*said, *point.notes)), history)
 
 
 def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:

@@ -13,8 +13,9 @@ import numpy as np
 from benchmarks.calibration import rules
 from benchmarks.calibration.servers import Engine, Process, Server, excess, make_trial
 from benchmarks.calibration.sweep import answer_first, auto
+from frontier import uncertainty
 from frontier.core.claim import pareto
-from frontier.core.estimates import estimate, uncertainty
+from frontier.core.estimates import estimate
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Phase

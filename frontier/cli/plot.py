@@ -1,6 +1,5 @@
 """`frontier plot`: the frontier as a picture, and its detail figures."""
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,13 +10,13 @@ import click
 
 from frontier import registry
 from frontier.cli import common, completion
-from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import DrawingError, ExitCode, UsageError
 from frontier.core.model.series import Series
 from frontier.core.model.text import clean, suggestion
 from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
+    from frontier.core.model.decisions import Limit
     from frontier.run import Objectives, Run
     from frontier.show.picture.data import Picture
 
@@ -57,7 +56,7 @@ def _with_figures(command: Callable[..., int]) -> Callable[..., int]:
     help="A detail figure, by its name below.",
 )
 @click.option("--at", type=click.IntRange(1), metavar="C", help="The concurrency of a timeline.")
-@click.option("--overlay", is_flag=True, help="The deployments of one run in one panel per shape.")
+@click.option("--overlay", is_flag=True, help="The deployments of one run in one panel per shape, as up to eight are.")
 @click.option(
     "--x",
     metavar="METRIC",
@@ -81,9 +80,9 @@ def command(  # noqa: PLR0913
 ) -> int:
     """Draw the frontier of RUN with its SLA and operating point, or one of its detail figures.
 
-    Several runs, up to eight, share a panel per shape. Without -o the picture goes into the
-    directory of the (first) run, as png and svg. Detail figures of several shapes are named by
-    them: latency-1024x256.png. The x axis is the latency that binds the decision, unless the config
+    Several runs or deployments, up to eight, share a panel per shape. Without -o the picture goes
+    into the directory of the (first) run, as png and svg. Detail figures of several shapes are
+    named by them: latency-1024x256.png. The x axis is that of the tightest limit, unless the config
     or --objectives names the axes.
 
     RUN defaults to the newest run under runs/ that holds a finished trial.
@@ -118,7 +117,7 @@ def command(  # noqa: PLR0913
     else:
         check_panels(loaded[0])
         if figure == "frontier":
-            pictures = [frontier_picture(loaded[0], limits, axes)]
+            pictures = [picture_of(loaded[0], limits, axes)]
         else:
             detail_figures = registry.FIGURES[figure].load()
             details = detail_figures(loaded[0], views_of(loaded[0], limits), figure, at)
@@ -127,18 +126,12 @@ def command(  # noqa: PLR0913
     return ExitCode.YES
 
 
-IN_ONE_PANEL = 4
-"""The most deployments that one panel can tell apart."""
-
-
-def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: "Objectives" = None) -> "Picture":
-    """The frontiers of a run, a panel each; up to four deployments of one shape share a panel."""
+def picture_of(run: "Run", limits: "Sequence[Limit]", axes: "Objectives" = None) -> "Picture":
+    """The frontiers of a run, a panel each; deployments that one panel can tell apart share it."""
     from frontier.show.picture.frontier_picture import small_multiples
-    from frontier.show.view.selection import provenance_of, series_of, views_of
+    from frontier.show.view.selection import provenance_of, together_of, views_of
 
-    of_shapes = Counter(shape for _, shape in series_of(run))
-    together = registry.TOGETHER.find()
-    if together is not None and of_shapes and all(1 < number <= IN_ONE_PANEL for number in of_shapes.values()):
+    if (together := together_of(run)) is not None:
         return together([run], limits, axes)
     return small_multiples(views_of(run, limits, axes), footer=provenance_of(run))
 

@@ -65,14 +65,14 @@ def draw(run: Run) -> Path | None:
     """Draw the picture where that is possible; without it the sweep has still ended well. Returns
     its file.
     """
-    from frontier.cli.plot import beside_an_answer, frontier_picture, picture_files, save_pictures
+    from frontier.cli.plot import beside_an_answer, picture_files, picture_of, save_pictures
     from frontier.show.view.selection import check_panels
 
     try:
         with beside_an_answer():
             check_panels(run)
             files = picture_files(run, "frontier")
-            save_pictures([frontier_picture(run, run.limits())], files, quiet=True)
+            save_pictures([picture_of(run, run.limits())], files, quiet=True)
             return files[0]
     except UsageError as error:  # too many frontiers for a picture
         common.say(f"no picture was drawn: {error}")

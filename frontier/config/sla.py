@@ -195,6 +195,8 @@ def _number(text: str) -> float | None:
 # ---- the text of --sla
 
 _PART = re.compile(r"\s*([^\s<>=≤≥:]{1,60})\s*(<=|>=|=|:|[<>≤≥])\s*(\S(?:.{0,60}\S)?)\s*")
+_GOODPUT = re.compile(r"(ttft|tpot|itl|e2el?):(\d+(?:\.\d+)?)")
+"""A limit as vLLM's --goodput has it, in milliseconds."""
 _NEXT_LIMIT = re.compile(r"(?:\s*[;&]+\s*|\s+and\s+|\s+)(?=[A-Za-z][\w.]*\s*[<>=≤≥:])")
 
 
@@ -231,6 +233,9 @@ def _limit_of_text(part: str, tiers: Iterable[str]) -> Limit:
             known = "".join(f"the tiers are {', '.join(tiers)}; " for _ in list(tiers)[:1])
             likely = f"{known}the presets {', '.join(PRESETS)}; a limit is written  p99_ttft<=500ms"
         raise Problem(f"{written} is not a limit", likely or "write it as  p99_ttft<=500ms, p99_tpot<=30ms")
+    if all(goodput := [_GOODPUT.fullmatch(each) for each in re.split(r"[;\s]+", part.strip())]):
+        told = ", ".join(f"p99_{each[1].replace('e2el', 'e2e')}<={each[2]}ms" for each in goodput if each)
+        raise Problem(f"{written} is the form of vLLM's --goodput", f"name the percentile and the unit:  {told}")
     if re.search(r"[<>=≤≥:]", match[3]) and "," in (apart := _NEXT_LIMIT.sub(", ", part.strip())):
         raise Problem(f"{written} is more than one limit", f"put commas between them:  {apart}")
     limited, sign, rest = known_metric(match[1]), match[2], match[3]

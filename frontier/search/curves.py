@@ -5,9 +5,10 @@ Medians need few requests where a p99 needs many. So a curve is of medians, and 
 the median to the tail is pooled over settings.
 """
 
+import functools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import numpy as np
@@ -16,8 +17,10 @@ from frontier.core.claim.changes import latencies
 from frontier.core.claim.verdict import RISING
 from frontier.core.model.decisions import Limit
 from frontier.core.model.points import Point
+from frontier.core.stats import episodes
 from frontier.core.stats.laws import normal_quantile
-from frontier.core.window.window import Floats, WindowData, narrowed
+from frontier.core.stats.wander import BASIC
+from frontier.core.window.window import Episodes, Floats, WindowData, narrowed
 
 AnyLoad = TypeVar("AnyLoad", int, float)
 """Requests in flight, or arrivals per second."""
@@ -73,7 +76,8 @@ class Curve:
     by requests): a median needs few requests where a p99 needs many. `sigma` turns normal quantiles
     into the distance from median to tail, by the tail of the nearest settings, which has `pooled`
     values. For a limit that is not on a percentile, the level is of its value, and there is no
-    tail. `medians` are the medians that the level is made of.
+    tail. `medians` are the medians that the level is made of. All are of the time between the
+    episodes `slow`.
     """
 
     part: Part
@@ -82,6 +86,7 @@ class Curve:
     sigma: Mapping[int, float]
     pooled: Mapping[int, int]
     medians: Mapping[int, float] = field(default_factory=dict)
+    slow: Episodes | None = None
 
     @property
     def limit(self) -> Limit:
@@ -95,14 +100,14 @@ class Curve:
             level = {c: max(DEEP, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
             level = level if m.name in RISING else rising(level, {c: p.n for c, p in points.items()})
             return cls(part, level, {c: points[c].n for c in level}, {}, {})
-        logs = {c: logs_over(latencies(narrowed(s, part.group), limit), limit.promise) for c, s in samples.items()}
-        logs = {c: x for c, x in logs.items() if len(x)}
+        logs = _logs(part, samples)
         medians = {c: max(DEEP, min(FAR, float(np.median(x)))) for c, x in logs.items()}
         level = rising(medians, {c: p.n for c, p in points.items()})
         tails = {c: _tail(logs, c) for c in level}
         sigma, pooled = ({c: tail[i] for c, tail in tails.items()} for i in (0, 1))
         counts = {c: int(k) for c, k in pooled.items()}
-        return cls(part, level, {c: len(logs[c]) for c in level}, sigma, counts, medians)
+        slow = [sample.episodes for sample in samples.values()][:1]
+        return cls(part, level, {c: len(logs[c]) for c in level}, sigma, counts, medians, *slow)
 
     def _z(self, tail: float) -> float:
         """The normal quantile for `tail`, as a share of the requests that may exceed the limit."""
@@ -110,9 +115,17 @@ class Curve:
         return normal_quantile(1 - tail * (1 - p)) if self.sigma and p is not None else 0.0
 
     def at(self, c: int, tail: float, least: float = -FAR) -> float:
-        """Expected ln of that quantile over the limit at c, `least` at the lowest; without a tail,
-        of the limited value.
+        """Expected ln of that quantile over the limit at c, `least` at the lowest, with the most
+        episodes that there may be; without a tail, of the limited value.
         """
+        usual, p = self.between_episodes(c, tail, least), self.limit.of.p
+        if self.slow is None or p is None or tail * (1 - p) >= self.slow.share:
+            return usual
+        shift = dict(self.slow.shifts).get(self.limit.of.quantity or "", 0.0)
+        return max(usual, min(FAR, shift + self.between_episodes(c, tail / self.slow.share, least)))
+
+    def between_episodes(self, c: int, tail: float, least: float = -FAR) -> float:
+        """`at`, between the episodes."""
         if not self.level:
             return FAR
         z = self._z(tail)
@@ -128,6 +141,22 @@ class Curve:
         near = min(self.level, key=lambda k: abs(math.log(k / c)))
         of_tail = self._z(1.0) ** 2 / (2 * self.pooled[near])
         return math.hypot(self.sigma[near] * math.sqrt(1.57 / self.requests[near] + of_tail), RUN_TO_RUN)
+
+
+def _logs(part: Part, samples: Mapping[int, WindowData]) -> dict[int, Floats]:
+    """The logarithms over the limit between the episodes, of the settings that have any."""
+    even = {c: narrowed(_between_episodes(sample), part.group) for c, sample in samples.items()}
+    logs = {c: logs_over(latencies(sample, part.limit), part.limit.promise) for c, sample in even.items()}
+    return {c: x for c, x in logs.items() if len(x)}
+
+
+@functools.lru_cache(maxsize=512)
+def _between_episodes(sample: WindowData) -> WindowData:
+    """The sample as if no request had come in an episode."""
+    if sample.episodes is None:
+        return sample
+    ttft, tpot, e2e = (episodes.at_share(sample, name, getattr(sample, name), 0.0) for name in BASIC)
+    return replace(sample, ttft=ttft, tpot=tpot, e2e=e2e)
 
 
 def logs_over(values: Floats, promise: float) -> Floats:

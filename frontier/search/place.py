@@ -156,7 +156,7 @@ class State:
         allowed = allowance(p, effective, alpha) / (1 - p)
         if allowed <= 0:
             return None
-        return self.bound_inflation.get(curve.part, 1.0) * (curve.at(c, allowed) - curve.at(c, 1.0))
+        return self.bound_inflation.get(curve.part, 1.0) * (curve.at(c, allowed) - curve.between_episodes(c, 1.0))
 
     def value(self, c: int) -> float:
         """The expected ln of value over limit at c for the worst limit: below 0 inside the SLA."""
@@ -180,7 +180,7 @@ class State:
         reach = self._reach(curve, c, windows, size, alpha)
         if reach is None:
             return 0.0
-        return normal_cdf(-(curve.at(c, 1.0) + reach) / curve.standard_error(c))
+        return normal_cdf(-(curve.between_episodes(c, 1.0) + reach) / curve.standard_error(c))
 
     def window_size(self, c: int) -> int:
         """Requests of each window of a proof at c."""
@@ -227,6 +227,11 @@ class State:
         high = min((c for c in self.points if not self.lacks_throughput(c)), default=None)
         low = max((c for c in self.points if high is None or c < high), default=None)
         return None if low is None else (low, high)
+
+    @property
+    def slow(self) -> bool:
+        """Whether the server is slow in episodes."""
+        return any(curve.slow is not None for curve in self.curves)
 
     def edge(self) -> int | None:
         """The likely limit: the highest setting seen inside the SLA."""

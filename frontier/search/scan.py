@@ -35,7 +35,7 @@ from frontier.search.auto import LOOKS_AT_MOST
 from frontier.search.gaps import between
 from frontier.search.load_trials import LoadAsk
 from frontier.search.options import corner, soonest, takes_too_long
-from frontier.search.place import LOWER, State, candidate
+from frontier.search.place import LOWER, State, candidate, forecast
 from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import in_flight, longer, requests_per_stream, window_size
 
@@ -53,6 +53,9 @@ CORNER_TURNS, CORNER_SECONDS = 20, 45.0
 """The size of a trial beside an answer: a few percent of throughput decide there."""
 VISIT_TURNS, VISIT_SECONDS = 30, 120.0
 """A visit lasts this many turns of a setting, or this long."""
+LIKELY = 0.5
+"""A proof goes on where it is at least this likely to succeed, once the server was seen to be slow
+in episodes: they come at every load, and only a lower one keeps its limit in them."""
 CLOSE = 1.25
 """The scan ends when the edge is known within this factor."""
 SINGLE_FROM = 64
@@ -318,6 +321,8 @@ def _prove(
     by_verdict = {v: [k for k in state.candidates if k.verdict is v] for v in Verdict}
     given_up, fresh = by_verdict[Verdict.VIOLATES], [k.concurrency for k in by_verdict[Verdict.MEETS]]
     begun = [k.concurrency for k in by_verdict[Verdict.UNPROVEN] if k.concurrency < policy.lost]
+    if state.slow:  # what the episodes put outside the SLA is not measured longer
+        begun = [c for c in begun if forecast(state, c, 1.0).chance >= LIKELY]
     if (c := _going_on(state, begun, fresh, within)) is not None:
         return _window(state, c)
     known = [*fresh, *state.by_grid]

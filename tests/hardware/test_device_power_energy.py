@@ -7,7 +7,8 @@ import re
 
 import pytest
 
-from frontier.core.estimates import estimate, uncertainty
+from frontier import uncertainty
+from frontier.core.estimates import estimate
 from frontier.core.model.metrics import Unit, metric
 from frontier.core.model.points import Estimate, Point, Power
 from frontier.core.window import cost_energy, window

@@ -26,6 +26,7 @@ RINGS = [
     "store",
     "config",
     "planning",
+    "uncertainty",
     "run",
     "read_run",
     "sweep",

@@ -86,7 +86,7 @@ def test_functions_of_many_arguments_are_few() -> None:
 
 MOST_IN_CORE = 4_400
 """Statements of the core, without imports and docstrings."""
-MOST_IMPORTED = {"frontier.core.claim.solver": 3_790, "frontier.search.scan": 4_800}
+MOST_IMPORTED = {"frontier.core.claim.solver": 3_890, "frontier.search.scan": 4_910}
 """Statements of a module and of all modules of the package that it imports."""
 
 

@@ -35,7 +35,7 @@ class Tick:
     rate: float | None = None
     p50_ttft: float | None = None
     p99_ttft: float | None = None
-    silent: tuple[int, float] | None = None
+    silent: tuple[float, ...] = ()
 
 
 class Clock:
@@ -64,6 +64,20 @@ def test_a_log_gets_one_stamped_line_per_trial() -> None:
 
     assert ["12:00:00"] * 5 == [line.split()[0] for line in out.getvalue().splitlines()]
     assert_golden_row("progress", out.getvalue())
+
+
+def test_requests_that_are_silent_are_told_each_minute_of_the_longest_silence() -> None:
+    out = io.StringIO()
+    progress = PlainProgress(out, Clock(), lambda: "t")
+    progress.trial_started(trial())
+    said = []
+    for passed in (30.0, 59.0, 61.0, 90.0, 121.0):  # another falls silent every half minute
+        progress.tick(Tick(silent=tuple(since for k in range(4) if (since := passed - 30 * k) > 10)))
+        said.append(out.getvalue().count("silent"))
+    assert [0, 0, 1, 1, 2] == said
+    one, several = (line for line in out.getvalue().splitlines() if "silent" in line)
+    assert "1 request " in one
+    assert "2 min" in several
 
 
 def test_a_pipe_gets_the_plain_view() -> None:

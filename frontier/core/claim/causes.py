@@ -303,7 +303,8 @@ def _no_answer(decision: Decision, points: Mapping[int, Point], settings: Mappin
     if decision.verdict is Verdict.VIOLATES:
         if nearest.metric in RISING:
             return [nearest, Reason(Cause.HIGHEST_MEASURED, (max(settings),), verdict=decision.verdict)]
-        if nearest.metric == "quality":  # the same at any setting
+        failing = any(flag.name == "errors" for flag in nearest.flags)
+        if nearest.metric == "quality" or (failing and min(settings) == 1):  # the same at any setting
             return [nearest]
         cause = Cause.SLOW_ALONE if min(settings) == 1 else Cause.LOWEST_MEASURED
         return [nearest, dataclasses.replace(settings[min(settings)], cause=cause)]

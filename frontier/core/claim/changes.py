@@ -26,9 +26,9 @@ from frontier.core.claim import tails
 from frontier.core.flags import load_flags
 from frontier.core.model.decisions import Limit
 from frontier.core.model.trials import Phase, Trial
-from frontier.core.stats import laws
+from frontier.core.stats import episodes, laws
 from frontier.core.window import window
-from frontier.core.window.window import Floats, WindowData
+from frontier.core.window.window import Episodes, Floats, WindowData
 
 History = Sequence[tuple[Trial, WindowData]]
 """The finished trials of one series in the order in which they ended: by the number in their
@@ -195,8 +195,9 @@ def _unchanged(history: tuple[tuple[Trial, WindowData], ...], limits: tuple[Limi
         return number >= starts.get(c, 0) and (number >= last or c in later)
 
     runs = _runs(tuple(followed.loads.values()), limits)
-    kept = (ts for number, ts in enumerate(history) if counts(number, ts[0]))
-    found = Unchanged((trial, _in_runs(sample, runs)) for trial, sample in kept)
+    kept = [ts for number, ts in enumerate(history) if counts(number, ts[0])]
+    slow = _episodes(kept)
+    found = Unchanged((trial, _with_series(sample, runs, slow)) for trial, sample in kept)
     found.changes, found.since = tuple(followed.changes), followed.since
     found.suspect = tuple(c for c, load in followed.loads.items() if load.suspects)
     found.doubted = tuple(c for c, load in followed.loads.items() if load.doubted)
@@ -205,9 +206,23 @@ def _unchanged(history: tuple[tuple[Trial, WindowData], ...], limits: tuple[Limi
 
 
 @functools.lru_cache(maxsize=4096)
-def _in_runs(sample: WindowData, runs: int) -> WindowData:
-    """A window whose requests beyond a limit may come in runs, as at any load of its series."""
-    return replace(sample, runs=runs) if runs > 1 else sample
+def _with_series(sample: WindowData, runs: int, slow: Episodes | None) -> WindowData:
+    """A window with what its series shows of any load: the runs of requests beyond a limit, and the
+    episodes.
+    """
+    return replace(sample, runs=runs, episodes=slow) if runs > 1 or slow is not None else sample
+
+
+def _episodes(history: History) -> Episodes | None:
+    """The episodes that the windows of a series show."""
+    loads: dict[int, list[WindowData]] = {}
+    for trial, sample in history:
+        if not spoilt(sample):
+            loads.setdefault(trial.concurrency, []).append(sample)
+    return episodes.seen([_joined(tuple(parts)) for parts in loads.values()])
+
+
+_joined = functools.lru_cache(maxsize=512)(window.join)
 
 
 def _runs(loads: Sequence["_Load"], limits: tuple[Limit, ...]) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from frontier.core.estimates.widening import widening
 from frontier.core.model.metrics import claim_floor
 from frontier.core.model.points import Estimate
-from frontier.core.stats import connections, intervals
+from frontier.core.stats import connections, episodes, intervals
 from frontier.core.stats.wander import Wander, detrended
 from frontier.core.window.window import BLOCKS, Bools, Floats, Ints, WindowData
 
@@ -80,6 +80,17 @@ def percentile(
     even, middle = detrended(sample, x, has, widening(sample).waves)
     levelled = _ranked(sample, even, windows, units, p, confidence, worth)
     return wandering(exact, levelled, middle, p, wander, confidence)
+
+
+def in_episodes(found: Estimate, sample: WindowData, quantity: str, values: Floats, has: Bools, p: float) -> Estimate:
+    """`found` with upper bounds that hold with the most episodes that there may be; as it is where
+    the series shows none.
+    """
+    if sample.episodes is None:
+        return found
+    slowed = episodes.at_share(sample, quantity, values, sample.episodes.share)
+    most = percentile(sample, slowed, has, p, found.confidence, None)
+    return replace(found, high=max(most.high, found.value), upper=max(most.upper, found.value), need=most.need)
 
 
 def _session_order(sample: WindowData) -> Ints | None:

@@ -21,6 +21,7 @@ from frontier.core.flags.flags import flags
 from frontier.core.model.decisions import Limit
 from frontier.core.model.metrics import DEFAULT_METRICS, NEEDS, metric
 from frontier.core.model.points import Estimate, Point
+from frontier.core.model.units import format_share
 from frontier.core.stats import connections, intervals
 from frontier.core.window.histogram import ALPHA, X0, LogHistogram
 from frontier.core.window.window import BLOCKS, Floats, WindowData, gaps, narrowed
@@ -115,7 +116,8 @@ def _of_requests(sample: WindowData, quantity: str, p: float | None, confidence:
         wander = widening(sample).wander.get(quantity)
         if p is None:
             return bounds.wandering_mean(bounds.mean(sample, values, has, confidence), wander, confidence)
-        return bounds.percentile(sample, values, has, p, confidence, wander)
+        found = bounds.percentile(sample, values, has, p, confidence, wander)
+        return bounds.in_episodes(found, sample, quantity, values, has, p)
 
     values: Floats = getattr(sample, quantity)
     best, worst = sides(sample, quantity)
@@ -212,6 +214,11 @@ def _notes(sample: WindowData) -> tuple[str, ...]:
                 f"throughput of successive time blocks is correlated ({lag1:.2f}): its interval is too narrow, "
                 "a longer window widens it"
             )
+    if sample.episodes is not None:
+        notes.append(
+            "the server was slower for some time at some setting: upper bounds of percentiles hold if it is so for "
+            f"{format_share(sample.episodes.share)} of the time"
+        )
     if (named := _alias(sample)) is not None:
         notes.append(named)
     return tuple(notes)

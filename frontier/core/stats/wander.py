@@ -88,7 +88,7 @@ class Wander:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Blocks:
+class TimeBlocks:
     """The time blocks of a sample. `of_request` is the block in which each request was sent;
     `windows` and `middles` have the window of each block and its middle, counted in blocks.
     """
@@ -105,7 +105,7 @@ def of_latencies(sample: WindowData, by_turns: bool = False) -> Mapping[str, Wan
     The duration of the wander comes from the one of TTFT, TPOT and E2E that shows it most surely. A
     latency that is too noisy to show its wander is taken to have at least as much.
     """
-    blocks = _blocks(sample, by_turns)
+    blocks = time_blocks(sample, by_turns)
     own: dict[str, Wander] = {}
     for name in (*BASIC, "visible", "second"):
         levels, counts, noise = _levels(sample, getattr(sample, name), np.ones(sample.n, np.bool_), blocks)
@@ -129,20 +129,22 @@ def detrended(sample: WindowData, x: Floats, has: Bools, by_turns: bool) -> tupl
     """The latencies x of the requests `has` as at an even speed, and the mean of their levels'
     logarithms.
     """
-    blocks = _blocks(sample, by_turns)
+    blocks = time_blocks(sample, by_turns)
     levels, counts, _ = _levels(sample, x, has, blocks)
     middle = float(levels[counts > 0].mean()) if counts.any() else 0.0
     return x * np.exp(middle - np.where(counts > 0, levels, middle))[blocks.of_request[has]], middle
 
 
-def _blocks(sample: WindowData, by_turns: bool) -> _Blocks:
-    """Blocks of about equal length in all windows, none shorter than a request. With `by_turns`,
-    two blocks for each turn, the time in which all requests in flight are sent once.
+def time_blocks(sample: WindowData, by_turns: bool = False, shortest: float = 1.0) -> TimeBlocks:
+    """Blocks of about equal length in all windows, none shorter than `shortest` requests. With
+    `by_turns`, two blocks for each turn, the time in which all requests in flight are sent once.
     """
     if by_turns:
         return _turns(sample)
     lengths = np.maximum(sample.ends - sample.starts, _TINY)
-    step = max(mean_e2e(sample), float(lengths.max()) / MOST_PER_WINDOW, float(lengths.sum()) / MOST_BLOCKS, _TINY)
+    step = max(
+        shortest * mean_e2e(sample), float(lengths.max()) / MOST_PER_WINDOW, float(lengths.sum()) / MOST_BLOCKS, _TINY
+    )
     counts = np.maximum(1, (lengths / step).astype(np.int64))
     before = counts.cumsum() - counts
     into = (sample.sent - sample.starts[sample.window]) / lengths[sample.window] * counts[sample.window]
@@ -152,10 +154,10 @@ def _blocks(sample: WindowData, by_turns: bool) -> _Blocks:
     # Windows are taken to follow each other at once: clocks can be set, and an answer must not
     # depend on that.
     middles = (lengths.cumsum() - lengths)[windows] + into_window * (lengths / counts)[windows]
-    return _Blocks(of_request, windows, middles / step)
+    return TimeBlocks(of_request, windows, middles / step)
 
 
-def _turns(sample: WindowData) -> _Blocks:
+def _turns(sample: WindowData) -> TimeBlocks:
     # Half a turn: convoys are sent one after another within a turn, each with a level of its own.
     sizes = np.bincount(sample.window, minlength=len(sample.starts))
     half = max(1, sample.streams // 2)
@@ -165,10 +167,10 @@ def _turns(sample: WindowData) -> _Blocks:
     before = counts.cumsum() - counts
     of_request = before[sample.window] + np.minimum(place // size, counts[sample.window] - 1)
     windows = np.repeat(np.arange(len(counts)), counts)
-    return _Blocks(of_request, windows, np.arange(len(windows), dtype=np.float64))
+    return TimeBlocks(of_request, windows, np.arange(len(windows), dtype=np.float64))
 
 
-def _levels(sample: WindowData, x: Floats, has: Bools, blocks: _Blocks) -> tuple[Floats, Floats, float]:
+def _levels(sample: WindowData, x: Floats, has: Bools, blocks: TimeBlocks) -> tuple[Floats, Floats, float]:
     """The mean and count of each block, of the logarithms of the latencies x of the requests `has`.
     The third value is the variance of those means that the requests within blocks explain.
     """

@@ -40,6 +40,16 @@ ODD_REASONS = 8
 """The most finish reasons, and causes of failures, that are counted separately."""
 
 
+@dataclass(frozen=True, slots=True)
+class Episodes:
+    """Spans in which a server works at a lower speed, as its series shows them: the most of the
+    time that is slow, and by how much (in ln) latencies are longer then, by quantity.
+    """
+
+    share: float
+    shifts: tuple[tuple[str, float], ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class WindowData:
     """One trial's window, or several of one setting joined in time order. Index i is the i-th
@@ -145,6 +155,7 @@ class WindowData:
     named: tuple[dict[str, dict[str, int]], ...] = ()
     changed: tuple[str | None, ...] = ()
     runs: int = 1
+    episodes: Any = None
 
     def __post_init__(self) -> None:
         for name in (*READER, *USAGE):

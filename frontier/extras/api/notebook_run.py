@@ -6,7 +6,7 @@ that only reads numbers does not need it.
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -135,9 +135,11 @@ class NotebookRun(Run):
         without a frontier.
         """
         from frontier.show.picture.frontier_picture import small_multiples
-        from frontier.show.view.selection import views_of
+        from frontier.show.view.selection import together_of, views_of
 
         wanted = self.limits(limits)
+        if (together := together_of(self)) is not None:
+            return NotebookPicture(replace(together([self], wanted, objectives), foot=""))
         return NotebookPicture(small_multiples(views_of(self, wanted, objectives)))
 
     def _repr_html_(self) -> str:

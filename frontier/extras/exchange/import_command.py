@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier import registry
 from frontier.cli.common import (
     FILE_PATH,
     RUN_PATH,
@@ -27,10 +26,6 @@ from frontier.store.run_dir import RUNS
 
 if TYPE_CHECKING:
     from frontier.extras.exchange.formats import Import
-
-
-MOST_TOGETHER = 8
-"""Frontiers that one panel can tell apart."""
 
 
 @subcommand("import")
@@ -89,14 +84,12 @@ def command(
 
 
 def _draw(path: Path, file: Path) -> None:
-    """Write the picture of the run: several deployments share a panel, where that is possible."""
-    from frontier.cli.plot import beside_an_answer, frontier_picture, save_pictures
+    """Write the picture of the run."""
+    from frontier.cli.plot import beside_an_answer, picture_of, save_pictures
 
-    run, together = read_run(path, ()), registry.TOGETHER.find()
-    several = 1 < len({point.deployment for point in run.points()}) <= MOST_TOGETHER
+    run = read_run(path, ())
     with beside_an_answer():
-        drawn = together([run], run.limits(), None) if several and together else frontier_picture(run, run.limits())
-        save_pictures([drawn], [file])
+        save_pictures([picture_of(run, run.limits())], [file])
 
 
 def lines(imported: "Import") -> list[str]:

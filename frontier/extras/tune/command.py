@@ -118,7 +118,7 @@ def _conclude(
     options: RunOptions,
 ) -> int:
     """Print what the race shows, however it ended; the exit code."""
-    from frontier.extras.tune.tune_text import exit_code, outcome_of, race_json, race_text, unmeasured
+    from frontier.extras.tune.tune_text import exit_code, left_open, outcome_of, race_json, race_text, unmeasured
 
     if end != "interrupted" or any(runner.history for runner in race.runners):
         decide = _to_decide(request, race)
@@ -132,7 +132,9 @@ def _conclude(
             say(f"{runner.series.deployment}: {runner.gone}")
     if end == "budget":
         say(f"the budget ended the race; with a larger one it goes on:\n  {request.again}{raised(request.config)}")
-    if (outcome := outcome_of(race)) in ("not compared", "not measured") and unmeasured(race):
+    busy = (open_ := left_open(race)) is not None and open_.is_spoilt
+    outcome = outcome_of(race)
+    if outcome in ("not proven", "not compared", "not measured") and (unmeasured(race) or busy):
         say(f"what failed is tried again by\n  {request.again}")
     elif outcome in ("not proven", "not measured"):
         again = request.command(free_beside(path))
@@ -164,8 +166,22 @@ def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", obje
         raise UsageError(what, "keep one of them, or mix them with  traffic:")
     if config.open_loop:
         raise UsageError("a race is about requests in flight, and the config has rates", "leave out  rate:")
+    if (same := _same_server(config)) is not None:
+        raise UsageError(f"{same[0]} and {same[1]} are the same server", "remove one of them: a race compares servers")
     if metric(objective).needs == "price" and config.deployments[0].price is None:
         raise UsageError(f"the objective {objective} needs a price", "write  price: $12/h  for the whole deployment")
+
+
+def _same_server(config: "Config") -> tuple[str, str] | None:
+    """The names of two variants that differ in nothing but their names, as where a value is what
+    the engine uses anyway; None without two.
+    """
+    bare = {"name": "", "simulator": None}
+    servers = [(d.model_copy(update=bare), d.engine_spec() if d.is_simulator else None) for d in config.deployments]
+    for i, server in enumerate(servers):
+        if server in servers[:i]:
+            return config.deployments[servers.index(server)].name, config.deployments[i].name
+    return None
 
 
 def _plan_text(request: "SweepRequest", variants: "tuple[Variant, ...]") -> str:

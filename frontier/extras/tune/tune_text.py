@@ -52,9 +52,9 @@ given."""
 def outcome_of(race: Race) -> RaceOutcome:
     """The outcome of a race. What was not measured is not shown to be no better."""
     outcome, gone = _by_the_measured(race), unmeasured(race)
-    if outcome not in ("no better", "none") or not gone:
-        return outcome
-    return "not measured" if len(gone) == len(race.runners) - 1 else "not compared"
+    if outcome in ("no better", "none", "not proven") and len(gone) == len(race.runners) - 1:
+        return "not measured"
+    return "not compared" if outcome in ("no better", "none") and gone else outcome
 
 
 def unmeasured(race: Race) -> list[Runner]:
@@ -180,7 +180,7 @@ def _standing(race: Race, runner: Runner) -> str:
         words.append("not measured yet")
     elif runner.unproven is not None:
         words.append(f"not proven: {runner.unproven}")
-    elif runner.proven is None and runner.reach(0.0).edge is None:
+    elif runner.proven is None and runner.keeps_at_no_load:
         words.append("no load keeps the SLA")
     elif race.gain is not None and race.gain.better and runner is race.finalist:
         words.append("better")

@@ -8,7 +8,6 @@ from the limit.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frontier.core.model.decisions import Limit
 from frontier.core.model.loads import SessionRate, bare, setting
 from frontier.show.picture.axes import metric_axis
 from frontier.show.picture.data import Axis, Bar, Mark, Panel, Role, Rule, role_of
@@ -29,7 +28,7 @@ def bounds_panel(view: SeriesView) -> Panel | None:
     """The panel of bounds; None without a limit that was measured at the answer and a neighbour."""
     binding = tightest_figure(view.decision) if view.decision is not None else None
     limit = binding.limit if binding is not None else None
-    rows = _rows(view, limit) if limit is not None and limit.promise else []
+    rows = _rows(view, limit.metric, limit.promise) if limit is not None and limit.promise else []
     if limit is None or len(rows) < 2:
         return None
     bounds = [deciding_bound(p.metrics[limit.metric], limit) for p in rows]
@@ -62,17 +61,17 @@ def bounds_panel(view: SeriesView) -> Panel | None:
     return Panel(title, x, y, marks=tuple(marks), rules=(Rule("x", at),), region=(*inside, y.high, y.low))
 
 
-def _rows(view: SeriesView, limit: Limit) -> Sequence[SettingView]:
+def _rows(view: SeriesView, name: str, promise: float) -> Sequence[SettingView]:
     """The answer (or the candidate) with the settings on both sides of it, and the others near the
     limit, ascending by load.
     """
-    known = sorted((p for p in view.settings if p.point.valid and limit.metric in p.metrics), key=lambda p: p.load)
+    known = sorted((p for p in view.settings if p.point.valid and name in p.metrics), key=lambda p: p.load)
     shown = view.answer.shown if view.answer is not None else None
     at = next((i for i, p in enumerate(known) if p.load == shown), None)
     rows = [] if at is None else known[max(0, at - 1) : at + 2]
 
     def distance(point: SettingView) -> float:
-        return abs(point.metrics[limit.metric].value / limit.promise - 1)
+        return abs(point.metrics[name].value / promise - 1)
 
     near = sorted((p for p in known if p not in rows and distance(p) <= NEAR), key=distance)
     return sorted((*rows, *near[: MOST - len(rows)]), key=lambda p: p.load)

@@ -40,7 +40,7 @@ STRONG = 2.0
 
 def look_of(sign: Sign, shape: str, colour: str, paper: str) -> tuple[str, str]:
     """The symbol of a setting and its filling, by how it stands to the SLA."""
-    looks = {"violates": ("x", colour), "excluded": ("v", paper), "open": (shape, paper)}
+    looks = {"violates": ("x", colour), "excluded": ("d", paper), "open": (shape, paper)}
     return looks.get(sign, (shape, colour))
 
 

@@ -299,7 +299,7 @@ def claim_sentence(decision: Decision) -> str:
     A stall hits all requests in flight, so the measured time is counted in times of one request.
     """
     claim = decision.claim
-    if claim is None:
+    if claim is None or decision.verdict is Verdict.INVALID:
         return ""
     requests = count(max((e.n for e in decision.metrics.values()), default=0), "request")
     when = "" if claim.until is None or claim.until < _FIRST_DATE else f" Last measured {date_text(claim.until)} UTC."

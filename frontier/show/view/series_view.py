@@ -17,7 +17,7 @@ from frontier.show.view.sentences import reason_words
 from frontier.show.view.wording import flag_kind, told
 
 Sign = Literal["", "meets", "open", "violates", "excluded"]
-"""How a setting stands to the SLA: filled, a ring, a cross, or a hollow triangle in a picture; ''
+"""How a setting stands to the SLA: filled, a ring, a cross, or a hollow diamond in a picture; ''
 without an SLA."""
 _SIGNS: dict[Verdict, Sign] = {Verdict.MEETS: "meets", Verdict.VIOLATES: "violates"}
 FrontierPlace = Literal["", "member", "dominated", "left out"]

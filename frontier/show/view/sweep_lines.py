@@ -113,9 +113,9 @@ class SweepProgress(Progress, ABC):
         self._stage = stage
 
     def tick(self, tick: "TrialProgress") -> None:
-        """Write a line for each minute in which requests have been silent."""
-        number, seconds = tick.silent or (0, 0.0)
-        minutes = int(seconds // 60)
+        """Write a line for each minute that the longest silence of a request has lasted."""
+        minutes = int(max(tick.silent, default=0.0) // 60)
+        number = sum(seconds >= 60 * minutes for seconds in tick.silent)
         if minutes > self._silent_minutes:
             verb = "has" if number == 1 else "have"
             self._line(f"{count(number, 'request')} {verb} been silent for {format_elapsed(60 * minutes)}", YELLOW)

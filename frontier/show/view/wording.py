@@ -172,9 +172,7 @@ def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str
 
 
 def ci_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
-    """'95% CI 3,380 to 3,440' in the unit of the value, '3,380 to 3,440 between runs' for an
-    interval that bounds nothing, 'no interval' where none is known.
-    """
+    """'95% CI 3,380 to 3,440' in the value's unit, '3,380 to 3,440 between runs', 'no interval'."""
     if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
         return "no interval"
     if _is_stated(name, estimate):

@@ -234,6 +234,13 @@ def test_a_visit_that_agrees_corrects_nothing():
     assert (Verdict.MEETS, "final", False) == (d.verdict, d.claim.stage, d.claim.corrected)
 
 
+def test_a_setting_that_is_excluded_is_not_called_corrected():
+    history = [(made.trial(8, Phase.CONFIRM), window(200)), (made.trial(8, Phase.VISIT), window(200, start=900.0))]
+    excluded = {8: Verdict.INVALID}
+    assert () == claim.corrected_settings(history, [TTFT], excluded)
+    assert (8,) == claim.corrected_settings(history, [TTFT], {8: Verdict.UNPROVEN})
+
+
 def test_late_requests_that_come_together_are_said_to_hold_the_claim_back():
     stalled = window(700, late=np.arange(700) == 300)
     d = solver.solve([summarize.point(stalled, limits=(TTFT,))], [TTFT], history=[(made.trial(8), stalled)])

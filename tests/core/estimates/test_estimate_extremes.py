@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from frontier.core.estimates import uncertainty
+from frontier import uncertainty
 from frontier.core.estimates.estimate import estimate, point
 from frontier.core.model.metrics import EXTREMES
 from tests.core.estimates.test_estimate import a_sample, failing

@@ -549,6 +549,18 @@ def test_a_load_thinned_by_failures_is_no_failed_measurement() -> None:
     assert not found(overloaded)["under_concurrency"].fatal
 
 
+@pytest.mark.parametrize(("refused", "blames"), [((2, 5, 7), "429"), ((2, 5), "client"), ((), "client")])
+def test_streams_that_stand_idle_after_a_refusal_are_not_the_clients_fault(
+    refused: tuple[int, ...], blames: str
+) -> None:
+    ok = np.ones(healthy().n, dtype=np.bool_)
+    ok[list(refused)] = False
+    one = replace(healthy(), stream=np.arange(len(ok)) % 8, ok=ok, failures={"HTTP 429: too many": 1})
+    flag = found(replace(one, in_flight=np.full(BLOCKS, 5.0)))["under_concurrency"]
+    assert flag.fatal, "it is another load even so"
+    assert blames in flag.advice
+
+
 @pytest.mark.parametrize(
     ("occupancy", "fatal"), [(7.75, False), (7.25, False), (7.15, True), (8.75, False), (8.85, True)]
 )

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from frontier.core.estimates.estimate import estimate
-from frontier.core.estimates.uncertainty import replicates
 from frontier.core.model.decisions import Limit
 from frontier.core.model.metrics import _PLAIN, DEFAULT_METRICS, NEEDS, Unit, claim_floor, metric
 from frontier.core.model.points import Estimate, Power
 from frontier.show.view.axis_units import display, display_one
+from frontier.uncertainty import replicates
 from tests.kit.made import Server, trial
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from frontier import uncertainty
 from frontier.config import parse_sla
 from frontier.core.claim.verdict import judge
-from frontier.core.estimates import uncertainty
 from frontier.core.estimates.estimate import point
 from frontier.core.model import metrics
 from frontier.core.model.decisions import Verdict

@@ -4,8 +4,9 @@ import math
 import numpy as np
 import pytest
 
+from frontier import uncertainty
 from frontier.core.claim import solver
-from frontier.core.estimates import estimate, uncertainty
+from frontier.core.estimates import estimate
 from frontier.core.model.decisions import Limit
 from frontier.core.model.points import Estimate, Point
 from frontier.core.window import cost_energy

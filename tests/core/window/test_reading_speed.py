@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+from frontier import uncertainty
 from frontier.client.engines import ENGINES
 from frontier.client.engines.request import NO_REQUEST
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import parse_all, to_record
 from frontier.config import parse_sla
 from frontier.core.claim.verdict import judge
-from frontier.core.estimates import uncertainty
 from frontier.core.estimates.estimate import estimate, point
 from frontier.core.estimates.widening import widening
 from frontier.core.model.decisions import Verdict

@@ -5,13 +5,14 @@ import moocore
 import numpy as np
 import pytest
 
+from frontier import uncertainty
 from frontier.core.claim import pareto
-from frontier.core.estimates import estimate, sources, uncertainty
-from frontier.core.estimates.uncertainty import Replicates
+from frontier.core.estimates import estimate, sources
 from frontier.core.model.decisions import Limit
 from frontier.core.window import window
 from frontier.core.window.histogram import LogHistogram
 from frontier.core.window.window import BLOCKS
+from frontier.uncertainty import Replicates
 from tests.kit.made import Server, sample, trial
 
 OBJECTIVES = ("output_throughput", "p99_ttft")
