@@ -65,8 +65,9 @@ class Drawn:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A race and its truth: `best` and `chosen` are the true bests of the best variant and of the
-    one chosen, `truth` that of the finalist, over the baseline's.
+    """A race and its truth: `best`, `chosen` and `valued` are the true bests of the best variant,
+    of the one chosen and of the one with the highest expected value, `truth` that of the finalist,
+    over the baseline's.
     """
 
     number: int
@@ -80,6 +81,7 @@ class Outcome:
     high: float | None
     best: float
     chosen: float
+    valued: float
     pairs: int
     deciding: int | None
     starts: int
@@ -158,14 +160,18 @@ class Racing:
         self.rules = RaceRules(self.race_of.servers[0].limits, "output_throughput", 2 * TOP)
         self.histories: dict[str, list[tuple[Trial, WindowData]]] = {name: [] for name in self.names}
         self.starts: dict[str, int] = {}
+        self.runners: dict[str, Runner] = {}
         self.begun, self.of = 0, dict.fromkeys(self.names, 0)
         self.running: Series | None = None
         self.now, self.seconds = self.race_of.servers[0], 0.0
 
     def race(self) -> Race:
         shape = self.race_of.servers[0].shape
-        runners = (Runner(self.rules, Series(n, shape), tuple(self.histories[n]), self.starts) for n in self.names)
-        return Race(self.rules, tuple(runners), self.running)
+        for name in self.names:
+            if name not in self.runners or len(self.runners[name].history) < len(self.histories[name]):
+                history = tuple(self.histories[name])
+                self.runners[name] = Runner(self.rules, Series(name, shape), history, self.starts)
+        return Race(self.rules, tuple(self.runners.values()), self.running)
 
     def run(self) -> Race:
         """The race when it is over."""
@@ -191,10 +197,12 @@ class Racing:
         raise RuntimeError(f"race {self.number}: {MOST} trials, and no end")
 
     def at_last(self, name: str) -> Process:
-        """The server of a variant as its last start had it, at the speed in the middle."""
-        i = self.names.index(name)
+        """The server of a variant as its last start had it, at the speed in the middle. All have
+        one seed, so that the truths of equal variants are equal.
+        """
+        i, seed = self.names.index(name), self.race_of.servers[0].seed
         base, slower = self.race_of.servers[i], self.race_of.degrades[i] * max(0, self.of[name] - 1)
-        return Process(scaled(base.law, math.exp(slower)), base.family, base.limits, base.seed)
+        return Process(scaled(base.law, math.exp(slower)), base.family, base.limits, seed)
 
     def start(self, name: str) -> None:
         """A new start of a variant, at a speed of its own."""
@@ -217,18 +225,20 @@ def raced(number: int) -> Outcome:
     other = racing.names.index(finalist.series.deployment) if finalist is not None else 0
     base, code = truths[0] or math.nan, exit_code(race)
     chosen = other if code is ExitCode.YES else 0
+    values = [runner.reach(0.0).value for runner in race.runners]
     return Outcome(
         number,
         racing.race_of.family,
         outcome_of(race),
         int(code),
-        outcome_of(race) == "better",
+        code is ExitCode.YES,
         truths[other] / base,
         None if gain is None else gain.ratio.value,
         None if gain is None else gain.ratio.low,
         None if gain is None else gain.ratio.high,
         max(truths) / base,
         truths[chosen] / base,
+        truths[values.index(max(values))] / base,
         0 if gain is None else gain.pairs,
         None if gain is None else gain.deciding,
         racing.begun,
@@ -242,12 +252,13 @@ def raced(number: int) -> Outcome:
 def table(results: Sequence[Outcome]) -> str:
     """What came of each family, and of those without a gain together, as Markdown."""
     lines = [
-        "| family | races | claimed | falsely | interval holds the truth | chosen within 3 % | pairs | hours |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|",
+        "| family | races | claimed | falsely | interval holds truth | chosen within 3 % | by value | pairs | hours |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     groups = {family: [r for r in results if r.family == family] for family in FAMILIES}
     groups["without a gain"] = [r for r in results if r.family.startswith(NO_GAIN)]
     groups["gain, starts up to 4 %"] = [r for family in FAMILIES[5:8] for r in groups[family]]
+    groups["all"] = list(results)
     for name, mine in groups.items():
         if not mine:
             continue
@@ -255,12 +266,13 @@ def table(results: Sequence[Outcome]) -> str:
         falsely = sum(r.truth <= 1 for r in claimed)
         known = [r for r in mine if r.low is not None and r.high is not None and math.isfinite(r.truth)]
         held = sum(r.low <= r.truth <= r.high for r in known if r.low is not None and r.high is not None)
-        near = sum(r.chosen >= 0.97 * r.best for r in mine)
+        chosen = [(r, r.chosen) for r in mine], [(r, r.chosen if r.claimed else r.valued) for r in mine]
+        near, valued = (sum(x >= 0.97 * r.best for r, x in each) for each in chosen)
         most = intervals.clopper_pearson(falsely, len(mine))[1]
         pairs = np.mean([r.pairs for r in mine])
         hours = np.median([r.seconds for r in mine]) / 3600
         cells = name, len(mine), len(claimed), f"{falsely} (at most {most:.0%})", f"{held} of {len(known)}"
-        lines.append(f"| {' | '.join(map(str, cells))} | {near} | {pairs:.1f} | {hours:.1f} |")
+        lines.append(f"| {' | '.join(map(str, cells))} | {near} | {valued} | {pairs:.1f} | {hours:.1f} |")
     return "\n".join(lines)
 
 

@@ -223,7 +223,9 @@ class SweepOption(Protocol):
     """
 
     def option(self, command: Callable[..., Any]) -> Callable[..., Any]: ...
-    def around(self, progress: "Progress", given: "Mapping[str, Any]") -> "AbstractAsyncContextManager[Progress]": ...
+    def around(
+        self, progress: "Progress", given: "Mapping[str, Any]", limits: "Sequence[Limit]"
+    ) -> "AbstractAsyncContextManager[Progress]": ...
 
 
 # --- the table

@@ -14,16 +14,15 @@ from typing import Any
 from frontier import uncertainty
 from frontier.client.ask import metrics_notes
 from frontier.client.ask.facts import RANKS
-from frontier.client.ask.same_server import Identity
+from frontier.client.ask.same_server import Identity, with_others
 from frontier.client.engines import KNOWN, engine_of
 from frontier.client.load.health import most_connections
-from frontier.config import Config
+from frontier.config import Config, parse_sla
 from frontier.core.claim import pareto, solver
 from frontier.core.claim.changes import History, unchanged
 from frontier.core.claim.claimed import claim_points, claim_windows
 from frontier.core.claim.proof import by_concurrency, join, point_of
 from frontier.core.claim.verdict import judge
-from frontier.core.flags import flags
 from frontier.core.flags.failures import failed_trials
 from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.errors import UsageError
@@ -33,7 +32,6 @@ from frontier.core.model.series import Series, by_series
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Trial
 from frontier.core.model.units import format_number
-from frontier.core.window import window
 from frontier.core.window.cost_energy import cost
 from frontier.core.window.time_breakdown import time_breakdown
 from frontier.core.window.window import WindowData
@@ -44,7 +42,7 @@ from frontier.hardware.roofline import Roofline
 from frontier.planning.arrivals import arrival_rate
 from frontier.planning.budget import TrialTimes
 from frontier.planning.next_step import SweepAgain, go_on, shared_commands, with_command, with_top
-from frontier.planning.sla_result import ArrivalRate, SlaResult, make_sla_result
+from frontier.planning.sla_result import ArrivalRate, SlaResult, failures_judged, make_sla_result
 from frontier.planning.standing import Standing
 from frontier.planning.stated_size import cut_note
 from frontier.search.auto import MOST
@@ -54,6 +52,8 @@ from frontier.store.trial_files import AlteredError
 
 GrowingHistory = list[tuple[Trial, WindowData]]
 """A history to which trials are added."""
+Asked = str | Sequence[Limit] | None
+"""Limits as they are asked for: a text, limits, or the config's."""
 Axes = tuple[str, ...]
 Objectives = Axes | Mapping[Shape, Axes] | None
 """The metrics asked for: for the frontier of every shape, or for each shape."""
@@ -115,8 +115,8 @@ class Run:
     @property
     def unfinished(self) -> str:
         """What of the plan is not measured, with the command that goes on; '' for nothing."""
-        first = next((f" Trial {e.trial} was changed or damaged: {e.hint}." for _, e in self.altered), "")
-        return "" if self.standing is None else self.standing.text(self.go_on, first)
+        damaged = next((error for _, error in self.altered), None)
+        return "" if self.standing is None else self.standing.text(self.go_on, damaged)
 
     @property
     def not_measured(self) -> str:
@@ -152,21 +152,25 @@ class Run:
         """The roofline of a deployment; None when its hardware is not described."""
         return next((d.roofline() for d in self.config.deployments if d.name == deployment), None)
 
-    def limits(self) -> tuple[Limit, ...]:
-        """The config's SLA (its first tier)."""
-        return self.config.limits
+    def limits(self, asked: Asked = None) -> tuple[Limit, ...]:
+        """The limits asked for, also as the text of `--sla`; default: the config's first tier."""
+        if isinstance(asked, str):
+            return parse_sla(asked, self.config.tiers)
+        return self.config.limits if asked is None else tuple(asked)
 
-    def samples(self, series: Series, limits: Sequence[Limit] | None = None) -> dict[int, WindowData]:
-        """The data of each point by concurrency, limits as in `points`; empty for aggregates."""
-        history = self.histories.get(series, [])
-        claimed = claim_windows(history, self.limits() if limits is None else limits)
-        groups = by_concurrency(history)
+    def samples(self, series: Series, limits: Asked = None) -> dict[int, WindowData]:
+        """The data of each point by concurrency, limits as in `points`; empty for aggregates. What
+        was measured before the server changed is in it only where nothing newer is.
+        """
+        history, wanted = self.histories.get(series, []), self.limits(limits)
+        claimed = claim_windows(history, wanted)
+        groups = by_concurrency(history) | by_concurrency(unchanged(history, wanted))
         return {c: claimed[c] if c in claimed else join(tuple(parts)) for c, parts in groups.items()}
 
     # -- points
     # ----------------------------------------------------------------------------------------------
 
-    def points(self, limits: Sequence[Limit] | None = None, names: Sequence[str] = ()) -> tuple[Point, ...]:
+    def points(self, limits: Asked = None, names: Sequence[str] = ()) -> tuple[Point, ...]:
         """Every measured setting as a point, ordered by deployment, shape and concurrency. `limits`
         default to the config's SLA; their metrics and `names` are added to the default ones.
 
@@ -174,14 +178,14 @@ class Run:
         setting that only served to locate the limit or to refine the frontier is shown too, but
         never chosen.
         """
-        wanted = self.limits() if limits is None else tuple(limits)
+        wanted = self.limits(limits)
         measured = [
             point
             for series in self.histories
             for points in self._points_of(series, wanted, tuple(names))
             for point in points
         ]
-        groups = by_series([*measured, *self._aggregates()])
+        groups = by_series([*measured, *self._aggregates(wanted)])
         return tuple(p for group in groups.values() for p in sorted(group, key=lambda p: p.concurrency))
 
     @functools.cached_property
@@ -196,22 +200,19 @@ class Run:
     ) -> tuple[list[Point], list[Point]]:
         """The points that may be claimed, and the others: of looks and of the frontier."""
         metrics, price = tuple(dict.fromkeys((*DEFAULT_METRICS, *names))), self._price(series[0])
-        history = self.histories[series]
-        samples = claim_windows(history, limits)
+        history, samples = self.histories[series], self.samples(series, limits)
         claims = claim_points(history, limits, names=metrics, price=price)
-        looser = [(trial, sample) for trial, sample in history if trial.concurrency not in samples]
-        joined = [join(tuple(parts)) for parts in by_concurrency(looser).values()]
-        looks = [(point_of(s, metrics, limits, price), s) for s in joined]
+        claimed = {point.concurrency for point in claims}
+        looks = [(point_of(s, metrics, limits, price), s) for c, s in samples.items() if c not in claimed]
         return (
             [self._checked(_with_history(p, history, self.config), samples[p.concurrency]) for p in claims],
             [self._checked(_with_history(p, history, self.config), s) for p, s in looks],
         )
 
-    def _aggregates(self) -> list[Point]:
-        """The imported points, with cost, energy and quality where the config has a price, a power
-        and a quality.
-        """
-        powers = ((point, power_of(self.config, point.deployment, ())) for point in self.imported)
+    def _aggregates(self, limits: Sequence[Limit]) -> list[Point]:
+        """The imported points under these limits, with cost, energy and quality where known."""
+        judged = (failures_judged(limits, point) for point in self.imported)
+        powers = ((point, power_of(self.config, point.deployment, ())) for point in judged)
         return [device_power.with_energy(self._priced(point), power) for point, power in powers]
 
     def _priced(self, point: Point) -> Point:
@@ -262,11 +263,9 @@ class Run:
     # -- decisions
     # ----------------------------------------------------------------------------------------------
 
-    def solve(self, limits: Sequence[Limit] | None = None, **options: bool) -> tuple[Decision, ...]:
-        """The operating point of each series under `limits`. Options as for
-        `solver.solve`.
-        """
-        wanted = self.limits() if limits is None else tuple(limits)
+    def solve(self, limits: Asked = None, **options: bool) -> tuple[Decision, ...]:
+        """The operating point of each series under `limits`. Options as for `solver.solve`."""
+        wanted = self.limits(limits)
         if not wanted:
             raise UsageError("no SLA to decide by", "name one, for example  --sla 'p99_ttft<=500ms'")
         return self._decide(wanted, options)[1]
@@ -274,9 +273,7 @@ class Run:
     def answers(
         self, tiers: Sequence[tuple[str, Sequence[Limit]]] | None = None, **options: bool
     ) -> tuple[SlaResult, ...]:
-        """The result of each named set of limits (default: the tiers), and what its shapes
-        share.
-        """
+        """The result of each named set of limits (default: the tiers), and what shapes share."""
         asked = [(name, tuple(limits)) for name, limits in (self.config.tiers if tiers is None else tiers)]
         found = []
         for name, limits in asked:
@@ -341,16 +338,16 @@ class Run:
         for series in self.histories:
             claims, others = self._points_of(series, limits, self.config.objectives)
             points += claims
-            kept = {trial.concurrency for trial, _ in unchanged(self.histories[series], limits)}
+            kept = by_concurrency(unchanged(self.histories[series], limits))
             for point in others:
                 breaks = point.concurrency in kept and judge(point, limits).verdict is Verdict.VIOLATES
                 (points if breaks else scanned).append(point)
-        return [*points, *self._aggregates()], scanned
+        return [*points, *self._aggregates(limits)], scanned
 
     # -- frontiers
     # ----------------------------------------------------------------------------------------------
 
-    def axes(self, objectives: Objectives = None, limits: Sequence[Limit] | None = None) -> dict[Series, Axes]:
+    def axes(self, objectives: Objectives = None, limits: Asked = None) -> dict[Series, Axes]:
         """The metrics of each series' frontier: one rule for table, JSON, CSV, picture, page and
         comparison.
 
@@ -358,7 +355,7 @@ class Run:
         throughput against the latency that binds the operating point under `limits` (default: the
         config's) or else the best candidate; where nothing was judged, the first limited latency.
         """
-        wanted = self.limits() if limits is None else tuple(limits)
+        wanted = self.limits(limits)
         latencies = [limit.metric for limit in wanted if metric(limit.metric).quantity is not None]
         first = latencies[0] if latencies else self.config.objectives[1]
         named = objectives or self.config.given_objectives
@@ -379,7 +376,7 @@ class Run:
         points: Sequence[Point],
         objectives: Objectives = None,
         uncertainties: Mapping[Series, FrontierUncertainty] | None = None,
-        limits: Sequence[Limit] | None = None,
+        limits: Asked = None,
     ) -> tuple[Frontier, ...]:
         """The exact non-dominated set of each series on its `axes`, with the probabilities of its
         members where `uncertainties` has them.
@@ -389,9 +386,7 @@ class Run:
         known = uncertainties or {}
         return tuple(replace(f, probability=known[f.series].probability) if f.series in known else f for f in frontiers)
 
-    def uncertainties(
-        self, objectives: Objectives = None, limits: Sequence[Limit] | None = None
-    ) -> dict[Series, FrontierUncertainty]:
+    def uncertainties(self, objectives: Objectives = None, limits: Asked = None) -> dict[Series, FrontierUncertainty]:
         """How sure each frontier is: P(non-dominated) of its settings and the attainment band, by
         block bootstrap.
 
@@ -413,18 +408,11 @@ class Run:
 
 def _with_history(point: Point, history: History, config: Config) -> Point:
     """The point with notes on its setting's failed requests, by trial, and on stated requests that
-    a time cut. It gets a flag where
-    another server answered some trials and others were measured in their place.
+    a time cut, and with the flag of another server.
     """
     mine = [sample for trial, sample in history if trial.concurrency == point.concurrency]
     said = filter(None, (failed_trials(mine), cut_note(config, point, history)))
-    point = replace(point, notes=(*said, *point.notes))
-    replaced = [sample for sample in mine if any(sample.changed)]
-    if not 0 < len(replaced) < len(mine) or any(flag.name == "server_changed" for flag in point.flags):
-        return point
-    flag = next(flag for flag in flags.flags(window.join(replaced)) if flag.name == "server_changed")
-    measured = f"{len(replaced)} of {len(mine)} trials, left out: {flag.measured}"
-    return replace(point, flags=(*point.flags, replace(flag, measured=measured, fatal=False)))
+    return with_others(replace(point, notes=(*said, *point.notes)), history)
 
 
 def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:

@@ -101,7 +101,7 @@ def answer(runs: Path, command: str) -> tuple[int, Any]:
 WORDS = {"notes", "advice", "change", "effect", "evidence", "measured", "proven", "command"}
 """Fields that hold sentences, which may be reworded."""
 ESTIMATED_ANEW = {"diagnosis", "arrival_rate"}
-"""What binds, and the rate for independent users: estimates by rules that were calibrated again
+"""The bottleneck, and the rate for independent users: estimates by rules that were calibrated again
 since."""
 AXES_GIVEN = {"pooled"}
 """What is there only where axes are asked for."""

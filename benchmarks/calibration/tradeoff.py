@@ -35,7 +35,7 @@ EARLIER = (
     Design("0.1.0: grid of one repeat, 6 settings more", 12, 0.90, _FIRST),
     Design("scan; candidate where a fifth of what is allowed is late; judged after 3, 5, 9", 2.4, 0.79, _TUNING),
     Design(
-        "the same with short trials between listed settings, candidate by chance times throughput", 3.0, 0.81, _TUNING
+        "the same with quick looks between listed settings, candidate by chance times throughput", 3.0, 0.81, _TUNING
     ),
     Design("candidate by expected worth of windows; judged after 3, 6, 12", 3.2, 0.90, _TUNING),
     Design("the same, ascents with a geometric share of the error, wider steps", 3.35, 0.90, _TUNING),

@@ -198,12 +198,19 @@ def _figures(told: Told) -> Iterator[tuple[Said, int | None, outputs.Figure, Map
 
 
 def _asked(told: Told) -> Iterator[tuple[Said, Said | None]]:
-    """Every answer in text at the end, with the points by the same limits."""
+    """Every answer in text at the end, with the points of the same data."""
     if not alone(told):
         return
+    other = changed(told)
     for said in told.said[told.looks :]:
-        if said.words[0] == "solve" and "--json" not in said.words and "-v" not in said.words:
+        of_other = other and "--sla" in said.words
+        if said.words[0] == "solve" and "--json" not in said.words and "-v" not in said.words and not of_other:
             yield said, told.look("show", RUN, "--json")
+
+
+def changed(told: Told) -> bool:
+    """Whether the server is said to have changed: the limits then say which windows count."""
+    return any("The server changed" in said.out for said in told.said[told.looks :])
 
 
 def a_harder_question_takes_more(told: Told) -> Iterator[str]:
@@ -370,6 +377,9 @@ def the_budget_is_no_excuse(told: Told) -> Iterator[str]:
 
 
 def a_looser_sla_keeps_what_met(told: Told) -> Iterator[str]:
+    """Of the same data, which it is where the server did not change."""
+    if changed(told):
+        return
     met: dict[str, set[Any]] = {}
     for said in told.said[told.looks :]:
         if said.words[0] == "solve" and "--json" in said.words and "--sla" in said.words:

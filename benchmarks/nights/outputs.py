@@ -11,9 +11,9 @@ UNITS = {"µs": 1e-6, "ms": 1e-3, "s": 1.0, "%": 1e-2, "min": 60.0}
 _VALUE = r"([\d.,]+)\s?(µs|ms|s|%|min)"
 VALUE = re.compile(_VALUE)
 FIGURE_WITH_LIMIT = re.compile(
-    r"^  (?P<words>p\d+ \w+|error rate)  +(?P<value>[\d.,]+)\s?(?P<unit>µs|ms|s|%|min)  +"
+    r"^  (?:[✓✗?]  )?(?P<words>p\d+ \w+|error rate)  +(?P<value>[\d.,]+)\s?(?P<unit>µs|ms|s|%|min)  +"
     r"(?:(?P<side>at most|at least) (?P<bound>[\d.,]+)\s?(?P<in>µs|ms|s|%|min) \([\d.]+%\))?.*?"
-    r"limit (?P<limit>[\d.,]+)\s?(?P<of>µs|ms|s|%|min)(?:  (?P<left>[\d.]+)% left)?",
+    r"limit (?P<limit>[\d.,]+)\s?(?P<of>µs|ms|s|%|min)(?:  (?P<left>[\d.]+)% headroom)?",
     re.M,
 )
 _NAMED = re.compile(r"c=(\d+)|concurrency (\d+)|--prove (\d+)")
@@ -110,7 +110,9 @@ def _own(line: str) -> str:
     return line.partition("Proven so far:")[2] or line.split(" may give")[0]
 
 
-_FIGURE = re.compile(rf"^  (p\d+ \w+|error rate)  +{_VALUE}  +(?:(at most|at least) {_VALUE} \(95%\)|no bound)?")
+_FIGURE = re.compile(
+    rf"^  (?:[✓✗?]  )?(p\d+ \w+|error rate)  +{_VALUE}  +(?:(at most|at least) {_VALUE} \(95%\)|no bound)?"
+)
 
 
 def answers(text: str) -> list[Answer]:
@@ -141,13 +143,15 @@ def needs(text: str) -> Iterator[tuple[int, int]]:
     for line in joined(text).splitlines():
         if match := re.match(r" *(\d+) .*needs about ([\d,]+) requests", line):
             yield int(match[1]), int(match[2].replace(",", ""))
-        for match in re.finditer(r"c=(\d+) (?:is not proven|had a short).*?; about ([\d,]+) requests", line):
+        for match in re.finditer(r"c=(\d+) (?:is not proven|had a quick look).*?; about ([\d,]+) requests", line):
             yield int(match[1]), int(match[2].replace(",", ""))
 
 
 def commands(text: str) -> list[list[str]]:
     """The command lines of `frontier` that a text prints on lines of their own."""
-    lines = re.findall(r"^ *(frontier (?:sweep|verify|solve|show) .*)$", text.replace("Next             ", ""), re.M)
+    lines = re.findall(
+        r"^ *(frontier (?:sweep|verify|solve|show) .*[^.])$", text.replace("Next             ", ""), re.M
+    )
     return [shlex.split(line)[1:] for line in lines]
 
 

@@ -55,7 +55,7 @@ def cells_are_of_their_settings(told: Told) -> Iterator[str]:
 
 
 def figures_and_limits_are_whole(told: Told) -> Iterator[str]:
-    """A bound lies on its side of its value, a limit is the SLA's, and what is left of it is the
+    """A bound lies on its side of its value, a limit is the SLA's, and the headroom is the
     share that bound and limit give.
     """
     limits = [limit for tier in told.tree("solve", RUN, "--json").get("tiers", ()) for limit in _limits(tier)]
@@ -83,7 +83,8 @@ def requests_are_of_the_setting(told: Told) -> Iterator[str]:
     points = _points(told)
     for said in _answers(told):
         text = re.sub(r"\s+", " ", said.out)
-        found = re.findall(r"Run at concurrency (\d+):(?:(?!Run at).)*?How sure ([\d,]+) requests in", text)
+        sure = r"Confidence (?:95%, from )?([\d,]+) requests in"
+        found = re.findall(rf"Run at concurrency (\d+):(?:(?!Run at).)*?{sure}", text)
         found += re.findall(r"c=(\d+) is not proven: ([\d,]+) requests prove no", text)
         for load, n in found:
             known = points.get(int(load), {}).get("n")

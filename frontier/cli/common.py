@@ -14,22 +14,29 @@ import click
 import orjson
 
 from frontier import registry
+from frontier.cli.completion import (
+    complete_deployments,
+    complete_keys,
+    complete_limits,
+    complete_metrics,
+    complete_run,
+    complete_shapes,
+)
 from frontier.client.secrets import Secrets, environment_secrets, masked
 from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import MeasurementError, StoreError, UsageError
-from frontier.core.model.metrics import metric, names
+from frontier.core.model.metrics import metric
 from frontier.core.model.text import without_controls
 from frontier.core.model.units import format_bytes, whole_number
 from frontier.show.verbosity import Detail
 from frontier.store.files import write_output
-from frontier.store.run_dir import RunDirectory, last_measured, runs_under
+from frontier.store.run_dir import RUNS, RunDirectory, last_measured, runs_under
 
 if TYPE_CHECKING:
     from frontier.run import Run
 
 T = TypeVar("T")
 
-RUNS = Path("runs")
 RUN_PATH = click.Path(path_type=Path, file_okay=False)
 FILE_PATH = click.Path(path_type=Path, dir_okay=False)
 
@@ -219,19 +226,6 @@ def read_objectives(text: str | None, most: int = 2) -> tuple[str, ...] | None:
 # --------------------------------------------------------------------------------------------------
 
 
-def complete_run(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Shell completion: run directories under runs/."""
-    names = [str(p.parent) for p in RUNS.glob("*/manifest.json")]
-    return sorted(n for n in names if n.startswith(incomplete))
-
-
-def complete_metrics(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Shell completion: metric names, also after a comma in a list of them."""
-    head, comma, last = incomplete.rpartition(",")
-    gap = last[: len(last) - len(last.lstrip())]
-    return [f"{head}{comma}{gap}{name}" for name in names() if name.startswith(last.lstrip())]
-
-
 class GroupedOption(click.Option):
     """An option with the heading it stands under in `--help`."""
 
@@ -285,14 +279,23 @@ _SHARED: dict[str, Callable[[Any], Any]] = {
         "deployments",
         multiple=True,
         metavar="NAME",
+        shell_complete=complete_deployments,
         help="Only this deployment: a name, a part of it or a *pattern*; repeatable.",
     ),
-    "shapes": _part("--shape", "shapes", multiple=True, metavar="SHAPE", help="Only this shape, as 1024/256."),
+    "shapes": _part(
+        "--shape",
+        "shapes",
+        multiple=True,
+        metavar="SHAPE",
+        shell_complete=complete_shapes,
+        help="Only this shape, as 1024/256.",
+    ),
     "sla": _look(
         "--sla",
-        shell_complete=complete_metrics,
+        shell_complete=complete_limits,
         metavar="LIMITS",
-        help="Limits, as 'p99_ttft<=500ms, p99_tpot<=30ms', or a preset, as chat or voice; default: the config's.",
+        help="Limits, as 'p99_ttft<=500ms, p99_tpot<=30ms'; a tier of the config, or a preset, as chat; default: the "
+        "config's first.",
     ),
     "objectives": _look(
         "--objectives",
@@ -305,7 +308,11 @@ _SHARED: dict[str, Callable[[Any], Any]] = {
         "settings",
         multiple=True,
         metavar="KEY=VALUE",
+        shell_complete=complete_keys,
         help="Another value in the run's config: gpus=8, price=$12/h, hardware.power=700W/gpu; repeatable.",
+    ),
+    "point_estimates": click.option(
+        "--point-estimates", is_flag=True, help="Decide on values without intervals (imported aggregates)."
     ),
     "detail": detail_options,
     "as_json": json_option,
@@ -322,6 +329,7 @@ class RunOptions:
     settings: tuple[str, ...] = ()
     objectives: str | None = None
     sla: str | None = None
+    point_estimates: bool = False
     detail: Detail = Detail.USUAL
     as_json: bool = False
 
@@ -348,9 +356,7 @@ class RunOptions:
 
     def limits(self, run: "Run") -> tuple[Limit, ...]:
         """The limits of --sla, else those of the run's config."""
-        from frontier.config import parse_sla
-
-        return run.limits() if self.sla is None else parse_sla(self.sla)
+        return run.limits(self.sla)
 
 
 def given_options(*but: str) -> list[str]:

@@ -66,7 +66,7 @@ def _measured(
         path = Path(here) / "run"
         seconds = _scan(detail, request, plan, facts, path)
         if not (histories := load(path).histories):
-            hint = f"look closer with  frontier probe {shlex.quote(str(request.file))}"
+            hint = f"look closer with  frontier probe {shlex.quote(request.source)}"
             reasons = [line["reason"] for line in RunDirectory.read(path).journal_lines() if "reason" in line]
             why = f": {reasons[-1]}" if reasons else ""
             raise MeasurementError(f"no trial was finished in this minute{why}", hint)
@@ -81,8 +81,8 @@ def _scan(detail: Detail, request: "SweepRequest", plan: "Plan", facts: Mapping[
     from frontier.config.config_file import open_run
     from frontier.sweep.scan_course import ScanCourse
 
-    consent_to_sweep(request.file, request.config)
-    note(f"about {format_elapsed(MINUTE)} of short trials, to know how long the sweep takes; nothing of them is kept")
+    consent_to_sweep(Path(request.source), request.config)
+    note(f"about {format_elapsed(MINUTE)} of quick looks, to know how long the sweep takes; nothing of them is kept")
     config = request.config.model_copy(update={"budget": BudgetConfig()})
     with open_run(path, request.config, request.text, facts) as run:
         quiet, course = detail is Detail.ANSWER, ScanCourse(MINUTE)

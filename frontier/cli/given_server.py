@@ -23,6 +23,17 @@ def find_server() -> str:
     return next(iter(servers))
 
 
+def read_url(url: str) -> str:
+    """The address of a server that an argument names. UsageError where it is none."""
+    from frontier.config.connection import endpoint
+    from frontier.fields import Problem
+
+    try:
+        return endpoint(url)
+    except Problem as problem:
+        raise UsageError(problem.named("URL").what, problem.hint) from None
+
+
 def read_key(name: str | None) -> str | None:
     """The key in the environment variable `name`. UsageError when it is not set. The message does
     not repeat `name`: it may be a key that was pasted.

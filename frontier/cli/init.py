@@ -3,7 +3,6 @@
 import click
 
 from frontier.cli.common import answer, say, subcommand
-from frontier.core.model.errors import UsageError
 
 
 @subcommand("init")
@@ -15,8 +14,8 @@ from frontier.core.model.errors import UsageError
 @click.option(
     "--for",
     "use",
-    type=click.Choice(["chat", "rag", "agent", "voice", "batch"]),
-    help="Shape, SLA and axes of this use.",
+    type=click.Choice(["chat", "search", "agent", "summary", "voice", "batch", "rag"]),
+    help="Shape, SLA and axes of this use; rag is search.",
 )
 @click.option("--all", "whole", is_flag=True, help="Also every other key, commented out.")
 def command(url: str, model: str | None, api_key_env: str | None, use: str | None, *, whole: bool) -> None:
@@ -34,26 +33,23 @@ def command(url: str, model: str | None, api_key_env: str | None, use: str | Non
       frontier init simulator > sim.yaml
     """
     from frontier.cli.dry_run import look_ahead, plan_lines
-    from frontier.cli.given_server import read_key
+    from frontier.cli.given_server import read_key, read_url
     from frontier.cli.init_template import commented_config, needed
     from frontier.client.ask.found_servers import ask_server
     from frontier.client.http.http_client import run
     from frontier.config import load_config
-    from frontier.config.connection import endpoint
-    from frontier.fields import Problem
     from frontier.planning.plan import NO_PROOFS, make_plan
 
-    try:
-        address = endpoint(url)
-    except Problem as problem:
-        raise UsageError(problem.named("URL").what, problem.hint) from None
+    address = read_url(url)
     simulated = address == "simulator"
     server = None if simulated else run(ask_server(address, read_key(api_key_env), model))
     if server is None and not simulated:
         say(f"note: no LLM server answered at {address}; the config is a template")
     elif server is not None and server.refused:
         say(f"note: {address} wants a key: name its variable with  --api-key-env NAME")
-    text = commented_config(address, model, server, None if simulated else api_key_env, use)
+    text = commented_config(
+        address, model, server, None if simulated else api_key_env, "search" if use == "rag" else use
+    )
     text = text if whole else needed(text)
     answer(text.rstrip("\n"))
     config = load_config(text, "sweep.yaml")  # and what a sweep of it would do

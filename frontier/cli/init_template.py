@@ -136,7 +136,7 @@ USE_CASES: Mapping[str, UseCase] = {
         "chat",
         prefix="25%",
     ),
-    "rag": UseCase(
+    "search": UseCase(
         "long prompts of retrieved passages, different each time, and short answers: TTFT is mostly reading the prompt",
         6144,
         384,
@@ -149,6 +149,12 @@ USE_CASES: Mapping[str, UseCase] = {
         "agent",
         prefix="50%",
         objectives="[goodput, p99_e2e]",
+    ),
+    "summary": UseCase(
+        "a long text is read once and told in short: the first word may take a moment, the rest is read as it comes",
+        8192,
+        512,
+        "summary",
     ),
     "voice": UseCase(
         "the answer is spoken: a late start is noticed at once, and speech needs only a few tokens a second",

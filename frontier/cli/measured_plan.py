@@ -1,4 +1,4 @@
-"""The plan of a sweep after short trials: where each answer is expected and how long it takes. Also
+"""The plan of a sweep after quick looks: where each answer is expected and how long it takes. Also
 what fits into the budget, and what a p95 would save.
 """
 
@@ -75,7 +75,7 @@ class MeasuredPlan:
     def text(self, *, width: int, colour: bool) -> str:
         """A row per series, what fits into the budget, and what a p95 would save."""
         took = "" if self.seconds is None else f" in {format_elapsed(self.seconds)}, of which nothing is kept"
-        head = f"By {count(self.trials, 'short trial')}{took}:"
+        head = f"By {count(self.trials, 'quick look')}{took}:"
         among = list(self.left)
         rows = [
             (
@@ -187,7 +187,7 @@ def after_a_scan(
     config: Config, series: Series, planned: Iterable[Trial], tiers: Tiers, history: History
 ) -> tuple[int | None, ToCome]:
     """The setting that is expected to be proven under these SLAs, and the trials to come if it is;
-    short trials alone decide. None for the setting: no measured one keeps the first SLA.
+    quick looks alone decide. None for the setting: no measured one keeps the first SLA.
 
     The proof is taken to be decided at its second judgement, as half of them are.
     """

@@ -55,7 +55,7 @@ def measure(
         async with AsyncExitStack() as stack:
             stack.callback(progress.close)
             if (option := registry.SWEEP_OPTION.find()) is not None:
-                progress = await stack.enter_async_context(option.around(progress, given))
+                progress = await stack.enter_async_context(option.around(progress, given, config.limits))
             backend = open_backend(config, os.environ, salt)
             return await Conductor(config, plan, run, backend, progress, stop, **options).conduct()
 

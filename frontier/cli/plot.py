@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 from frontier import registry
-from frontier.cli import common
-from frontier.core.model.decisions import Limit
+from frontier.cli import common, completion
 from frontier.core.model.errors import DrawingError, ExitCode, UsageError
 from frontier.core.model.series import Series
 from frontier.core.model.text import clean, suggestion
 from frontier.store.run_dir import RunDirectory
 
 if TYPE_CHECKING:
+    from frontier.core.model.decisions import Limit
     from frontier.run import Objectives, Run
     from frontier.show.picture.data import Picture
 
@@ -44,7 +44,7 @@ def _with_figures(command: Callable[..., int]) -> Callable[..., int]:
 
 
 @common.subcommand("plot")
-@click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=common.complete_run)
+@click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=completion.complete_run)
 @click.option(
     "-o", "--output", "files", multiple=True, type=common.FILE_PATH, help="FILE.png, .svg or .pdf; repeatable."
 )
@@ -56,11 +56,11 @@ def _with_figures(command: Callable[..., int]) -> Callable[..., int]:
     help="A detail figure, by its name below.",
 )
 @click.option("--at", type=click.IntRange(1), metavar="C", help="The concurrency of a timeline.")
-@click.option("--overlay", is_flag=True, help="The deployments of one run in one panel per shape.")
+@click.option("--overlay", is_flag=True, help="The deployments of one run in one panel per shape, as up to eight are.")
 @click.option(
     "--x",
     metavar="METRIC",
-    shell_complete=common.complete_metrics,
+    shell_complete=completion.complete_metrics,
     help="Only the x axis, as p50_interactivity or p99_e2e.",
 )
 @click.option("--width", "pixels", type=click.IntRange(400, 8000), metavar="PIXELS", help="Width of a PNG, for slides.")
@@ -80,9 +80,9 @@ def command(  # noqa: PLR0913
 ) -> int:
     """Draw the frontier of RUN with its SLA and operating point, or one of its detail figures.
 
-    Several runs, up to four, share a panel per shape. Without -o the picture goes into the
-    directory of the (first) run, as png and svg. Detail figures of several shapes are named by
-    them: latency-1024x256.png. The x axis is the latency that binds the decision, unless the config
+    Several runs or deployments, up to eight, share a panel per shape. Without -o the picture goes
+    into the directory of the (first) run, as png and svg. Detail figures of several shapes are
+    named by them: latency-1024x256.png. The x axis is that of the tightest limit, unless the config
     or --objectives names the axes.
 
     RUN defaults to the newest run under runs/ that holds a finished trial.
@@ -117,7 +117,7 @@ def command(  # noqa: PLR0913
     else:
         check_panels(loaded[0])
         if figure == "frontier":
-            pictures = [frontier_picture(loaded[0], limits, axes)]
+            pictures = [picture_of(loaded[0], limits, axes)]
         else:
             detail_figures = registry.FIGURES[figure].load()
             details = detail_figures(loaded[0], views_of(loaded[0], limits), figure, at)
@@ -126,11 +126,13 @@ def command(  # noqa: PLR0913
     return ExitCode.YES
 
 
-def frontier_picture(run: "Run", limits: "Sequence[Limit]", axes: "Objectives" = None) -> "Picture":
-    """The frontiers of a run, a panel each."""
+def picture_of(run: "Run", limits: "Sequence[Limit]", axes: "Objectives" = None) -> "Picture":
+    """The frontiers of a run, a panel each; deployments that one panel can tell apart share it."""
     from frontier.show.picture.frontier_picture import small_multiples
-    from frontier.show.view.selection import provenance_of, views_of
+    from frontier.show.view.selection import provenance_of, together_of, views_of
 
+    if (together := together_of(run)) is not None:
+        return together([run], limits, axes)
     return small_multiples(views_of(run, limits, axes), footer=provenance_of(run))
 
 

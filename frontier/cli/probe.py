@@ -11,7 +11,7 @@ import click
 
 from frontier.cli import common
 from frontier.cli.consent import consent_to_reach
-from frontier.cli.given_server import find_server, read_key
+from frontier.cli.given_server import find_server, read_key, read_url
 from frontier.core.model.errors import ExitCode, UsageError
 from frontier.core.model.units import parse_duration
 from frontier.show.verbosity import Detail
@@ -74,7 +74,8 @@ def _targets(where: str | None, model: str | None, api_key_env: str | None) -> "
 
     if where is None or "://" in where:
         timeouts = Timeouts(connect=5.0, first_byte=60.0, idle=30.0, total=120.0)
-        return {"": Target(where or find_server(), model=model, api_key=read_key(api_key_env), timeouts=timeouts)}
+        url = find_server() if where is None else read_url(where)
+        return {"": Target(url, model=model, api_key=read_key(api_key_env), timeouts=timeouts)}
     file = Path(where)
     if file.is_dir() or not file.exists():
         raise UsageError(f"{where!r} is neither an address nor a config file", "write it as http://host:port/v1")

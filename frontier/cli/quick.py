@@ -33,9 +33,8 @@ REQUESTS, MOST_SECONDS = 4, 90
 long, up to MOST_SECONDS."""
 OUTPUT = 64
 """Mean output tokens of a request."""
-CHAT = "p90_ttft<=1s, p90_tpot<=50ms"
-"""What a chat user accepts: the first token within a second, then at least twenty tokens a second.
-"""
+CHAT = "chat"
+"""The preset of the SLA that users are to fit."""
 
 _SWEEP = "frontier init {} > sweep.yaml && frontier sweep sweep.yaml"
 
@@ -50,7 +49,7 @@ refine: 0
 warmup: 500ms
 max_time: {seconds}s
 timeouts: {{total: {patience}s, first_byte: {patience}s}}
-sla: {{p90_ttft: 1s, p90_tpot: 50ms}}
+sla: {chat}
 """
 
 
@@ -148,7 +147,9 @@ def config_text(
     given = {"model": model, "api_key_env": api_key_env}
     more = "".join(f"{key}: {json.dumps(value)}\n" for key, value in given.items() if value)
     patience = 60 + 4 * (each - SECONDS)
-    return CONFIG.format(endpoint=json.dumps(address), more=more, users=list(users), seconds=each, patience=patience)
+    return CONFIG.format(
+        endpoint=json.dumps(address), more=more, users=list(users), seconds=each, patience=patience, chat=CHAT
+    )
 
 
 def _measure(text: str, path: Path, *, quiet: bool = False) -> "Run | None":
@@ -259,7 +260,10 @@ def server_shortages(server: "Mapping[int, Mapping[str, float]]") -> list[str]:
 
 
 def _chat(findings: Findings) -> str:
-    chat = "first token within 1 s, then 20 tokens a second, for 9 in 10 requests"
+    from frontier.config import parse_sla
+    from frontier.show.view.wording import limits_text
+
+    chat = limits_text(parse_sla(CHAT))
     if findings.fit is None:
         return f"Not even {count(findings.users, 'user')} fit a chat ({chat})."
     users = count(findings.fit, "user")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from frontier import registry
-from frontier.cli import common
+from frontier.cli import common, completion
 from frontier.core.model.errors import ExitCode
 from frontier.show.verbosity import Detail
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 @common.subcommand("show")
-@click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=common.complete_run)
+@click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=completion.complete_run)
 @common.run_options("deployments", "shapes", "objectives", "settings", "detail", "as_json")
 def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     """What does each measured setting do: its metrics with intervals, and is it on the frontier?

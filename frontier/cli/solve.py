@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli import common
+from frontier.cli import common, completion
 from frontier.core.model.errors import UsageError
 from frontier.show.verbosity import Detail
 
@@ -17,20 +17,18 @@ if TYPE_CHECKING:
 @click.option(
     "--sla",
     multiple=True,
-    shell_complete=common.complete_metrics,
+    shell_complete=completion.complete_limits,
     metavar="LIMITS",
     help="Limits, as 'p99_ttft<=500ms, p99_tpot<=30ms, error_rate<=1%'; repeatable. A range is 200ms..500ms (comfort, "
-    "promise), a preset is chat, search, agent, summary, voice or batch. Default: every tier of the config.",
+    "promise); or a tier of the config; or a preset: chat, search, agent, summary, voice, batch. Default: every "
+    "tier of the config.",
 )
 @click.option("--tier", metavar="NAME", help="Only this tier of the config.")
-@click.option("--point-estimates", is_flag=True, help="Decide on values without intervals (imported aggregates).")
 @click.option(
     "--marginal-ok", is_flag=True, help="Accept a setting whose interval crosses the limit; said in the answer."
 )
-@common.run_options("run", "deployments", "shapes", "settings", "detail", "as_json")
-def command(
-    options: common.RunOptions, sla: tuple[str, ...], tier: str | None, point_estimates: bool, marginal_ok: bool
-) -> int:
+@common.run_options("run", "deployments", "shapes", "settings", "point_estimates", "detail", "as_json")
+def command(options: common.RunOptions, sla: tuple[str, ...], tier: str | None, marginal_ok: bool) -> int:
     """Which concurrency is proven inside the SLA: the operating point, or the statement that there
     is none.
 
@@ -50,7 +48,8 @@ def command(
     from frontier.show.view.json_out import answers_json
 
     run = options.read(allow_empty=options.as_json)
-    answers = run.answers(_tiers(run, sla, tier), point_estimates=point_estimates, marginal_ok=marginal_ok)
+    how = {"point_estimates": options.point_estimates, "marginal_ok": marginal_ok}
+    answers = run.answers(_tiers(run, sla, tier), **how)
     if options.as_json:
         common.answer({**answers_json(answers), "unfinished": common.unfinished_json(run)})
     else:
@@ -64,12 +63,10 @@ def _tiers(run: "Run", sla: tuple[str, ...], tier: str | None) -> "Tiers":
     """The named sets of limits to answer: those given, else the config's. UsageError for an unknown
     tier.
     """
-    from frontier.config import parse_sla
-
     if sla and tier:
         raise UsageError("--sla and --tier are two ways to say what to ask", "give one of them")
     if sla:
-        return tuple((text, parse_sla(text)) for text in sla)
+        return tuple((text, run.limits(text)) for text in sla)
     tiers = run.config.tiers
     if not tiers:
         raise UsageError("no SLA to decide by", "name one, for example  --sla 'p99_ttft<=500ms'")

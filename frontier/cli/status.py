@@ -19,6 +19,7 @@ from frontier.core.model.text import clean
 from frontier.core.model.units import count, format_elapsed
 from frontier.planning.standing import counts_text
 from frontier.show.verbosity import Detail
+from frontier.show.view.rough import format_rough
 from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import RunDirectory
 from frontier.world import world
@@ -77,7 +78,8 @@ def read_state(path: Path) -> dict[str, Any]:
 
     - `trials_finished`: on the disk, `refined` of them of the search. `done` of the `planned`
       trials need not be run any more; `measured` of the listed `settings` are.
-    - `seconds_left`: as the sweep itself last said it.
+    - `seconds_left`: as the sweep itself last said it; the least of them where
+      `seconds_left_at_most` is None, as proofs go on.
     - `proven`: the operating points known so far, for the SLA that the run's config has now.
     - `skipped`: the trials that were given up in the session that runs, or ran last.
     - `open`: the names of the skipped trials and of the trials that are left.
@@ -94,8 +96,8 @@ def read_state(path: Path) -> dict[str, Any]:
     session = last_session(journal)
     running = _running(session) if is_running else None
     # As the sweep itself forecast them when its last trial began; None where it had no forecast.
-    left = next((event["left"] for event in reversed(journal) if "left" in event), None)
-    seconds = 0.0 if now.state == "finished" else left
+    told: Mapping[str, Any] = next((event for event in reversed(journal) if "left" in event), {})
+    seconds = 0.0 if now.state == "finished" else told.get("left")
     if running is not None and seconds is not None:
         seconds = max(0.0, seconds - running["since"])
     until = world().wall() if is_running or not journal else journal[-1]["time"]
@@ -115,6 +117,7 @@ def read_state(path: Path) -> dict[str, Any]:
         "open": [trial_words(key) for key in (*(trial.key for trial in now.left), *now.given_up)],
         "running": running,
         "seconds_left": None if seconds is None else round(seconds, 1),
+        "seconds_left_at_most": told.get("left_at_most"),
         "proven": [
             {"deployment": deployment, "shape": shape, **load_facts(load)}
             for (deployment, shape), load in _proven(path, journal, is_running).items()
@@ -166,6 +169,7 @@ def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
         "last": [],
         "running": None,
         "seconds_left": None,
+        "seconds_left_at_most": None,
         "proven": [],
         "events": 0,
         "held_elsewhere": None,
@@ -219,8 +223,9 @@ def line(state: Mapping[str, Any]) -> str:
     parts = [f"{state['state']}  {counts_text(*counted)}"]
     parts += [f"{count(len(state['open']), 'trial')} {_left(state)}"] if state["open"] else []
     parts += [f"proven: {', '.join(setting(load_of(one)) for one in state['proven'])}"] if state["proven"] else []
-    if state["state"] == "running" and state["seconds_left"] is not None:
-        parts.append(f"about {format_elapsed(state['seconds_left'])} to go")
+    if state["state"] == "running" and state["seconds_left"]:  # at 0 it takes longer than was expected
+        about = "at least" if state["seconds_left_at_most"] is None else "about"
+        parts.append(f"{about} {format_rough(state['seconds_left'])} left")
     text = ", ".join(parts)
     if state["running"] is not None:
         now = state["running"]

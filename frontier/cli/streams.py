@@ -35,6 +35,8 @@ _PLAIN = {
     "│": "|",
     "┃": "|",
     "━": "-",
+    "✓": "ok",
+    "✗": "NO",
 }
 
 
@@ -43,7 +45,9 @@ def _plainly(error: UnicodeError) -> tuple[str, int]:
     assert isinstance(error, UnicodeEncodeError)
     text = error.object[error.start : error.end]
     plain = (_PLAIN.get(ch) or unicodedata.normalize("NFKD", ch).encode("ascii", "ignore").decode() for ch in text)
-    return "".join(ch or "?" for ch in plain), error.end
+    # A mark of two letters takes the place of the space behind it, so that columns stay columns.
+    longer = text[-1] in "✓✗" and error.object[error.end : error.end + 1] == " "
+    return "".join(ch or "?" for ch in plain), error.end + longer
 
 
 codecs.register_error("frontier.plainly", _plainly)

@@ -7,6 +7,7 @@ consent to a foreign config, measure (`measuring`), answer (`_conclude`), notify
 
 import os
 import platform
+import shlex
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ import click
 
 from frontier import registry
 from frontier._version import __version__
-from frontier.cli import common
+from frontier.cli import common, completion
 from frontier.cli.consent import consent_to_sweep, needs_consent
 from frontier.cli.measuring import measure
 from frontier.core.model.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
@@ -57,11 +58,35 @@ def _to_prove(value: str | None) -> "ToProve":
 
 
 @common.subcommand("sweep")
-@click.argument("config_file", metavar="CONFIG", type=common.FILE_PATH)
+@click.argument("source", metavar="CONFIG|URL", type=click.Path(dir_okay=False))
+@click.argument("others", metavar="", nargs=-1)
 @click.option("-o", "--output", type=common.RUN_PATH, help="The run directory.")
+@click.option(
+    "--shape", "shapes", metavar="ISL/OSL", multiple=True, help="Of a URL: the shape, as 1024/256; repeatable."
+)
+@click.option(
+    "--sla",
+    metavar="LIMITS",
+    shell_complete=completion.complete_limits,
+    help="Of a URL: the limits, as 'p99_ttft<=500ms, p99_tpot<=30ms', or a preset, as chat.",
+)
+@click.option("--budget", metavar="TIME", help="Of a URL: the longest it may take, as 30min.")
 @click.option("--dry-run", is_flag=True, help="Print the plan, its time, disk and budget; send nothing.")
-@click.option("--set", "settings", metavar="KEY=VALUE", multiple=True, help="Another value for a key, as sla.p99_ttft.")
-@click.option("--only", metavar="NAME", multiple=True, help="Run only this shape (or deployment) now; repeatable.")
+@click.option(
+    "--set",
+    "settings",
+    metavar="KEY=VALUE",
+    multiple=True,
+    shell_complete=completion.complete_keys,
+    help="Another value for a key, as sla.p99_ttft.",
+)
+@click.option(
+    "--only",
+    metavar="NAME",
+    multiple=True,
+    shell_complete=completion.complete_parts,
+    help="Run only this shape (or deployment) now; repeatable.",
+)
 @click.option(
     "--prove",
     metavar="N,N|RUN",
@@ -73,7 +98,7 @@ def _to_prove(value: str | None) -> "ToProve":
 @common.run_options("detail", "as_json")
 def command(
     options: common.RunOptions,
-    config_file: Path,
+    source: str,
     output: Path | None,
     dry_run: bool,
     settings: tuple[str, ...],
@@ -85,26 +110,32 @@ def command(
     """Find and prove the operating point of CONFIG, then measure its frontier; the same command
     again resumes.
 
-    Finished trials stay finished. Ctrl-C keeps them, prints the answer so far and how to go on.
+    A URL with its shape and SLA stands for a config, which the run then holds. Finished trials stay
+    finished. Ctrl-C keeps them, prints the answer so far and how to go on.
 
     \b
     Examples:
+      frontier sweep http://localhost:8000/v1 --shape 1024/256 --sla chat
       frontier sweep sweep.yaml --dry-run --measure
       frontier sweep sweep.yaml -o runs/llama8b --until 07:00
       frontier sweep sweep.yaml -o runs/llama8b --prove 48 --set sla.p99_ttft=1s
     """
     from frontier.cli.dry_run import print_plan, require_context
+    from frontier.cli.one_line import line_settings
     from frontier.cli.sweep_request import read_request
     from frontier.config.config_file import open_run, require_sweep
     from frontier.planning.plan import make_plan
 
+    if others := given["others"]:
+        raise UsageError(f"{shlex.join([source, *others])} names {1 + len(others)} sweeps", "give one file, or one URL")
     to_prove = _to_prove(prove)
-    request = read_request(config_file, output, settings, until, to_prove)
-    require_sweep(request.config, str(config_file))
+    of_line = line_settings(source, given["shapes"], given["sla"], given["budget"])
+    request = read_request(source, output, settings, until, to_prove, line=of_line)
+    require_sweep(request.config, source)
     if to_prove and not request.config.limits:
         raise UsageError("--prove needs an SLA to prove", "name one, as  --set sla.p99_ttft=500ms")
     for warning in request.config.warnings:
-        common.say(f"warning: {warning.where or f'{config_file}:{warning.line}'}: {warning.what}\n  {warning.hint}")
+        common.say(f"warning: {warning.where or f'{source}:{warning.line}'}: {warning.what}\n  {warning.hint}")
     plan = make_plan(request.config, only)
     _require_time(request, plan)
     path, facts = request.directory(), _facts(request)
@@ -115,10 +146,10 @@ def command(
 
         return print_measured(options, request, plan, facts, whole=dry_run and not prove)
     if dry_run:
-        if not needs_consent(config_file):
+        if not needs_consent(Path(source)):
             require_context(request.config)
         return print_plan(request.config, plan, request.run, options, to_prove)
-    consent_to_sweep(config_file, request.config)
+    consent_to_sweep(Path(source), request.config)
     run = open_run(path, request.config, request.text, facts)
     return _sweep(request, plan, run, to_prove, given, options)
 
@@ -181,7 +212,7 @@ def _facts(request: "SweepRequest") -> dict[str, str]:
 
     return {
         "frontier": __version__,
-        "config_file": str(request.file),
+        "config_file": request.source,
         "python": platform.python_version(),
         "client": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
         **prompts_facts(request.config.prompts_file),
@@ -207,7 +238,7 @@ def _sweep(
         with run:
             quiet = shown.detail is Detail.ANSWER
             if not quiet:
-                common.say(f"run  {run.path}")
+                common.say(request.where(run.path))
                 ahead = look_ahead(request.config, plan, run.path, prove)
                 common.say("\n".join(plan_lines(request.config, ahead, prove, settings=False)))
             end = measure(request.config, plan, run, given, request.facts, quiet=quiet, prove=prove)

@@ -43,7 +43,7 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool, cut: Sequen
     if shown.detail >= Detail.USUAL:
         for line in next_lines(run, decisions) if ended else ():
             common.say(line)
-        common.say(f"Picture          {picture}" if picture else f"Saved in         {run.path}")
+        common.say(f"{'Picture':<21}{picture}" if picture else f"{'Saved in':<21}{run.path}")
     return decisions
 
 
@@ -58,21 +58,21 @@ def next_lines(run: Run, decisions: Sequence[Decision]) -> list[str]:
     if len(names) > 1:
         pair = [part for name in names[:2] for part in ("--deployment", name)]
         commands.insert(0, ["frontier", "compare", str(run.path), *pair])
-    return [*lines, *(f"{'Next' if i == 0 else '':<17}{shlex.join(words)}" for i, words in enumerate(commands))]
+    return [*lines, *(f"{'Next' if i == 0 else '':<21}{shlex.join(words)}" for i, words in enumerate(commands))]
 
 
 def draw(run: Run) -> Path | None:
     """Draw the picture where that is possible; without it the sweep has still ended well. Returns
     its file.
     """
-    from frontier.cli.plot import beside_an_answer, frontier_picture, picture_files, save_pictures
+    from frontier.cli.plot import beside_an_answer, picture_files, picture_of, save_pictures
     from frontier.show.view.selection import check_panels
 
     try:
         with beside_an_answer():
             check_panels(run)
             files = picture_files(run, "frontier")
-            save_pictures([frontier_picture(run, run.limits())], files, quiet=True)
+            save_pictures([picture_of(run, run.limits())], files, quiet=True)
             return files[0]
     except UsageError as error:  # too many frontiers for a picture
         common.say(f"no picture was drawn: {error}")

@@ -11,16 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from frontier.cli.common import RUNS, given_options, say
+from frontier.cli.common import given_options, say
+from frontier.cli.one_line import name_of, read_line, require_line
 from frontier.client.secrets import redact, remember
 from frontier.config import Config, Setting, left_out, load_config
 from frontier.config.config_file import read_sessions, read_settings, with_trace
+from frontier.config.connection import names_server
 from frontier.config.kept_text import kept_text
 from frontier.core.model.errors import StoreError, UsageError
 from frontier.core.model.loads import bare, kind_of
 from frontier.planning.plan import ToProve
 from frontier.store.files import read_config
-from frontier.store.run_dir import is_narrower, read_manifest, runs_under
+from frontier.store.run_dir import RUNS, is_narrower, read_manifest, runs_under
 from frontier.sweep.secrets_of_config import secrets_of
 
 
@@ -28,6 +30,7 @@ from frontier.sweep.secrets_of_config import secrets_of
 class SweepRequest:
     """The sweep to run.
 
+    - `source`: its config's file, or the URL of a line in the place of one.
     - `text`: its config as the run keeps it.
     - `options`: the options to give again.
     - `run`: the run directory to resume; None: a new one.
@@ -37,7 +40,7 @@ class SweepRequest:
     config: Config
     text: str
     run: Path | None
-    file: Path
+    source: str
     output: Path | None
     options: tuple[str, ...]
     settings: tuple[str, ...]
@@ -50,33 +53,42 @@ class SweepRequest:
     def command(self, output: Path | None) -> str:
         """The command that runs the same sweep into `output`."""
         where = ["-o", str(output)] if output else []
-        return shlex.join(["frontier", self.config.measured_by, str(self.file), *where, *self.options])
+        return shlex.join(["frontier", self.config.measured_by, self.source, *where, *self.options])
+
+    def where(self, path: Path) -> str:
+        """Where the run lies, and the config that a line was written into."""
+        written = f"\n     its config, written from this line:  {path / 'config.yaml'}"
+        return f"run  {path}" + written * names_server(self.source)
 
     @property
     def facts(self) -> dict[str, Any]:
         """The facts that the journal keeps, so that a later command can name this sweep again."""
-        return {"config": str(self.file), "directory": str(Path.cwd()), "settings": self.settings}
+        return {"config": self.source, "directory": str(Path.cwd()), "settings": self.settings}
 
     def directory(self) -> Path:
         """The run directory: the one to resume, the one asked for, else a new one under runs/."""
-        name = f"{time.strftime('%Y-%m-%d')}-{self.config.name or self.file.stem}-{self.config.identity()[:6]}"
+        stem = name_of(self.source) if names_server(self.source) else Path(self.source).stem
+        name = f"{time.strftime('%Y-%m-%d')}-{self.config.name or stem}-{self.config.identity()[:6]}"
         return self.run or self.output or RUNS / name
 
 
 def read_request(
-    file: Path,
+    source: str,
     output: Path | None,
     settings: Sequence[str],
     until: str | None,
     prove: ToProve,
     also: Sequence[Setting] = (),
+    line: Sequence[Setting] = (),
 ) -> SweepRequest:
-    """The sweep that the options ask for; `also` are settings beside those of --set. ConfigError or
-    UsageError when there is none.
+    """The sweep of a file, or of a line that names a URL, with these options; `line` are settings
+    under those of --set, `also` over them. ConfigError or UsageError when there is none.
     """
-    text = read_config(file)
-    given = [*read_settings(settings), *also]
+    text = read_line(source) if names_server(source) else read_config(Path(source))
+    given = [*line, *read_settings(settings), *also]
     given += [] if until is None else [Setting(f"--until {until}", "budget.until", f'"{until}"')]
+    if names_server(source):
+        require_line(source, given)
     configs: dict[str, Config] = {}
 
     def config_in(manifest: Mapping[str, Any] | None) -> Config:
@@ -85,7 +97,7 @@ def read_request(
         """
         key = repr(left_out(manifest))  # nearly all runs under runs/ take it alike
         if key not in configs:
-            configs[key] = with_trace(load_config(text, str(file), given, manifest, read_sessions=read_sessions))
+            configs[key] = with_trace(load_config(text, source, given, manifest, read_sessions=read_sessions))
         return configs[key]
 
     run = _run_to_resume(output, config_in)
@@ -99,8 +111,8 @@ def read_request(
         raise UsageError("--prove is for a concurrency, and this sweep has rates", "it proves the highest that holds")
     put = tuple(redact(f"{setting.key}={setting.value}") for setting in given)
     remember(secrets := secrets_of(config, os.environ))
-    kept = kept_text(text, str(file), given, secrets)
-    return SweepRequest(config, kept, run, file, output, tuple(given_options("output")), put)
+    kept = kept_text(text, source, given, secrets)
+    return SweepRequest(config, kept, run, source, output, tuple(given_options("output")), put)
 
 
 def _run_to_resume(output: Path | None, config_in: Callable[[Mapping[str, Any]], Config]) -> Path | None:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any, Self
 
 from pydantic import PlainValidator, model_validator
@@ -24,10 +25,25 @@ def _address_hint(text: str, wrong: str, example: str) -> str:
         return "remove them; name the key's variable with  api_key_env: OPENAI_API_KEY"
     if not wrong.startswith("does not start"):
         return example
+    if text.startswith("$"):
+        return NO_VARIABLES.format(key="endpoint", name=text.strip("${}").partition(":")[0])
     if "." not in text and ":" not in text and (hint := did_you_mean(text, (SIMULATOR,))):
         return hint
     plain = re.fullmatch(r"[\w.-]+(:\d+)?(/\S*)?", text)
     return f"write http://{text}" if plain and len(text) < 200 else example
+
+
+NO_VARIABLES = "variables are not expanded here: give it as  --set {key}=${name}"
+"""The hint for the name of a variable where a value must stand; only headers expand them."""
+
+
+def model_name(value: Any) -> str:
+    """The name of a model, which no variable stands for."""
+    text = words(value)
+    if text.startswith("${"):
+        named = NO_VARIABLES.format(key="model", name=text.strip("${}").partition(":")[0])
+        raise Problem(f"{{key}}: {shown(text)} is a variable", named)
+    return text
 
 
 def endpoint(value: Any, example: str = "write it as http://localhost:8000/v1") -> str:
@@ -50,6 +66,14 @@ def endpoint(value: Any, example: str = "write it as http://localhost:8000/v1") 
             base = text.rstrip("/").removesuffix(route)
             raise Problem(f"{{key}} names a route ({route})", f"write the address before it: {base}")
     return text.rstrip("/")
+
+
+def names_server(text: str) -> bool:
+    """Whether a word that may be a file's name is a server's: an address with a scheme, and where
+    there is no such file 'host:port' or 'simulator'.
+    """
+    named = text == SIMULATOR or re.fullmatch(r"[\w.-]+:\d+(/\S*)?", text)
+    return "://" in text or (bool(named) and not Path(text).exists())
 
 
 NO_METRICS = "none"

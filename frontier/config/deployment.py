@@ -22,6 +22,7 @@ from frontier.config.connection import (
     from_environment,
     header_value,
     metrics_address,
+    model_name,
     read_extra_body,
     read_headers,
     some_addresses,
@@ -34,7 +35,6 @@ from frontier.fields import (
     Name,
     Problem,
     Strict,
-    Text,
     duration_in,
     is_number,
     one_of,
@@ -118,7 +118,7 @@ class DeploymentConfig(Strict):
 
     name: Annotated[Name, PLAIN] = "default"
     endpoint: Annotated[str, PlainValidator(endpoint), PLAIN]
-    model: Annotated[Text, PLAIN] | None = None
+    model: Annotated[str, PlainValidator(model_name), PLAIN] | None = None
     api: Annotated[Api, one_of("auto", "completions", "chat"), PLAIN] = "auto"
     dialect: Annotated[str, one_of("auto", *ENGINES), PLAIN] = "auto"
     api_key_env: Variable | None = None

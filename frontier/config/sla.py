@@ -3,7 +3,8 @@ limits."""
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from pydantic import PlainValidator
@@ -194,14 +195,18 @@ def _number(text: str) -> float | None:
 # ---- the text of --sla
 
 _PART = re.compile(r"\s*([^\s<>=≤≥:]{1,60})\s*(<=|>=|=|:|[<>≤≥])\s*(\S(?:.{0,60}\S)?)\s*")
+_GOODPUT = re.compile(r"(ttft|tpot|itl|e2el?):(\d+(?:\.\d+)?)")
+"""A limit as vLLM's --goodput has it, in milliseconds."""
 _NEXT_LIMIT = re.compile(r"(?:\s*[;&]+\s*|\s+and\s+|\s+)(?=[A-Za-z][\w.]*\s*[<>=≤≥:])")
 
 
-def _limits_of_text(text: str) -> tuple[Limit, ...]:
+def _limits_of_text(text: str, tiers: Mapping[str, tuple[Limit, ...]] = MappingProxyType({})) -> tuple[Limit, ...]:
+    """The limits of a text: each part of it is the name of one of the `tiers`, else of a preset,
+    else a limit.
+    """
     limits: dict[str, Limit] = {}
-    parts = [PRESETS.get(part.strip(), part) for part in text.split(",")]
-    for part in ",".join(parts).split(","):
-        limit = _limit_of_text(part)
+    parts = [part if part.strip() in tiers else PRESETS.get(part.strip(), part) for part in text.split(",")]
+    for limit in _each_limit(",".join(parts), tiers):
         if limit.metric in limits:
             hint = f"a range is written {limit.metric}{_right_sign(limit.of)}200ms..500ms"
             raise Problem(f"{limit.metric} is limited twice", hint)
@@ -211,12 +216,26 @@ def _limits_of_text(text: str) -> tuple[Limit, ...]:
     return tuple(limits.values())
 
 
-def _limit_of_text(part: str) -> Limit:
+def _each_limit(text: str, tiers: Mapping[str, tuple[Limit, ...]]) -> Iterator[Limit]:
+    for part in text.split(","):
+        if part.strip() in tiers:
+            yield from tiers[part.strip()]
+        else:
+            yield _limit_of_text(part, tiers)
+
+
+def _limit_of_text(part: str, tiers: Iterable[str]) -> Limit:
     """The limit of 'p99_ttft<=500ms' or 'p99_ttft<=200ms..500ms'."""
     match, written = _PART.fullmatch(part), shown(part.strip())
     if match is None:
-        likely = did_you_mean(part.strip(), PRESETS)
+        likely = did_you_mean(part.strip(), [*tiers, *PRESETS])
+        if not likely and part.strip().isidentifier():
+            known = "".join(f"the tiers are {', '.join(tiers)}; " for _ in list(tiers)[:1])
+            likely = f"{known}the presets {', '.join(PRESETS)}; a limit is written  p99_ttft<=500ms"
         raise Problem(f"{written} is not a limit", likely or "write it as  p99_ttft<=500ms, p99_tpot<=30ms")
+    if all(goodput := [_GOODPUT.fullmatch(each) for each in re.split(r"[;\s]+", part.strip())]):
+        told = ", ".join(f"p99_{each[1].replace('e2el', 'e2e')}<={each[2]}ms" for each in goodput if each)
+        raise Problem(f"{written} is the form of vLLM's --goodput", f"name the percentile and the unit:  {told}")
     if re.search(r"[<>=≤≥:]", match[3]) and "," in (apart := _NEXT_LIMIT.sub(", ", part.strip())):
         raise Problem(f"{written} is more than one limit", f"put commas between them:  {apart}")
     limited, sign, rest = known_metric(match[1]), match[2], match[3]
@@ -251,9 +270,9 @@ def _objective(value: Any) -> str:
 _Objective = Annotated[str, PlainValidator(_objective)]
 
 
-def parse_sla(text: str) -> tuple[Limit, ...]:
-    """The limits of 'p99_ttft<=500ms, p99_tpot<=30ms' or 'chat' (PRESETS); a range is
-    'p99_ttft<=200ms..500ms' (comfort, promise).
+def parse_sla(text: str, tiers: Tiers = ()) -> tuple[Limit, ...]:
+    """The limits of 'p99_ttft<=500ms, p99_tpot<=30ms', of the name of one of the `tiers`, or else
+    of 'chat' (PRESETS); a range is 'p99_ttft<=200ms..500ms' (comfort, promise).
 
     Latencies need units. `<` is read as `<=`. UsageError for anything else, an unknown metric or
     the wrong side.
@@ -262,6 +281,6 @@ def parse_sla(text: str) -> tuple[Limit, ...]:
     0.5
     """
     try:
-        return _limits_of_text(text)
+        return _limits_of_text(text, {name: limits for name, limits in tiers if name != DEFAULT_TIER})
     except Problem as problem:
         raise UsageError(problem.what, problem.hint) from None

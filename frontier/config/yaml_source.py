@@ -186,8 +186,11 @@ def _mapping(doc: YamlDocument, node: yaml.MappingNode, path: Path) -> dict[str,
     for key_node, value_node in node.value:
         key: str = key_node.value
         if key == "<<" and key_node.style is None:
-            what, hint = "merge keys (<<) are not used here", "a deployment inherits the top-level keys"
+            what, hint = "merge keys (<<) are not used here", "write its keys out here"
+            if "deployments" in path:
+                hint += "; a deployment inherits the top-level keys"
             doc.complaints.append(doc.at_mark(key_node.start_mark, what, hint))
+            continue
         if key in tree:
             what = f"{key[:60]!r} is given twice; the first is on line {doc.keys[(*path, key)].line + 1}"
             doc.complaints.append(doc.at_mark(key_node.start_mark, what, "remove one of them"))
@@ -282,8 +285,16 @@ _SYNTAX = (
 )
 
 
+_HIDDEN = re.compile("^[^#'\"\n]*?[\u00a0\u2007\u202f\u200b\u2060]", re.MULTILINE)
+"""A space of a word processor outside of quotes and comments."""
+
+
 def _syntax(error: yaml.YAMLError, text: str, doc: YamlDocument) -> Complaint:
     """The complaint about a syntax error, in plain words."""
+    if (hidden := _HIDDEN.search(text)) is not None:
+        line, column = text.count("\n", 0, hidden.end()), hidden.end() - text.rfind("\n", 0, hidden.end()) - 2
+        place = yaml.Mark(doc.file, hidden.end(), line, column, None, 0)
+        return doc.at_mark(place, "an invisible character stands here, no plain space", "write a plain space")
     if isinstance(error, yaml.reader.ReaderError):
         line = len(_LINE_ENDS.findall(text[: error.position])) + 1
         column = error.position - max(text.rfind("\n", 0, error.position), text.rfind("\r", 0, error.position))

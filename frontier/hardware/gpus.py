@@ -8,7 +8,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any
 
-from frontier.core.model.text import suggestion
 from frontier.fields import (
     Bandwidth,
     BandwidthOrBytes,
@@ -22,6 +21,7 @@ from frontier.fields import (
     shown,
     without_nulls,
 )
+from frontier.hardware.known_names import GPU_BY_FIGURES, name_hint
 
 GIB = 2.0**30
 """Bytes of a GiB."""
@@ -179,7 +179,7 @@ def hardware(what: str | Mapping[str, Any]) -> Hardware:
     for maker in ("nvidia-", "geforce-", "amd-", "instinct-", "intel-", "google-", "aws-"):
         name = name.removeprefix(maker)
     if name not in HARDWARE:
-        raise Problem(f"unknown GPU {what!r}", suggestion(name, HARDWARE))
+        raise Problem(f"unknown GPU {what!r}", name_hint(name, HARDWARE, GPU_BY_FIGURES))
     return HARDWARE[name]
 
 

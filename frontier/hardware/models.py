@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from pydantic import ConfigDict
 
 from frontier import registry
-from frontier.core.model.text import suggestion
 from frontier.fields import Count, Positive, Problem, one_of, read, shown, without_nulls
+from frontier.hardware.known_names import MODEL_BY_SIZES, name_hint
 
 WEIGHT_BYTES: Mapping[str, float] = {"bf16": 2.0, "fp8": 1.0, "fp4": 9 / 16}
 """Bytes per weight; fp4 with its block scales (nvfp4: one byte per sixteen)."""
@@ -206,7 +206,7 @@ def card(what: str | Mapping[str, Any]) -> ModelCard:
             name = next(name.removesuffix(suffix) for suffix in _SUFFIXES if name.endswith(suffix))
         if name in CARDS:
             return CARDS[name]
-        raise Problem(f"unknown model {what!r}", suggestion(name, CARDS))
+        raise Problem(f"unknown model {what!r}", name_hint(name, CARDS, MODEL_BY_SIZES))
     if not isinstance(what, Mapping):
         raise Problem(f"{{key}} is a model's name or its sizes; this is {shown(what)}", "write llama-3.1-8b")
     sizes = without_nulls(what)

@@ -158,12 +158,13 @@ class Replica:
 
     `first_tokens` is the queue for first tokens at the cap: no other setting has as many requests
     waiting, nor longer steps. `limits` are those on percentiles of TTFT and E2E, each with the
-    factor from its value to its bound.
+    factor from its value to its bound. Aggregates have neither: their limits are only known to hold
+    without a wait.
     """
 
     cap: int
     settings: tuple[MeasuredSetting, ...]
-    first_tokens: FirstTokens
+    first_tokens: FirstTokens | None
     limits: tuple[tuple[Limit, float], ...]
 
     def rates(self, replicas: int, states: int) -> Floats:
@@ -180,7 +181,7 @@ def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int
     """The replica that an operating point describes. `points` and `samples` are those of its
     series.
 
-    UsageError where no request has a known time, and for limits that are not on single requests.
+    UsageError where no rate of requests is known, and for limits that are not on single requests.
     """
     for limit in decision.limits:
         known = limit.of.p is not None and limit.of.quantity in ("ttft", "tpot", "itl", "e2e")
@@ -202,19 +203,37 @@ def _replica(decision: Decision, points: Sequence[Point], samples: Mapping[int, 
         raise UsageError(what, "frontier solve names the proven number in flight, and how many of each class they are")
     cap = decision.concurrency
     assert cap is not None
-    measured = []
-    for point in sorted(points, key=lambda p: p.concurrency):
-        rate, sample = point.value("request_throughput"), samples.get(point.concurrency)
-        if point.concurrency <= cap and point.valid and rate > 0 and sample is not None:
-            ok, time = np.isfinite(sample.e2e), _lasted(sample)
-            both = {"ttft": sample.ttft, "e2e": sample.e2e}
-            latencies = {name: Latencies.of(values[ok], time[ok]) for name, values in both.items()}
-            measured.append(MeasuredSetting(point.concurrency, rate, latencies, 1 - float(ok.mean())))
+    traced = cap in samples
+    measured = [
+        found
+        for point in sorted(points, key=lambda p: p.concurrency)
+        if point.concurrency <= cap and point.valid and traced is (point.concurrency in samples)
+        if (found := _measured(point, samples.get(point.concurrency))) is not None
+    ]
     if not measured or measured[-1].concurrency != cap:
-        raise UsageError("people cannot be counted: the operating point has no requests", "sweep the server itself")
+        what = "people cannot be counted: the rate of requests at the operating point is not known"
+        raise UsageError(what, "sweep the server itself")
+    if not traced:
+        return Replica(cap, tuple(measured), None, ())
     waits = [limit for limit in decision.limits if limit.of.p is not None and limit.of.quantity in ("ttft", "e2e")]
     limits = tuple((limit, _spread(decision, limit)) for limit in waits)
     return Replica(cap, tuple(measured), FirstTokens.of(samples[cap]), limits)
+
+
+def _measured(point: Point, sample: WindowData | None) -> MeasuredSetting | None:
+    """What a point shows, without latencies where it has no requests; None without a rate."""
+    rate = point.value("request_throughput")
+    if math.isnan(rate):  # an aggregate may name the rate of tokens only
+        rate = point.value("output_throughput") / point.shape.osl.mean
+    if not rate > 0:
+        return None
+    if sample is None:
+        failed = point.metrics.get("error_rate")
+        return MeasuredSetting(point.concurrency, rate, {}, failed.value if failed else 0.0)
+    ok, time = np.isfinite(sample.e2e), _lasted(sample)
+    both = {"ttft": sample.ttft, "e2e": sample.e2e}
+    latencies = {name: Latencies.of(values[ok], time[ok]) for name, values in both.items()}
+    return MeasuredSetting(point.concurrency, rate, latencies, 1 - float(ok.mean()))
 
 
 def _spread(decision: Decision, limit: Limit) -> float:
@@ -309,7 +328,7 @@ def _late(replica: Replica, limit: Limit, spread: float, found: Floats, replicas
     ... others in flight, where each replica gets `rate` per second.
     """
     promise, full, slots = limit.promise / spread, replica.settings[-1], replicas * replica.cap
-    if limit.of.quantity == "ttft":
+    if limit.of.quantity == "ttft" and replica.first_tokens is not None:
         bunched = replica.first_tokens.late(promise, rate, replica.cap, replicas)
         late = np.full(len(replica.settings), full.failed + (1 - full.failed) * bunched)
     else:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from frontier.config import BudgetConfig, DeploymentConfig
+from frontier.core.model.loads import listed
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.model.units import format_elapsed
@@ -198,18 +199,18 @@ def parts_left(groups: Sequence[Sequence[DeploymentConfig]]) -> float:
 
 
 _WORK = {
-    Phase.SCAN: "the scan",
-    Phase.LOCATE: "the scan",
-    Phase.FRONTIER: "the frontier between the settings",
-    Phase.VISIT: "repeats of the operating point",
+    Phase.SCAN: "quick look at ",
+    Phase.LOCATE: "quick look at ",
+    Phase.FRONTIER: "trial on the frontier at ",
+    Phase.VISIT: "repeat of ",
 }
 
 
 def described_trials(trials: Sequence[Trial]) -> str:
-    """'12 of repeat 3, 2 of the listed settings': the first to be dropped first."""
-    groups: dict[str, int] = {}
+    """'repeat 3 of c=8, 16; proof of c=45': the first to be dropped first."""
+    groups: dict[str, list[int]] = {}
     for trial in sorted(trials, key=lambda t: (t.phase is Phase.GRID, -t.repeat)):
-        again = f"repeat {trial.repeat}" if trial.repeat > 1 else "the listed settings"
-        name = again if trial.phase is Phase.GRID else _WORK.get(trial.phase, "the proofs")
-        groups[name] = groups.get(name, 0) + 1
-    return ", ".join(f"{n} of {name}" for name, n in groups.items())
+        again = f"repeat {trial.repeat} of " if trial.repeat > 1 else ""
+        name = again if trial.phase is Phase.GRID else _WORK.get(trial.phase, "proof of ")
+        groups.setdefault(name, []).append(trial.concurrency)
+    return "; ".join(f"{name}{listed(sorted(set(loads)))}" for name, loads in groups.items())

@@ -7,11 +7,11 @@ rate to plan with and to check.
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from frontier.core.model import metrics
-from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
-from frontier.core.model.points import Point
+from frontier.core.model.decisions import Cause, Decision, Judgement, Limit, Verdict
+from frontier.core.model.points import Estimate, Point
 from frontier.core.model.series import Series, by_series
 from frontier.core.stats import difference
 
@@ -31,10 +31,12 @@ class Best:
     """The deployment whose operating point gives the most output throughput for one shape, as far
     as it is proven.
 
-    `rate` is per GPU where `per_gpu`. `sure`: it is better than every other operating point, by the
-    interval of their difference. `open` are the deployments without one that may yet have one:
-    nothing of theirs is proven, or measured validly. `may_give` are those with a setting that is
-    not proven and whose throughput is higher, the first of them and its concurrency first.
+    `rate` is per GPU where `per_gpu`, and so is `second`, that of the first of `others`. `sure`: it
+    is better than every other operating point, by the interval of their difference. `open` are the
+    deployments without one that may yet have one: nothing of theirs is proven, or measured validly.
+    `may_give` are those with a setting that is not proven and whose throughput is higher, the first
+    of them and its concurrency first. `by_values`: it was decided on values alone, as asked, and
+    nothing is proven.
     """
 
     decision: Decision
@@ -44,6 +46,8 @@ class Best:
     others: tuple[str, ...]
     open: tuple[str, ...]
     may_give: tuple[tuple[str, int], ...] = ()
+    second: float | None = None
+    by_values: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,7 +182,8 @@ def best_deployment(
         return None
     best, others = rates[met[0].deployment], tuple(d.deployment for d in met[1:])
     undecided = tuple(d.deployment for d in decisions if d.verdict not in (Verdict.MEETS, Verdict.VIOLATES))
-    sure = all(difference.verdict(difference.between(rates[name], best)) == "better" for name in others)
+    by_values = decided_on_values(met[0])
+    sure = _is_most(best, [rates[name] for name in others], by_values)
     may_give = tuple(
         (d.deployment, d.next_step.concurrency)
         for d in decisions
@@ -186,7 +191,24 @@ def best_deployment(
         and d.next_step is not None
         and (d.next_step.throughput or 0.0) * share[d.deployment] > best.value
     )
-    return Best(met[0], best.value, None not in known, sure, others, undecided, may_give)
+    second = rates[others[0]].value if others else None
+    return Best(met[0], best.value, None not in known, sure, others, undecided, may_give, second, by_values)
+
+
+def _is_most(best: Estimate, others: Sequence[Estimate], by_values: bool) -> bool:
+    """Whether a rate is surely more than each other one, or by its value where values decide."""
+    apart = (difference.between(other, best) for other in others)
+    return all(difference.verdict(of_values(each) if by_values else each) == "better" for each in apart)
+
+
+def decided_on_values(decision: Decision) -> bool:
+    """Whether values alone decided, as asked (`--point-estimates`)."""
+    return any(reason.cause is Cause.POINT_ESTIMATES for reason in decision.explanation.reasons)
+
+
+def of_values(found: difference.Difference) -> difference.Difference:
+    """The difference of two values without intervals, as if they were exact."""
+    return found if found.has_interval else difference.Difference(found.value, 0.0)
 
 
 def _cheapest_deployment(decisions: Sequence[Decision]) -> Cheapest | None:
@@ -220,3 +242,12 @@ def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
 def _meeting(decision: Decision) -> set[int]:
     limit = math.inf if decision.first_fail is None else decision.first_fail
     return {j.concurrency for j in decision.judgements if j.verdict is Verdict.MEETS and j.concurrency < limit}
+
+
+def failures_judged(limits: Sequence[Limit], point: Point) -> Point:
+    """An imported point whose failures do not exclude it where a limit judges them: one on the
+    error rate, or on a latency that they make infinite.
+    """
+    if not any(limit.metric == "error_rate" or point.value(limit.metric) == math.inf for limit in limits):
+        return point
+    return replace(point, flags=tuple(replace(f, fatal=f.fatal and f.name != "errors") for f in point.flags))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from frontier.config import Config, Setting, config_text
+from frontier.config.connection import names_server
 from frontier.core.claim.changes import PROOFS
 from frontier.core.model.decisions import Limit, SweepEnding
 from frontier.core.model.errors import UsageError
@@ -23,6 +24,7 @@ from frontier.core.model.units import count
 from frontier.planning.plan import make_plan
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
+from frontier.store.trial_files import AlteredError
 
 ENDS = ("finished", "budget", "interrupted", "server_lost", "failed", "stopped")
 """Events that the journal of a sweep ends with; with any other event it was killed."""
@@ -41,7 +43,7 @@ class Standing:
     search. `done` of the `planned` trials need not be run any more: they are finished, or a proof
     stands in their place. `left` are the planned trials that are neither done nor given up;
     `given_up` are the trials that the last session skipped, or dropped for the budget. A setting is
-    measured when one of its trials that is no short trial of the search is finished.
+    measured when one of its trials that is no quick look of the search is finished.
 
     `end` is how the last session ended, `reason` why, where the journal has it, and `cause` why
     there was no server. `again` is the command of that session. `missing` are the listed settings
@@ -113,28 +115,33 @@ class Standing:
 
     @property
     def gaps(self) -> str:
-        """'Not measured: c=4, 16. Short trials only: c=1, 8.': the listed settings without a whole
+        """'Not measured: c=4, 16. Quick looks only: c=1, 8.': the listed settings without a whole
         trial. For a finished run it also says why, line by line.
         """
         short = self.short if self.unfinished else ()
-        named = (("Not measured", self.missing), ("Short trials only", short))
+        named = (("Not measured", self.missing), ("Quick looks only", short))
         lines = [f"{what}: {_named(settings, self.several)}." for what, settings in named if settings]
         if self.unfinished and not lines:
             part = f"{self.done} of {count(self.planned, 'listed trial')} are done."
-            lines = [part if self.done < self.planned else "Every listed setting is measured; the search is not over."]
+            every = "Every listed setting is measured; the search is not over."
+            of_listed = part if self.done < self.planned else every
+            lines = [of_listed if self.settings else "The search is not over."]
         why = () if self.unfinished or not lines else dict.fromkeys(map(capital, self.given_up.values()))
         return "\n  ".join([" ".join(lines), *why])
 
-    def text(self, go_on: str, first: str = "") -> str:
+    def text(self, go_on: str, damaged: AlteredError | None = None) -> str:
         """How the run ended, which settings are not measured, and the command that measures them,
-        with a sentence on what to do `first`; '' for a finished run.
+        after what to do first of a trial that is `damaged`; '' for a finished run.
         """
         if not self.unfinished:
             return ""
         if self.end == "running":
             return f"{self.brief}. {self.gaps}"
         way = "Where this machine is idle, this completes it" if self.busy else "To complete it"
-        return f"{self.brief}. {self.gaps}{first} {'Then' if first else way}:\n  {go_on}"
+        if damaged is not None:
+            what = "" if damaged.trial in self.reason else f"trial {damaged.trial} was changed or damaged: "
+            way = f"{capital(f'{what}{damaged.hint}')}. Then"
+        return f"{self.brief}. {self.gaps} {way}:\n  {go_on}"
 
     def tree(self, go_on: str) -> dict[str, Any] | None:
         """The standing for JSON; None for a finished run."""
@@ -189,7 +196,8 @@ def standing(
     plan = make_plan(config)
     planned = {t.key: t for t in plan.trials if config.measured_by == "sweep"}
     own = [t for t in finished.values() if plan.sized or t.phase not in (Phase.SCAN, Phase.FRONTIER)]
-    settings, measured = ({_setting(t) for t in trials} for trials in (planned.values(), own))
+    listed = () if config.auto else planned.values()  # the setting that `auto` begins with is not listed
+    settings, measured = ({_setting(t) for t in trials} for trials in (listed, own))
     # A setting that the sweep sizes itself may have been proven instead of measured for the grid.
     done = {k for k, t in planned.items() if k in finished or (not plan.sized and _setting(t) in measured)}
     tried = {_setting(t) for t in finished.values()}
@@ -223,10 +231,13 @@ def _spoilt(lines: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def counts_text(trials: int, refined: int, measured: int, settings: int) -> str:
-    """'23 trials: 1 listed, 22 of the search; 1 of 5 listed settings measured'."""
+    """'23 trials: 1 listed, 22 of the search; 1 of 5 listed settings measured'; '23 trials' where
+    none is listed.
+    """
+    if not settings:
+        return count(trials, "trial")
     of_each = f": {trials - refined:,} listed, {refined:,} of the search" if refined else ""
-    listed_settings = f"; {measured} of {count(settings, 'listed setting')} measured" if settings else ""
-    return f"{count(trials, 'trial')}{of_each}{listed_settings}"
+    return f"{count(trials, 'trial')}{of_each}; {measured} of {count(settings, 'listed setting')} measured"
 
 
 def _setting(trial: Trial) -> tuple[Series, int]:
@@ -262,6 +273,8 @@ def _command(run: RunDirectory, lines: Sequence[Mapping[str, Any]], name: str) -
     file = str(session.get("config", run.manifest.get("config_file", "")))
     given = tuple(session.get("settings", ()))
     options = [word for setting in given for word in ("--set", setting)]
+    if names_server(file):
+        return clean(shlex.join(["frontier", name, file, "-o", str(run.path), *_line_options(given)]), 4000)
     kept = _without_head(run.config_text())
     for directory in ("", *([session["directory"]] if session else [])):
         own = _own_config(Path(directory, file), given)
@@ -270,6 +283,17 @@ def _command(run: RunDirectory, lines: Sequence[Mapping[str, Any]], name: str) -
             words = shlex.join(["frontier", name, file, "-o", str(path), *options])
             return clean(f"cd {shlex.quote(directory)} && {words}" if directory else words, 4000)
     return clean(shlex.join(["frontier", name, str(run.path / "config.yaml"), "-o", str(run.path)]), 4000)
+
+
+def _line_options(settings: Sequence[str]) -> list[str]:
+    """The options of a line with these settings: --shape and --sla, and --set for the others."""
+    words: list[str] = []
+    for key, _, value in (setting.partition("=") for setting in settings):
+        if key == "shapes" and not re.search("[{,]", value):
+            words += ["--shape", value.strip("[]")]
+        else:
+            words += ["--sla", value] if key == "sla" else ["--set", f"{key}={value}"]
+    return words
 
 
 def _own_config(file: Path, settings: Sequence[str]) -> str | None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal
 
 from frontier.core.model.decisions import Decision, Judgement, Limit
 from frontier.core.model.points import Estimate, Flag
+from frontier.core.model.series import Series
 from frontier.core.model.trials import Trial
 from frontier.planning.time_left import TimeLeft
 
@@ -73,6 +74,9 @@ class Progress:
 
     def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
         """The operating point of a series is proven, `seconds` after the sweep was begun."""
+
+    def corrected(self, series: Series) -> None:
+        """The operating point that was announced for a series is no longer proven."""
 
     def note(self, text: str) -> None:
         """Anything else worth a line."""

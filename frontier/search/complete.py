@@ -20,7 +20,7 @@ from dataclasses import replace
 from frontier.core.claim.changes import CLAIMED, MOST_CHANGES, PROOFS, History, spoilt
 from frontier.core.claim.claim import claim_of, proof_windows
 from frontier.core.claim.claimed import over_at_last
-from frontier.core.claim.proof import MOST_SPOILT, WINDOWS, joined
+from frontier.core.claim.proof import MOST_SPOILT, WINDOWS, joined, pilot_point
 from frontier.core.claim.undecided import CLEARLY_MORE
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.loads import Rate, setting
@@ -135,15 +135,16 @@ def last_ask(
     """The trial that a series ends with; None where it ends so already.
 
     It is a window of each chosen setting, after all others, as a claim is about the server as it
-    was when its series ended. A load whose last window differs from the earlier ones is measured
-    again before that.
+    was when its series ended; also after those that another server answered. A load whose last
+    window differs from the earlier ones is measured again before that.
     """
     if (doubtful := _doubtful(tiers, history)) is not None:
         return doubtful
     solved = (known.decide(marginal_gain=marginal_gain) for known in _under_each(tiers, history))
     chosen = list(dict.fromkeys(d.concurrency for d in solved if d is not None and d.concurrency is not None))
     clean = [trial for trial, sample in history if not spoilt(sample)]
-    last = {t.concurrency for t in clean[-len(chosen) :] if t.phase in CLAIMED}
+    asked = [(t, sample) for t, sample in history if not spoilt(sample) or any(sample.changed)]
+    last = {t.concurrency for t, sample in asked[-len(chosen) :] if t.phase in CLAIMED and not spoilt(sample)}
     missing = [c for c in chosen if c not in last]
     in_vain = all(spoilt(sample) for _, sample in history[-MOST_SPOILT:])
     visits = itertools.takewhile(lambda trial: trial.phase is Phase.VISIT, reversed(clean))
@@ -161,6 +162,7 @@ def _doubtful(tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) ->
       not where this machine is too busy to measure it
     - the setting that was the operating point until the server changed
     - the highest setting that meets, where a lower one was over a limit since
+    - the highest setting in doubt by the tail of a higher one, where there is no answer without it
     """
     for known in _under_each(tiers, history):
         for c in (*known.kept.suspect, *over_at_last(known.kept, known.limits)):
@@ -168,7 +170,7 @@ def _doubtful(tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) ->
             if not all(spoilt(sample) for sample in last):
                 reason = f"{setting(c)} is not as it was; measuring it again"
                 return visit_of(c, known.points, reason)
-        if (again := scan.revisit(known) or _contradicted(known)) is not None:
+        if (again := scan.revisit(known) or _contradicted(known) or _put_in_doubt(known)) is not None:
             return again
     return None
 
@@ -188,6 +190,20 @@ def _contradicted(known: SeriesHistory) -> Ask | None:
         return None
     reason = f"{setting(highest)} met the SLA before a lower setting was over it; measuring it again"
     return visit_of(highest, known.points, reason)
+
+
+def _put_in_doubt(known: SeriesHistory) -> Ask | None:
+    """A window of the highest setting that the tail of a higher one put in doubt; None where it was
+    measured since, and where there is an operating point without it.
+    """
+    unseen = [c for c in known.kept.doubted if c not in known.points]
+    if known.operating_point is not None or not unseen:
+        return None
+    if all(spoilt(sample) for _, sample in known.every[-MOST_SPOILT:]):
+        return None
+    c = max(unseen)
+    points = {k: pilot_point(sample, known.limits) for k, sample in joined(known.every, tuple(Phase)).items()}
+    return visit_of(c, points, f"a higher setting showed another tail; is {setting(c)} as it was?")
 
 
 def _named(

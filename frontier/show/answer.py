@@ -6,12 +6,13 @@ from collections.abc import Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.show.table import Table, indented, to_text
+from frontier.show.table import Cell, Table, indented, to_text
 from frontier.show.verbosity import Detail
 from frontier.show.view.answer_view import LONGEST, AnswerView, TierView, Tone
 from frontier.show.view.wording import NO_BOUND, NO_BOUND_LEGEND, clean
 
 _STYLES: dict[Tone, str] = {"yes": "green", "no": "red", "open": "yellow"}
+_MARK_STYLES = {"✓": "green", "✗": "red", "?": "yellow"}
 
 
 def answers_text(
@@ -53,7 +54,7 @@ def decision_table(
 
 
 def summary(answers: Sequence[AnswerView]) -> Table:
-    """Several answers, a row each: where to run, the throughput there, and the limit that binds."""
+    """Several answers, a row each: where to run, the throughput there, and the tightest limit."""
     among = [answer.series for answer in answers]
     rows = [(answer.series.label(among, longest=40, keep_shape=True), *answer.cells) for answer in answers]
     return Table.of((), rows, right=(2,))
@@ -68,12 +69,13 @@ def _answer(answer: AnswerView, name: str, width: int) -> list[RenderableType]:
     # The throughput of an operating point stands in the headline, but a limit on it does not.
     stated = ("output_throughput",) if answer.chosen is not None else ()
     pairs = zip(answer.figures, answer.rows, strict=True)
-    rows = [row for figure, row in pairs if figure.limit or figure.metric not in stated]
-    if rows and sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) > width:
-        rows = [(label, value, ", ".join(filter(None, more))) for label, value, *more in rows]
+    marked = [(figure.mark, *row) for figure, row in pairs if figure.limit or figure.metric not in stated]
+    if marked and sum(max(map(len, column)) + 2 for column in zip(*marked, strict=True)) > width:
+        marked = [(mark, label, value, ", ".join(filter(None, more))) for mark, label, value, *more in marked]
+    rows = [[Cell(mark, style=_MARK_STYLES.get(mark, "")), *map(Cell, cells)] for mark, *cells in marked]
     if rows:
-        lines.append(indented(Table.of((), rows, right=(1,)).drawn(width)))
-    if any(NO_BOUND in cell for row in rows for cell in row):
+        lines.append(indented(Table.of((), rows, right=(2,)).drawn(width)))
+    if any(NO_BOUND in cell for row in marked for cell in row):
         lines.append(indented(NO_BOUND_LEGEND, "dim"))
     # Below the figures, which are of the setting in the headline: the step may be of another.
     words, command = answer.step

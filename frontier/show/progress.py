@@ -8,8 +8,8 @@ from frontier.show.view.rough import format_range
 from frontier.show.view.sweep_lines import SweepProgress, TimeLeft
 from frontier.world import world
 
-SILENT, ALIVE = 300.0, 60.0
-"""Seconds after which a log gets a line of a phase that is still going on, and of a trial."""
+ALIVE = 60.0
+"""Seconds after which a log gets a line of a trial that is still going on."""
 
 
 class PlainProgress(SweepProgress):
@@ -46,9 +46,3 @@ class PlainProgress(SweepProgress):
         if self._tick is not None and self._clock() - self._last >= ALIVE:
             trial, *_ = self.running()
             self._line("   ".join(filter(None, (*trial, self._left()))))
-
-    def _stands(self, text: str) -> None:
-        """The state of a phase, shown before its end where it takes long."""
-        super()._stands(text)
-        if self._clock() - self._last >= SILENT:
-            self._line(f"{self._phase_head}  {'   '.join(filter(None, (self._phase, self._left())))}")

@@ -9,7 +9,7 @@ import csv
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -45,10 +45,11 @@ class ForeignFileError(UsageError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One file, parsed. `kind` is 'json', 'lines', 'table' or 'yaml'.
+    """One file, parsed. `kind` is 'json', 'lines', 'table', 'yaml', 'metrics' or 'summary'.
 
     `objects` are the JSON object, or the items of a JSON list, of JSON lines, YAML documents or a
-    table; never none.
+    table; never none. 'metrics' are tables of a metric a row, by its name; a 'summary' is lines of
+    a name and a value, all as one object.
     """
 
     file: str
@@ -171,6 +172,11 @@ def parsed(file: str, text: str) -> Document:
         return _json_document(file, text)
     if re.search(r"^(version|benchmarks)\s*:", text, re.MULTILINE):
         return _yaml_document(file, text)
+    if re.match(r"=+\s*\n\s*MLPerf Results Summary", text):
+        pairs = (line.partition(":") for line in text.splitlines() if ":" in line)
+        return Document(file, "summary", [Node(file, "", {key.strip(): value.strip() for key, _, value in pairs})])
+    if re.match(r"\s*Metric\s*,", text):
+        return _metrics(file, text)
     return _table(file, text)
 
 
@@ -241,23 +247,45 @@ def _table(file: str, text: str) -> Document:
     before = next((i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), 0)
     lines = _of_a_page(lines) if lines[before].lstrip().startswith("|") else lines
     between = max(",;\t|", key=lines[before].count)
-    reader = csv.DictReader(lines[before:], strict=True, delimiter=between)
+    reader = csv.reader(lines[before:], strict=True, delimiter=between)
     rows: list[tuple[int, Mapping[str, str]]] = []
     try:
-        heads = reader.fieldnames = [head.strip() for head in reader.fieldnames or ()]
-        named = [head for head in heads if head]
-        if len(set(named)) < len(named):
-            raise ForeignFileError(file, "two columns have one name", "rename one")
+        heads = _heads(file, reader)
         for cells in reader:
             number = before + reader.line_num
-            if None in cells or None in cells.values():  # how the reader marks a row of another length
+            if cells and len(cells) != len(heads):
                 what = f"line {number} has more or fewer cells than the header"
                 raise ForeignFileError(file, what, f"{INCOMPLETE}; cells that hold commas are quoted")
-            rows.append((number, cells))
+            rows += [(number, dict(zip(heads, cells, strict=True)))] if cells else []
         rows = _with_points(rows) if between == ";" else rows
     except csv.Error as error:
         raise ForeignFileError(file, f"not a CSV table: {foreign_text(str(error), 100)}", INCOMPLETE) from None
     return Document.listed(file, "table", "line", rows)
+
+
+def _heads(file: str, rows: Iterator[list[str]]) -> list[str]:
+    """The heads of a table. Where two are alike and no number follows, they go on in the next rows:
+    'Time to First Token | Successful ms | Mean' of GuideLLM's.
+    """
+    heads = [head.strip() for head in next(rows, [])]
+    while len(named := [head for head in heads if head]) > len(set(named)):
+        below = [cell.strip() for cell in next(rows, [])]
+        if len(below) != len(heads) or any(re.match(r"[-+.]?\d", cell) for cell in below):
+            raise ForeignFileError(file, "two columns have one name", "rename one")
+        heads = [" | ".join(filter(None, pair)) for pair in zip(heads, below, strict=True)]
+    return heads
+
+
+def _metrics(file: str, text: str) -> Document:
+    """Tables of one metric a row, each below a row of heads that begins with 'Metric'."""
+    found: dict[str, Mapping[str, str]] = {}
+    heads: list[str] = []
+    for cells in csv.reader(text.splitlines()):
+        if cells and cells[0].strip() == "Metric":
+            heads = cells
+        elif cells and len(cells) == len(heads):
+            found[cells[0].strip()] = dict(zip(heads, (cell.replace(",", "") for cell in cells), strict=True))
+    return Document(file, "metrics", [Node(file, "", found)])
 
 
 _DECIMAL_COMMA = re.compile(r"-?\d+(?:\.\d{3})*,\d+")

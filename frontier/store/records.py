@@ -195,7 +195,7 @@ def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
 
 
 def encode_imported(point: Point) -> bytes:
-    """One JSON line of an imported aggregate. It has no intervals, so only values are kept."""
+    """One JSON line of an imported aggregate. It has no intervals but those between its runs."""
     tree = {
         "deployment": point.deployment,
         "shape": dataclasses.asdict(point.shape),
@@ -203,6 +203,7 @@ def encode_imported(point: Point) -> bytes:
         "n": point.n,
         "repeats": point.repeats,
         "values": {name: "inf" if e.value == math.inf else e.value for name, e in point.metrics.items()},
+        "between_runs": {name: (e.low, e.high) for name, e in point.metrics.items() if e.has_interval},
         "flags": [dataclasses.asdict(flag) for flag in point.flags],
         "notes": point.notes,
         "whole_run": point.whole_run,
@@ -214,13 +215,17 @@ def decode_imported(line: bytes, file: Path | None = None) -> Point:
     """The point of one line. StoreError, naming its file, when it is not one."""
     try:
         tree = orjson.loads(line)
-        values = tree.pop("values")
+        values, ends = tree.pop("values"), tree.pop("between_runs", {})
         require_usable(tree)
         point: Point = build(Point, tree | {"metrics": {}})
         for count, least in ((point.n, 0), (point.repeats, 0), (point.concurrency, 1)):
             if usable_count(count) is None or count < least:
                 raise ValueError(f"{count!r:.40} cannot be one of its counts")
         metrics = {metric(name).name: Estimate.without_interval(_figure(v), point.n) for name, v in values.items()}
+        for name, (low, high) in ends.items():
+            if not _figure(low) <= metrics[name].value <= _figure(high):
+                raise ValueError(f"the interval of {name!r:.40} is not around its value")
+            metrics[name] = dataclasses.replace(metrics[name], low=_figure(low), high=_figure(high))
         load = point.shape.load(point.concurrency)
         return dataclasses.replace(point, metrics=metrics, concurrency=load)
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:

@@ -39,6 +39,8 @@ from frontier.world import world
 
 T = TypeVar("T")
 SCHEMA = "frontier.run/1"
+RUNS = Path("runs")
+"""The folder of runs that are not named."""
 MANIFEST_BYTES = 128 * 2**20
 ARRIVALS_BYTES = 256 * 2**20
 _ANSWERS = "answers"

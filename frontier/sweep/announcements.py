@@ -104,6 +104,7 @@ class Announcer:
                 del self._announced[series]
                 what = f"{setting(before)} is no longer proven, by what was measured since"
                 run.journal("corrected", deployment=series.deployment, shape=series.shape.label, reason=what)
+                self.progress.corrected(series)
                 self.progress.note(f"corrected: {what}")
             return
         if decision.concurrency == before:

@@ -406,7 +406,7 @@ class Conductor:
         """Repeat a trial under a number of its own: nothing measured is thrown away."""
         reason, again = self.state.excluded[trial.key].why, self._proposals.once_more(trial)
         if trial.key not in self._repeats:
-            self.progress.note(f"{setting(trial.concurrency)} is measured again: {reason}")
+            self.progress.note(f"{setting(trial.concurrency)} measured again: {reason}")
         step = await self._measure(again, in_place=True)
         self.state.dropped.pop(again.key, None)  # without room it counts as it is
         if step == "done":
@@ -441,9 +441,9 @@ class Conductor:
         for trial, limit in self.state.dropped.values():
             by_limit.setdefault(limit, []).append(trial)
         for limit, trials in by_limit.items():
-            self._leave_out(trials, f"the budget had no room: {limit}")
+            self._leave_out(trials, f"the budget had no room ({limit})")
 
     def _leave_out(self, trials: Sequence[Trial], reason: str) -> None:
         need = asdict(self.ledger.need(trials))
         self.run.journal("dropped", reason=reason, trials=[trial.key for trial in trials], need=need)
-        self.progress.note(f"left out: {described_trials(trials)}; {reason}")
+        self.progress.note(f"skipped: {described_trials(trials)}; {reason}")

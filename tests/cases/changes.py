@@ -83,6 +83,9 @@ class Restarted(s.Fallback):
 
 RESUMED = (("kill", "sweep", "{config}", "-o", "{run}"), ("sweep", "{config}", "-o", "{run}"))
 THREE = {"concurrency": "[2, 3, 4]"}
+LEFT_OUT = r"excluded: [^\n]*the server changed"
+MEANT = ("Corrected:", "would have been seen")
+"""What is said of a setting whose data do not keep the SLA, and of one that is chosen."""
 
 
 def _valid(*concurrencies: int, not_at: tuple[int, ...] = ()) -> Callable[[Seen], list[str]]:
@@ -129,13 +132,33 @@ CHANGES = (
         Expected(**MEETS, no_flags=("server_changed",), true=("p50_tpot",)),
         {**NATURAL, "endpoint": "URL/a/v1", "deployments": "[{name: a}, {name: b, endpoint: URL/b/v1}]"},
     ),
+    *(
+        Case(
+            name,
+            lambda fallen_in=fallen_in: s.Fallback(fallen_in=fallen_in),  # type: ignore[misc]
+            # The trials of the other model are left out, and others measured in their place.
+            Expected(**MEETS, flags=("server_changed",), words=(LEFT_OUT,), true=("p50_tpot",)),
+            THREE,
+            check=_valid(2, 3, 4),
+        )
+        for name, fallen_in in (("a_name_comes_back", (1,)), ("a_name_comes_back_at_the_end", (1, 4)))
+    ),
     Case(
-        "a_name_comes_back",
-        lambda: s.Fallback(fallen_in=(1,)),
-        # The trial of the other model is left out, and another measured in its place.
-        Expected(**MEETS, flags=("server_changed",), words=("excluded: the server changed",), true=("p50_tpot",)),
+        "another_model_stays",
+        # It answers a setting that the first one answered, and none after that.
+        lambda: s.Fallback(fallen_in=(1, *range(4, 40))),
+        Expected(
+            (FAILED,), ("invalid",), flags=("server_changed",), words=(LEFT_OUT, "since then, at c=4"), not_words=MEANT
+        ),
         THREE,
-        check=_valid(2, 3, 4),
+        check=_valid(not_at=(2, 3, 4)),
+    ),
+    Case(
+        "falls_back_at_the_highest_setting",
+        lambda: s.Fallback(fallen_in=(2, 3, 4)),
+        Expected(**MEETS, flags=("server_changed",), words=(LEFT_OUT, "Run at concurrency 3")),
+        THREE,
+        check=_valid(2, 3, not_at=(4,)),
     ),
     Case(
         "restarted_between_settings",

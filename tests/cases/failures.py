@@ -4,7 +4,7 @@ server's words."""
 import asyncio
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from email.utils import formatdate
 from typing import Any
 
@@ -205,7 +205,7 @@ class AtRandom(Situation):
 @dataclass
 class Gateway(s.AtMost):
     """A gateway that refuses more than `most` requests at once, with a `Retry-After` that is not in
-    seconds.
+    seconds, or that is longer than a window.
     """
 
     reports = ("sgl-project/genai-bench #155", "Azure/azure-openai-benchmark #31", "Azure/azure-sdk-for-python #31004")
@@ -218,7 +218,7 @@ class Gateway(s.AtMost):
         if refused is None:
             return None
         date = formatdate(time.time() + 2, usegmt=True)
-        headers = {"ms": {"retry-after-ms": "800"}, "date": {"Retry-After": date}}
+        headers = {"ms": {"retry-after-ms": "800"}, "date": {"Retry-After": date}, "long": {"Retry-After": "20"}}
         return Refused(self.status, refused.body, headers.get(self.after, {}))
 
 
@@ -290,7 +290,10 @@ def error_rate(least: float, concurrency: int, *words: str) -> Callable[[Seen], 
     return check
 
 
-NOT_LOST = ("add higher concurrencies", "had no room", "server was lost", "no trial was finished")
+NOT_LOST = (
+    *("add higher concurrencies", "had no room", "server was lost", "no trial was finished"),
+    "cut off by the client",
+)
 AND_REPORT = (("sweep", "{config}", "-o", "{run}"), ("report", "{run}"))
 TWO = {"concurrency": "[4, 8]"}
 
@@ -300,7 +303,12 @@ def all_fail(
 ) -> Case:
     """A case of a setting c=8 at which everything fails, beside c=4."""
     expected = Expected((YES,), ("meets",), words=("Run at concurrency 4",), not_words=NOT_LOST, counted=True)
-    return Case(name, situation, expected, TWO | dict(config or {}), check=error_rate(0.7, 8, words), **more)
+    rate = error_rate(0.7, 8, words)
+
+    def check(seen: Seen) -> list[str]:
+        return rate(seen) + ([] if seen.point(8).get("valid") else ["c=8 is excluded, and violates"])
+
+    return Case(name, situation, expected, TWO | dict(config or {}), check=check, **more)
 
 
 EXCEEDED = "Context size has been exceeded"
@@ -367,6 +375,7 @@ REFUSED = Expected(
     not_words=("close to (its|the) limit", "server was lost"),
     counted=True,
 )
+BLAMED = (*REFUSED.not_words, "too slow", "streams stood idle", "client_bound")
 P90 = {"sla": "{p90_ttft: 200ms, p90_tpot: 30ms}", **TWO, "requests": "110", "max_time": "12s"}
 
 
@@ -380,6 +389,13 @@ AT_MOST = (
     refused("five_at_once_ms", "429", after="ms"),
     refused("five_at_once_date", "429", after="date"),
     refused("five_at_once_503", "503", status=503),
+    Case(
+        "five_at_once_long",
+        lambda: Gateway(tpot=0.008, after="long"),
+        # The streams that are refused wait for longer than the window.
+        replace(REFUSED, words=("Run at concurrency 4", "429", "Too many concurrent requests"), not_words=BLAMED),
+        NATURAL | P90,
+    ),
 )
 
 SILENT = Expected(

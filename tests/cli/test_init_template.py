@@ -16,6 +16,7 @@ from frontier.client.ask.found_servers import ServerFacts
 from frontier.config import load_config
 from frontier.config.deployment import DeploymentConfig
 from frontier.config.schema import Config
+from frontier.config.sla import PRESETS
 from frontier.simulator.http.process import SimulatorProcess
 from frontier.simulator.spec import EngineSpec
 from tests.kit import servers
@@ -90,6 +91,13 @@ def test_a_use_case_brings_its_shape_and_its_sla_and_fits_the_context(use: str, 
         assert 400 < shape.isl.mean + shape.osl.mean <= 1000
     assert {limit.metric for limit in config.limits} == {part.split(":")[0].strip() for part in case.sla.split(",")}
     assert ("goodput" if use == "agent" else "output_throughput") == config.objectives[0]
+
+
+def test_every_preset_is_a_use_and_rag_is_search(tmp_path: Path) -> None:
+    assert PRESETS.keys() == USE_CASES.keys()
+    said = {use: frontier("init", "simulator", "--for", use, cwd=tmp_path).out for use in ("rag", *PRESETS)}
+    assert said["rag"] == said["search"]
+    assert len(PRESETS) == len(set(said.values()))
 
 
 @pytest.mark.parametrize(("kv_tokens", "slots"), [(None, None), (1280 * 52, None), (100, None), (None, 4)])

@@ -192,7 +192,7 @@ def test_the_command_for_a_run_elsewhere_asks_for_the_same(tmp_path: Path) -> No
     run, other = tmp_path / "run", tmp_path / "run-2"
     options = "--set requests=9 --set 'sla.p50_ttft=1 s' --only 16/4 --until 07:00 --prometheus 0"
     with sweep_command.make_context("sweep", [str(file), "--json", "-o", str(run), *shlex.split(options)]):
-        asked = read_request(file, run, ["requests=9", "sla.p50_ttft=1 s"], "07:00", NO_PROOFS)
+        asked = read_request(str(file), run, ["requests=9", "sla.p50_ttft=1 s"], "07:00", NO_PROOFS)
     assert asked.again == f"frontier sweep {file} -o {run} {options}"
     assert asked.command(other) == f"frontier sweep {file} -o {other} {options}"
     assert asked.command(None) == f"frontier sweep {file} {options}"

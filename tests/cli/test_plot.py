@@ -162,10 +162,20 @@ def complete(cwd: Path, words: str) -> Said:
         ("frontier plot --figure ti", "plain,timeline"),
         ("frontier plot --objectives output_throughput,p99_e", "plain,output_throughput,p99_e2e"),
         ("frontier solve --sla p99_ttft<=1s,p99_tp", "plain,p99_ttft<=1s,p99_tpot"),
+        ("frontier solve --sla voi", "plain,voice"),
+        ("frontier plot runs/night --shape ", "plain,chat"),
+        ("frontier plot --deployment ", "plain,default"),
+        ("frontier show --set budget.t", "plain,budget.time"),
+        ("frontier sweep --set sl", "plain,sla"),
     ],
 )
 def test_the_shell_completes_commands_runs_figures_and_metrics(cwd: Path, words: str, offered: str) -> None:
     assert offered in complete(cwd, words).out.splitlines()
+
+
+@pytest.mark.process
+def test_the_shell_offers_no_limit_that_is_refused(cwd: Path) -> None:
+    assert [] == [line for line in complete(cwd, "frontier solve --sla m").out.splitlines() if "max_" in line]
 
 
 def test_answers_in_a_pipe_have_no_colour_and_fit_the_columns(cwd: Path) -> None:

@@ -76,6 +76,17 @@ def test_one_tier_is_answered_when_named(cwd: Path) -> None:
     assert_golden_row("messages", f"{wrong.err}\n{both.err}")
 
 
+def test_a_tier_is_an_sla_by_its_name_and_comes_before_a_preset(cwd: Path) -> None:
+    said, by_name = solve(cwd, "--sla", "silver")
+    assert (0, solve(cwd, "--tier", "silver")[1]["shapes"]) == (said.code, by_name["shapes"])
+    stricter, found = solve(cwd, "--sla", "silver, p99_e2e<=1ms")
+    assert (3, "violates") == (stricter.code, found["shapes"][0]["verdict"])
+    named = ("--set", "sla={first: {p99_ttft: 1ms}, chat: {p99_ttft: 9s}}", "--sla", "chat")
+    assert "9 s" in frontier("solve", "runs/night", *named, cwd=cwd).out
+    unknown = frontier("solve", "runs/night", "--sla", "bronze", cwd=cwd)
+    assert (2, True, True) == (unknown.code, "gold, silver" in unknown.err, "chat, search" in unknown.err)
+
+
 def test_five_slas_are_answered_in_seconds_with_reasons(cwd: Path) -> None:
     asked = (
         "p99_ttft<=130ms",

@@ -133,9 +133,9 @@ def test_names_are_read_as_people_write_them():
     assert card("Qwen/Qwen3-235B-A22B") is CARDS["qwen3-235b"]
     assert hardware("H100 SXM") is hardware("h100_sxm") is HARDWARE["h100"]
     with pytest.raises(ValueError, match="did you mean 'h200'"):
-        hardware("h2000")
+        hardware("h-200")
     with pytest.raises(ValueError, match=r"did you mean 'llama-3\.1-70b'"):
-        card("llama-3.1-71b")
+        card("lama-3.1-70b")
 
 
 def test_a_card_comes_from_a_hugging_face_config():

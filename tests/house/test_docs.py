@@ -327,7 +327,7 @@ def test_the_sweep_job_of_the_cluster_page_types_a_sweep_and_measures_no_answer_
     # click keeps the help option of the first context that a command meets: the command line's.
     context = click.Context(sweep, parent=click.Context(cli, **cli.context_settings))
     given = sweep.make_parser(context).parse_args(arguments)[0]
-    assert ["/config", "/runs"] == sorted(str(Path(str(given[key])).parent) for key in ("config_file", "output"))
+    assert ["/config", "/runs"] == sorted(str(Path(str(given[key])).parent) for key in ("source", "output"))
     (rule,) = job["podFailurePolicy"]["rules"]
     assert container["name"] == rule["onExitCodes"]["containerName"]
     assert set(rule["onExitCodes"]["values"]) == {code for code in ExitCode if 0 < code < ExitCode.INTERRUPTED}

@@ -35,7 +35,7 @@ COMPLEX = {
     "extras/present/contexts_figure.py: _context_notes": 24,
     "extras/present/contexts_figure.py: contexts_figure": 30,
     "extras/present/series_figures.py: _edge_notes": 22,
-    "extras/present/series_figures.py: inflation_figure": 25,
+    "extras/present/series_figures.py: inflation_figure": 23,
     "extras/verify/agreement.py: compared": 22,
     "extras/capacity/command.py: command": 31,
     "planning/plan.py: _turn_in_order": 24,
@@ -83,9 +83,9 @@ def test_functions_of_many_arguments_are_few() -> None:
     assert sum(marks.values()) <= MANY_ARGUMENTS, marks
 
 
-MOST_IN_CORE = 4_375
+MOST_IN_CORE = 4_400
 """Statements of the core, without imports and docstrings."""
-MOST_IMPORTED = {"frontier.core.claim.solver": 3_860, "frontier.search.scan": 4_890}
+MOST_IMPORTED = {"frontier.core.claim.solver": 3_890, "frontier.search.scan": 4_910}
 """Statements of a module and of all modules of the package that it imports."""
 
 

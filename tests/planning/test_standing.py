@@ -207,6 +207,14 @@ def test_a_run_that_is_not_finished_says_so_wherever_it_is_looked_at(
         assert "interrupted" == tree["unfinished"]["end"]
 
 
+def test_a_sweep_that_lists_no_setting_counts_its_trials_alone(tmp_path: Path) -> None:
+    swept(tmp_path / "run", TEXT.replace("[1, 2, 4, 8, 16, 32, 64]", "auto").replace("refine: 0\n", ""))
+    found = load(tmp_path / "run").standing
+    assert found is not None
+    assert (0, 0) == (found.settings, found.measured)
+    assert "listed" not in frontier("status", "run", cwd=tmp_path).out
+
+
 @pytest.mark.slow
 def test_a_finished_run_and_an_import_say_nothing_of_it(tmp_path: Path) -> None:
     swept(tmp_path / "runs" / "good", TEXT)

@@ -35,7 +35,7 @@ class Tick:
     rate: float | None = None
     p50_ttft: float | None = None
     p99_ttft: float | None = None
-    silent: tuple[int, float] | None = None
+    silent: tuple[float, ...] = ()
 
 
 class Clock:
@@ -64,6 +64,20 @@ def test_a_log_gets_one_stamped_line_per_trial() -> None:
 
     assert ["12:00:00"] * 5 == [line.split()[0] for line in out.getvalue().splitlines()]
     assert_golden_row("progress", out.getvalue())
+
+
+def test_requests_that_are_silent_are_told_each_minute_of_the_longest_silence() -> None:
+    out = io.StringIO()
+    progress = PlainProgress(out, Clock(), lambda: "t")
+    progress.trial_started(trial())
+    said = []
+    for passed in (30.0, 59.0, 61.0, 90.0, 121.0):  # another falls silent every half minute
+        progress.tick(Tick(silent=tuple(since for k in range(4) if (since := passed - 30 * k) > 10)))
+        said.append(out.getvalue().count("silent"))
+    assert [0, 0, 1, 1, 2] == said
+    one, several = (line for line in out.getvalue().splitlines() if "silent" in line)
+    assert "1 request " in one
+    assert "2 min" in several
 
 
 def test_a_pipe_gets_the_plain_view() -> None:
@@ -158,33 +172,56 @@ def drive(progress: Progress, clock: Clock, series_count: int = 1) -> None:
     progress.close()
 
 
-def stages(lines: list[str]) -> list[str]:
-    """The stages that lines tell of, in their order."""
-    words = [word for line in lines for word in line.split()]
-    return [word for word in words if word in ("search", "prove", "complete")]
+def stages(lines: list[str]) -> list[tuple[str, str]]:
+    """The stage and the setting of each row, in their order."""
+    rows = [line.split() for line in lines]
+    words = [(row[k], row[k + 1]) for row in rows for k in range(len(row) - 1)]
+    return [pair for pair in words if pair[0] in ("search", "prove", "complete")]
 
 
-def test_a_log_has_a_line_for_each_phase_and_the_answer() -> None:
+ROWS = [*(("search", f"c={c}") for c in (1, 8, 64, 128)), ("prove", "c=88"), ("complete", "c=64")]
+
+
+def test_a_log_has_a_row_for_each_setting_and_the_answer() -> None:
     out, clock = io.StringIO(), Clock()
     drive(PlainProgress(out, clock, lambda: "t"), clock)
-    assert ["search", "prove", "complete"] == stages(out.getvalue().splitlines())
+    assert stages(out.getvalue().splitlines()) == ROWS
     assert_golden_row("progress", out.getvalue())
 
 
-def test_a_log_of_a_phase_that_takes_hours_has_a_line_of_it_every_few_minutes() -> None:
+def test_a_setting_has_a_row_only_where_it_stands_otherwise_than_before() -> None:
     out, clock = io.StringIO(), Clock()
     progress = PlainProgress(out, clock, lambda: "t")
-    progress.expect(TimeLeft(7200.0))
-    progress.stage(Stage("complete", 1, 1, 1, 60))
-    for number in range(1, 31):
-        progress.trial_started(trial(number, 1))
-        clock.now += 120
-        progress.trial_finished(trial(number, 1), FIGURES)
-    lines = [line for line in out.getvalue().splitlines() if "complete" in line]
-    assert len(lines) == 10  # of an hour, one each six minutes: after the first trial past five
-    assert ["left" in line for line in lines] == [True] * 10
+    for word, phase, verdict in (
+        ("scan", Phase.SCAN, Verdict.UNPROVEN),
+        ("prove", Phase.PROVE, Verdict.MEETS),
+        ("complete", Phase.VISIT, Verdict.MEETS),
+        ("complete", Phase.VISIT, Verdict.VIOLATES),
+    ):
+        for other in (16, 88):
+            one = judged(other, phase, 0.0271, 0.0284, verdict)
+            progress.stage(Stage(word, 1, 1, 0, 4))  # type: ignore[arg-type]
+            progress.trial_started(one[0])
+            progress.trial_finished(one[0], FIGURES)
+            progress.judged(*one)
     progress.close()
-    assert "left" not in out.getvalue().splitlines()[-2], "a phase that is over leaves nothing"
+    rows = [line for line in out.getvalue().splitlines() if "c=88" in line]
+    assert ["inside", "meets", "violates"] == [
+        word for row in rows for word in ("inside", "meets", "violates") if word in row
+    ]
+
+
+def test_a_trial_that_is_excluded_is_in_no_row() -> None:
+    out = io.StringIO()
+    progress = PlainProgress(out, Clock(), lambda: "t")
+    one = judged(16, Phase.SCAN, 0.01, 0.02, Verdict.INVALID)
+    progress.stage(Stage("scan", 1, 1, 0, 4))
+    progress.trial_started(one[0])
+    progress.trial_finished(one[0], FIGURES, (WAVES,))
+    progress.judged(*one)
+    progress.close()
+    assert "tok/s" not in out.getvalue()
+    assert WAVES.measured in out.getvalue()
 
 
 def test_a_terminal_has_the_same_lines() -> None:
@@ -192,7 +229,7 @@ def test_a_terminal_has_the_same_lines() -> None:
     progress, out = live(clock)
     drive(progress, clock)
     lines = Screen(out.getvalue()).lines
-    assert ["search", "prove", "complete"] == stages(lines)
+    assert stages(lines) == ROWS
     assert_golden_row("progress", "\n".join(lines))
 
 
@@ -200,7 +237,7 @@ def test_of_several_series_each_line_says_which() -> None:
     out, clock = io.StringIO(), Clock()
     drive(PlainProgress(out, clock, lambda: "t"), clock, series_count=3)
     lines = out.getvalue().splitlines()
-    assert [False, *[True] * 4, False] == ["1024/256" in line for line in lines]
+    assert [False, *[True] * 7, False] == ["1024/256" in line for line in lines]
     assert_golden_row("progress", out.getvalue())
 
 

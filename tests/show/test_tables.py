@@ -96,7 +96,7 @@ def test_a_setting_of_which_nothing_is_claimed_is_a_short_trial() -> None:
     (decision,) = solve_all(points, (LIMIT,), scanned=[short])
     over = dataclasses.replace(short, metrics={**short.metrics, "p99_ttft": Estimate.without_interval(9.0, 40)})
     words = [series_view([p], toy_frontier(points), decision).settings[0].words for p in (short, over)]
-    assert all("short trial" in text for text in words)
+    assert all("quick look" in text for text in words)
     assert [LIMIT.of.label in text for text in words] == [False, True]
 
 
@@ -225,7 +225,7 @@ def test_a_limit_on_throughput_has_its_row_though_the_headline_has_the_throughpu
     limits = (Limit("output_throughput", 100), *LIMITS)
     (decision,) = solved(limits).decisions
     assert decision.concurrency is not None
-    (row,) = re.findall(r"^  output throughput .*", decision_table([answer_view(decision, gpus=8)], width=100), re.M)
+    (row,) = re.findall(r"^  .  output throughput .*", decision_table([answer_view(decision, gpus=8)], width=100), re.M)
     assert ("limit 100 tok/s" in row, "/GPU" in row) == (True, False)  # the limit is of the whole deployment
 
 

@@ -81,7 +81,7 @@ MUTATIONS = [
     Mutation("a count of one trial less", SHOW, lambda text: re.sub(
         r"(?m)(\d+)(  (?:meets|violates|over))", lambda m: f"{int(m[1]) - 7}{m[2]}", text), "table_and_json_agree", 0),
     Mutation("another setting's latency", SHOW, swapped_cells("p90 TTFT"), "cells_are_of_their_settings", 1),
-    Mutation("a wrong unit", SOLVE, lambda text: re.sub(r"(?m)^(  p\d+ \w+ +[\d.]+) ms", r"\1 s", text),
+    Mutation("a wrong unit", SOLVE, lambda text: re.sub(r"(?m)^(  (?:[✓✗?]  )?p\d+ \w+ +[\d.]+) ms", r"\1 s", text),
              "figures_are_of_the_setting_named", 0),
     Mutation("a rounding that hides a difference", SOLVE, figure(rounded, 2), "figures_are_of_the_setting_named", 4),
     Mutation("a command of the next setting", SOLVE, lambda text: re.sub(
@@ -93,7 +93,7 @@ MUTATIONS = [
     Mutation("the requests of another setting", SHOW, swapped_cells("n"), "table_and_json_agree", 0),
     Mutation("the error rate of another trial", SHOW, swapped_cells("errors"), "cells_are_of_their_settings", 1),
     Mutation("the requests of another answer", SOLVE, lambda text: re.sub(
-        r"(How sure +)([\d,]+)", lambda m: f"{m[1]}{int(m[2].replace(',', '')) + 30:,}", text),
+        r"(Confidence +(?:95%, from )?)([\d,]+)", lambda m: f"{m[1]}{int(m[2].replace(',', '')) + 30:,}", text),
         "requests_are_of_the_setting", 0),
     Mutation("the limit of another tier", SOLVE, lambda text: re.sub(
         r"limit ([\d.]+)", lambda m: f"limit {float(m[1]) * 1.5:g}", text), "figures_and_limits_are_whole", 0),

@@ -14,7 +14,7 @@ LIMITS = (Limit("p95_ttft", 0.15), Limit("p95_tpot", 0.018), Limit("error_rate",
 
 
 def short(*values: float) -> Point:
-    """A short trial with these values, too few for a bound of any; the first would need most."""
+    """A quick look with these values, too few for a bound of any; the first would need most."""
     estimates = {
         limit.metric: Estimate(value, 0.9 * value, math.inf, 64, need=4000 if i == 0 else 200)
         for i, (limit, value) in enumerate(zip(LIMITS, values, strict=True))

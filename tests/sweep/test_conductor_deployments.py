@@ -214,6 +214,8 @@ def test_one_that_does_not_start_is_told_with_its_last_lines_and_the_others_are_
     assert 2 == len(points)
     (not_measured,) = [line for line in said.err.splitlines() if "2 of the listed settings" in line]
     assert "its last lines" not in not_measured, "they stand elsewhere"
+    again = sweep(tmp_path)
+    assert again.err.count("80 GiB") == said.err.count("80 GiB"), "what an earlier start said is not said again"
 
 
 @pytest.mark.fault("a server that the sweep starts does not come up")

@@ -6,12 +6,17 @@ gateway that falls back to another model for a whole window, or for all windows 
 only against the windows before it.
 """
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from frontier.core.flags.flags import LIFE
-from frontier.core.model.trials import TOGETHER
+from frontier.core.claim.changes import History
+from frontier.core.claim.proof import join
+from frontier.core.flags.flags import LIFE, flags
+from frontier.core.model.loads import setting
+from frontier.core.model.points import Point
+from frontier.core.model.trials import TOGETHER, Trial
 from frontier.core.window.window import WindowData
 
 EVENT = "answered"
@@ -92,3 +97,32 @@ def _ran_beside(first: Identity, process: float | None) -> bool:
 def compared(first: Mapping[str, Identity], sample: WindowData) -> WindowData:
     """The window, compared with the first ones of its deployment."""
     return first.get(sample.deployment, Identity()).with_window(sample)[1]
+
+
+def with_others(point: Point, history: History) -> Point:
+    """A point of a series with the flag that another server answered trials of its setting. It is a
+    warning where they are left out beside others; where the first server is gone, it is fatal at
+    every setting.
+    """
+    mine = [sample for trial, sample in history if trial.concurrency == point.concurrency]
+    replaced, gone = [sample for sample in mine if any(sample.changed)], _gone(history)
+    known = any(flag.name == "server_changed" for flag in point.flags)
+    if known or not (gone or 0 < len(replaced) < len(mine)):
+        return point
+    where = f"{len(replaced)} of {len(mine)} trials, left out"
+    if gone is not None:
+        trial, newest = gone
+        replaced, where = [newest], f"since then, at {setting(trial.concurrency)}"
+    flag = next(flag for flag in flags(join(tuple(replaced))) if flag.name == "server_changed")
+    raised = replace(flag, measured=f"{where}: {flag.measured}", fatal=gone is not None)
+    return replace(point, flags=tuple(sorted((*point.flags, raised), key=lambda each: not each.fatal)))
+
+
+def _gone(history: History) -> tuple[Trial, WindowData] | None:
+    """The newest trial of a setting that the first server answered before and another one answers
+    now. None where the first has answered since, and where the other answered new settings alone: a
+    gateway may fall back under their load.
+    """
+    before = {trial.concurrency for trial, sample in history if not any(sample.changed) and sample.ok.any()}
+    newest = itertools.takewhile(lambda each: any(each[1].changed), reversed(history))
+    return next((each for each in newest if each[0].concurrency in before), None)

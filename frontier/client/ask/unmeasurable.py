@@ -63,13 +63,21 @@ def refused(target: Target, reason: str) -> MeasurementError:
     if target.api_key is not None:
         return MeasurementError(
             f"{target.base_url} refuses the key it was given: {reason}",
-            "look at what the variable or the file of the key holds",
+            _of_key(target.api_key),
         )
     return MeasurementError(
         f"{target.base_url} refuses a request without a key: {reason}",
         "name the variable that holds it:  api_key_env: NAME  in the config  (api_key_file: FILE),  or for probe and "
         "quick  --api-key-env NAME",
     )
+
+
+def _of_key(key: str) -> str:
+    """What to look at in a key that is refused; the key itself is not told."""
+    for start, what in (('"', "with a quote"), ("'", "with a quote"), ("bearer ", "with the word Bearer")):
+        if key.lower().startswith(start):
+            return f"the variable or file of the key begins {what}: leave it out"
+    return "look at what the variable or the file of the key holds"
 
 
 def unnamed_model(target: Target, models: tuple[str, ...], listing: Exchange) -> MeasurementError:

@@ -54,8 +54,8 @@ class TrialProgress:
     """How a running trial stands. `window_sent` counts the requests sent in the window so far.
 
     `rate` (output tokens per second), `p50_ttft` and `p99_ttft` (seconds) are of the window so far,
-    for display; None before there is anything. `silent` is how many requests have been silent for
-    long, and for how many seconds at least.
+    for display; None before there is anything. `silent` are the seconds of the requests that have
+    been silent for long.
     """
 
     stage: TrialStage
@@ -66,11 +66,11 @@ class TrialProgress:
     rate: float | None = None
     p50_ttft: float | None = None
     p99_ttft: float | None = None
-    silent: tuple[int, float] | None = None
+    silent: tuple[float, ...] = ()
 
     @classmethod
     def of(
-        cls, stage: TrialStage, status: StreamStatus, live: LiveStats, silent: tuple[int, float] | None = None
+        cls, stage: TrialStage, status: StreamStatus, live: LiveStats, silent: tuple[float, ...] = ()
     ) -> "TrialProgress":
         """How the streams stand, and what has ended."""
         return cls(
@@ -125,7 +125,7 @@ class ClosedLoop:
         self.pacing = Pacing(len(self.numbers))
         self.finished = self.window_sent = 0
         self.pending: dict[int, float] = {}
-        self.refused: dict[int, float] = {}
+        self.opened = asyncio.Event()
         self.held: dict[int, int] = {}
         self.connect_failures = 0
         self.connect_failing_since = 0.0
@@ -162,10 +162,6 @@ class ClosedLoop:
             free = exchange.end
             self.first_ended.add(number)
             pause = self.after(exchange, pause)
-            if pause:
-                self.refused[number] = exchange.sent - self.zero
-            else:
-                self.refused.pop(number, None)
             request = await self.pipeline.next_turn(request)
             if request is not None and request.pause:
                 continue
@@ -180,11 +176,22 @@ class ClosedLoop:
         delay = 0.0 if pause else self.pacing.delay(free, self.pipeline.times.tpot, self.pipeline.times.e2e)
         if not (pause or delay) or self.closing:
             return free
-        await asyncio.sleep(pause or delay)
+        await (self.rest(pause) if pause else asyncio.sleep(delay))
         free = self.clock()
         if delay:
             self.monitor.delayed(free - ended)
         return free
+
+    async def rest(self, pause: float) -> None:
+        """Pause after a failure. A pause that began before the window ends as it opens: a server
+        that has a stream wait for longer would be in no record of the window.
+        """
+        if self.opened.is_set():
+            await asyncio.sleep(pause)
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.opened.wait(), pause)
+            await asyncio.sleep(max(0.0, (self.state.start or 0.0) - self.now()))
 
     async def send(self, request: PreparedRequest, number: int, counts_at: float, scheduled: float | None) -> Exchange:
         """One request to its end. It belongs to the window if `counts_at` (seconds on the trial's
@@ -263,13 +270,6 @@ class ClosedLoop:
 
     # --- the window
 
-    @property
-    def stuck(self) -> float | None:
-        """When the earliest request was sent, on the trial's clock, that is still open or after
-        which a stream pauses; None without one.
-        """
-        return min([*self.pending.values(), *self.refused.values()], default=None)
-
     def cut_silent(self) -> None:
         """Give up requests that have been silent for much longer than any answer of the trial was:
         they would keep the trial open for ever. Before the first answer none is given up.
@@ -286,12 +286,9 @@ class ClosedLoop:
         last = exchange.last_read
         return self.clock() - (exchange.sent if last is None else last)
 
-    def silent(self) -> tuple[int, float] | None:
-        """How many requests have been silent for long, and for how many seconds at least; None
-        while there are none.
-        """
-        silences = [since for exchange in self.client.in_flight if (since := self.silence(exchange)) > _SILENT]
-        return (len(silences), min(silences)) if silences else None
+    def silent(self) -> tuple[float, ...]:
+        """The seconds of the requests that have been silent for long."""
+        return tuple(since for exchange in self.client.in_flight if (since := self.silence(exchange)) > _SILENT)
 
     @property
     def server_lost(self) -> bool:
@@ -346,7 +343,7 @@ class ClosedLoop:
             self.server_lost,
             self.failing,
             pipeline.times.early_e2e,
-            self.stuck if state.end is None else None,
+            min(self.pending.values(), default=None) if state.end is None else None,
         )
 
     def follow(self, state: WindowState) -> None:
@@ -356,6 +353,7 @@ class ClosedLoop:
         if self.stage in ("ramp", "warmup"):
             if state.start is not None and state.start - now < 2 * SEND:
                 self.stage = "window"
+                self.opened.set()
                 self.client.renewal.requests_each = self.requests_each(now)
                 self.monitor.open_window()
                 self.pipeline.live.start = state.start

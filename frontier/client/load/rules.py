@@ -109,9 +109,8 @@ class StreamStatus:
     still be in flight. `succeeded` requests of full length took `e2e_sum` seconds, the first ones
     `early_e2e` on average. `lost`: no connection, or not a word, for so long that the server is
     gone. `failing`: since when every request was answered with a failure, where that has lasted.
-    `stuck`: when the earliest request was sent that is still open, or that a stream pauses after.
-    `silent`: how many requests have been silent for long, and for how many seconds at least; only
-    in the report of a client process.
+    `stuck`: when the earliest request was sent that is still open. `silent`: the seconds of the
+    requests that have been silent for long; only in the report of a client process.
     """
 
     now: float
@@ -127,7 +126,7 @@ class StreamStatus:
     failing: float | None = None
     early_e2e: float = 0.0
     stuck: float | None = None
-    silent: tuple[int, float] | None = None
+    silent: tuple[float, ...] = ()
 
     @property
     def mean_e2e(self) -> float | None:
@@ -143,7 +142,6 @@ def together(statuses: Sequence[StreamStatus]) -> StreamStatus:
     """
     failing = [s.failing for s in statuses if s.failing is not None]
     stuck = [s.stuck for s in statuses if s.stuck is not None]
-    silent = [s.silent for s in statuses if s.silent is not None]
     return StreamStatus(
         now=min(s.now for s in statuses),
         begun=sum(s.begun for s in statuses),
@@ -157,7 +155,7 @@ def together(statuses: Sequence[StreamStatus]) -> StreamStatus:
         lost=all(s.lost for s in statuses),
         failing=min(failing) if len(failing) == len(statuses) else None,
         stuck=min(stuck, default=None),
-        silent=(sum(n for n, _ in silent), min(seconds for _, seconds in silent)) if silent else None,
+        silent=tuple(seconds for s in statuses for seconds in s.silent),
     )
 
 

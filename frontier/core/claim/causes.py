@@ -176,7 +176,7 @@ def _setting(
         gain,
         need=need,
         cut=cut,
-        flags=() if point is None else (*point.fatal, *_failures(point, estimate)),
+        flags=() if point is None else (*point.fatal, *_failures(point, estimate, name)),
     )
     reason = _of_connections(reason, point)
     if reason.cause is Cause.CROSSES:
@@ -187,10 +187,11 @@ def _setting(
     return reason
 
 
-def _failures(point: Point, estimate: Estimate | None) -> tuple[Flag, ...]:
-    """The flag that says why requests failed, where failures make the value infinite."""
-    infinite = estimate is not None and math.isinf(estimate.value)
-    return tuple(flag for flag in point.flags if infinite and flag.name == "errors" and not flag.fatal)
+def _failures(point: Point, estimate: Estimate | None, name: str) -> tuple[Flag, ...]:
+    """The flag that says why requests failed, where their share or an infinite value decides."""
+    if name != "error_rate" and (estimate is None or math.isfinite(estimate.value)):
+        return ()
+    return tuple(flag for flag in point.flags if flag.name == "errors" and not flag.fatal)
 
 
 def _of_connections(reason: Reason, point: Point | None) -> Reason:
@@ -222,9 +223,9 @@ def _undecided(estimate: Estimate | None, limit: Limit | None) -> Cause:
     if estimate is None or limit is None or math.isnan(estimate.value):
         return Cause.NO_INTERVAL
     p = metric(limit.metric).p
-    if estimate.need is not None or (estimate.has_interval and estimate.n < (claim_floor(p) if p is not None else 0)):
+    if estimate.need is not None or (estimate.has_bound and estimate.n < (claim_floor(p) if p is not None else 0)):
         return Cause.TOO_FEW
-    return Cause.CROSSES if estimate.has_interval and estimate.has_bound else Cause.NO_INTERVAL
+    return Cause.CROSSES if estimate.has_bound and estimate.has_interval else Cause.NO_INTERVAL
 
 
 def _gain(decision: Decision, points: Mapping[int, Point], concurrency: int, rate: str | None) -> float | None:
@@ -302,7 +303,8 @@ def _no_answer(decision: Decision, points: Mapping[int, Point], settings: Mappin
     if decision.verdict is Verdict.VIOLATES:
         if nearest.metric in RISING:
             return [nearest, Reason(Cause.HIGHEST_MEASURED, (max(settings),), verdict=decision.verdict)]
-        if nearest.metric == "quality":  # the same at any setting
+        failing = any(flag.name == "errors" for flag in nearest.flags)
+        if nearest.metric == "quality" or (failing and min(settings) == 1):  # the same at any setting
             return [nearest]
         cause = Cause.SLOW_ALONE if min(settings) == 1 else Cause.LOWEST_MEASURED
         return [nearest, dataclasses.replace(settings[min(settings)], cause=cause)]

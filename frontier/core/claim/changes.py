@@ -279,6 +279,8 @@ class _Followed:
 
     def _follow(self, number: int, c: int, load: _Load, levels: tuple[Level | None, ...]) -> None:
         stale = bool(load.numbers) and load.numbers[-1] < self.since
+        # The scans of a load from before a change show another server.
+        load.start = load.start if load.numbers else self.since
         load.numbers.append(number)
         load.every.append(levels)
         if stale:

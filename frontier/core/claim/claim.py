@@ -117,12 +117,12 @@ def capital(shares: Floats, m: float) -> float:
 
 
 def corrected_settings(history: History, limits: Sequence[Limit], verdicts: dict[int, Verdict]) -> tuple[int, ...]:
-    """The settings that were proven before their visits, and are not proven by all of their data.
-    `verdicts` are the verdicts by all data. A limit on a metric that the earlier points lack, as
-    cost, is judged by all data alone.
+    """The settings that were proven before their visits, and are not proven by all of their data;
+    not those that are excluded. `verdicts` are the verdicts by all data. A limit on a metric that
+    the earlier points lack, as cost, is judged by all data alone.
     """
     visited = {trial.concurrency for trial, _ in history if trial.phase is Phase.VISIT}
-    contradicted = {c for c in visited if verdicts.get(c, Verdict.MEETS) is not Verdict.MEETS}
+    contradicted = {c for c in visited if verdicts.get(c, Verdict.MEETS) not in (Verdict.MEETS, Verdict.INVALID)}
     if not contradicted:
         return ()
     earlier = [(t, s) for t, s in history if t.concurrency in contradicted and t.phase is not Phase.VISIT]

@@ -256,7 +256,8 @@ def _nearest(
     points: Mapping[int, Point], judged: Mapping[int, Judgement], limits: Sequence[Limit]
 ) -> tuple[Verdict, int | None]:
     """The verdict when no setting is feasible, and the setting nearest to an answer: of the
-    undecided ones that which is closest to being proven. One whose values are inside counts above a
+    undecided ones that which is closest to being proven; a lower one that only lacks throughput
+    forbids none (`_violating`). One whose values are inside counts above a
     violation of a single trial too, as that would not count against its proof (`_unconfirmed`).
     """
     violating = [c for c, j in judged.items() if j.verdict is Verdict.VIOLATES]
@@ -266,7 +267,7 @@ def _nearest(
         c
         for c, j in judged.items()
         if j.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN)
-        and (c < lowest or (c < confirmed and inside(points[c], limits)))
+        and (c < min(_violating(judged), default=math.inf) or (c < confirmed and inside(points[c], limits)))
     ]
     if undecided:
         candidate = min(undecided, key=lambda c: (not inside(points[c], limits), _left(judged[c], points[c]), -c))

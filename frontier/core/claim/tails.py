@@ -42,9 +42,10 @@ def difference(before: Floats, after: Floats, limit: Limit, shift: float, error:
 def excluded(lower: Floats, higher: Floats, limit: Limit, shift: float) -> bool:
     """Whether a load has more requests beyond a limit on a percentile than it allows, and than the
     data of a lower load do (bounds at DOUBT), although their medians differ by `shift` at most.
+    Failures do not count: a limit on requests in flight refuses what is over it, and nothing below.
     """
-    p, most = limit.of.p, _most(limit)
-    if p is None or not (higher > most).mean() > 1 - p:
+    p, most, higher = limit.of.p, _most(limit), higher[np.isfinite(higher)]
+    if p is None or not len(higher) or not (higher > most).mean() > 1 - p:
         return False
     middles = [math.log(max(1e-9, intervals.quantile(values, 0.5))) for values in (lower, higher)]
     least = intervals.clopper_pearson(*_beyond(higher, most), DOUBT)[0]

@@ -38,7 +38,8 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
     `alpha` is the one-sided error at which the point's `lower` and `upper` were computed. A
     percentile with fewer requests than `metrics.claim_floor` never meets. A metric that was not
     measured is unproven. A rate at which the backlog grew violates every limit. `point_estimates`
-    compares the values alone and never says marginal. `headroom` is the share of the binding
+    compares the values alone, and the worse end of an interval without a bound: that of several
+    runs. It then says marginal where the end is not inside. `headroom` is the share of the binding
     metric's limit that its value leaves (negative: over it). `need` is the number of requests in
     all that would decide every limit, the most demanding one included. It is None where one limit
     is too close or has no interval. UsageError without limits.
@@ -125,7 +126,8 @@ class _Sides:
 
     `good` is the claim bound: inside the limit, it shows that the setting meets. `bad` is the
     violation bound at the point's own error, and `bad_side` the one at INTERVAL_SIDE: outside the
-    limit, they show that it violates. `floor` is the fewest requests of a claim.
+    limit, they show that it violates. `end` is the worse end of an interval between runs, which
+    proves nothing; the value without one. `floor` is the fewest requests of a claim.
     """
 
     limit: float
@@ -133,6 +135,7 @@ class _Sides:
     good: float
     bad: float
     bad_side: float
+    end: float
     floor: int
     estimate: Estimate
 
@@ -140,9 +143,10 @@ class _Sides:
     def of(cls, measured: Estimate | None, limit: Limit) -> "_Sides":
         e = measured or Estimate.without_interval(math.nan, 0)
         floor = 0 if limit.of.p is None else claim_floor(limit.of.p)
+        ends = (e.high, -e.low) if e.has_interval and not e.has_bound else (e.value, -e.value)
         if not limit.of.higher_is_better:
-            return cls(limit.promise, e.value, e.upper, e.lower, e.low, floor, e)
-        return cls(-limit.promise, -e.value, -e.lower, -e.upper, -e.high, floor, e)
+            return cls(limit.promise, e.value, e.upper, e.lower, e.low, ends[0], floor, e)
+        return cls(-limit.promise, -e.value, -e.lower, -e.upper, -e.high, ends[1], floor, e)
 
     @property
     def enough(self) -> bool:
@@ -150,8 +154,10 @@ class _Sides:
         return self.estimate.need is None and self.estimate.n >= self.floor
 
     def verdict(self, alpha: float, violation_alpha: float, point_estimates: bool) -> Verdict:
-        if math.isnan(self.value):
+        if math.isnan(self.value) or not (point_estimates or self.estimate.has_bound):
             return Verdict.UNPROVEN
+        if point_estimates and self.value <= self.limit < self.end:
+            return Verdict.MARGINAL
         if point_estimates:
             return Verdict.MEETS if self.value <= self.limit else Verdict.VIOLATES
         if self.estimate.n >= self.floor and self.good <= self.limit:

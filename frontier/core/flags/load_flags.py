@@ -111,7 +111,8 @@ def client(sample: WindowData) -> Iterator[Flag]:
     the server, and above PAUSES times their limit.
     """
     most = GROSS * (median(sample.e2e) or math.inf)
-    own_failures = sample.client_failures / max(1, sample.n + sample.client_failures)
+    # What the budget cut off is no fault of the client's.
+    own_failures = 0 if "budget" in sample.ended else sample.client_failures / max(1, sample.n + sample.client_failures)
     over = [
         (text.format(format_seconds(value)), format_seconds(limit), value > max(limit, min(most, PAUSES * limit)))
         for text, value, limit in _pauses(sample)
@@ -232,14 +233,14 @@ def occupancy(sample: WindowData) -> Iterator[Flag]:
     worst = worst_in_flight(sample)
     if abs(worst / sample.concurrency - 1) > OCCUPANCY:
         thinned = failing(sample)
+        paused = len(np.unique(sample.stream[~sample.ok[: len(sample.stream)]])) >= sample.concurrency - worst > 0
         yield Flag(
             "under_concurrency" if worst < sample.concurrency else "over_concurrency",
             f"{format_number(worst)} in flight on average",
             f"{sample.concurrency} ±{format_share(OCCUPANCY)}",
-            "failing requests end early and pause their stream"
-            if thinned
-            else "streams stood idle: requests are too short for this client, it is too slow (client_bound), or the "
-            "server had them wait before the window (429 with a long Retry-After; the trial's records have it)",
+            f"failing requests end early and pause their stream: {next(iter(sample.failures), 'see the records')}"
+            if thinned or paused
+            else "streams stood idle: requests are too short for this client, or it is too slow (client_bound)",
             fatal=not thinned and abs(worst / sample.concurrency - 1) > GROSS,
         )
 

@@ -348,6 +348,19 @@ class Decision(HasSeries):
     engine: str | None = None
     ranks: int = 1
 
+    def __repr__(self) -> str:
+        """Three lines: the answer, the limits with what was measured, and what brackets it."""
+        return (
+            f"<Decision {self.series.label()}: {self.verdict}, concurrency={self.concurrency!r}, shown={self.shown!r}"
+            "\n  "
+            + "; ".join(
+                f"{each}: {each.of.format_trimmed(self.metrics[each.metric].value)}"
+                for each in self.limits
+                if each.metric in self.metrics
+            )
+            + f"\n  binding={self.binding}, last_pass={self.last_pass!r}, first_fail={self.first_fail!r}>"
+        )
+
     @property
     def shown(self) -> int | None:
         """The setting whose numbers are shown: the operating point, else the candidate."""

@@ -197,7 +197,7 @@ takes."""
 class Arrivals:
     """The gaps between arrivals in open loop: gamma distributed with this coefficient of variation.
     1, the exponential distribution, makes a Poisson process, as many independent users do; more
-    makes bursts. With a `trace`, its gaps are taken instead.
+    makes bursts, and 0 (of imports alone) even gaps. With a `trace`, its gaps are taken instead.
     """
 
     cv: float = 1.0
@@ -234,7 +234,7 @@ class Arrivals:
     def __str__(self) -> str:
         if self.trace is not None:
             return f"{self.trace.name} ({self.trace.digest[:8] or 'not read'})"
-        return "Poisson" if self.cv == 1 else f"gamma (CV {self.cv:g})"
+        return {0.0: "evenly spaced", 1.0: "Poisson"}.get(self.cv, f"gamma (CV {self.cv:g})")
 
 
 POISSON = Arrivals()

@@ -35,6 +35,8 @@ CONTROLS = 64
 """Other answers of a batch whose first gap is compared with a silence."""
 TOO_MANY = 429
 """The HTTP status of a rate limit."""
+_CUT = ("failing", "budget")
+"""Ends of a trial at which the client gives up what is in flight, by no fault of its own."""
 _MICRO = 1e-6
 _CLOSE = 1e-3
 _PERCENTILES = (50, 90, 95, 99)
@@ -117,7 +119,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         server_identities=(measurement.server_identity,),
         server=(_facts(measurement, everything, limited) | still.facts(),),
         ended=(measurement.ended,),
-        client_failures=int(by_client[inside].sum()),
+        client_failures=int((everything["code"] == _CLIENT if measurement.ended in _CUT else by_client)[inside].sum()),
         odd_finishes=most_frequent(words.odd),
         failures=most_frequent(words.failures),
         outcomes={_OUTCOMES[int(code)].value: int(count) for code, count in zip(codes, counts, strict=True)},

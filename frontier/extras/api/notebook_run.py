@@ -6,7 +6,7 @@ that only reads numbers does not need it.
 
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +15,7 @@ from markupsafe import escape
 from frontier.core.model.decisions import Decision, Limit
 from frontier.core.model.points import Point
 from frontier.read_run import load as load_run
-from frontier.run import Run
+from frontier.run import Asked, Run
 from frontier.show.point_rows import load_columns, table
 from frontier.show.table import WIDE, as_html
 from frontier.show.view.explain import with_notes
@@ -92,7 +92,7 @@ class NotebookRun(Run):
         """The same run with what a notebook shows."""
         return cls(*(getattr(run, f.name) for f in fields(run)))
 
-    def solve(self, limits: Sequence[Limit] | None = None, **options: bool) -> Decisions:
+    def solve(self, limits: Asked = None, **options: bool) -> Decisions:
         """The operating point of each series under `limits`. Options as for
         `core.claim.solver.solve`.
         """
@@ -120,26 +120,26 @@ class NotebookRun(Run):
                 parts.append(pd.DataFrame({**head, "phase": trial.phase.value, "repeat": trial.repeat, **columns}))
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 
-    def frame(self, limits: Sequence[Limit] | None = None) -> "pd.DataFrame":
+    def frame(self, limits: Asked = None) -> "pd.DataFrame":
         """One row per point, as `frontier export` has it: `deployment`, `shape`, `concurrency`, `n`
         (requests), `valid`, `flags`, `verdict` and more, and per metric `NAME`, `NAME_low`,
         `NAME_high` (the 95 % interval). Times are seconds, rates per second, shares 0..1; the unit
         of each metric's columns is in `frame.attrs["units"]`.
         """
-        points, wanted = self.points(limits), self.limits() if limits is None else limits
+        points, wanted = self.points(limits), self.limits(limits)
         decisions = self.solve(wanted) if wanted else ()
         return table(series_views(points, self.frontiers(points, limits=limits), wanted, decisions))
 
-    def picture(
-        self, limits: Sequence[Limit] | None = None, objectives: tuple[str, str] | None = None
-    ) -> NotebookPicture:
+    def picture(self, limits: Asked = None, objectives: tuple[str, str] | None = None) -> NotebookPicture:
         """The picture of `frontier plot`, without its foot; `.save(path)` writes it. ValueError
         without a frontier.
         """
         from frontier.show.picture.frontier_picture import small_multiples
-        from frontier.show.view.selection import views_of
+        from frontier.show.view.selection import together_of, views_of
 
-        wanted = self.limits() if limits is None else tuple(limits)
+        wanted = self.limits(limits)
+        if (together := together_of(self)) is not None:
+            return NotebookPicture(replace(together([self], wanted, objectives), foot=""))
         return NotebookPicture(small_multiples(views_of(self, wanted, objectives)))
 
     def _repr_html_(self) -> str:

@@ -12,6 +12,8 @@ from frontier.core.model.errors import ExitCode, UsageError
 from frontier.core.model.units import parse_duration
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from frontier.core.model.decisions import Decision
     from frontier.extras.capacity.head_count import Users, Verified
     from frontier.run import Run
@@ -33,7 +35,7 @@ LONGEST = 86_400.0
     help="Replicas that may be down while the others serve all --people.",
 )
 @click.option("--emit", type=click.Choice(TARGETS), help="Print the lines that set the limit there, instead.")
-@common.run_options("run", "deployments", "shapes", "settings", "sla", "detail", "as_json")
+@common.run_options("run", "deployments", "shapes", "settings", "sla", "point_estimates", "detail", "as_json")
 def command(options: common.RunOptions, think: str | None, people: int | None, spare: int, emit: str | None) -> int:
     """How many people does the operating point of RUN serve, and how many replicas do so many
     people need?
@@ -62,7 +64,7 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
     if seconds is None and (emit is None or people is not None):
         raise UsageError("how long do people think between an answer and the next question?", "add  --think 45s")
     run = options.read()
-    decisions = run.solve(options.limits(run))
+    decisions = _decided(options, run)
     proven = [decision for decision in decisions if decision.concurrency is not None]
     if len(proven) < len(decisions):
         common.say("no operating point is proven, so no people are counted:")
@@ -88,6 +90,13 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
         common.answer(lines(emit, proven[0], served).rstrip("\n"))
     code = exit_code(decisions)
     return ExitCode.NOT_PROVEN if code == ExitCode.YES and any(not each.one.people for each in answers) else code
+
+
+def _decided(options: common.RunOptions, run: "Run") -> "Sequence[Decision]":
+    """The operating points; by values alone where that was asked for, which is said."""
+    if options.point_estimates:
+        common.say("decided on values alone, as asked: nothing here is proven")
+    return run.solve(options.limits(run), point_estimates=options.point_estimates)
 
 
 def _answer(run: "Run", decision: "Decision", think: float, people: int | None, spare: int) -> "Users":

@@ -8,6 +8,7 @@ from rich.text import Text
 from frontier.core.model.loads import setting
 from frontier.core.model.units import format_number, trimmed
 from frontier.extras.capacity.head_count import Users
+from frontier.planning.sla_result import decided_on_values
 from frontier.show.answer import decision_table
 from frontier.show.table import Table, indented, to_text
 from frontier.show.verbosity import Detail
@@ -36,7 +37,7 @@ def _users(users: Users, detail: Detail, width: int, colour: bool) -> str:
         head = f"No head count is safe: requests at random may break the SLA with one person alone   {name}"
         why = "The limits are close to what the closed loop gives. This looks for a rate:  frontier verify --find"
         return to_text(Text(head, style="bold yellow"), Text(why), width=width, colour=colour)
-    head = f"{_people(users.one.people)} per replica, each asking again {_time(users.think)} after an answer"
+    head = f"{_about(users.one.people)} per replica, each asking again {_time(users.think)} after an answer"
     claim = users.decision.claim
     early = [claim_sentence(users.decision)] if claim is not None and claim.stage == "early" else []
     limit = f"On each replica {knob_sentence(users.decision.engine, users.cap, users.decision.ranks)}."
@@ -62,7 +63,7 @@ def _rows(users: Users) -> list[tuple[str, str]]:
         if (alone := users.sticky or 0) > fleet.replicas:
             rows.append(("if each stays on one", _replicas(alone, users.spare)))
         more = value_text("error_rate", fleet.people / users.people - 1)
-        rows.append(("room for more", f"{more}: up to {_people(fleet.people)} on {fleet.replicas:,}"))
+        rows.append(("headroom", f"{more}: up to {_about(fleet.people)} on {count(fleet.replicas, 'replica')}"))
     load = f"{trimmed(format_number(shown.in_flight))} in flight on average, {_rate(shown.rate)}"
     waits = "" if shown.waiting is None else f"; {_share(shown.waiting)} wait for a slot"
     rows.append(("a full replica", load + waits))  # with all the people that it serves at most
@@ -76,6 +77,12 @@ def _rows(users: Users) -> list[tuple[str, str]]:
 def _people(number: int) -> str:
     """'1 person', '5,000 people'."""
     return f"{number:,} {'person' if number == 1 else 'people'}"
+
+
+def _about(number: int) -> str:
+    """'about 5,700 people': an estimate, rounded down to two digits."""
+    scale = 10 ** max(0, len(str(number)) - 2)
+    return _people(number) if scale == 1 else f"about {_people(number // scale * scale)}"
 
 
 def _time(seconds: float) -> str:
@@ -93,8 +100,8 @@ def _rate(rate: float) -> str:
 
 
 def _replicas(needed: int, spare: int) -> str:
-    """'9 replicas; 10 to run, so that 1 may be down'."""
-    more = f"; {needed + spare:,} to run, so that {spare} may be down" if spare else ""
+    """'9 replicas, 10 with one spare'."""
+    more = f", {needed + spare:,} with {'one spare' if spare == 1 else f'{spare} spares'}" if spare else ""
     return f"{count(needed, 'replica')}{more}"
 
 
@@ -102,8 +109,9 @@ def _basis(users: Users) -> str:
     """The basis of the head count."""
     if users.verified is not None:
         return f"By the {_rate(users.verified.rate)} of independent users that are proven on one replica."
-    estimate = f"An estimate from the closed loop, with {setting(users.cap)} proven"
-    return f"{estimate}; frontier verify --find proves a rate, and this command then counts by it."
+    how = "by values alone" if decided_on_values(users.decision) else "proven"
+    estimate = f"Estimate from the closed loop, with {setting(users.cap)} {how}"
+    return f"{estimate}. For a measured figure run  frontier verify --find  first."
 
 
 def _assumed(users: Users) -> list[str]:

@@ -16,6 +16,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from frontier.core.model.decisions import Decision, Judgement, Limit
 from frontier.core.model.errors import UsageError
 from frontier.core.model.points import Estimate, Flag
+from frontier.core.model.series import Series
 from frontier.core.model.trials import Trial
 from frontier.planning.sweep_progress import HigherSetting, Progress, Stage
 from frontier.planning.time_left import TimeLeft
@@ -41,6 +42,11 @@ _GAUGES = {
     "ttft_seconds": ("TTFT of the setting's last finished trial.", (*_SETTING, "quantile")),
     "tpot_seconds": ("TPOT of the setting's last finished trial.", (*_SETTING, "quantile")),
     "output_tokens_per_second": ("Of the setting's last finished trial.", _SETTING),
+    "sla_limit": ("Limits of the SLA, in seconds, shares or per second.", ("metric",)),
+    "sla_value": ("A limited metric of the setting's last finished trial, as its limit.", (*_SETTING, "metric")),
+    "operating_point": ("The concurrency that is proven now; absent while none is.", ("deployment", "shape")),
+    "operating_point_value": ("A limited metric of the operating point.", ("deployment", "shape", "metric")),
+    "operating_point_bound": ("The bound of it that the proof stands on.", ("deployment", "shape", "metric")),
     "error_ratio": ("Share of failed requests of the setting's last finished trial.", _SETTING),
 }
 _OF_A_TRIAL = {
@@ -59,14 +65,17 @@ class Telemetry(Progress):
     failed tail is +Inf.
     """
 
-    def __init__(self, inner: Progress) -> None:
+    def __init__(self, inner: Progress, limits: Sequence[Limit] = ()) -> None:
         self._inner = inner
+        self._limits = limits
         self._running: tuple[str, str, str] | None = None
         self.registry = CollectorRegistry()
         self._gauges = {
             name: Gauge(f"frontier_{name}", meaning, labels, registry=self.registry)
             for name, (meaning, labels) in _GAUGES.items()
         }
+        for limit in limits:
+            self._gauges["sla_limit"].labels(limit.metric).set(limit.promise)
         self._notes = Counter("frontier_sweep_notes", "Things the sweep found worth a line.", registry=self.registry)
 
     def text(self) -> bytes:
@@ -108,6 +117,9 @@ class Telemetry(Progress):
         for figure, (name, label) in _OF_A_TRIAL.items():
             if (value := figures.get(figure)) is not None:  # a figure without a value is not exported, rather than 0
                 self._gauges[name].labels(*_setting(trial), *label).set(value)
+        for limit in self._limits:
+            if (value := figures.get(limit.metric)) is not None:
+                self._gauges["sla_value"].labels(*_setting(trial), limit.metric).set(value)
         self._gauges["sweep_trials_finished"].inc()
         self._set()
 
@@ -119,6 +131,19 @@ class Telemetry(Progress):
 
     def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
         self._inner.announced(decision, seconds, better)
+        where = (decision.deployment, decision.shape.label)
+        self._gauges["operating_point"].labels(*where).set(decision.concurrency or math.nan)
+        for limit in decision.limits:
+            if (estimate := decision.metrics.get(limit.metric)) is not None:
+                self._gauges["operating_point_value"].labels(*where, limit.metric).set(estimate.value)
+                self._gauges["operating_point_bound"].labels(*where, limit.metric).set(limit.bound(estimate))
+        self._set()
+
+    def corrected(self, series: Series) -> None:
+        self._inner.corrected(series)
+        for gauge in (each for name, each in self._gauges.items() if name.startswith("operating_point")):
+            gauge.remove_by_labels({"deployment": series.deployment, "shape": series.shape.label})
+        self._set()
 
     def note(self, text: str) -> None:
         self._inner.note(text)

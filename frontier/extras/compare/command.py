@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli import common
+from frontier.cli import common, completion
 from frontier.core.model.errors import UsageError, exit_code
 from frontier.core.model.units import parse_share
 from frontier.store.run_dir import RunDirectory, last_measured, runs_under
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 
 @common.subcommand("compare")
-@click.argument("a", type=common.RUN_PATH, shell_complete=common.complete_run)
-@click.argument("b", required=False, type=common.RUN_PATH, shell_complete=common.complete_run)
+@click.argument("a", type=common.RUN_PATH, shell_complete=completion.complete_run)
+@click.argument("b", required=False, type=common.RUN_PATH, shell_complete=completion.complete_run)
 @click.option("--within", metavar="5%", help="Exit 0 also when B is proven to lose no more than this share.")
 @click.option("--gate", is_flag=True, help="Only ask whether B is worse, with stated error rates: see docs/compare.md.")
 @click.option("--allow", metavar="5%", help="With --gate: the share that B may lose; default 5%.")
 @click.option("--spread", metavar="1%", help="With --gate: by how much runs of one unchanged server differ (sd).")
 @click.option("--set-a", "settings_a", multiple=True, metavar="KEY=VALUE", help="As --set, for run A alone.")
 @click.option("--set-b", "settings_b", multiple=True, metavar="KEY=VALUE", help="As --set, for run B alone.")
-@common.run_options("deployments", "shapes", "sla", "objectives", "settings", "detail", "as_json")
+@common.run_options("deployments", "shapes", "sla", "objectives", "settings", "point_estimates", "detail", "as_json")
 def command(  # noqa: PLR0913
     options: common.RunOptions,
     a: Path,
@@ -74,7 +74,8 @@ def command(  # noqa: PLR0913
     runs = _two_runs(options, a, b, settings_a, settings_b)
     limits = None if options.sla is None else options.limits(runs[0])
     names = None if b is None or a.name == b.name else (a.name, b.name)
-    comparisons = compare_runs(*runs, objectives=options.axes, limits=limits, within=share, names=names)
+    asked = functools.partial(compare_runs, within=share, point_estimates=options.point_estimates)
+    comparisons = asked(*runs, objectives=options.axes, limits=limits, names=names)
     _say_left_out(runs, comparisons)
     unfinished = {"unfinished": [common.unfinished_json(run) for run in runs]}
     common.answer(
@@ -102,9 +103,9 @@ def _gate(
     from frontier.extras.compare.regression import gate_deployments, gate_json, gate_runs, gate_table
     from frontier.show.view.selection import narrowed
 
-    if given or options.objectives:
+    if given or options.objectives or options.point_estimates:
         raise UsageError(
-            "--gate takes none of --within, --set-a, --set-b and --objectives",
+            "--gate takes none of --within, --set-a, --set-b, --objectives and --point-estimates",
             "what it judges is fixed; the share that may be lost is  --allow 5%",
         )
     share = common.parsed("--allow", allow or "5%", parse_share)

@@ -19,7 +19,7 @@ from frontier.core.window.window import WindowData
 from frontier.extras.compare.contest import CompareRules, Comparison, Contest, Side, compare, overall
 from frontier.extras.compare.pooled import base_axes, unique_labels
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence, difference_rows
-from frontier.run import Run
+from frontier.run import Asked, Run
 from frontier.show.table import WIDE, Table, as_html, indented, to_text
 from frontier.show.verbosity import Detail
 from frontier.show.view.cached_and_drafted import FOUND_CACHED, SPECULATED
@@ -52,15 +52,16 @@ def compare_runs(
     *,
     deployments: Sequence[str] = (),
     objectives: tuple[str, str] | None = None,
-    limits: Sequence[Limit] | None = None,
+    limits: Asked = None,
     within: float | None = None,
     names: Names | None = None,
+    point_estimates: bool = False,
 ) -> Comparisons:
     """B against A for each shape that both measured, on the axes of A's frontier and under A's SLA
     unless others are given.
 
-    Of one run, `deployments` names two: the second is compared with the first. `within` is as in
-    `comparison.CompareRules`; `names` are the names of the sides.
+    Of one run, `deployments` names two: the second is compared with the first. `within` and
+    `point_estimates` are as in `contest.CompareRules`; `names` are the names of the sides.
 
     UsageError where the two cannot be compared: other workloads, prompts of another file, answers
     forced to their length on one side only, or deployments that cannot be matched.
@@ -70,12 +71,13 @@ def compare_runs(
         a, b = narrowed(a, (one,)), narrowed(a, (other,))
     elif deployments:
         raise UsageError("two runs were given, and deployments", "name two deployments of one run, or two runs")
-    wanted = a.limits() if limits is None else tuple(limits)
+    wanted = a.limits(limits)
     axes = base_axes((a, b), objectives, wanted)
     names_of_axes = tuple(name for each in axes.values() for name in each)
     points = a.points(wanted, names=names_of_axes), b.points(wanted, names=names_of_axes)
     comparable(a, b, *points)
-    decisions = _decisions(a, wanted), _decisions(b, wanted)
+    decisions = _decisions(a, wanted, point_estimates), _decisions(b, wanted, point_estimates)
+    rules = CompareRules(("", ""), wanted, within, point_estimates)
     comparisons = []
     for pair in partners(*map(by_series, points)):
         shown = _names(pair, names)
@@ -84,7 +86,7 @@ def compare_runs(
             for run, name, series, side, decided in zip((a, b), shown, pair, points, decisions, strict=True)
         ]
         up, across = axes[pair[0].shape][:2]
-        found = compare(Contest(tuple(sides), CompareRules((up, across), limits=wanted, within=within)))
+        found = compare(Contest(tuple(sides), replace(rules, objectives=(up, across))))
         changed = changed_settings(a.server_settings, pair[0].deployment, b.server_settings, pair[1].deployment)
         remarks = (*other_prompts(a, b, pair), *no_characters(found, a, b), *changed)
         comparisons.append(replace(found, remarks=remarks))
@@ -117,9 +119,12 @@ def _names(pair: tuple[Series, Series], names: Names | None) -> Names:
     return a, b
 
 
-def _decisions(run: Run, limits: tuple[Limit, ...]) -> dict[Series, Decision]:
-    """The decision of each series; empty without an SLA. Imported aggregates have none."""
-    return {d.series: d for d in run.solve(limits)} if limits and run.histories else {}
+def _decisions(run: Run, limits: tuple[Limit, ...], point_estimates: bool) -> dict[Series, Decision]:
+    """The decision of each series; empty without an SLA. Imported aggregates have none, unless
+    values decide.
+    """
+    decided = bool(limits) and (point_estimates or bool(run.histories))
+    return {d.series: d for d in run.solve(limits, point_estimates=point_estimates)} if decided else {}
 
 
 def _side(run: Run, name: str, series: Series, points: Sequence[Point], decision: Decision | None) -> Side:

@@ -22,7 +22,7 @@ from frontier.core.model.shapes import Shape
 from frontier.core.stats import difference
 from frontier.core.stats.difference import ORDER, ComparisonVerdict, is_comparable
 from frontier.core.window.window import WindowData
-from frontier.planning.sla_result import Best, best_deployment
+from frontier.planning.sla_result import Best, best_deployment, of_values
 
 GpuCounts = tuple[int | None, int | None]
 """How many GPUs each side has; None: not known."""
@@ -33,12 +33,14 @@ class CompareRules:
     """How two frontiers are compared.
 
     `within` is the share that B may lose and still be "no worse". That is proven when the lower end
-    of the interval is above it. B is then worse only when its loss is surely larger.
+    of the interval is above it. B is then worse only when its loss is surely larger. With
+    `point_estimates` values without intervals decide as if they were exact.
     """
 
     objectives: tuple[str, str]
     limits: tuple[Limit, ...] = ()
     within: float | None = None
+    point_estimates: bool = False
 
     @property
     def metrics(self) -> tuple[Metric, Metric]:
@@ -284,7 +286,8 @@ def _metric_difference(
     estimates = [_divided(name, pairs[at], gpus) for at in kept]
     a, b = (math.exp(float(np.mean([math.log(pair[i].value) for pair in estimates]))) for i in (0, 1))
     ratio = found.ratio(sum(min(x.n, y.n) for x, y in estimates))
-    verdict = difference.verdict(found.turned(metric(name).sign), rules.within, steps or (1.0, 1.0))
+    judged = of_values(found) if rules.point_estimates else found
+    verdict = difference.verdict(judged.turned(metric(name).sign), rules.within, steps or (1.0, 1.0))
     return MetricDifference(name, steps is not None, tuple(kept), a, b, ratio, verdict)
 
 

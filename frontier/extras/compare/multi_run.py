@@ -1,4 +1,4 @@
-"""Several frontiers on the same axes: up to four runs or deployments in one panel per shape. Their
+"""Several frontiers on the same axes: up to eight runs or deployments in one panel per shape. Their
 titles are made in `rivals`.
 """
 
@@ -28,6 +28,7 @@ from frontier.show.picture.frontier_picture import (
 )
 from frontier.show.picture.labels import (
     answer_cells,
+    bar_key,
     foot_line,
     joined,
     limit_parts,
@@ -38,9 +39,12 @@ from frontier.show.view.selection import check_panels, provenance_of, series_of,
 from frontier.show.view.series_view import SeriesView, changed
 from frontier.show.view.wording import Provenance, apart, count, flag_kinds, left_out, limits_text
 
-ROLES = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH)
-"""By colour and by the shape of the mark; more than four in a panel cannot be told apart."""
-SIGNS = dict(zip(ROLES, "●■▲◆", strict=True))
+ROLES = (
+    *(Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH),
+    *(Role.FIFTH, Role.SIXTH, Role.SEVENTH, Role.EIGHTH),
+)
+"""By colour and by the shape of the mark; more than eight in a panel cannot be told apart."""
+SIGNS = dict(zip(ROLES, "●■▲◆▼✚✖⬢", strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,7 @@ def other_limits(runs: Sequence[Run], limits: Sequence[Limit]) -> list[str]:
 
 
 def together(groups: Sequence[Group], *, footer: Provenance | None = None, more: Sequence[str] = ()) -> Picture:
-    """Up to four frontiers in one panel per shape. A frontier is named as the best only where
+    """Up to eight frontiers in one panel per shape. A frontier is named as the best only where
     intervals separate it from the others. `more` are notes.
     """
     if _is_of_quality(groups[0].views[0]):
@@ -168,9 +172,7 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, mor
     shared = None if one else shared_axes([_drawn(_per_gpu(view)) for view in views])
     panels = tuple(_panel(group, shared, alone=one) for group in groups)
     shape = views[0].frontier.shape
-    stars = any(mark.star for panel in panels for mark in panel.marks)
     legend = [shape.label if shape.mix else f"ISL {shape.isl} / OSL {shape.osl}"] if one else []
-    legend += ["★ operating point"] if stars else []
     legend += [] if one or shared else ["own axes each"]
     whole = [limit for limit in _whole(views[0]) if limit.metric in views[0].axes]
     notes = [*more, *([f"not drawn, being of a whole deployment: {limits_text(whole)}"] if whole else [])]
@@ -178,7 +180,7 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, mor
         "together",
         title,
         panels,
-        legend=joined([clean(part, 400) for part in (*legend, *limit_parts(views))]),
+        legend=joined([clean(part, 400) for part in (*legend, *limit_parts(views), *bar_key(views))]),
         rows=_answer_rows(groups),
         notes=(*_absences(groups), *notes),
         foot=foot_line(footer),

@@ -52,14 +52,17 @@ if TYPE_CHECKING:
 # --- runs as dated measurements
 
 
-def measured(runs: Iterable[Run], limits: Sequence[Limit]) -> dict[Series, list[Measured]]:
+def measured(
+    runs: Iterable[Run], limits: Sequence[Limit], *, point_estimates: bool = False
+) -> dict[Series, list[Measured]]:
     """Each run as one dated measurement per series. Runs are read one at a time, as many of them do
-    not fit into memory.
+    not fit into memory. With `point_estimates` values alone decide what is `proven`.
     """
     histories: dict[Series, list[Measured]] = {}
     for run in runs:
         points = run.points(limits)
-        proven = {d.series: d.concurrency for d in run.solve(limits)} if limits and run.histories else {}
+        decided = run.solve(limits, point_estimates=point_estimates) if limits else ()
+        proven = {d.series: d.concurrency for d in decided if run.histories or point_estimates}
         for series, mine in by_series(points).items():
             values = {p.concurrency: p.metrics for p in mine if p.valid}
             excluded = frozenset(p.concurrency for p in mine if not p.valid)
@@ -333,10 +336,10 @@ def gate_json(gates: Sequence[Gate], allow: float) -> Tree:
 # --- the trend
 
 
-def trends_of(runs: Iterable[Run], limits: Sequence[Limit]) -> list[Trend]:
-    """The trend of each series over dated runs."""
-    histories, names = measured(runs, limits), judged_metrics(limits)
-    return [trend(mine, names, series) for series, mine in histories.items()]
+def trends_of(runs: Iterable[Run], limits: Sequence[Limit], *, point_estimates: bool = False) -> list[Trend]:
+    """The trend of each series over dated runs; `point_estimates` as in `measured`."""
+    histories, names = measured(runs, limits, point_estimates=point_estimates), judged_metrics(limits)
+    return [replace(trend(mine, names, series), by_values=point_estimates) for series, mine in histories.items()]
 
 
 def trend_table(
@@ -349,7 +352,7 @@ def trend_table(
     for one in trends:
         blocks.append(Text.assemble((one.series.label(), "bold"), f"   {count(len(one.runs), 'run')}"))
         blocks += [indented(clean(line, 600)) for line in trend_notes(one) if detail >= Detail.USUAL]
-        heads = ["date", "run", *(metric(name).label for name in one.metrics), "proven", ""]
+        heads = ["date", "run", *(metric(name).label for name in one.metrics), one.chosen.replace("_", " "), ""]
         rows = [
             [
                 date_text(run.at),
@@ -395,7 +398,7 @@ def _rows(one: Trend) -> list[Tree]:
             "shape": one.shape.label,
             "stretch": sum(at <= i for at, _ in one.breaks) + 1,
             **run.key,
-            "proven": amount(run.proven) if run.proven else None,
+            one.chosen: amount(run.proven) if run.proven else None,
         }
         for name in one.metrics:
             e = run.mean(name, one.settings)

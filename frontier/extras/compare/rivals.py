@@ -14,7 +14,7 @@ from frontier.core.model.units import format_number
 from frontier.core.stats.difference import INDIFFERENCE
 from frontier.extras.compare.contest import Comparison, Contest, MetricDifference, Side, best_of, compare
 from frontier.extras.compare.pooled import Pooled, pooled
-from frontier.show.view.sla_notes import best_note, joined_names
+from frontier.show.view.sla_notes import best_note, joined_names, serves_more
 from frontier.show.view.wording import MANY, count, limits_text, named_value, value_text
 
 LONGEST = 110
@@ -25,18 +25,53 @@ SAME_TOKENS = 0.05
 
 
 def contest_sentence(contests: Sequence[Contest]) -> str:
-    """The title of a picture of several frontiers, with a contest for each shape. For several
-    shapes it names who is compared; the table of answers has the values.
+    """The title of a picture of several frontiers, with a contest for each shape: who serves most,
+    or takes least. Where that differs or is not resolved, it names who is compared; the table of
+    answers has the values.
     """
     names = list(dict.fromkeys(name for contest in contests for name in contest.names))
     first = contests[0]
     if "quality" in first.rules.objectives:
         return _quality_sentence(contests)
+    if len(contests) == 1 and (least := _least_sentence(first)):
+        return least
     if len(contests) == 1 and len(names) == 2:
         return _pair_sentence(first)
-    if len(contests) > 1 or len(names) == 1 or not first.is_judged:
-        return _names_sentence(names)
-    return _best_sentence(first)
+    if len(contests) > 1:
+        return _same_winner(contests) or _names_sentence(names)
+    return _names_sentence(names) if len(names) == 1 or not first.is_judged else _best_sentence(first)
+
+
+def _same_winner(contests: Sequence[Contest]) -> str:
+    """'fp8 serves 28% to 63% more than bf16 within the SLA, with each of 2 shapes'; '' unless one
+    side is surely the best with every shape, and the same is the next.
+    """
+    found = [best_of(contest) if contest.is_judged else None for contest in contests]
+    known = [one for one in found if one is not None and one.sure and one.second and not one.by_values]
+    best = [one for one in known if not one.open and not one.may_give]
+    pairs = {(one.decision.deployment, one.others[0]) for one in best}
+    if len(best) < len(contests) or len(pairs) != 1:
+        return ""
+    ratios = [one.rate / (one.second or 1.0) for one in best]
+    ((winner, rival),) = pairs
+    more = serves_more(contests[0].rules.gain, min(ratios), max(ratios))
+    return f"{winner} {more} {rival} within the SLA, with each of {len(contests)} shapes"
+
+
+def _least_sentence(contest: Contest) -> str:
+    """'int4 takes 0.051 J/tok within the SLA, bf16 1.9 times as much', where the axis across is a
+    cost or an energy; '' unless that is resolved.
+    """
+    across = contest.rules.objectives[1]
+    known = {side.name: estimate for side in contest.sides if (estimate := side.at_chosen(across)) is not None}
+    if metric(across).needs not in ("power", "price") or len(known) < max(2, len(contest.sides)):
+        return ""
+    ordered = sorted(known, key=lambda name: known[name].value)
+    first, last = known[ordered[0]], known[ordered[-1]]
+    if not first.high < min(known[name].low for name in ordered[1:]):
+        return ""
+    ratio = f"{last.value / first.value:.2g}"
+    return f"{ordered[0]} takes {value_text(across, first.value)} within the SLA, {ordered[-1]} {ratio} times as much"
 
 
 def _quality_sentence(contests: Sequence[Contest]) -> str:
@@ -178,6 +213,10 @@ def comparison_notes(comparison: Comparison) -> list[str]:
     return [note for note in notes if note]
 
 
+ON_VALUES = "Decided on values alone, as asked: nothing here is proven."
+"""The note of a comparison by --point-estimates."""
+
+
 def _open_notes(comparison: Comparison) -> list[str]:
     """Why a difference is not resolved, or not compared."""
     notes = []
@@ -185,7 +224,8 @@ def _open_notes(comparison: Comparison) -> list[str]:
     if without := [metric(d.metric).label for d in comparison.differences if not d.ratio.has_interval]:
         of = "" if len(without) == len(comparison.differences) else f" of {joined_names(list(dict.fromkeys(without)))}"
         nothing = "" if of or comparison.verdict != "not resolved" else ", so nothing is resolved"
-        notes.append(f"No confidence interval{of} is known for one side{nothing}.")
+        asked = comparison.contest.rules.point_estimates
+        notes.append(ON_VALUES if asked else f"No confidence interval{of} is known for one side{nothing}.")
     elif any(abs(d.ratio.value - 1) <= INDIFFERENCE for d in surely):
         notes.append(f"A difference within {INDIFFERENCE:.0%} is less than two runs of one server can differ by.")
     if (inside := comparison.inside_sla) in surely and inside is not None and inside.verdict == "not resolved":
@@ -256,7 +296,7 @@ def _best_sentence(contest: Contest) -> str:
     names = f"None of {joined_names(contest.names)}"
     if len(contest.names) == 2:
         names = f"Neither {joined_names(contest.names, 'nor')}"
-    return f"{names} is proven inside {limits_text(contest.rules.limits)}"
+    return f"{names} is{'' if contest.rules.point_estimates else ' proven'} inside {limits_text(contest.rules.limits)}"
 
 
 def _names_sentence(names: Sequence[str]) -> str:

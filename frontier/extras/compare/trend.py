@@ -16,7 +16,7 @@ from frontier.extras.compare.gate import Measured, common_settings, has, key_cha
 @dataclass(frozen=True, slots=True)
 class Trend(HasSeries):
     """The dated runs of one series, oldest first. `breaks` are (number of the first run after it,
-    what changed).
+    what changed). `by_values`: values alone decided which settings keep the SLA.
     """
 
     deployment: str
@@ -26,6 +26,12 @@ class Trend(HasSeries):
     runs: tuple[Measured, ...]
     left_out: tuple[str, ...]
     breaks: tuple[tuple[int, str], ...]
+    by_values: bool = False
+
+    @property
+    def chosen(self) -> str:
+        """What its operating points are called: 'proven', or that values alone decided."""
+        return "by_values" if self.by_values else "proven"
 
     @property
     def stretches(self) -> list[range]:

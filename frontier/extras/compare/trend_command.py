@@ -5,12 +5,13 @@ from pathlib import Path
 
 import click
 
-from frontier.cli import common
+from frontier.cli import common, completion
 from frontier.core.model.errors import UsageError
+from frontier.store.run_dir import RUNS
 
 
 @common.subcommand("trend")
-@click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=common.complete_run)
+@click.argument("runs", nargs=-1, metavar="[RUN]...", type=common.RUN_PATH, shell_complete=completion.complete_run)
 @click.option(
     "-o",
     "--output",
@@ -21,7 +22,7 @@ from frontier.core.model.errors import UsageError
 )
 @click.option("--width", "pixels", type=click.IntRange(400, 8000), metavar="PIXELS", help="Width of a PNG.")
 @click.option("--dark", is_flag=True, help="A dark background.")
-@common.run_options("deployments", "shapes", "sla", "settings", "detail", "as_json")
+@common.run_options("deployments", "shapes", "sla", "settings", "point_estimates", "detail", "as_json")
 def command(
     options: common.RunOptions, runs: tuple[Path, ...], files: tuple[Path, ...], pixels: int | None, dark: bool
 ) -> int:
@@ -53,10 +54,10 @@ def command(
     tables = [file for file in files if file.suffix.lower() == ".csv"]
     pictures = [file for file in files if file not in tables]
     check_formats(pictures)
-    paths = runs_in(runs or (common.RUNS,))
+    paths = runs_in(runs or (RUNS,))
     newest = common.read_run(paths[-1], options.settings)
     read = (narrowed(common.read_run(path, options.settings), options.deployments, options.shapes) for path in paths)
-    trends = trends_of(read, options.limits(newest))
+    trends = trends_of(read, options.limits(newest), point_estimates=options.point_estimates)
     drawn = [one for one in trends if one.runs]
     if pictures and not drawn:
         raise UsageError("no run to draw: none has all settings", "name runs of one config")

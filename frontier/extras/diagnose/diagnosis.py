@@ -401,9 +401,10 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[tuple[str, str]]:
         first, *others = found.suspects
         also = "".join(f" Perhaps also {o.resource.words}: {o.evidence}." for o in others)
         binds = f"{first.resource.words} ({first.probability:.0%}): {first.evidence}.{also}"
-        lines.append((head, binds if first.change in said else f"{binds} Try {first.change}: {first.effect}."))
+        advice = "" if first.change in said else f" Try {first.change}. Expected: {first.effect}."
+        lines.append((head, f"{binds}{advice}"))
         said.add(first.change)
     return lines
 
 
-DIAGNOSIS_LEGEND = "in brackets: how often such evidence was right in simulated cases"
+DIAGNOSIS_LEGEND = "in brackets: the share of simulated cases with such evidence that were diagnosed correctly"

@@ -25,7 +25,7 @@ def notes(run: Run, points: Sequence[Point], decisions: Sequence[Decision]) -> N
     unread = {d.name for d in run.config.deployments if not d.reads_metrics}
     found = tuple(d for each in known if each is not None and (d := _told(each, each.deployment in unread)).settings)
     lines = {diagnosis.series: diagnosis_lines(diagnosis) for diagnosis in found}
-    return Noted("What binds", DIAGNOSIS_LEGEND, lines, found)
+    return Noted("Bottleneck", DIAGNOSIS_LEGEND, lines, found)
 
 
 def _told(diagnosis: Diagnosis, unread: bool) -> Diagnosis:

@@ -39,9 +39,12 @@ the server within a few milliseconds."""
 BURST = 1.5
 """Mean number of tokens per stream at the end of a gap from which they came at once: a step brings
 one."""
+NARROW = 0.5
+"""Longest time between the first and the last arrival of a step, as a share of the median gap.
+Arrivals of streams without common steps lie so close that they chain into one long step."""
 IN_STEP = 0.8
-"""The share of ordinary gaps that must be one step long. Below it streams do not share steps, as
-behind two replicas, and no cause can be told."""
+"""The share of ordinary gaps that must be one narrow step long. Below it streams do not share
+steps, as behind two replicas, and no cause can be told."""
 LEAST_LONG = 20
 """The number of long gaps from which causes are counted; fewer give no share within 10 points."""
 _MICRO = 1e-6
@@ -102,8 +105,8 @@ class _Gaps:
 class _Steps:
     """The steps of a trial.
 
-    - `ends`: when the arrivals of each step end; `took`: the seconds since those of the step before
-      began.
+    - `ends`: when the arrivals of each step end; `lasted`: how long they came; `took`: the seconds
+      since those of the step before began.
     - `tokens`: the tokens that it brought for each request in it.
     - `prompt`: the prompt tokens of the first tokens that came with it.
     - `again`: the tokens that a preempted request recomputed before it.
@@ -111,6 +114,7 @@ class _Steps:
     """
 
     ends: Floats
+    lasted: Floats
     took: Floats
     tokens: Floats
     prompt: Floats
@@ -129,13 +133,14 @@ def jitter_of(records: Iterable[Record], window: Window, preemptions: float | No
     gaps, steps = _in_steps(seen, lengths, APART * median)
     inside = (gaps.ends >= window.start) & (gaps.ends <= window.end)
     long = inside & (gaps.lengths > LONG * median)
-    count, ordinary = int(long.sum()), inside & ~long & ~gaps.burst
+    narrow = (steps.lasted <= NARROW * median)[gaps.step]
+    count, ordinary = int(long.sum()), inside & ~long & ~(gaps.burst & narrow)
     moments = len(np.unique(gaps.step[long]))
     facts = (int(inside.sum()), count, moments, median, float(gaps.lengths[inside].max(initial=0.0)))
     if count < LEAST_LONG:
         what = f"{count} gaps are over {LONG:g} times the median of {format_seconds(median)}: too few to count causes"
         return Jitter(*facts, {}, what)
-    if ordinary.any() and float((gaps.lasts[ordinary] <= 1).mean()) < IN_STEP:
+    if ordinary.any() and float((narrow & (gaps.lasts <= 1))[ordinary].mean()) < IN_STEP:
         return Jitter(
             *facts, {}, "tokens of different requests do not come in common steps, as behind several replicas"
         )
@@ -171,7 +176,7 @@ def _in_steps(seen: Sequence[Record], lengths: Floats, apart: float) -> tuple[_G
     np.minimum.at(since, at_first, [r.sent for r in seen])
     gaps = _Gaps(later, lengths, owner, lasts, at_later, next_one < apart)
     took = np.diff(begins, prepend=-math.inf)
-    return gaps, _Steps(ends, took, np.bincount(number) / streams, prompt, np.zeros(steps), since)
+    return gaps, _Steps(ends, ends - begins, took, np.bincount(number) / streams, prompt, np.zeros(steps), since)
 
 
 def _previous(counts: Ints, requests: int) -> Ints:

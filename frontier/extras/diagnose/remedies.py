@@ -227,7 +227,8 @@ def remedy(resource: Resource, engine: str | None, here: Signs, alone: Signs) ->
     effects = []
     for option in options:
         spent = sum(here.parts.get(place, 0.0) for place in option.places)
-        effects.append(option.effect.format(format_seconds(spent), format_seconds(here.ttft)))
+        effect = option.effect.format(format_seconds(spent), format_seconds(here.ttft))
+        effects.append(f"{option.change.partition(' ({')[0]}: {effect}" if len(options) > 1 else effect)
     if resource is Resource.BATCH and here.room is not None:
         effects.append(f"the KV cache has room for about {format_number(here.room)}")
     return ", or ".join(changes), "; ".join(effects)

@@ -10,9 +10,11 @@ from typing import Any
 
 from frontier.core.model.points import Flag
 from frontier.core.model.trials import Outcome, Record
+from frontier.extras.exchange.checks import mean_in_flight
 from frontier.extras.exchange.results import (
     LONGEST_NAME,
     NO_LENGTHS,
+    STATISTICS,
     ImportedFile,
     Load,
     Result,
@@ -36,8 +38,6 @@ _RATES = {
     "request_throughput": "request_throughput",
 }
 _SCALES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
-SWEEP = "AIPerf sweep"
-"""The aggregate of a sweep, which says again what the file of each of its runs says."""
 TOKENS_OFF = 0.05
 """AIPerf's count of tokens may differ by this share from the server's."""
 NOTES = (
@@ -52,40 +52,76 @@ def detect(document: Document) -> bool:
     if document.kind == "lines":
         first = document.objects[0]
         return "metrics" in first.tree and "request_start_ns" in first.at("metadata").tree
+    if document.kind == "metrics":
+        return any(name.startswith("Request Throughput") for name in document.top.tree)
     top = document.top
     throughput = top.at("request_throughput").tree or top.at("request_count").tree
     known = bool({"aiperf_version", "input_config"} & top.tree.keys()) and "unit" in throughput
-    return known or (document.kind == "json" and bool(top.items("per_combination_metrics")))
+    of_runs = "aggregation_type" in top.at("metadata").tree and bool(top.at("metrics").tree)
+    return known or (document.kind == "json" and (of_runs or bool(top.items("per_combination_metrics"))))
 
 
 def read(document: Document) -> ImportedFile:
     """The point of a summary, or the point of the records."""
     if document.kind == "lines":
         return ImportedFile(document.file, "AIPerf records", (_of_requests(document),))
-    if combinations := document.top.items("per_combination_metrics"):
-        return ImportedFile(document.file, SWEEP, tuple(map(_of_sweep, combinations)), NOTES)
+    if document.kind == "metrics":
+        return ImportedFile(document.file, "AIPerf table", (_result(_of_table(document.top)),), NOTES, again=True)
+    combinations = document.top.items("per_combination_metrics")
+    if "aggregation_type" in document.top.at("metadata").tree and not combinations:
+        combinations = [document.top]
+    if combinations:
+        return ImportedFile(document.file, "AIPerf sweep", tuple(map(_of_sweep, combinations)), NOTES, again=True)
     config = document.top.at("input_config").tree
     title = "GenAI-Perf" if {"perf_analyzer", "formatted_model_name"} & config.keys() else "AIPerf"
     return ImportedFile(document.file, title, (_result(document.top),), NOTES)
 
 
+def _of_table(top: Node) -> Node:
+    """The tables of profile_export_aiperf.csv, and GenAI-Perf's, as its JSON: 'Time to First Token
+    (ms)' is time_to_first_token. They hold no load and no lengths that were asked for.
+    """
+    tree: dict[str, Any] = {}
+    for name, cells in top.tree.items():
+        plain, _, unit = name.partition(" (")
+        tree[plain.lower().replace(" ", "_")] = {"avg": cells.get("Value"), **cells, "unit": unit.rstrip(")")}
+    return Node(top.file, "", tree)
+
+
 def _of_sweep(node: Node) -> Result:
-    """A combination of the aggregate of a sweep: its metrics, at the load among its parameters."""
-    varied = node.at("parameters").tree
-    load = {str(key).rpartition(".")[2]: value for key, value in varied.items()}
-    return replace(
-        _result(Node(node.file, node.where, {**node.at("metrics").tree, "input_config": load})), place=node.where
-    )
+    """A combination of the aggregate of a sweep, or the aggregate of several runs: its metrics, at
+    the load and the lengths among its parameters.
+    """
+    given = node.at("parameters").tree or node.at("metadata", "variation_values").tree
+    varied = {str(key).rpartition(".")[2]: value for key, value in given.items()}
+    lengths = {f"{side}_tokens": {"mean": varied.get(key)} for side, key in (("input", "isl"), ("output", "osl"))}
+    config = {**varied, "input": {"prompt": lengths}}
+    tree = {**_of_one_run(node.at("metrics").tree), "input_config": config}
+    return replace(_result(Node(node.file, node.where, tree)), place=node.where)
+
+
+def _of_one_run(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """The metrics of an aggregate in the form of one run's: of several runs 'request_latency_p99'
+    has the mean of their p99.
+    """
+    tree: dict[str, Any] = {}
+    for key, value in metrics.items():
+        name, _, statistic = key.rpartition("_")
+        if statistic in STATISTICS and isinstance(value, Mapping) and "mean" in value:
+            tree.setdefault(name, {"unit": value.get("unit")})[statistic] = value["mean"]
+        else:
+            tree[key] = value
+    return tree
 
 
 def _result(top: Node) -> Result:
-    if "aggregation_type" in top.at("metadata").tree:
-        raise top.error("an aggregate over runs, not one run", "import the profile_export_aiperf.json of each run")
     ok, failed = int(_average(top, "request_count") or 0), _failures(top)
     figures = _latencies(top)
     figures |= {ours: rate for ours, name in _RATES.items() if (rate := _average(top, name)) is not None}
     prompt, tokens = _average(top, "input_sequence_length"), _average(top, "output_sequence_length")
-    load = _load(top, figures)
+    if tokens is None and (requests := figures.get("request_throughput")) and "output_throughput" in figures:
+        tokens = figures["output_throughput"] / requests
+    load = _load(top, figures, mean_in_flight(figures, tokens))
     cancelled = ("the run was cancelled before its end",) if top.tree.get("was_cancelled") is True else ()
     models = top.at("input_config", "models").items("items")
     return Result(
@@ -166,7 +202,7 @@ def _asked(top: Node) -> TokenLengths:
     return NO_LENGTHS
 
 
-def _load(top: Node, figures: Mapping[str, float]) -> Load:
+def _load(top: Node, figures: Mapping[str, float], mean: float | None) -> Load:
     phases = top.at("input_config").items("phases")
     profiling = [p for p in phases if "profiling" in (p.text("kind"), p.text("name"))]
     profiling = profiling or [p for p in phases if p.tree.get("exclude_from_results") is not True]
@@ -181,7 +217,7 @@ def _load(top: Node, figures: Mapping[str, float]) -> Load:
         if concurrency := node.count(key):
             return Load(concurrency)
     rates = [node.number(key) for node in (*profiling[:1], *before) for key in ("rate", "request_rate")]
-    return open_loop(top, figures, next(filter(None, rates), None), "run it with --concurrency")
+    return open_loop(top, figures, next(filter(None, rates), None), "run it with --concurrency", mean)
 
 
 # --- requests

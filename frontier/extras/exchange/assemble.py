@@ -10,15 +10,16 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import median
+from statistics import fmean, median, stdev
 
 from frontier.core.model.errors import UsageError
-from frontier.core.model.loads import POISSON, Rate, setting
+from frontier.core.model.loads import Rate, setting
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.shapes import DEFAULT_DEPLOYMENT, MAX_TOKENS, Shape
 from frontier.core.model.text import short_hash
 from frontier.core.model.trials import Measurement, Record
+from frontier.core.stats.laws import t_quantile
 from frontier.extras.exchange.checks import at_its_load, flags_of
 from frontier.extras.exchange.imported_requests import settled, trial_of
 from frontier.extras.exchange.results import ImportedFile, Result
@@ -142,7 +143,7 @@ def _load(shape: Shape, result: Result) -> tuple[Shape, int]:
     """The shape and the load of a result: the rate of an open loop, otherwise its concurrency."""
     if result.rate is None or result.records:
         return shape, result.concurrency
-    return replace(shape, arrivals=POISSON), Rate.of(result.rate)
+    return replace(shape, arrivals=result.arrivals), Rate.of(result.rate)
 
 
 def _once(items: Sequence[tuple[str, Result]]) -> list[tuple[str, Result]]:
@@ -291,8 +292,9 @@ def point_of(deployment: str, shape: Shape, concurrency: int, result: Result) ->
 
 
 def joined(repeats: Sequence[Point]) -> Point:
-    """The repeats of a setting as one point: the median of each figure that all of them have, and
-    all flags. A flag that excludes one of several excludes that one alone.
+    """The repeats of a setting as one point: the median of each figure that all of them have, with
+    its interval between runs, and all flags. A flag that excludes one of several excludes that one
+    alone.
     """
     if len(repeats) == 1:
         return repeats[0]
@@ -300,16 +302,34 @@ def joined(repeats: Sequence[Point]) -> Point:
     names = [name for name in kept[0].metrics if all(name in point.metrics for point in kept)]
     values = {name: [point.metrics[name].value for point in kept] for name in names}
     n = sum(point.n for point in kept)
-    notes = [f"the median of {len(kept)} runs{_spread(values)}"] if kept[1:] else []
+    notes = [f"values of {len(kept)} runs, not a proof{_spread(values)}"] if kept[1:] else []
     notes += [f"left out, one of {len(repeats)} runs: {p.fatal[0].measured}" for p in repeats if p not in kept]
     return replace(
         kept[0],
-        metrics={name: Estimate.without_interval(median(of), n) for name, of in values.items()},
+        metrics={name: between_runs(of, n) for name, of in values.items()},
         n=n,
         flags=tuple(dict.fromkeys(flag for point in kept for flag in point.flags)),
         repeats=len(kept),
         notes=tuple(dict.fromkeys((*notes, *(note for point in kept for note in point.notes)))),
     )
+
+
+def between_runs(values: Sequence[float], n: int) -> Estimate:
+    """The median of several runs, of `n` requests in all, with their range for two and the 95 %
+    interval by Student's t for more. Runs that are all alike, or failed, tell no interval.
+
+    >>> found = between_runs([98.0, 100.0, 103.0], 9)
+    >>> [round(end, 1) for end in (found.low, found.high)]
+    [94.1, 106.6]
+    """
+    middle = median(values)
+    if not 0 < max(values) - min(values) < math.inf:
+        return Estimate.without_interval(middle, n)
+    low, high = min(values), max(values)
+    if len(values) > 2:
+        reach = t_quantile(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values))
+        low, high = fmean(values) - reach, fmean(values) + reach
+    return Estimate(middle, max(0.0, min(low, middle)), max(high, middle), n)
 
 
 def _spread(values: Mapping[str, Sequence[float]]) -> str:
@@ -368,14 +388,15 @@ def _infinite(name: str, failed_share: float) -> bool:
 
 def config_text(assembled: Assembled) -> str:
     """A config for the run, which solve, plot and report read. Nothing can be swept by it."""
-    shapes = list(dict.fromkeys([p.shape for p in assembled.points] + [m.trial.shape for m, _ in assembled.trials]))
+    shapes = [p.shape for p in assembled.points] + [m.trial.shape for m, _ in assembled.trials]
+    labels = list(dict.fromkeys(shape.label for shape in shapes))
     # A config takes 2,000 settings at most.
-    listed = shapes[: max(1, min(100, 2_000 // len(assembled.deployments)))]
+    listed = labels[: max(1, min(100, 2_000 // len(assembled.deployments)))]
     lines = [
         "# Made by frontier import: there is no server to sweep here. What solve, plot and report take from a config",
         "# (sla, objectives, price, hardware) can be written here.",
         "endpoint: http://imported.invalid",
-        f"shapes: [{', '.join(s.label for s in listed)}]",
+        f"shapes: [{', '.join(listed)}]",
         f"objectives: [{', '.join(assembled.objectives)}]",
         "repeats: 1",
         "deployments:",

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from frontier.core.model.metrics import metric
-from frontier.core.model.points import Flag
-from frontier.extras.exchange.results import Result
+from frontier.core.model.points import OVERLOADED, Flag
+from frontier.extras.exchange.results import Result, falls_short
 
 IDENTITY = 0.05
 """The share by which E2E may differ from TTFT + (tokens - 1) x TPOT, all as means."""
@@ -39,9 +39,11 @@ def flags_of(result: Result, concurrency: int) -> Iterator[Flag]:
     yield from _contradictions(figures, tokens or result.asked[1])
     if concurrency and (result.failed or 0) <= OFF_LOAD * result.ok:
         yield from _load_flags(result, concurrency)
+    yield from _served_flags(result)
     sent = result.ok + (result.failed or 0)
     if result.failed and result.failed > FAILED * sent:
-        advice = "see the server's log: the setting may be beyond what it takes"
+        advice = "see the server's log: the setting may be beyond what it takes. Where some may fail, say how many: "
+        advice += "error_rate: 5%  in the sla"
         yield Flag("errors", f"{100 * result.failed / sent:.3g}% failed", f"{FAILED:.2%}", advice)
 
 
@@ -87,8 +89,9 @@ def _words(name: str, figures: Mapping[str, float]) -> str:
 
 def _load_flags(result: Result, concurrency: int) -> Iterator[Flag]:
     """The flag of a mean in flight that is not the concurrency: a heavy drain, or another load."""
-    least = least_in_flight(result.figures, result.came[1] or result.asked[1])
-    mean = mean_in_flight(result.figures, result.came[1] or result.asked[1])
+    tokens, sent = result.came[1] or result.asked[1], result.ok + (result.failed or 0)
+    least = least_in_flight(result.figures, tokens)
+    mean = mean_in_flight(result.figures, tokens)
     if least > 1.5 * concurrency:
         measured, advice = f"{least:.3g} in flight at least, by rate and slowest requests", NOT_ITS_NAME
         yield Flag("littles_law", measured, f"{concurrency:,}", advice)
@@ -97,10 +100,26 @@ def _load_flags(result: Result, concurrency: int) -> Iterator[Flag]:
         advice = fewer if mean < concurrency else "more were in flight than it says: one of the two is wrong"
         measured, limit = f"rate x E2E is {mean:.4g}", f"{concurrency:,} ±{OFF_LOAD:.0%}"
         yield Flag("littles_law", measured, limit, advice, fatal=abs(mean / concurrency - 1) > OTHER_LOAD)
-    elif mean is None and concurrency > 1 and 0 < result.ok + (result.failed or 0) < 2 * concurrency:
-        measured = f"{result.ok + (result.failed or 0):,} requests at a concurrency of {concurrency:,}"
+    elif concurrency > 1 and 0 < sent < 2 * concurrency:
+        # Medians are no means, but they can show that the load was held.
+        typical = {name.replace("p50_", "mean_"): value for name, value in result.figures.items()}
+        medians = mean_in_flight({"mean_ttft": 0.0, **typical}, tokens)
+        held = mean is not None or (medians is not None and abs(medians / concurrency - 1) <= OTHER_LOAD)
+        measured = f"{sent:,} requests at a concurrency of {concurrency:,}"
         advice = "it is one wave, half of it drain: give more requests, ten per user at least"
-        yield Flag("littles_law", measured, f"{2 * concurrency:,} requests", advice)
+        yield Flag("littles_law", measured, f"{2 * concurrency:,} requests", advice, fatal=not held)
+
+
+def _served_flags(result: Result) -> Iterator[Flag]:
+    """The flag of an open loop that was sent and not served: its backlog grew."""
+    rate, e2e = result.figures.get("request_throughput"), result.figures.get("mean_e2e", 0.0)
+    if not (result.rate and rate and math.isfinite(e2e)) or any(flag.name == "under_rate" for flag in result.flags):
+        return
+    seconds = result.ok / rate
+    served = result.ok / (seconds - e2e) if seconds > e2e else rate  # those of the last E2E were under way
+    if result.ok and falls_short(result.rate, served, result.ok):
+        advice = "latencies grow for as long as this rate lasts, so no SLA holds: send less, or serve it by more"
+        yield Flag(OVERLOADED, f"{served:.4g} requests/s were served", f"{result.rate:.4g}", advice, fatal=False)
 
 
 def mean_in_flight(figures: Mapping[str, float], tokens: float | None) -> float | None:

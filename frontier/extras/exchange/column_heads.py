@@ -23,6 +23,9 @@ _RATES = frozenset(
     }
     | {"tps", "rps", "qps", "tok/sec", "tokens/sec", "req/sec", "requests/sec", "tokens/second", "requests/second"}
 )
+SCALED = frozenset({*SECONDS, *SHARES, *_RATES, *(f"{rate}/gpu" for rate in _RATES)})
+UNITS = SCALED | {"tokens", "token", "tok", "requests", "reqs", "#", "count", "users", "-", "n"}
+"""Units that stand in a row of their own; those of SCALED scale what is below."""
 _FACTS = {
     "concurrency": "conc|max_concurrency|num_concurrency|concurrency_mean|concurrent_(?:users|requests)|users|"
     "num_(?:users|concurrent_requests)|number_of_concurrency|concurrency_level",

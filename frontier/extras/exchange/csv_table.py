@@ -9,11 +9,12 @@ seconds, tokens per second and shares, or with a unit behind: `p99_ttft_ms`. `n`
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Flag
 from frontier.extras.exchange.checks import least_in_flight, mean_in_flight
-from frontier.extras.exchange.column_heads import ColumnHead, column_name, plain_number, read_head
+from frontier.extras.exchange.column_heads import SCALED, UNITS, ColumnHead, column_name, plain_number, read_head
 from frontier.extras.exchange.results import LONGEST_NAME, ImportedFile, Result, TokenLengths, figure
 from frontier.show.point_rows import unguarded
 from frontier.store.documents import Document, Node, foreign_text
@@ -30,6 +31,10 @@ _NO_FACT = re.compile(
 _DERIVED = ("goodput", "attainment", "cost", "energy")
 """Metrics that depend on an SLA, a price or a power that is not in the table."""
 _SHAPE = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
+_OVER_ROWS = re.compile(
+    r"mean|avg|average|median|total|sum|all|overall|max|min|std|stdev|geo_?mean|gmean|summary", re.I
+)
+"""What stands in the cell of the load where a row sums up the others."""
 _READ = frozenset(
     {"concurrency", "rate", "shape", "isl", "osl", "n", "failed", "deployment", "model", "gpus", "valid", "flags"}
 )
@@ -41,17 +46,21 @@ NO_INTERVALS = "columns of intervals are not imported: a table cannot prove them
 
 def detect(document: Document) -> bool:
     """Whether it is a table with a concurrency and at least one metric."""
-    heads = map(read_head, document.objects[0].tree) if document.kind == "table" else ()
+    heads = map(read_head, _with_units(document).top.tree) if document.kind == "table" else ()
     names = {head.name for head in heads if head is not None}
     return bool(names & {"concurrency", "rate"}) and bool(names - _READ)
 
 
 def read(document: Document, given: Mapping[str, ColumnHead] | None = None) -> ImportedFile:
     """Every row of the table. `given` are the columns that the user names, by their heads."""
+    document = _with_units(document)
     columns = _columns(document, given or {})
     if not columns.keys() & {"concurrency", "rate"} or not columns.keys() - _READ:
         example = "as  concurrency,isl,osl,n,output_throughput,p99_ttft_ms"
         raise document.top.error("the table needs a column concurrency and one of a metric", example)
+    load = next(columns[name][0] for name in ("concurrency", "rate") if name in columns)
+    summed = [row for row in document.objects if _OVER_ROWS.fullmatch(str(row.tree[load] or "").strip())]
+    document = replace(document, objects=[row for row in document.objects if row not in summed])
     renamed = [
         Node(row.file, row.where, {name: row.tree[head] for name, (head, _) in columns.items()})
         for row in document.objects
@@ -59,7 +68,21 @@ def read(document: Document, given: Mapping[str, ColumnHead] | None = None) -> I
     facts = _facts(document, columns)
     results = tuple(_result(row, columns, of) for row, of in zip(renamed, facts, strict=True))
     _require_units(document.top, columns, results)
-    return ImportedFile(document.file, "table", results, (*NOTES, *_unread(document, columns)))
+    sums = [f"{row.where} is left out: it sums up other rows" for row in summed]
+    return ImportedFile(document.file, "table", results, (*NOTES, *sums, *_unread(document, columns)))
+
+
+def _with_units(document: Document) -> Document:
+    """The table with the units of its first row behind its heads, where that row has nothing else:
+    'p99 ttft' above 'ms' is 'p99 ttft (ms)'.
+    """
+    first = {head: str(cell or "").strip().strip("[]()").lower() for head, cell in document.top.tree.items()}
+    units = set(filter(None, first.values()))
+    if not units or not units <= UNITS or len(document.objects) < 2:
+        return document
+    heads = {head: f"{head} ({unit})" if unit in SCALED else head for head, unit in first.items()}
+    rows = [Node(r.file, r.where, {heads[head]: r.tree[head] for head in heads}) for r in document.objects[1:]]
+    return replace(document, objects=rows)
 
 
 def _facts(document: Document, columns: Mapping[str, tuple[str, ColumnHead]]) -> list[dict[str, str]]:

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
@@ -23,6 +23,8 @@ from frontier.extras.exchange import (
     inferencex,
     llmd,
     llmperf,
+    mlperf,
+    sglang_turns,
     trtllm_bench,
     vllm,
 )
@@ -66,6 +68,8 @@ FORMATS: dict[str, Format] = {
     "llmperf": llmperf,
     "evalscope": evalscope,
     "trtllm-bench": trtllm_bench,
+    "mlperf": mlperf,
+    "sglang-turns": sglang_turns,
     "csv": csv_table,
 }
 """The formats by the names of --format; the first that detects a file reads it."""
@@ -94,9 +98,12 @@ def read_results(file: str, data: bytes, name: str | None = None) -> ImportedFil
     return _results(read_document(file, data), name)
 
 
-def _said_again(sweep: ImportedFile) -> ImportedFile:
-    """The aggregate of a sweep beside the files of its runs: they count."""
-    return replace(sweep, results=(), notes=("the aggregate of a sweep is left out beside its runs",))
+def _said_once(file: ImportedFile, others: Collection[ImportedFile]) -> ImportedFile:
+    """The file, without results where the files of its runs are there, too: they count."""
+    runs = any(each.results and each.tool == file.tool and not each.again for each in others)
+    if not (file.again and runs):
+        return file
+    return replace(file, results=(), notes=(f"{Path(file.file).name} is left out: it sums up files that are read",))
 
 
 def _results(
@@ -178,7 +185,7 @@ def read_files(
 def _read_all(
     files: Sequence[str | Path], name: str | None, given: Mapping[str, ColumnHead] | None
 ) -> dict[str, ImportedFile]:
-    """What each file holds, by its digest. The aggregate of a sweep is left out beside its runs."""
+    """What each file holds, by its digest. A summary is left out beside the files of its runs."""
     read: dict[str, ImportedFile] = {}
     for found in (found for file in map(str, files) for found in files_of(file)):
         digest, document = _opened(found)
@@ -186,9 +193,7 @@ def _read_all(
             raise ForeignFileError(found.name, f"the same file as {read[digest].file}", "name it once")
         if digest not in read:
             read[digest] = _results(document, name, given, listed=found.named)
-    if any(each.format == "AIPerf" and each.results for each in read.values()):
-        return {digest: _said_again(each) if each.format == aiperf.SWEEP else each for digest, each in read.items()}
-    return read
+    return {digest: _said_once(each, read.values()) for digest, each in read.items()}
 
 
 def _opened(file: FoundFile) -> tuple[str, Document]:

@@ -12,6 +12,7 @@ from frontier.store.files import read_given
 MOST_FILES = 5_000
 """Files of a folder or a zip."""
 _RESULTS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".yaml", ".yml")
+_SUMMARY = "mlperf_log_summary.txt"
 _HINT = "name files, as  results/*.json"
 
 
@@ -29,7 +30,7 @@ def files_of(name: str) -> Iterator[FoundFile]:
     """
     path = Path(name)
     if path.is_dir():
-        found = (p for p in path.rglob("*") if p.suffix.lower() in _RESULTS and p.is_file() and not p.is_symlink())
+        found = (p for p in path.rglob("*") if _may_hold(p) and p.is_file() and not p.is_symlink())
         inside = sorted(p for p in found if not any(part.startswith(".") for part in p.relative_to(path).parts))
         _require_some(name, len(inside))
         yield from (FoundFile(str(p), lambda p=p: _bytes(str(p))) for p in inside)  # type: ignore[misc]
@@ -37,6 +38,10 @@ def files_of(name: str) -> Iterator[FoundFile]:
         yield from _of_zip(name)
     else:
         yield FoundFile(name, lambda: _bytes(name), named=True)
+
+
+def _may_hold(path: Path) -> bool:
+    return path.suffix.lower() in _RESULTS or path.name == _SUMMARY
 
 
 def _bytes(name: str) -> bytes:
@@ -56,9 +61,7 @@ def _of_zip(name: str) -> Iterator[FoundFile]:
         archive = zipfile.ZipFile(io.BytesIO(_bytes(name)))
     except zipfile.BadZipFile as error:
         raise ForeignFileError(name, f"not a zip: {error}", "unpack it, and name the folder") from None
-    inside = sorted(
-        (i for i in archive.infolist() if Path(i.filename).suffix.lower() in _RESULTS), key=lambda i: i.filename
-    )
+    inside = sorted((i for i in archive.infolist() if _may_hold(Path(i.filename))), key=lambda i: i.filename)
     _require_some(name, len(inside))
     if sum(each.file_size for each in inside) > MOST_BYTES:
         raise ForeignFileError(name, f"more than {MOST_BYTES:,} bytes are in it", "unpack it, and name a part")

@@ -7,8 +7,12 @@ Its time_per_output_token_ms folds TTFT in and is not read; its inter_token_late
 """
 
 import dataclasses
+import json
 from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
 
+from frontier.core.model.loads import POISSON, Arrivals
 from frontier.core.model.trials import Outcome, Record
 from frontier.extras.exchange.results import (
     LONGEST_NAME,
@@ -35,14 +39,33 @@ NOTES = (
 )
 
 
+_STRATEGY = "Benchmark | Strategy"
+_COLUMNS = {
+    "Request Latency | Successful Sec": "request_latency",
+    "Time to First Token | Successful ms": "time_to_first_token_ms",
+    "Inter Token Latency | Successful ms": "inter_token_latency_ms",
+    "Token Metrics | Successful Input Tokens": "prompt_token_count",
+    "Token Metrics | Successful Output Tokens": "output_token_count",
+    "Server Throughput | Successful Concurrency": "request_concurrency",
+}
+"""The columns of benchmarks.csv, by the names of benchmarks.json."""
+_PERCENTILES = ("min", "p001", "p01", "p05", "p10", "p25", "p75", "p90", "p95", "p99", "max")
+"""What a cell of percentiles lists."""
+
+
 def detect(document: Document) -> bool:
-    """Whether it looks like benchmarks.json."""
+    """Whether it looks like benchmarks.json, or its table."""
+    if document.kind == "table":
+        return _STRATEGY in document.top.tree
     listed = document.top.items("benchmarks")
     return bool(listed) and "time_to_first_token_ms" in listed[0].at("metrics").tree
 
 
 def read(document: Document) -> ImportedFile:
     """Every benchmark of the file, with its requests when all of them are in it."""
+    if document.kind == "table":
+        rows = tuple(_of_row(row, place) for place, row in enumerate(document.objects))
+        return ImportedFile(document.file, "GuideLLM table", rows, NOTES, again=True)
     top = document.top
     backend = top.at("config", "spec", "backend")
     model = backend.text("model", LONGEST_NAME) or top.at("args").text("model", LONGEST_NAME)
@@ -52,6 +75,38 @@ def read(document: Document) -> ImportedFile:
         result = _result(node, model or node.at("worker").text("backend_model", LONGEST_NAME), asked)
         results.append(_with_requests(node, result) or result)
     return ImportedFile(document.file, "GuideLLM", tuple(results), NOTES if any(not r.records for r in results) else ())
+
+
+def _of_row(row: Node, place: int) -> Result:
+    """A row of benchmarks.csv, read as an item of benchmarks.json. The loads of all rows are listed
+    in each row's profile.
+    """
+    metrics: dict[str, Any] = {}
+    for columns, name in _COLUMNS.items():
+        mean, median, cell = (row.tree.get(f"{columns} | {stat}") for stat in ("Mean", "Median", "Percentiles"))
+        listed = _json(cell)
+        percentiles = dict(zip(_PERCENTILES, listed if isinstance(listed, list) else (), strict=False))
+        metrics[name] = {"successful": {"mean": mean, "percentiles": {**percentiles, "p50": median}}}
+    totals = {key.lower(): row.tree.get(f"Request Counts | {key}") for key in ("Successful", "Errored", "Incomplete")}
+    if _STRATEGY not in row.tree:
+        raise row.error(f"{row.where}: it has no column {_STRATEGY}", "name the benchmarks.csv that GuideLLM wrote")
+    written = (_json(row.tree.get(f"Run Info | {key}")) for key in ("Profile", "Backend"))
+    profile, backend = (each if isinstance(each, dict) else {} for each in written)
+    loads = {key: profile.get(key) for key in ("streams", "rate")}
+    load = {key: of[place] for key, of in loads.items() if isinstance(of, list) and place < len(of)}
+    tree = {
+        "config": {"strategy": {"type_": row.tree[_STRATEGY], **load}},
+        "metrics": {**metrics, "request_totals": totals},
+        "duration": row.tree.get("Timings | Duration | Sec"),
+    }
+    return _result(Node(row.file, row.where, tree), Node(row.file, "", backend).text("model", LONGEST_NAME), NO_LENGTHS)
+
+
+def _json(cell: Any) -> Any:
+    """The value of a cell that holds JSON; None where it holds none."""
+    with suppress(ValueError):
+        return json.loads(str(cell))
+    return None
 
 
 def _asked(top: Node) -> TokenLengths:
@@ -86,7 +141,8 @@ def _result(node: Node, model: str | None, asked: TokenLengths) -> Result:
         (prompt, tokens),
         model=model,
         rate=load.rate,
-        flags=tuple(rate_flags(load.rate, achieved)),
+        arrivals=Arrivals(0.0) if _strategy(node).text("type_") == "constant" else POISSON,
+        flags=tuple(rate_flags(load.rate, achieved, sent)),
         notes=load.notes,
         place=node.where,
     )
@@ -127,9 +183,14 @@ def _seconds(node: Node) -> float | None:
     return node.number("duration") or None
 
 
-def _load(node: Node, figures: Mapping[str, float]) -> Load:
+def _strategy(node: Node) -> Node:
+    """How requests were sent, wherever a version of the tool keeps it."""
     places = (node.at(place, "strategy") for place in ("config", "scheduler", "args"))
-    strategy = next((found for found in places if found.tree), node.at("none"))
+    return next((found for found in places if found.tree), node.at("none"))
+
+
+def _load(node: Node, figures: Mapping[str, float]) -> Load:
+    strategy = _strategy(node)
     kind = strategy.text("type_") or ""
     if kind == "synchronous":
         return Load(1)

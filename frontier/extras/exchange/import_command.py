@@ -6,13 +6,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import RUN_PATH, RUNS, RunOptions, answer, note, run_options, subcommand
+from frontier.cli.common import (
+    FILE_PATH,
+    RUN_PATH,
+    RunOptions,
+    answer,
+    note,
+    read_run,
+    run_options,
+    subcommand,
+)
 from frontier.core.model.errors import ExitCode
 from frontier.core.model.loads import listed
 from frontier.core.model.points import Point
 from frontier.core.model.series import by_series
 from frontier.core.model.trials import Trial
 from frontier.core.model.units import count
+from frontier.store.run_dir import RUNS
 
 if TYPE_CHECKING:
     from frontier.extras.exchange.formats import Import
@@ -25,6 +35,7 @@ if TYPE_CHECKING:
 @click.option("--deployment", metavar="NAME", help="The name of their deployment.")
 @click.option("--shape", metavar="ISL/OSL", help="Input and output tokens, when the files do not give them.")
 @click.option("--columns", metavar="WHAT=COLUMN,...", help="Columns of tables, and units: p99_ttft=first tok:ms, ...")
+@click.option("--plot", "picture", type=FILE_PATH, help="Draw the frontier there, too: FILE.png, .svg or .pdf.")
 @run_options("detail", "as_json")
 def command(
     options: RunOptions,
@@ -34,6 +45,7 @@ def command(
     deployment: str | None,
     shape: str | None,
     columns: str | None,
+    picture: Path | None,
 ) -> int:
     """Make a run of results of other tools, to be shown, plotted, compared and solved like any
     other.
@@ -47,11 +59,14 @@ def command(
     \b
     Examples:
       frontier import results/*.json -o runs/vllm
+      frontier import night/ --plot night.png
       frontier import profile_export.jsonl --deployment fp8
       frontier import table.csv --shape 1024/256
     """
+    from frontier.cli.plot import check_formats
     from frontier.extras.exchange.formats import read_files, store
 
+    check_formats([picture] if picture else [])
     imported = read_files(files, name=name, deployment=deployment, shape=shape, columns=columns)
     path = output or RUNS / f"{time.strftime('%Y-%m-%d')}-imported-{imported.identity[:6]}"
     store(imported, path)
@@ -63,7 +78,18 @@ def command(
         for line in [*imported.notes, *(more if imported.assembled.points else [])]:
             note(f"note: {line}")
     note(f"run  {path}")
+    if picture is not None:
+        _draw(path, picture)
     return ExitCode.YES
+
+
+def _draw(path: Path, file: Path) -> None:
+    """Write the picture of the run."""
+    from frontier.cli.plot import beside_an_answer, picture_of, save_pictures
+
+    run = read_run(path, ())
+    with beside_an_answer():
+        save_pictures([picture_of(run, run.limits())], [file])
 
 
 def lines(imported: "Import") -> list[str]:

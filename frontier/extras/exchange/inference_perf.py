@@ -18,6 +18,7 @@ _RATES = {
 }
 NOTES = (
     "throughput is successes over the stage, drain included; percentiles are interpolated and of the successes",
+    "a stage does not say whether its arrivals were even or at random: at random, as users are, waits are longer",
     (
         "tokens are counted by the client unless it was told otherwise, and old versions stamped events that hold "
         "none: a point whose E2E is not TTFT + (tokens - 1) x TPOT is flagged"
@@ -50,10 +51,11 @@ def read(document: Document) -> ImportedFile:
         top.at("failures").count("count"),
         came=came,
         rate=load.rate,
-        flags=tuple(rate_flags(load.rate, summary.number("achieved_rate"))),
+        flags=tuple(rate_flags(load.rate, summary.number("achieved_rate"), ok)),
         notes=load.notes,
     )
-    return ImportedFile(document.file, "inference-perf", (result,), NOTES)
+    of_stages = not (concurrency or rate)  # the summary of a run states no load
+    return ImportedFile(document.file, "inference-perf", (result,), NOTES, again=of_stages)
 
 
 def _mean(successes: Node, new: str, old: str) -> float | None:

@@ -11,7 +11,6 @@ from frontier.extras.exchange.results import (
     Result,
     figure,
     open_loop,
-    rate_flags,
     statistics,
 )
 from frontier.store.documents import Document, Node
@@ -84,7 +83,6 @@ def _result(node: Node) -> Result:
         rate=rate,
         notes=load.notes,
         place=node.where,
-        flags=tuple(rate_flags(rate, figures.get("request_throughput"))),
     )
 
 

@@ -2,12 +2,14 @@
 where known.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
 
+from frontier.core.model.loads import POISSON, Arrivals
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Flag
 from frontier.core.model.trials import Outcome, Record
@@ -48,6 +50,7 @@ class Result:
     - `asked`: the lengths asked for. `came`: the mean lengths observed.
     - `deployment`: the name that the file gives the deployment; None: it is called by its model.
     - `rate`: the rate that an open loop asked for, in requests/s.
+    - `arrivals`: how an open loop's requests came, where the file says so.
     - `facts`: how the model is served, by the file's keys. Those that differ name the deployment.
     - `place`: where in the file the result stands; empty for the whole file.
     - `records`: its requests, where the file has all of them with the times that full statistics
@@ -71,6 +74,7 @@ class Result:
     place: str = ""
     records: Sequence[Record] = ()
     epoch: float = 0.0
+    arrivals: Arrivals = POISSON
 
     def error(self, file: str, what: str, hint: str) -> ForeignFileError:
         """The error about this result of a file, with its place in it."""
@@ -79,12 +83,20 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class ImportedFile:
-    """The results of one file. `notes` name where the tool's definitions differ from ours."""
+    """The results of one file. `notes` name where the tool's definitions differ from ours. `again`:
+    the file says again what other files of its tool say, if they are there.
+    """
 
     file: str
     format: str
     results: tuple[Result, ...] = ()
     notes: tuple[str, ...] = ()
+    again: bool = False
+
+    @property
+    def tool(self) -> str:
+        """The tool that wrote it: 'AIPerf' of 'AIPerf sweep'."""
+        return self.format.partition(" ")[0]
 
 
 # --- figures
@@ -158,14 +170,16 @@ class Load(NamedTuple):
 def open_loop(
     node: Node, figures: Mapping[str, float], rate: float | None, hint: str, mean: float | None = None
 ) -> Load:
-    """The load of an open loop. Its concurrency is its mean in flight: `mean`, otherwise by
-    Little's law. ForeignFileError with the hint where it is not known.
+    """The load of an open loop: its rate, otherwise its mean in flight, which is `mean` or follows
+    from Little's law. ForeignFileError with the hint where neither is known.
     """
     mean = mean or figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
+    came = figures.get("request_throughput", 0.0)
+    if rate and not mean and came <= OVER_RATE * rate:
+        return Load(1, rate, (f"an open loop at {rate:g} requests/s",))
     if not mean:
         what = f"{node.where}: neither the concurrency nor the mean number in flight is known"
         raise node.error(what.removeprefix(": "), hint)
-    came = figures.get("request_throughput", 0.0)
     if rate and came > OVER_RATE * rate:
         note = f"{rate:g} requests/s were asked for and {came:.4g} came: the concurrency is the mean in flight"
         return Load(max(1, round(mean)), None, (note,))
@@ -175,9 +189,16 @@ def open_loop(
     return Load(max(1, round(mean)), None, (note,))
 
 
-def rate_flags(asked: float | None, achieved: float | None) -> Iterator[Flag]:
+def falls_short(asked: float, rate: float, requests: int) -> bool:
+    """Whether a rate is below the requested one by more than UNDER_RATE, and by more than chance:
+    three standard deviations of a Poisson count.
+    """
+    return rate < asked * (1 - UNDER_RATE - 3 / math.sqrt(max(1, requests)))
+
+
+def rate_flags(asked: float | None, achieved: float | None, sent: int) -> Iterator[Flag]:
     """The flag of a load generator that did not send at the requested rate."""
-    if asked and achieved is not None and achieved < asked * (1 - UNDER_RATE):
+    if asked and achieved is not None and falls_short(asked, achieved, sent):
         advice = "the load generator did not make the load it was asked for: give it more workers, or ask for less"
         measured = f"{achieved:.4g} of {asked:.4g} requests/s were sent"
         yield Flag("under_rate", measured, f"{1 - UNDER_RATE:.0%} of the rate", advice)

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from frontier.core.model.loads import Arrivals
 from frontier.core.model.trials import Outcome, Record
 from frontier.extras.exchange.results import (
     LONGEST_NAME,
@@ -62,7 +63,8 @@ def read(document: Document) -> ImportedFile:
         if not _is_result(node):
             raise node.error(f"{node.where or 'the file'} is no result of a benchmark run", "leave it out")
     results = tuple(map(_result, points))
-    title = "SGLang bench_serving" if any("accept_length" in n.tree for n in points) else "vLLM bench serve"
+    sglang = any({"accept_length", "sharegpt_output_len"} & n.tree.keys() for n in points)
+    title = "SGLang bench_serving" if sglang else "vLLM bench serve"
     return ImportedFile(document.file, title, results, NOTES if any(not r.records for r in results) else ())
 
 
@@ -90,10 +92,7 @@ def _result(node: Node) -> Result:
     )
     figures = _figures(node)
     load = _load(node, figures, completed)
-    seconds, e2e = node.number("duration"), figures.get("mean_e2e", 0.0)
-    # The time ends with the last answer; the last request was sent about one E2E earlier.
-    sending = (seconds or 0.0) - e2e
-    achieved = (completed + (failed or 0)) / sending if sending > 0 else figures.get("request_throughput")
+    sent = completed + (failed or 0)
     label = node.text("label", LONGEST_NAME) or node.text("tag", LONGEST_NAME)
     result = Result(
         load.concurrency,
@@ -106,8 +105,9 @@ def _result(node: Node) -> Result:
         _model(node),
         _gpus(node),
         rate=load.rate,
+        arrivals=Arrivals((node.number("burstiness") or 1.0) ** -0.5),
         facts=_facts(node),
-        flags=tuple(rate_flags(load.rate, achieved)),
+        flags=tuple(rate_flags(load.rate, _achieved(figures, sent, node.number("duration")), sent)),
         notes=load.notes,
         place=node.where,
     )
@@ -144,6 +144,15 @@ def _load(node: Node, figures: Mapping[str, float], completed: int) -> Load:
     if not sent:
         raise node.error("max_concurrency is missing, and nothing was sent", "run it with --max-concurrency")
     return Load(sent, None, ("all requests were sent at once: this is a burst of that many, not a steady concurrency",))
+
+
+def _achieved(figures: Mapping[str, float], sent: int, seconds: float | None) -> float | None:
+    """The most requests/s that can have been sent: the time ends with the last answer, which took
+    as long as the slowest. Where a queue grew, that is twice the mean.
+    """
+    slowest = max([value for name, value in figures.items() if name.endswith("_e2e")], default=0.0)
+    sending = (seconds or 0.0) - max(slowest, 2 * figures.get("mean_e2e", 0.0))
+    return sent / sending if sending > 0 else None
 
 
 def _asked(node: Node) -> TokenLengths:

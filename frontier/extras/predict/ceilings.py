@@ -125,17 +125,19 @@ def measure(
     clock: Callable[[], float] = time.perf_counter,
     links: Iterable[Ceiling] = (),
     hosts: tuple[str, ...] = (),
+    done: Callable[[str], None] = lambda _: None,
 ) -> Ceilings:
-    """Every ceiling of a machine, `seconds` for each, and those of its links. MeasurementError when
-    its memory is taken.
+    """Every ceiling of a machine, `seconds` for each, and those of its links. `done` is told each
+    one in each of the ROUNDS. MeasurementError when its memory is taken.
     """
     lines = tuple(lines_of(machine))
     rounds: list[list[float]] = [[] for _ in lines]
     try:
         for _ in range(ROUNDS):
-            for (_, make), rates in zip(lines, rounds, strict=True):
+            for (line, make), rates in zip(lines, rounds, strict=True):
                 work = make()
                 rates.append(work.amount / least_time(work, seconds / ROUNDS, clock))
+                done(line.what)
     except machine.no_room as error:
         what = f"there is no room for the data of a measurement on {machine.name}"
         raise MeasurementError(what, "stop what runs there, as the engine") from error

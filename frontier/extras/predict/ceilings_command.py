@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from frontier.cli.common import FILE_PATH, RunOptions, answer, layout, run_options, subcommand, write_file
+from frontier.cli.common import FILE_PATH, RunOptions, answer, layout, note, run_options, subcommand, write_file
 from frontier.core.model.errors import ExitCode, UsageError, install_command
 from frontier.core.model.units import whole_number
+from frontier.show.verbosity import Detail
 
 if TYPE_CHECKING:
     from frontier.extras.predict.ceilings import Ceiling, NumpyMachine, TorchMachine
@@ -59,7 +60,7 @@ def command(
       torchrun --nproc-per-node 8 -m frontier ceilings --json > a.json
       frontier ceilings a.json b.json c.json
     """
-    from frontier.extras.predict.ceilings import measure
+    from frontier.extras.predict.ceilings import ROUNDS, lines_of, measure
     from frontier.extras.predict.ceilings_tables import ceilings_json, ceilings_table, ceilings_yaml
 
     if files:
@@ -68,7 +69,13 @@ def command(
     between, hosts, first = _links(machine, device, seconds, links)
     if not first:
         return ExitCode.YES
-    ceilings = measure(machine, seconds, links=between, hosts=hosts)
+    number = len(list(lines_of(machine)))
+    label, quiet = f"{number} ceilings, about {number * seconds:.0f} s", options.detail is Detail.ANSWER
+    steps = click.progressbar(
+        length=number * ROUNDS, label=label, item_show_func=lambda what: what, file=sys.stderr, hidden=quiet
+    )
+    with steps as bar:
+        ceilings = measure(machine, seconds, links=between, hosts=hosts, done=lambda what: bar.update(1, what))
     if output is not None:
         write_file(output, ceilings_yaml(ceilings).encode())
     table = functools.partial(ceilings_table, detail=options.detail, **layout())
@@ -104,6 +111,7 @@ def _links(
         return [], (), True
     if torch is None:
         raise UsageError("links are measured with torch, which is not installed", install_command("torch"))
+    note("links between GPUs or processes, from 32 KB up")
     if place is not None:
         owns = place.rank == 0 and os.environ.get("TORCHELASTIC_USE_AGENT_STORE") != "True"
         links = joined(torch, place, owns)

@@ -38,7 +38,7 @@ def ceilings_table(ceilings: Ceilings, *, detail: Detail = Detail.USUAL, width: 
         parts += [Text(f"links between {ranks}", style="bold"), _links(links, ceilings).drawn(width)]
         parts += detail.of((), [Text(note, style="dim")])
     rounds = [Text(f"{ln.what}: {', '.join(per_second(r, ln.unit) for r in ln.rounds)}") for ln in ceilings.lines]
-    legend = Text(f"measured: the best run of {ROUNDS} rounds; from: the lowest round", style="dim")
+    legend = Text(f"measured: the best of {ROUNDS} rounds; from: the lowest of them", style="dim")
     parts += detail.of((), [legend], rounds)
     return to_text(*parts, width=width, colour=colour)
 

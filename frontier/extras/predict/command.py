@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier.cli import common
+from frontier.cli import common, completion
 from frontier.core.model.errors import ExitCode, UsageError
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate
@@ -41,7 +41,14 @@ if TYPE_CHECKING:
     help="Share of the roofline assumed, with a CONFIG.",
 )
 @click.option("--concurrency", metavar="LIST", help="Concurrencies to predict, as 1,2,4,256.")
-@click.option("--shape", "shapes", multiple=True, metavar="ISL/OSL", help="Another shape to predict, from a RUN.")
+@click.option(
+    "--shape",
+    "shapes",
+    multiple=True,
+    metavar="SHAPE",
+    shell_complete=completion.complete_shapes,
+    help="Only this shape of a RUN, by its name; or another one to predict, as 4096/256.",
+)
 @click.option(
     "-o",
     "--output",
@@ -111,13 +118,17 @@ def _of_run(
 ) -> "list[Forecast]":
     from frontier.cli.plot import check_formats
     from frontier.extras.predict.prediction import predict_points
+    from frontier.show.view.selection import narrowed, series_of
 
     if source is not None and not source.is_dir():
         raise UsageError(f"there is no {source}", "name a config file or a run's directory")
     check_formats((output,) if output else ())
     run = common.read_run(common.find_run(source), settings)
-    other_shapes = tuple(common.parsed("--shape", text, Shape.parse) for text in shapes)
-    forecasts = predict_points(run.points(), run.roofline, concurrencies, other_shapes, run.limits())
+    own = [name for name in shapes if "/" not in name or name in {each.shape.label for each in series_of(run)}]
+    other = tuple(common.parsed("--shape", text, Shape.parse) for text in shapes if text not in own)
+    kept = series_of(narrowed(run, (), own)) if own else ()
+    every = predict_points(run.points(), run.roofline, concurrencies, other, run.limits())
+    forecasts = [f for f in every if not f.measured or not own or Series(f.deployment, f.shape) in kept]
     if output is not None:
         _draw(run, forecasts, output)
     return forecasts

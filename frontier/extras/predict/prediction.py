@@ -11,7 +11,7 @@ A prediction says where to measure. It proves nothing, and no operating point is
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -30,6 +30,9 @@ from frontier.core.model.units import whole_number
 from frontier.extras.predict.fit import Calibrated, Forecast, Known, Prediction
 from frontier.extras.predict.model_file import sizes_in
 from frontier.extras.predict.sla_break import of_engine, of_points, sla_break
+from frontier.hardware.gpus import HARDWARE
+from frontier.hardware.known_names import GPU_BY_FIGURES, name_hint
+from frontier.hardware.models import card
 from frontier.hardware.roofline import Limits, ModelRoofline, Roofline, limits_if_any
 from frontier.simulator.spec import EngineSpec, Speculation, kv_blocks
 from frontier.simulator.spec import roofline_of as spec_roofline
@@ -90,12 +93,30 @@ def assumption(deployment: DeploymentConfig, efficiency: float = EFFICIENCY) -> 
     if deployment.is_simulator:
         return Assumption(deployment.engine_spec(), known=True), roofline
     if not isinstance(roofline, ModelRoofline):
-        raise UsageError(
-            f"{deployment.name}: a prediction without a measurement needs the model's sizes and the GPU",
-            "write  hardware: {name: h100, model: llama-3.1-8b}  or predict from a run:  frontier predict RUN",
-        )
+        unknown, hints = zip(*_unknown(deployment), strict=True)
+        raise UsageError(f"{deployment.name}: {' and '.join(unknown)}", "\n  ".join(hints))
     speculation = deployment.hardware.speculation if deployment.hardware is not None else None
     return Assumption(assumed_engine(roofline, efficiency, speculation)), roofline
+
+
+def _unknown(deployment: DeploymentConfig) -> Iterator[tuple[str, str]]:
+    """What a prediction lacks of a deployment, each with what to write: the sizes of its model, the
+    figures of its GPU.
+    """
+    stated, named = deployment.hardware, deployment.model
+    if stated is not None and stated.weights is not None:
+        yield "weights in bytes are no sizes of a model", "name its model, or predict from a run:  frontier predict RUN"
+        return
+    if stated is None or stated.model is None:
+        try:
+            card(named or "")
+        except ValueError as problem:
+            what = f"the sizes of the model {named!r} are not known" if named else "no model is named"
+            yield what, f"model: {getattr(problem, 'hint', problem)}"
+    if stated is None or stated.gpu() is None:
+        name = stated.name if stated is not None else None
+        what = f"the figures of the GPU {name!r} are not known" if name else "no GPU is named"
+        yield what, f"hardware: {name_hint((name or '').lower(), HARDWARE, GPU_BY_FIGURES)}"
 
 
 def assumed_engine(
@@ -314,8 +335,9 @@ def _basis(known: Sequence[Known], roofline: Roofline | None) -> str:
     fitted = f"fitted to c = {', '.join(f'{p.concurrency:g}' for p in known)}"
     if isinstance(roofline, ModelRoofline):
         return fitted
-    less = f"one without gives about {DENSE_LESS:.0%} less throughput beyond these"
-    return f"{fitted}, as for a model with experts ({less}: name it, as  hardware: {{name: h100, model: llama-3.1-8b}})"
+    less = f"a dense one would give about {DENSE_LESS:.0%} less beyond these settings"
+    name = "name it, as  hardware: {name: h100, model: llama-3.1-8b}"
+    return f"{fitted}; model not known, taken as a mixture of experts: {less}; {name}"
 
 
 def _mean(model: Calibrated, quantity: str, concurrency: int) -> float:

@@ -72,10 +72,10 @@ def _block(forecast: Forecast, detail: Detail, width: int) -> list[RenderableTyp
 
 def _sla_note(sla: SlaBreak, best: str) -> str:
     """Where the SLA is expected to break, and what was not looked at."""
-    what = f"the SLA without {limits_text(sla.unjudged)}, which is not predicted," if sla.unjudged else "the SLA"
-    kept = f"{what} is kept up to c={sla.inside}{best}" if sla.inside else f"{what} is kept nowhere"
-    at = f"broken at c={sla.breaks_at} by {limits_text(sla.limits)}" if sla.breaks_at else "the highest predicted"
-    return f"{kept}, {at}: expected, not proven"
+    where = f"up to c={sla.inside}{best}" if sla.inside else "nowhere"
+    at = f"{limits_text(sla.limits)} breaks at c={sla.breaks_at}" if sla.breaks_at else "the highest predicted"
+    without = f"; not predicted: {limits_text(sla.unjudged)}" if sla.unjudged else ""
+    return f"predicted to meet the SLA {where}, {at}{without}"
 
 
 _COLUMNS = (

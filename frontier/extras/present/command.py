@@ -1,6 +1,7 @@
 """`frontier report`: the run as one page (HTML, Markdown or JSON)."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -8,15 +9,18 @@ import click
 
 from frontier.cli.common import (
     FILE_PATH,
+    RUN_PATH,
     RunOptions,
     answer,
     given_options,
     json_bytes,
+    read_run,
     run_options,
     say,
     subcommand,
     write_file,
 )
+from frontier.cli.completion import complete_run
 from frontier.client.secrets import remember
 from frontier.core.model.errors import ExitCode, UsageError
 
@@ -27,8 +31,15 @@ if TYPE_CHECKING:
 
 @subcommand("report")
 @click.option("-o", "--output", type=FILE_PATH, help="FILE.html, FILE.md or FILE.json; - for Markdown on stdout.")
+@click.option(
+    "--baseline",
+    metavar="RUN",
+    type=RUN_PATH,
+    shell_complete=complete_run,
+    help="The last accepted run, to stand beside.",
+)
 @run_options("run", "deployments", "shapes", "sla", "objectives", "settings")
-def command(options: RunOptions, output: Path | None) -> int:
+def command(options: RunOptions, output: Path | None, baseline: Path | None) -> int:
     """Write RUN as one self-contained page: HTML for a review, Markdown for a pull request, JSON
     for a machine.
 
@@ -41,19 +52,26 @@ def command(options: RunOptions, output: Path | None) -> int:
     \b
     Examples:
       frontier report -o review.html
+      frontier report runs/new --baseline runs/accepted -o review.html
       frontier report --sla 'p99_ttft<=300ms' --set gpus=8 -o strict.html
       frontier report runs/llama8b -o - | gh pr comment --body-file -
     """
+    from frontier.extras.present.baseline import baseline_tables
     from frontier.extras.present.page import report_markdown
     from frontier.extras.present.report import report_of
-    from frontier.show.view.selection import check_panels
+    from frontier.show.view.selection import check_panels, narrowed
     from frontier.sweep.secrets_of_config import secrets_of
 
     run = options.read()
     if not run.is_imported:  # an earlier version kept the config as it was
         remember(secrets_of(run.config, os.environ))
     check_panels(run)
-    report = report_of(run, options.limits(run), options.all_axes, given_options())
+    limits = options.limits(run)
+    report = report_of(run, limits, options.all_axes, given_options())
+    if baseline is not None:
+        old = narrowed(read_run(baseline, options.settings), options.deployments, options.shapes)
+        tables = baseline_tables(report.views, old, limits, asked=options.sla is not None)
+        report = replace(report, before=tables)
     if output is None or str(output) == "-":
         answer(report_markdown(report))
         return ExitCode.YES

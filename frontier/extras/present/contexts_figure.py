@@ -7,7 +7,7 @@ from frontier.core.model.decisions import Decision, Verdict
 from frontier.core.model.loads import setting
 from frontier.core.model.metrics import per_gpu
 from frontier.core.model.text import clean_name
-from frontier.core.model.units import format_share
+from frontier.core.model.units import format_number, format_share
 from frontier.hardware.roofline import Roofline, limits_if_any
 from frontier.show.picture.axes import bar_of, padded_axis
 from frontier.show.picture.data import Axis, Bar, Line, Panel, Picture, Role
@@ -61,8 +61,7 @@ def contexts_figure(views: Sequence[SeriesView], rooflines: Mapping[str, Rooflin
         measured.append(Line(name, throughput, ink, marker=marker, bars=tuple(_bar(view, up) for view in group)))
         admitted.append(Line(name, in_flight, ink, marker=marker))
     counts = [v for line in (*admitted, *room) for _, v in line.points]
-    title = f"Throughput and concurrency inside {limits_text(decided[0].sla)}"
-    title += f", by {'input length' if by_length else 'shared prefix'}"
+    title = _fall(measured, unit) if by_length else "Throughput and concurrency inside the SLA, by shared prefix"
     panels = (
         Panel("output throughput inside the SLA", x, up, (*roof, *measured)),
         Panel(
@@ -74,7 +73,21 @@ def contexts_figure(views: Sequence[SeriesView], rooflines: Mapping[str, Rooflin
     )
     notes = _context_notes([view for group in shown.values() for view in group])
     notes += [f"{len(shown)} of {len(groups)} lines are drawn."] if len(groups) > len(shown) else []
-    return Picture("contexts", title, panels, notes=tuple(notes), description=f"{title}.", columns=2, tall=300)
+    sla = f"SLA {limits_text(decided[0].sla)}"
+    described = f"{title}. {sla}."
+    return Picture("contexts", title, panels, sla, notes=tuple(notes), description=described, columns=2, tall=300)
+
+
+def _fall(lines: Sequence[Line], unit: str) -> str:
+    """'Inside the SLA output throughput falls from 10,200 to 46.1 tok/s/GPU as prompts grow from
+    512 to 65,536 tokens'; of several lines without their values.
+    """
+    points = sorted(point for line in lines for point in line.points) or [(0.0, 0.0)]
+    (short, first), (long, last) = points[0], points[-1]
+    if len(lines) > 1 or not last < first:
+        return "Throughput and concurrency inside the SLA, by input length"
+    falls = f"falls from {format_number(first)} to {format_number(last)} {unit}"
+    return f"Inside the SLA output throughput {falls} as prompts grow from {short:,.0f} to {long:,.0f} tokens"
 
 
 def _name(view: SeriesView, among: Sequence[SeriesView], by_length: bool) -> str:

@@ -47,7 +47,7 @@ def cost_tables(decision: Decision | None) -> list[Table]:
     )
     heads = ("busy", "output tokens", "input tokens", "cached tokens", "a month costs", "output tokens a month")
     caption = (
-        f"What tokens must bring to pay for {setting(decision.concurrency)}, by the mix measured "
+        f"Break-even token prices at {setting(decision.concurrency)}, by the mix measured "
         "(an input token priced at 1/4, a cached one at 1/40 of an output token)"
     )
     return [Table.of(heads, rows, caption)]

@@ -18,13 +18,15 @@ from frontier.core.model.decisions import Limit
 from frontier.core.model.text import capital, clean
 from frontier.core.window.window import WindowData
 from frontier.extras.present.evidence_tables import cost_tables, evidence_tables, time_tables
+from frontier.extras.present.review import SIMULATED, VIRTUAL, Review, made_by, portable, review_of
+from frontier.extras.present.speeds import Speeds, speeds_of
 from frontier.run import Run
 from frontier.show.picture.labels import answer_rows, panel_names, view_name
 from frontier.show.picture.labels import headline as title_of
 from frontier.show.table import Table
 from frontier.show.tables import table_of
 from frontier.show.view.costs import power_text
-from frontier.show.view.figures import bar_ends
+from frontier.show.view.figures import Figure, bar_ends
 from frontier.show.view.json_out import Tree
 from frontier.show.view.neighbours import HEADS, neighbours
 from frontier.show.view.notes import Noted, notes_of
@@ -130,10 +132,10 @@ GLOSSARY = (
         ),
     ),
     ("SLA", "The latency targets that the operating point must keep."),
-    ("operating point", "The setting to run: the bounds of its percentiles keep the SLA, and so does all below it."),
+    ("operating point", "The setting to run: the best one that is proven to keep the SLA."),
     ("frontier", "The settings that no other beats in both throughput and latency; the others are dominated."),
     ("excluded", "A setting whose measurement means nothing, with the flag that says why; it is never chosen."),
-    ("what binds", "The resource that sets the latency; in brackets how often such evidence was right in simulations."),
+    ("bottleneck", "The resource that sets the latency; in brackets how often such evidence was right in simulations."),
     ("roofline", "The throughput that the hardware allows at most. MBU, MFU: shares of its bandwidth and arithmetic."),
 )
 """Definitions, so that the page needs no other page."""
@@ -148,6 +150,8 @@ class Report:
     - `samples`: the windows by concurrency, for distributions and evidence; without them the page
       has less.
     - `notes`: the notes of extras on its series.
+    - `review`: what a reviewer asks first; `speeds`: the throughput by the speed of each user;
+      `before`: the figures of a baseline beside its own.
     - `unfinished`: a sentence that a part of the run is not measured; `standing` is the same for
       machines.
     """
@@ -163,9 +167,12 @@ class Report:
     standing: Mapping[str, Any] | None = None
     pooled: Sequence[tuple[Table, Tree]] = ()
     notes: Mapping[str, Noted] = field(default_factory=dict)
+    review: Review = field(default_factory=Review)
+    speeds: Speeds | None = None
+    before: Sequence[Table] = ()
 
 
-FIGURE_HEADS = ("metric", "value", "bound", "limit", "margin")
+FIGURE_HEADS = ("metric", "value", "bound", "limit", "headroom")
 KEY = f"Brackets, and bars in the picture: 95% CI; its shade holds 90% of resamples. {NO_BOUND_LEGEND}."
 
 
@@ -180,29 +187,31 @@ def report_of(
     decisions = [view.decision for view in views if view.decision]
     rates = run.arrival_rates(decisions)
     views = [changed(view, arrivals=rates.get(view.series)) for view in views]
+    provenance = provenance_of(run)
     return Report(
         views=views,
         pooled=pooled_of([run], objectives, limits) if pooled_of and objectives else (),
-        provenance=provenance_of(run),
+        provenance=provenance,
         config_text=None if run.is_imported else RunDirectory.read(run.path).config_text(),
-        commands=(_made_by(run), shlex.join(["frontier", "report", str(run.path), *options])),
+        commands=(_made_by(run, provenance), shlex.join(["frontier", "report", portable(run.path), *options])),
         not_said=_not_said(run),
         samples=samples_of(run),
         checks=checks,
         unfinished=run.not_measured,
         standing=run.standing.tree(run.go_on) if run.standing is not None else None,
+        review=review_of(run, views, rates),
+        speeds=speeds_of(run, views),
         notes=notes_of(run, [p for view in views for p in view.points], decisions),
     )
 
 
-def _made_by(run: Run) -> str:
+def _made_by(run: Run, provenance: Provenance) -> str:
     """The command that made the run."""
     if not run.is_imported:
-        file = str(run.manifest.get("config_file", "sweep.yaml"))
-        return shlex.join(["frontier", run.config.measured_by, file, "-o", str(run.path)])
+        return made_by(run, provenance.server)
     files = [shlex.quote(str(source["file"])) for source in run.manifest["imported"]["sources"]]
     more = f" ... ({len(files)} files)" if len(files) > 3 else ""
-    return f"frontier import {' '.join(files[:3])}{more} -o {run.path}"
+    return f"frontier import {' '.join(files[:3])}{more} -o {portable(run.path)}"
 
 
 def page_of(report: Report) -> dict[str, Any]:
@@ -212,6 +221,9 @@ def page_of(report: Report) -> dict[str, Any]:
     return {
         "title": title_of(report.views),
         "sections": [_section(view, report) for view in report.views],
+        "review": report.review,
+        "speeds": report.speeds,
+        "before": report.before,
         "health": [*_health(report), *([clean(report.unfinished, 1000)] if report.unfinished else [])],
         "provenance": _provenance(report),
         "commands": [clean(command, 400) for command in report.commands],
@@ -226,7 +238,7 @@ def page_of(report: Report) -> dict[str, Any]:
 def answers_table(views: Sequence[SeriesView]) -> Table:
     """The answer of each series in a row, with the metric that binds, or why there is no answer."""
     answers = [cells for cells, _ in answer_rows(views, panel_names(views))]
-    heads = ("workload", "answer", "throughput", "binding metric", "bound", "limit")[: max(map(len, answers))]
+    heads = ("workload", "answer", "throughput", "tightest limit", "bound", "limit")[: max(map(len, answers))]
     rows = [(*cells, *[""] * (len(heads) - len(cells))) for cells in answers]
     return Table.of(heads, rows, "The answers")
 
@@ -236,15 +248,17 @@ def _section(view: SeriesView, report: Report) -> dict[str, Any]:
 
     - `step`: what would decide a better setting, and the command.
     - `more`: shown where all details are asked for.
-    - `bars`: where value and bound of each figure lie on a bar that ends beyond the limit.
+    - `bars`: where value and bound of each figure lie on a bar that ends beyond the limit;
+      `tightest`: whether it has the least headroom.
     """
     points, answer, around = view.points, view.answer, neighbours(view)
     samples = report.samples.get(view.series, {})
     lines: Sequence[tuple[str, str]] = (("No SLA", no_sla_sentence(points, view.frontier, view.gpus)),)
     whole = lines
-    rows: Sequence[tuple[str, ...]] = ()
+    drawn: Sequence[tuple[Figure, tuple[str, ...]]] = ()
     if answer is not None:
-        lines, whole, rows = answer.lines, answer.whole, answer.rows
+        lines, whole, drawn = answer.lines, answer.whole, list(zip(answer.figures, answer.rows, strict=True))
+    rows = [(f"{figure.mark} {name}".strip(), *cells) for figure, (name, *cells) in drawn]
     more = [("", text) for _, text in whole if text not in [text for _, text in lines]]
     more += [("Where the time goes", time)] if (time := time_line(points, view.chosen)) else []
     more += [
@@ -264,14 +278,17 @@ def _section(view: SeriesView, report: Report) -> dict[str, Any]:
         "frontier": frontier_sentence(view.frontier),
         "neighbours": Table.of(HEADS, around, "Why this point: the settings around it") if around else None,
         "evidence": [*cost_tables(view.decision), *time_tables(points), *evidence_tables(samples)],
-        "bars": list(map(bar_ends, answer.figures)) if answer else [],
+        "bars": [bar_ends(figure) for figure, _ in drawn],
+        "tightest": [figure.tightest for figure, _ in drawn],
     }
 
 
 def _health(report: Report) -> list[str]:
     """The checks that were made, and every flag with its effect."""
     points = [point for view in report.views for point in view.points]
-    lines = [f"{sum(p.valid for p in points)} of {count(len(points), 'point')} valid. Checked: {report.checks}."]
+    excluded = sum(not p.valid for p in points)
+    some = f"{excluded} of {count(len(points), 'point')} excluded" if excluded else "No point was excluded"
+    lines = [f"{some}. Checked: {report.checks}."]
     for view in report.views:
         for kind in flag_kinds(view.points):
             head = f"{view_name(view)}: " if len(report.views) > 1 else ""
@@ -289,12 +306,13 @@ def _provenance(report: Report) -> tuple[tuple[str, str], ...]:
     pairs: list[tuple[str, str | None]] = [
         ("run", known.run),
         ("model", known.model),
-        ("server", known.server),
+        ("server", SIMULATED if known.server == VIRTUAL else known.server),
         ("hardware", known.hardware),
         ("power", power),
         ("load", known.loop),
         ("measured", known.created),
         ("tool", known.tool),
+        *report.review.signed,
         ("remark", known.remark),
         *(("note", note) for note in known.notes),
     ]

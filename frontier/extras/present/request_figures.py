@@ -12,18 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frontier.core.model.loads import amount, setting
-from frontier.core.model.metrics import LATENCIES
+from frontier.core.model.metrics import LATENCIES, short
 from frontier.core.model.text import clean
 from frontier.core.model.trials import Measurement, Outcome, Record
+from frontier.core.model.units import format_share
 from frontier.core.window.histogram import LogHistogram
 from frontier.core.window.window import WindowData
 from frontier.extras.present.figure_axes import concurrency_axis
-from frontier.extras.present.series_figures import FROM_POINTS, chosen_rule, limits_on, series_figure, valid_points
+from frontier.extras.present.series_figures import (
+    FROM_POINTS,
+    chosen_rule,
+    limits_on,
+    series_figure,
+    tightest_limit,
+    valid_points,
+)
 from frontier.show.picture.axes import padded_axis
 from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule
 from frontier.show.view.axis_units import seconds_axis
 from frontier.show.view.series_view import SeriesView
-from frontier.show.view.wording import count
+from frontier.show.view.wording import count, limit_value_text
 
 Samples = Mapping[int, WindowData]
 Floats = NDArray[np.float64]
@@ -33,6 +41,8 @@ MOST = len(INKS)
 """Most settings shown at once: more lines would only hide each other."""
 FINE = 240
 """Most points of a curve: more than a screen's worth changes no pixel."""
+REACH = 8.0
+"""The factor from the values to which a limit is drawn; beyond it the axis only names it."""
 EACH, MOST_STREAMS = 40, 12
 """Requests in a timeline: about how many of each stream, from the beginning of the trial, and the
 most streams. More rows leave nothing to see between them."""
@@ -88,7 +98,21 @@ def tails_figure(view: SeriesView, samples: Samples) -> Picture | None:
     ]:
         notes.append(f"No curve, as no request has one: {', '.join(empty)}.")
     notes += _left_out(view, samples, shown)
-    return series_figure("tails", view, "the tail of each latency", tails, notes, columns=len(tails), tall=320)
+    title = _over_limit(view, ordered) or "the tail of each latency"
+    return series_figure("tails", view, title, tails, notes, columns=len(tails), tall=320)
+
+
+def _over_limit(view: SeriesView, ordered: Mapping[str, Mapping[int, Floats]]) -> str:
+    """'at c=45 0.02% of requests have a TPOT over 18 ms, 5% may'; '' without a limit on a
+    percentile.
+    """
+    limit, c = tightest_limit(view), view.answer.shown if view.answer is not None else None
+    values = ordered.get(limit.of.quantity or "", {}).get(c or 0) if limit is not None else None
+    if limit is None or limit.of.p is None or values is None or not len(values):
+        return ""
+    over, may = float((values > limit.promise).mean()), f"{100 * (1 - limit.of.p):.6g}%"
+    named = f"{short(limit.of.quantity or '')} over {limit_value_text(limit.metric, limit.promise)}"
+    return f"at {setting(c or 0)} {format_share(over)} of requests have a {named}, {may} may"
 
 
 def _tail_panel(view: SeriesView, quantity: str, values: Mapping[int, Floats]) -> Panel | None:
@@ -100,11 +124,15 @@ def _tail_panel(view: SeriesView, quantity: str, values: Mapping[int, Floats]) -
         return None
     low, high = min(float(v.min()) for v in finite), max(float(v.max()) for v in finite)
     scale, unit = seconds_axis([low, high])
-    x = padded_axis(f"{unit}, log scale", [low * scale, high * scale], log=True)
-    limits = [limit for limit in limits_on(view, quantity) if x.holds(limit.promise * scale)]
+    limits = limits_on(view, quantity)
+    near = [limit for limit in limits if low / REACH <= limit.promise <= high * REACH]
+    x = padded_axis(f"{unit}, log scale", [v * scale for v in (low, high, *(li.promise for li in near))], log=True)
     if limits:
-        x = replace(x, label=f"{unit}, log scale (grey: {', '.join(map(str, limits))})")
-    rules = tuple(Rule("x", limit.promise * scale, role=Role.QUIET) for limit in limits)
+        named = [f"{'grey' if limit in near else 'beyond'}: {limit}" for limit in limits]
+        x = replace(x, label=f"{unit}, log scale ({', '.join(named)})")
+    rules = tuple(Rule("x", limit.promise * scale, role=Role.QUIET) for limit in near)
+    shares = {limit.of.p: limit for limit in limits if limit.of.p is not None}
+    rules += tuple(Rule("y", 100 * (1 - p), (f"p{100 * p:g}",), Role.QUIET, dashed=True) for p in shares)
     floor = 0.5 / max(len(v) for v in values.values())
     curves = {
         c: tuple((max(v, x.low), max(floor, 1 - p) * 100) for v, p in _curve(of_setting, scale))
@@ -118,15 +146,15 @@ def _tail_panel(view: SeriesView, quantity: str, values: Mapping[int, Floats]) -
 def _curves_of(
     view: SeriesView, settings: Sequence[int], curves: Mapping[int, Sequence[tuple[float, float]]]
 ) -> tuple[Line, ...]:
-    """The curve of each setting that has one, the operating point's strong and on top. A setting
-    has the same colour in every panel.
+    """The curve of each setting that has one, the operating point's strong. A setting has the same
+    colour in every panel.
     """
     lines = []
     for c, role in zip(settings, INKS, strict=False):
         is_chosen = c == view.chosen
         ink = Role.OPERATING if is_chosen else role
         lines += [Line(setting(c), tuple(curves[c]), ink, "steps", strong=is_chosen)] if c in curves else []
-    return tuple(sorted(lines, key=lambda line: line.strong))
+    return tuple(lines)
 
 
 def _curve(ordered: Floats, scale: float) -> list[tuple[float, float]]:
@@ -167,9 +195,10 @@ def jitter_figure(view: SeriesView, samples: Samples) -> Picture | None:
         notes.append(f"A chunk carried up to {most:.2g} tokens on average: these are not gaps between tokens.")
     if gapless := [setting(c) for c in chosen if c not in shown]:
         notes.append(f"No gap between two chunks, and so no curve: {', '.join(gapless)}.")
-    return series_figure(
-        "jitter", view, "how steadily tokens arrive", panels, (*notes, *_left_out(view, samples, chosen))
-    )
+    title, ratio = "how steadily tokens arrive", dict(ratios).get(amount(view.chosen or 0))
+    if ratio is not None:
+        title = f"at {setting(view.chosen or 0)} the p99 gap between chunks is {ratio:.2g} times the median"
+    return series_figure("jitter", view, title, panels, (*notes, *_left_out(view, samples, chosen)))
 
 
 def _gap_tail(histogram: LogHistogram, scale: float, floor: float) -> tuple[tuple[float, float], ...]:
@@ -196,8 +225,8 @@ def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Pict
     y = Axis("stream", len(rows) + 0.7, 0.3, ticks=tuple(map(float, range(1, len(rows) + 1, max(1, len(rows) // 8)))))
     failed = sum(map(_has_failed, shown))
     notes = [
-        "Faint: from sending to the first token. Strong: from the first token to the last. Green ground: the window "
-        "that counts." + (f" Vermillion: {count(failed, 'failed request')}." if failed else "")
+        "Faint: from sending to the first token. Strong: from the first token to the last. Between the dashed lines: "
+        "the window that counts." + (f" Vermillion: {count(failed, 'failed request')}." if failed else "")
     ]
     if len(streams) > MOST_STREAMS:
         notes.append(f"{MOST_STREAMS} of {len(streams)} streams are shown.")
@@ -207,8 +236,7 @@ def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Pict
     rules = tuple(Rule("x", at, (text,), Role.OPERATING, dashed=True) for at, text in edges if begin < at < end)
     of = f"{clean(trial.shape.label, 40)} at {setting(trial.concurrency)}"
     title = f"{of}: the requests of trial {trial.repeat}, stream by stream"
-    region = (window.start, min(window.end, end), y.low, y.high) if window.start < end else None
-    panel = Panel("", x, y, _rows_of(shown, rows, end), rules=rules, region=region)
+    panel = Panel("", x, y, _rows_of(shown, rows, end), rules=rules)
     return Picture("timeline", title, (panel,), notes=tuple(notes), description=f"{title}.", tall=360)
 
 

@@ -22,8 +22,9 @@ from frontier.show.picture.axes import bar_of, padded_axis
 from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule
 from frontier.show.picture.labels import view_name
 from frontier.show.view.axis_units import seconds_axis
+from frontier.show.view.figures import tightest_figure
 from frontier.show.view.series_view import SeriesView
-from frontier.show.view.wording import PART_WORDS, unit_text, value_text
+from frontier.show.view.wording import PART_WORDS, limit_value_text, unit_text, value_text
 
 Values = Sequence[tuple[int, Estimate]]
 LIMITED = (("D", Role.FOURTH), ("v", Role.OTHER))
@@ -113,6 +114,11 @@ def limits_on(view: SeriesView, quantity: str) -> list[Limit]:
     return [li for li, m in limited if m.quantity == quantity and not m.inverted and m.group is None]
 
 
+def _limited(view: SeriesView) -> set[str]:
+    """The percentiles that the SLA limits on any latency, as p95."""
+    return {limit.of.name.partition("_")[0] for quantity in LATENCIES for limit in limits_on(view, quantity)}
+
+
 def latency_figure(view: SeriesView) -> Picture | None:
     """TTFT, TPOT, ITL and E2E percentiles with the limits on them; None with fewer than two
     settings that have any.
@@ -128,13 +134,38 @@ def latency_figure(view: SeriesView) -> Picture | None:
         notes.append("A bar is cut short where it has no bound, or one beyond the chart.")
     columns = 3 if len(panels) == 3 else 2
     load = kind_of(view.points[0].concurrency)
-    return series_figure("latency", view, f"latency against {load}", panels, notes, columns=columns, tall=250)
+    title = _crossing(view) or f"latency against {load}"
+    return series_figure("latency", view, title, panels, notes, columns=columns, tall=250)
+
+
+def tightest_limit(view: SeriesView) -> Limit | None:
+    """The tightest limit on a latency of all requests; None without one."""
+    figure = tightest_figure(view.decision) if view.decision is not None else None
+    limit = figure.limit if figure is not None else None
+    return limit if limit is not None and limit in limits_on(view, limit.of.quantity or "") else None
+
+
+def _crossing(view: SeriesView) -> str:
+    """'p95 TPOT passes its limit of 18 ms between c=45 and c=64', by the values; '' without a limit
+    on a latency.
+    """
+    limit = tightest_limit(view)
+    values = known(valid_points(view), limit.metric) if limit is not None else []
+    if limit is None or not values:
+        return ""
+    promise = f"its limit of {limit_value_text(limit.metric, limit.promise)}"
+    over = next((i for i, (_, e) in enumerate(values) if limit.breaks(e.value)), None)
+    if over is None:
+        return f"{limit.of.label} stays inside {promise} up to {setting(values[-1][0])}"
+    if over == 0:
+        return f"{limit.of.label} is over {promise} from {setting(values[0][0])} on"
+    return f"{limit.of.label} passes {promise} between {setting(values[over - 1][0])} and {setting(values[over][0])}"
 
 
 def _latency_panel(view: SeriesView, quantity: str, words: str) -> Panel | None:
     points, limits = valid_points(view), limits_on(view, quantity)
     limited = {li.of.name.partition("_")[0] for li in limits}
-    shown = [row for row in _statistics(limited) if known(points, f"{row[0]}_{quantity}")]
+    shown = [row for row in _statistics(_limited(view)) if known(points, f"{row[0]}_{quantity}")]
     series = {s: known(points, f"{s}_{quantity}") for s, *_ in shown}
     values = [e.value for estimates in series.values() for _, e in estimates if 0 < e.value < math.inf]
     settings = [c for estimates in series.values() for c, _ in estimates]
@@ -194,7 +225,11 @@ def throughput_figure(view: SeriesView) -> Picture | None:
     )
     panels = [Panel("output throughput", x, y, (line,), rules=tuple(rules)), efficiency]
     panels = panels[:1] if isinstance(first, Rate) else panels  # a rate has no streams that could keep a speed
-    return series_figure("throughput", view, "throughput and efficiency", panels, _edge_notes(points, [name]))
+    at = view.chosen if view.chosen in dict(values) else max(values, key=lambda each: each[1].value)[0]
+    title = f"{value_text(name, dict(values)[at].value, view.gpus)} at {setting(at)}"
+    if len(panels) > 1 and at != first:
+        title += f", where each stream keeps {dict(kept)[amount(at)]:.0f}% of its speed at {setting(first)}"
+    return series_figure("throughput", view, title, panels, _edge_notes(points, [name]))
 
 
 def goodput_figure(view: SeriesView) -> Picture | None:
@@ -244,7 +279,7 @@ def inflation_figure(view: SeriesView) -> Picture | None:
     baseless: list[str] = []
     for quantity in ("ttft", "tpot"):
         lines = []
-        for statistic, marker, role in STATISTICS:
+        for statistic, marker, role in _statistics(_limited(view)):
             name = f"{statistic}_{quantity}"
             values = known(points, name)
             base = values[0][1].value if values and values[0][0] == first else None
@@ -254,18 +289,37 @@ def inflation_figure(view: SeriesView) -> Picture | None:
                 drawn.append(name)
                 multiples = tuple((amount(c), e.value / base) for c, e in values)
                 lines.append(Line(statistic, multiples, role, marker=marker))
-        if lines:
-            y = padded_axis(
-                f"× of {setting(first)} (log scale)", [1.0, *(y for line in lines for _, y in line.points)], log=True
-            )
-            x = concurrency_axis([p.concurrency for p in points])
-            panels.append(Panel(LATENCIES[quantity], x, y, tuple(lines), rules=chosen_rule(view)))
+        panels += [_slowdown_panel(view, quantity, lines)] if lines else []
     if not panels:
         return None
     notes = _edge_notes(points, drawn, log=True)
     notes += [f"No multiple: at {setting(first)} {' and '.join(baseless)}."] if baseless else []
-    title = f"slowdown, latency relative to {setting(first)}"
+    title = _slowdown_title(view, first, {p.title: p.lines for p in panels})
     return series_figure("inflation", view, title, panels, notes)
+
+
+def _slowdown_panel(view: SeriesView, quantity: str, lines: Sequence[Line]) -> Panel:
+    """The multiples of one latency."""
+    loads = [point.concurrency for point in valid_points(view)]
+    multiples = [multiple for line in lines for _, multiple in line.points]
+    y = padded_axis(f"× of {setting(loads[0])} (log scale)", [1.0, *multiples], log=True)
+    return Panel(LATENCIES[quantity], concurrency_axis(loads), y, tuple(lines), rules=chosen_rule(view))
+
+
+def _slowdown_title(view: SeriesView, first: int, lines: Mapping[str, Sequence[Line]]) -> str:
+    """'at c=45 p99 TTFT is 4.4 and p99 TPOT is 2.6 times that at c=1', by the highest percentile of
+    each.
+    """
+    c = view.chosen if view.chosen is not None else valid_points(view)[-1].concurrency
+    ends = {q: lines[words][-1] for q, words in LATENCIES.items() if words in lines}
+    grown = [
+        f"{line.name} {short(q)} is {dict(line.points)[amount(c)]:.2g}"
+        for q, line in ends.items()
+        if amount(c) in dict(line.points)
+    ]
+    if not grown or c == first:
+        return f"slowdown, latency relative to {setting(first)}"
+    return f"at {setting(c)} {' and '.join(grown)} times that at {setting(first)}"
 
 
 # --- where the time goes
@@ -302,7 +356,11 @@ def time_figure(view: SeriesView) -> Picture | None:
         if (panel := _time_panel(view, f"mean {title}", bars)) is not None
     ]
     notes = ["Means over the window, from the server's histograms and the client's stamps; a percentile has no parts."]
-    return series_figure("time", view, "where the time goes", panels, notes + _time_notes(points, times))
+    at = view.chosen if view.chosen in whole else max(whole)
+    part, most = max(whole[at].items(), key=lambda layer: layer[1])
+    share = most / sum(whole[at].values()) if most else 0.0
+    title = f"at {setting(at)} {share:.0%} of the mean latency is {PART_WORDS.get(part, part)}"
+    return series_figure("time", view, title, panels, notes + _time_notes(points, times))
 
 
 def _layers(time: TimeBreakdown, total: float, without: str = "") -> dict[str, float]:

@@ -71,8 +71,8 @@ def command(
           endpoint: http://localhost:8000/v1
           vary: {seqs: [64, 128, 256]}     the first is the baseline
 
-    Short trials of seconds drop the variants that are surely worse. The best of the others and the
-    baseline are then started anew in turn until their difference is known.
+    Quick looks of some seconds drop the variants that are significantly worse. The best of the
+    others and the baseline are then started anew in turn until their difference is known.
 
     \b
     Exit codes: 0 a variant is shown to be better · 3 none is
@@ -93,7 +93,7 @@ def command(
 
     said = " ".join(f"--only {name}" for name in only)
     some = [Setting(said, f"deployments.0.{ONLY}", json.dumps(only))] if only else []
-    request = read_request(config_file, output, settings, None, NO_PROOFS, some)
+    request = read_request(str(config_file), output, settings, None, NO_PROOFS, some)
     variants = variants_of(request.text, str(config_file))
     objective = objective or OBJECTIVES[0]
     _require_race(request, variants, objective)
@@ -118,7 +118,7 @@ def _conclude(
     options: RunOptions,
 ) -> int:
     """Print what the race shows, however it ended; the exit code."""
-    from frontier.extras.tune.tune_text import exit_code, outcome_of, race_json, race_text, unmeasured
+    from frontier.extras.tune.tune_text import exit_code, left_open, outcome_of, race_json, race_text, unmeasured
 
     if end != "interrupted" or any(runner.history for runner in race.runners):
         decide = _to_decide(request, race)
@@ -132,7 +132,9 @@ def _conclude(
             say(f"{runner.series.deployment}: {runner.gone}")
     if end == "budget":
         say(f"the budget ended the race; with a larger one it goes on:\n  {request.again}{raised(request.config)}")
-    if (outcome := outcome_of(race)) in ("not compared", "not measured") and unmeasured(race):
+    busy = (open_ := left_open(race)) is not None and open_.is_spoilt
+    outcome = outcome_of(race)
+    if outcome in ("not proven", "not compared", "not measured") and (unmeasured(race) or busy):
         say(f"what failed is tried again by\n  {request.again}")
     elif outcome in ("not proven", "not measured"):
         again = request.command(free_beside(path))
@@ -156,7 +158,7 @@ def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", obje
     """UsageError where the config has no race, or none for the objective in it."""
     config = request.config
     if not variants:
-        raise UsageError(f"{request.file} varies nothing", _LIKE_THIS)
+        raise UsageError(f"{request.source} varies nothing", _LIKE_THIS)
     if not config.limits:
         raise UsageError("a race needs an SLA to keep", "name limits, as  sla: {p99_ttft: 500ms}")
     if len(config.shapes) > 1:
@@ -164,8 +166,22 @@ def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", obje
         raise UsageError(what, "keep one of them, or mix them with  traffic:")
     if config.open_loop:
         raise UsageError("a race is about requests in flight, and the config has rates", "leave out  rate:")
+    if (same := _same_server(config)) is not None:
+        raise UsageError(f"{same[0]} and {same[1]} are the same server", "remove one of them: a race compares servers")
     if metric(objective).needs == "price" and config.deployments[0].price is None:
         raise UsageError(f"the objective {objective} needs a price", "write  price: $12/h  for the whole deployment")
+
+
+def _same_server(config: "Config") -> tuple[str, str] | None:
+    """The names of two variants that differ in nothing but their names, as where a value is what
+    the engine uses anyway; None without two.
+    """
+    bare = {"name": "", "simulator": None}
+    servers = [(d.model_copy(update=bare), d.engine_spec() if d.is_simulator else None) for d in config.deployments]
+    for i, server in enumerate(servers):
+        if server in servers[:i]:
+            return config.deployments[servers.index(server)].name, config.deployments[i].name
+    return None
 
 
 def _plan_text(request: "SweepRequest", variants: "tuple[Variant, ...]") -> str:
@@ -174,7 +190,7 @@ def _plan_text(request: "SweepRequest", variants: "tuple[Variant, ...]") -> str:
     ends = request.config.budget.time
     until = f"; it ends after {ends / 60:.0f} min at the latest" if ends is not None else ""
     return (
-        f"Plan: short trials of {count(len(variants), 'variant')}, then the best of them and the baseline, "
+        f"Plan: quick looks of {count(len(variants), 'variant')}, then the best of them and the baseline, "
         f"{variants[0].name}, in turn.\n"
         f"At least {starts} starts of a server. How long they take is known after the first{until}."
     )

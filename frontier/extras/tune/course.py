@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from frontier.config import Config
-from frontier.core.claim.changes import History
+from frontier.core.claim.changes import PROOFS, History, spoilt
 from frontier.core.model.metrics import metric
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Trial
@@ -52,8 +52,12 @@ def race_of(
 
 def _tried_again(runner: Runner, now: Collection[str]) -> Runner:
     """The runner, with why no trial of its scan means anything. Where none of those trials was run
-    `now`, in the last session, it is tried again without them: a machine is not always busy.
+    `now`, in the last session, it is tried again without them: a machine is not always busy. So are
+    proofs whose windows the client spoilt earlier.
     """
+    if runner.gone is None and runner.is_spoilt and runner.unproven is not None:
+        counts = [(t, s) for t, s in runner.history if t.key in now or not (t.phase in PROOFS and spoilt(s))]
+        return replace(runner, history=counts)
     if runner.gone is not None or (why := _meaningless(runner)) is None:
         return runner
     later = replace(runner, history=[(t, s) for t, s in runner.history if t.key in now])

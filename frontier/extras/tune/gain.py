@@ -157,6 +157,14 @@ def reach_of(difference: Difference, pairs: int) -> float:
     return t_quantile(1 - SPENT[judged] / 2, difference.freedom) * difference.error
 
 
+def expected_reach(spread: float) -> float:
+    """The same that is expected of the second judgement, where starts differ by the standard
+    deviation `spread` (ln).
+    """
+    pairs = sorted(SPENT)[1]
+    return t_quantile(1 - SPENT[pairs] / 2, pairs - 1) * spread * math.sqrt(2 / pairs)
+
+
 def _deciding(difference: Difference, most_more: float) -> int | None:
     """How many pairs that scatter like these would show a gain like this; None where no number
     up to MOST_PAIRS would.

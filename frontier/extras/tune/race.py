@@ -1,12 +1,14 @@
 """The race: what to measure next on which variant. It is pure, so a race that is killed goes on
 from its history.
 
-Short trials come first. Each variant is measured at the edge of the best one so far, and from there
-up or down, until its own edge is known or it is surely worse. The most promising ones that lie
-close together are started once more.
+Quick looks come first. Each variant is measured at the edge of the best one so far, and from there
+up or down, until its own edge is known or it is significantly worse. The most promising ones that
+lie close together are started once more.
 
 Then comes the final between the baseline and the best other variant. They take turns, each with a
-new start, until both are proven and their difference is decided (`gain`).
+new start, until both are proven and their difference is decided (`gain`). Where the pairs could not
+show the gain that is expected, as the other is proven too far below its edge, a higher load of it
+is proven first.
 """
 
 import math
@@ -17,10 +19,21 @@ from frontier.core.claim.proof import ALPHA, SCANS
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase
 from frontier.core.stats.laws import normal_quantile
-from frontier.extras.tune.gain import SPENT, WORTH, Gain, ProvenVariant, RaceRules, gain_of, pairs_of, spread_of
+from frontier.extras.tune.gain import (
+    SPENT,
+    WORTH,
+    Gain,
+    ProvenVariant,
+    RaceRules,
+    expected_reach,
+    gain_of,
+    pairs_of,
+    spread_of,
+    steps_of,
+)
 from frontier.extras.tune.runner import FINAL, STEP, Z95, Runner
 from frontier.search.auto import LOOKS_AT_MOST, no_more_throughput
-from frontier.search.curves import RUN_TO_RUN
+from frontier.search.curves import RUN_TO_RUN, interpolated
 from frontier.search.gaps import between
 from frontier.search.place import State
 from frontier.search.scan import CLOSE, Ask, Done, SearchPolicy, look_at
@@ -31,10 +44,10 @@ FIRST = 8
 BELOW = 0.75
 """A trial at this share of the edge, or lower, shows where a proof is cheap."""
 LOOKS = 8
-"""Most short trials of a variant among which the error of a race is divided."""
-NEAR, AGAIN = 0.06, 3
+"""Most quick looks of a variant among which the error of a race is divided."""
+NEAR, AGAIN = 0.12, 3
 """The largest difference (ln) in expected value between the most promising variants that are
-started once more, and their number."""
+started once more, and their number: 3 % from start to start are 9 % between two edges."""
 SAME_LOAD = 1.1
 """The factor within which the baseline is measured near the load at which the other is best."""
 TURN = 5
@@ -44,12 +57,14 @@ MOST_STARTS = 16
 """Starts of each side after which the final is over. On a machine that is too busy to measure on,
 no pair would ever count."""
 EDGE_TURNS = 4
-"""Starts in which a side has short trials beyond its proven setting, and starts in which it has
-more proofs there, where that is what is open."""
+"""Starts in which a side has quick looks beyond its proven setting, where that is what is open."""
 SHORT_TURN = 2
-"""Windows of that proof in each start: a single slow start must not end it."""
+"""Windows of the proof of a higher load in each of its first starts: a single slow start must not
+end it."""
 SHORT_TURNS = 3
 """Starts after which a proof that is not over has longer turns."""
+LOOK_REQUESTS = 160
+"""Requests of a quick look, unless its time ends it earlier: starting a server costs more."""
 PAIR_TURNS, PAIR_SECONDS = 12, 60.0
 """The window of a start of the final after the end of its proof: this many turns of its setting, or
 this many seconds."""
@@ -81,8 +96,8 @@ class Race:
 
     @cached_property
     def z(self) -> float:
-        """The number of standard errors beyond which a variant is surely worse: all variants and
-        short trials share the error of a race.
+        """The number of standard errors beyond which a variant is significantly worse: all variants
+        and quick looks share the error of a race.
         """
         return normal_quantile(1 - ALPHA / (len(self.runners) * LOOKS))
 
@@ -92,7 +107,7 @@ class Race:
         return max((r.reach(self.z).low for r in self.runners if r.history), default=-math.inf)
 
     def dropped(self, runner: Runner) -> bool:
-        """Whether a variant is surely worse than another."""
+        """Whether a variant is significantly worse than another."""
         return bool(runner.history) and runner.reach(self.z).high < self._least
 
     @cached_property
@@ -114,7 +129,7 @@ class Race:
         today = -math.inf if alone else self.baseline.reach(0.0).value
         begun = [r for r in self.runners[1:] if r.final_starts]
         last = max(begun, key=lambda r: max(r.final_starts), default=None)
-        if last is not None and (isinstance(last.proof(), Ask) or last.proven is not None) and last.gone is None:
+        if last is not None and (isinstance(last.proof, Ask) or last.proven is not None) and last.gone is None:
             return last
         return next((r for r in self.challengers if r not in begun and r.reach(0.0).value > today), None)
 
@@ -149,6 +164,21 @@ class Race:
         more, place = max((side.most_more, -i) for i, side in enumerate(self.sides))
         return (self.proven[-place], more) if more > self.gain.reach else None
 
+    @cached_property
+    def short(self) -> float:
+        """How much more (ln) the other has to be proven to give than it is, so that the pairs can
+        show its gain; 0 or less where they can.
+        """
+        if self.sides is None or self.proven is None:
+            return 0.0
+        (mine, other), (first, second) = self.sides, self.proven
+        values = pairs_of(mine, other, self.rules)
+        steps = steps_of(values, self.rules)
+        apart = interpolated(second.worths, other.concurrency) - interpolated(first.worths, mine.concurrency)
+        d = sum(steps) / len(steps) if steps else apart
+        spread = spread_of(values, self.rules) or first.spread
+        return math.log1p(WORTH) + math.hypot(expected_reach(spread), mine.most_more) - d
+
     def may_be_better(self, chosen: Runner) -> Runner | None:
         """The best variant that was not compared with the chosen one, if it is expected to give
         more by WORTH; otherwise None.
@@ -162,7 +192,7 @@ class Race:
     @property
     def unseen(self) -> float:
         """The gain, as a ratio, that another variant may still have over the baseline by short
-        trials alone; 1.0 where all are surely worse.
+        trials alone; 1.0 where all are significantly worse.
         """
         mine, left = self.baseline.reach(Z95), [r.reach(Z95) for r in self.challengers]
         most = (x.value - mine.value + math.hypot(x.high - x.value, mine.value - mine.low) for x in left)
@@ -182,8 +212,8 @@ class Race:
     # ---- looks
 
     def _look(self, runner: Runner) -> Ask | None:
-        """The next short trial of a variant in its first start; None where its edge is known, or it
-        is surely worse.
+        """The next quick look of a variant in its first start; None where its edge is known, or it
+        is significantly worse.
         """
         if runner.gone is not None or runner.looked > 1 or (runner is not self.baseline and self.dropped(runner)):
             return None
@@ -222,7 +252,21 @@ class Race:
                 return self._turn(runner)
         if self.sides is None:  # the loads are fixed first, the baseline's before the other's
             return self._turn(first if first.proven is None else second)
-        return self._after_pairs(first, second, self.gain)
+        return self._higher(second, self.gain) or self._after_pairs(first, second, self.gain)
+
+    def _higher(self, winner: Runner, gain: Gain | None) -> RaceStep | None:
+        """The next window of a proof at a higher load of the winner, where the pairs would not show
+        its gain at the proven one. What is not proven counts for nothing.
+        """
+        if self.short <= 0 or (gain is not None and (gain.pairs not in SPENT or gain.told)):
+            return None
+        assert winner.proven is not None
+        ask = winner.raised(interpolated(winner.worths, winner.proven) + self.short)
+        if ask is None:
+            return None
+        turn = [trial for trial in winner.turn if trial in winner.raising]
+        windows = SHORT_TURN if len(winner.raising) < SHORT_TURN * SHORT_TURNS else TURN
+        return self._step(winner, ask, anew=not 0 < len(turn) < windows)
 
     def _after_pairs(self, first: Runner, second: Runner, gain: Gain | None) -> RaceStep | None:
         """The next trial once both loads are fixed: of what is open where a judgement leaves that,
@@ -231,7 +275,7 @@ class Race:
         if gain is None or gain.pairs not in SPENT:
             return self._next_pair(first, second)
         beyond = None if self.open is None else self._beyond(self.open[0])
-        over = gain.told or gain.ratio.value <= 1 or gain.pairs >= max(SPENT)
+        over = gain.told or gain.ratio.value <= 1 + WORTH or gain.pairs >= max(SPENT)
         return beyond or (None if over else self._next_pair(first, second))
 
     def _next_pair(self, first: Runner, second: Runner) -> RaceStep | None:
@@ -244,25 +288,22 @@ class Race:
         return None if following.visited_since(fixed) >= MOST_STARTS else self._turn(following)
 
     def _beyond(self, runner: Runner) -> RaceStep | None:
-        """A turn of the side that may still give more: a short trial beyond its proven setting in a
-        new start; after EDGE_TURNS of them proofs below its edge. None after as many of these.
+        """A turn of the side that may still give more: a quick look beyond its proven setting in a
+        new start. None after EDGE_TURNS of them.
         """
-        if runner.looks_beyond < EDGE_TURNS and runner.beyond is not None:
-            return self._step(runner, _look_at(runner, runner.beyond, "how much more would it give?"), anew=True)
-        if len(runner.raising) >= EDGE_TURNS * SHORT_TURN or (ask := runner.raised()) is None:
+        if runner.looks_beyond >= EDGE_TURNS or runner.beyond is None:
             return None
-        turn = [trial for trial in runner.turn if trial in runner.raising]
-        return self._step(runner, ask, anew=not 0 < len(turn) < SHORT_TURN)
+        return self._step(runner, _look_at(runner, runner.beyond, "how much more would it give?"), anew=True)
 
     def _alone(self, runner: Runner) -> RaceStep | None:
         """The next trial of the proof of a variant that has no opponent."""
-        return self._turn(runner) if isinstance(runner.proof(), Ask) else None
+        return self._turn(runner) if isinstance(runner.proof, Ask) else None
 
     def _turn(self, runner: Runner) -> RaceStep:
         """The next trial of a turn: a window of its proof. After the proof, a window of the proven
-        setting and a short trial at the edge, which shows how much more there may be.
+        setting and a quick look at the edge, which shows how much more there may be.
         """
-        step, over = runner.proof(), self.running != runner.series or _turn_is_over(runner)
+        step, over = runner.proof, self.running != runner.series or _turn_is_over(runner)
         if isinstance(step, Ask):
             return self._step(runner, step, anew=over)
         assert step.proven is not None
@@ -275,7 +316,7 @@ class Race:
         return self._step(runner, Ask(step.proven, Phase.VISIT, requests, "started anew", seconds), anew=over)
 
     def _same_load(self, first: Runner, second: Runner) -> Ask | None:
-        """A short trial of the baseline at the load of the other, where it has none near it. The
+        """A quick look of the baseline at the load of the other, where it has none near it. The
         best of many variants must not beat one with fewer trials.
         """
         edge = second.reach(0.0).edge if second.proven is None else second.proven
@@ -287,17 +328,17 @@ class Race:
 
 def _failed(runner: Runner) -> bool:
     """Whether its search ended without a proven setting."""
-    step = runner.proof()
+    step = runner.proof
     return isinstance(step, Done) and step.proven is None
 
 
 def _turn_is_over(runner: Runner) -> bool:
     """Whether the newest start of a runner has had its turn of the final: the windows of its proof;
-    or a window of the proven setting, and a short trial at its edge; or what it has beyond that.
+    or a window of the proven setting, and a quick look at its edge; or what it has beyond that.
     """
     if runner.is_beyond:
         return True
-    step, turn = runner.proof(), [trial for trial in runner.turn if trial.phase in FINAL]
+    step, turn = runner.proof, [trial for trial in runner.turn if trial.phase in FINAL]
     if isinstance(step, Ask):
         return len(turn) >= (TURN if len(runner.final_starts) <= SHORT_TURNS else 4 * TURN)
     looked = any(trial.phase in SCANS for trial in runner.turn) or runner.beyond is None
@@ -305,11 +346,12 @@ def _turn_is_over(runner: Runner) -> bool:
 
 
 def _look_at(runner: Runner, c: int, reason: str = "where is its edge?") -> Ask:
-    return look_at(SearchPolicy(()), runner.state.points, c, reason)
+    ask = look_at(SearchPolicy(()), runner.state.points, c, reason)
+    return replace(ask, requests=max(LOOK_REQUESTS, ask.requests))
 
 
 def next_setting(state: State, start: int, top: int, step: float) -> int | None:
-    """The next setting of the short trials: `start`, then up in steps or down in halves until the
+    """The next setting of the quick looks: `start`, then up in steps or down in halves until the
     edge is known within CLOSE. None when it is.
     """
     if not state.points:
@@ -324,7 +366,7 @@ def next_setting(state: State, start: int, top: int, step: float) -> int | None:
 
 
 def _from(state: State, low: int, high: int | None, top: int, step: float) -> int:
-    """The next setting of the short trials where some setting is inside the SLA; 0 where no more is
+    """The next setting of the quick looks where some setting is inside the SLA; 0 where no more is
     needed.
     """
     if high is None:

@@ -1,5 +1,6 @@
 """A variant in the race: the evidence of its trials, and the next trial of its proof."""
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,7 +18,6 @@ from frontier.extras.tune.gain import ProvenVariant, RaceRules
 from frontier.search.auto import no_more_throughput
 from frontier.search.complete import window_of_proof
 from frontier.search.curves import RUN_TO_RUN, interpolated
-from frontier.search.gaps import between
 from frontier.search.place import LOWER, State
 from frontier.search.scan import Ask, Done, SearchPolicy, next_ask
 from frontier.search.series_history import SeriesHistory
@@ -25,16 +25,16 @@ from frontier.search.series_history import SeriesHistory
 STEP = 1.5
 """The factor above the highest setting inside the SLA at which a variant is measured next. The
 baseline, of which nothing is known, goes up twice as far."""
-AT_MOST, CANDIDATES = 6, 6
+AT_MOST, CANDIDATES = 12, 6
 """Windows of a proof after which a lower setting is proven, and how many settings are tried, since
-near the edge the differences from start to start do not average out.
-
-A proof gets twice as many windows where more of them would decide: requests are missing, or the
-speed wanders. With twelve windows where the speed wanders, races of 12 families took 14 % less
-time; on a machine whose speed drifts, loads 9 % higher were proven."""
-WINDOW_WORTH = 0.03
-"""The share of throughput for which one more window of a proof is measured. In a race both sides
-may as well be proven a little below their edge."""
+near the edge the differences from start to start do not average out. A proof gets twice as many
+windows where more of them would decide: requests are missing, or the speed wanders."""
+WINDOW_WORTH = 0.01
+"""The share of throughput for which one more window of a proof is measured. What lies between the
+proven setting and the edge stays open: at 3 % proofs stood at two thirds of the edge's load, and
+the race could not show gains of 15 %."""
+MOST_RAISING = 36
+"""Windows of proofs after the first one at most: as many as the longest proof takes."""
 NEAR_LOAD = 1.1
 """The factor within which a setting that was measured stands for another."""
 FINAL = (*PROOFS, Phase.VISIT)
@@ -88,10 +88,10 @@ class Runner:
         """What it gives inside the SLA, with bounds of `z` standard errors: of the latencies, and
         of the differences from start to start.
         """
-        state, worths = self.state, self.worths
+        worths = self.worths
         if not worths:
             return Reach(None, -math.inf, -math.inf, math.inf)
-        values = {c: (state.value(c), self._error(c)) for c in _settings(worths)}
+        values = self._violations
 
         def best(shift: float) -> tuple[float, int | None]:
             inside = [c for c, (value, error) in values.items() if value + shift * error <= 0]
@@ -106,6 +106,13 @@ class Runner:
         if top_value - z * top_error <= 0 and not self._ends_at(highest):
             high = math.inf
         return Reach(edge, low - apart, value, high + apart, farthest)
+
+    @cached_property
+    def _violations(self) -> Mapping[int, tuple[float, float]]:
+        """The expected violation (ln) at each setting among which its edge is looked for, with its
+        standard error.
+        """
+        return {c: (self.state.value(c), self._error(c)) for c in _settings(self.worths)}
 
     def _error(self, c: int) -> float:
         """The standard error of the latencies (ln) expected at a setting. Start-to-start variance
@@ -125,6 +132,7 @@ class Runner:
         """Whether nothing above a setting could give more."""
         return highest >= self.rules.top or no_more_throughput(self.state.points)
 
+    @cached_property
     def proof(self) -> Ask | Done:
         """The next trial of the search for a setting that is proven, or how the search ended."""
         if not self.history:
@@ -165,7 +173,7 @@ class Runner:
     @property
     def proven(self) -> int | None:
         """The proven setting; None where no setting is proven, or not yet."""
-        step = self.proof()
+        step = self.proof
         return step.proven if isinstance(step, Done) else None
 
     @property
@@ -177,11 +185,18 @@ class Runner:
         return max(at, self.reach(0.0).value)
 
     @property
-    def unproven(self) -> str | None:
-        """Why no setting is proven although some load is expected to keep the SLA. None where a
-        setting is proven, where no load keeps the SLA, and while its proof goes on.
+    def keeps_at_no_load(self) -> bool:
+        """Whether no load is expected to keep the SLA, down to one request in flight. What a change
+        of the server made stale shows nothing.
         """
-        step = self.proof() if self.final_starts and self.reach(0.0).edge is not None else None
+        return self.reach(0.0).edge is None and 1 in self.state.points
+
+    @property
+    def unproven(self) -> str | None:
+        """Why no setting is proven although some load may keep the SLA. None where a setting is
+        proven, where no load keeps the SLA, and while its proof goes on.
+        """
+        step = self.proof if self.final_starts and not self.keeps_at_no_load else None
         if not isinstance(step, Done) or step.proven is not None:
             return None
         last = next(reversed(self.known.candidates), None)
@@ -214,7 +229,7 @@ class Runner:
 
     @property
     def looked(self) -> int:
-        """The number of its starts in which it had a short trial."""
+        """The number of its starts in which it had a quick look."""
         return len({self.starts[trial.key] for trial, _ in self.history if trial.phase in SCANS})
 
     @property
@@ -246,21 +261,16 @@ class Runner:
     # ---- how much more there may be above the proven setting
 
     @cached_property
-    def _paired(self) -> History:
-        """The trials from the first window after a proof on."""
-        first = next((i for i, (t, _) in enumerate(self.history) if t.phase is Phase.VISIT), len(self.history))
-        return self.history[first:]
-
-    @cached_property
     def looks_beyond(self) -> int:
-        """In how many starts since then nothing but short trials were run."""
-        return len({self.starts[t.key] for t, _ in self._paired} - self.final_starts.keys())
+        """In how many starts since its first proof nothing but quick looks were run."""
+        first = min(self.final_starts, default=math.inf)
+        return len({n for t, _ in self.history if (n := self.starts[t.key]) > first} - self.final_starts.keys())
 
     @property
     def is_beyond(self) -> bool:
         """Whether its newest start is for what lies above the proven setting."""
         newest = max((self.starts[t.key] for t, _ in self.history), default=0)
-        looks = bool(self._paired) and newest not in self.final_starts
+        looks = bool(self.final_starts) and newest not in self.final_starts
         return self.proven is not None and (looks or any(self.starts[t.key] == newest for t in self.raising))
 
     def visited_since(self, start: int) -> int:
@@ -270,21 +280,27 @@ class Runner:
 
     @cached_property
     def raising(self) -> tuple[Trial, ...]:
-        """The windows since then of proofs at higher settings."""
-        return tuple(t for t, _ in self._paired if t.phase is Phase.PROVE)
+        """The windows of proofs that were run after its first proof, which is the lowest: a proof
+        begins near the edge and goes down.
+        """
+        lowest = min((k.concurrency for k in self.known.candidates if k.verdict is Verdict.MEETS), default=None)
+        proofs = [trial for trial, _ in self.history if trial.phase is Phase.PROVE]
+        last = max((i for i, trial in enumerate(proofs) if trial.concurrency == lowest), default=len(proofs))
+        return tuple(proofs[last + 1 :])
 
-    def raised(self) -> Ask | None:
-        """The next window of a proof half way between the proven setting and the expected edge;
-        None where there is nothing between.
+    def raised(self, worth: float) -> Ask | None:
+        """The next window of a proof at the lowest setting above the proven one that is expected to
+        give `worth` (ln), up to the expected edge; None where there is none, or after
+        MOST_RAISING windows.
         """
         edge, c = self.reach(0.0).edge, self.proven
-        given_up = [k.concurrency for k in self.known.candidates if k.verdict is Verdict.VIOLATES]
-        begun = [k.concurrency for k in self.known.candidates if k.verdict is Verdict.UNPROVEN]
-        if edge is None or c is None:
+        if edge is None or c is None or len(self.raising) >= MOST_RAISING:
             return None
-        most = min([edge, *(k for k in given_up if k > c)])
-        target = next((k for k in begun if c < k < most), between(c, most) if most - c >= 2 else None)
-        return None if target is None else window_of_proof(target, self.known, "would more be proven?")
+        verdicts = {k.concurrency: k.verdict for k in self.known.candidates}
+        above = range(c + 1, min([edge + 1, *(k for k, v in verdicts.items() if k > c and v is Verdict.VIOLATES)]))
+        begun = (t.concurrency for t in reversed(self.raising) if verdicts.get(t.concurrency) is Verdict.UNPROVEN)
+        target = next(itertools.chain(begun, (k for k in above if interpolated(self.worths, k) >= worth)), None)
+        return None if target is None else window_of_proof(target, self.known, "more has to be proven")
 
 
 def _settings(worths: Iterable[int]) -> list[int]:

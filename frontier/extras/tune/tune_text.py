@@ -52,13 +52,15 @@ given."""
 def outcome_of(race: Race) -> RaceOutcome:
     """The outcome of a race. What was not measured is not shown to be no better."""
     outcome, gone = _by_the_measured(race), unmeasured(race)
-    if outcome not in ("no better", "none") or not gone:
-        return outcome
-    return "not measured" if len(gone) == len(race.runners) - 1 else "not compared"
+    if outcome in ("no better", "none", "not proven") and len(gone) == len(race.runners) - 1:
+        return "not measured"
+    return "not compared" if outcome in ("no better", "none") and gone else outcome
 
 
 def unmeasured(race: Race) -> list[Runner]:
-    """The variants beside the baseline that could not be measured, and are not surely worse."""
+    """The variants beside the baseline that could not be measured, and are not significantly
+    worse.
+    """
     return [r for r in race.runners[1:] if r.gone is not None and not race.dropped(r)]
 
 
@@ -178,12 +180,12 @@ def _standing(race: Race, runner: Runner) -> str:
         words.append("not measured yet")
     elif runner.unproven is not None:
         words.append(f"not proven: {runner.unproven}")
-    elif runner.proven is None and runner.reach(0.0).edge is None:
+    elif runner.proven is None and runner.keeps_at_no_load:
         words.append("no load keeps the SLA")
     elif race.gain is not None and race.gain.better and runner is race.finalist:
         words.append("better")
     elif runner is not race.baseline and not runner.final_starts:
-        words.append("surely worse than another" if race.dropped(runner) else "short trials only")
+        words.append("significantly worse than another" if race.dropped(runner) else "quick looks only")
     return "; ".join(words)
 
 
@@ -241,7 +243,7 @@ def answer_text(race: Race) -> str:
     claim, higher = claim_text(race), higher_of(race)
     if higher is not None:
         name, more = higher[0].series.deployment, race.rules.given(higher[0].expected - higher[1].expected)
-        claim += f" {name} may be better: {more - 1:+.0%} {_label(race.rules.objective)} in short trials."
+        claim += f" {name} may be better: {more - 1:+.0%} {_label(race.rules.objective)} in quick looks."
     if race.gain is None or outcome_of(race) == "not compared":
         return claim
     pairs = count(race.gain.pairs, "time")

@@ -84,7 +84,7 @@ def open_row(point: Point, decision: Decision, limit: Limit, binds: str | None) 
     """
     name = limit.metric
     here, there = point.metrics.get(name), decision.metrics.get(name)
-    binding = ", the limit that binds" if name == binds else ""
+    binding = " (tightest)" if name == binds else ""
     return (
         metric(name).label,
         beside_limit(here.value, limit) if here is not None else "not measured",

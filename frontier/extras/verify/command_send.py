@@ -14,6 +14,7 @@ import click
 
 from frontier.cli.common import RunOptions, answer, given_options, say
 from frontier.cli.consent import consent_to_reach
+from frontier.config.connection import names_server
 from frontier.core.model.errors import ExitCode
 from frontier.core.model.units import format_elapsed
 from frontier.store.run_dir import RunDirectory
@@ -51,7 +52,7 @@ def consent(run: "Run") -> None:
     not name.
     """
     config_file = run.manifest.get("config_file")
-    begun_with = Path(config_file) if isinstance(config_file, str) else None
+    begun_with = Path(config_file) if isinstance(config_file, str) and not names_server(config_file) else None
     consent_to_reach(run.path / "config.yaml", run.config, begun_with)
 
 

@@ -22,7 +22,7 @@ PATIENCE = 15.0
 """... or one waited longer than a stable queue makes one wait with probability e^-PATIENCE (M/M/c).
 """
 EXPECTED_LOOKS, EXPECTED_WINDOWS = 3, 12
-"""The usual numbers of a search, for its expected time: short trials, and windows of proofs."""
+"""The usual numbers of a search, for its expected time: quick looks, and windows of proofs."""
 
 
 async def find(

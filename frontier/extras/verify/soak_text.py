@@ -53,12 +53,12 @@ def hold_text(held: Held, *, again: str, width: int, detail: Detail = Detail.USU
         lines.append(_nothing_grew(held))
     if not math.isinf(held.minutes_to_see):
         minutes = format_elapsed(60 * held.minutes_to_see)
-        lines.append(f"How sure  +10 % would be known within about {minutes}; a steady server is called changed once")
-        lines.append("          a month at most.")
+        lines.append(f"Confidence  +10% would be known within about {minutes}; a steady server is called changed once")
+        lines.append(f"{'':<12}a month at most.")
     left_out = dict.fromkeys(w.excluded for w in held.windows if w.excluded)
     if left_out:
         without = count(sum(bool(w.excluded) for w in held.windows), "window")
-        lines.append(f"Left out  {without}: {'; '.join(left_out)}")
+        lines.append(f"Left out    {without}: {'; '.join(left_out)}")
     if not held.over:
         left = format_elapsed(held.plan.duration - held.seconds)
         lines.append(f"{left} are left. To go on:\n  {again}")

@@ -37,6 +37,10 @@ class Role(StrEnum):
     OTHER = "other"
     THIRD = "third"
     FOURTH = "fourth"
+    FIFTH = "fifth"
+    SIXTH = "sixth"
+    SEVENTH = "seventh"
+    EIGHTH = "eighth"
     DOMINATED = "dominated"
     FLAGGED = "flagged"
     PREDICTED = "predicted"
@@ -256,8 +260,13 @@ class Picture:
     @property
     def signs(self) -> tuple[Sign, ...]:
         """The signs of its settings, for the legend."""
-        shown = {mark.sign for panel in self.panels for mark in panel.marks}
+        shown = {mark.sign for mark in self.marks}
         return tuple(sign for sign in SIGN_WORDS if sign in shown)
+
+    @property
+    def marks(self) -> list[Mark]:
+        """The marks of all panels."""
+        return [mark for panel in self.panels for mark in panel.marks]
 
 
 def role_of(setting: SettingView) -> Role:

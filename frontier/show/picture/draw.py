@@ -170,7 +170,8 @@ def draw(picture: Picture, theme: Theme = "light", *, titled: bool = True, laid_
     foot = _Lines(wrap(picture.foot, FOOT, width - 28, lines=most) if picture.foot else (), FOOT)
     table = _table(picture, width) if titled else []
     handles = _handles(picture, theme, titled=titled)
-    keys = 22.0 if handles else 0.0
+    across = _fitting(handles, width)
+    keys = 22.0 * math.ceil(len(handles) / across)
     top = 12 + head.tall + (10 if titled else 0) + sum(row[0][1].tall for row in table) + (8 if table else 0)
     under = top + legend.tall + keys + 8
     height = math.ceil(under + deep + below.tall + foot.tall + 16)
@@ -183,7 +184,7 @@ def draw(picture: Picture, theme: Theme = "light", *, titled: bool = True, laid_
             _write(figure, cell_text, x, y, theme)
         y -= row[0][1].tall
     _write(figure, legend, 14, height - top, theme)
-    _legend(figure, handles, height - top - legend.tall - 4, theme)
+    _legend(figure, handles, across, height - top - legend.tall - 4, theme)
     for i, cell in enumerate(cells):
         layout, y1 = cell.layout, height - under - cell.down
         box = cell.x / width, (y1 - layout.height) / height, layout.width / width, layout.height / height
@@ -220,6 +221,7 @@ def _cells(picture: Picture, width: int) -> tuple[list[_Cell], float]:
         cells.append(_Cell(layout, column * width / columns + left, row * each + head, left, large))
     deep = math.ceil(len(picture.panels) / columns) * each
     if picture.strip is not None:
+        left = max(left, 32 + max(text_width(name, 9.5) for name in picture.strip.y.names))
         layout = PanelLayout(picture.strip, width - left - RIGHT, ROW * len(picture.strip.y.names), 9.5).run()
         cells.append(_Cell(layout, left, deep + HEAD, left))
         deep += layout.height + 86
@@ -296,7 +298,23 @@ def _handles(picture: Picture, theme: Theme, *, titled: bool) -> list[Line2D]:
         handles.append(
             Line2D([], [], marker=shape, label=SIGN_WORDS[sign], mfc=face, mec=black, ms=7.5, mew=1.4, ls="none")
         )
+    colours = COLOURS[theme]
+    stars = {mark.star for mark in picture.marks if mark.star}
+    star = colours[stars.pop().value] if len(stars) == 1 else black
+    others = (
+        (any(mark.star for mark in picture.marks), "*", "run here", star, paper, 13.0),
+        (any(mark.ring for mark in picture.marks), "o", "nearest to an answer", "none", colours["operating"], 12.0),
+        (_is_dominated(picture), "o", "grey: dominated", colours["dominated"], colours["dominated"], 7.5),
+    )
+    for drawn, shape, label, face, edge, size in others:
+        if drawn:
+            handles.append(Line2D([], [], marker=shape, label=label, mfc=face, mec=edge, ms=size, mew=1.4, ls="none"))
     return handles
+
+
+def _is_dominated(picture: Picture) -> bool:
+    """Whether a setting that counts is drawn in grey."""
+    return any(mark.role is Role.DOMINATED and mark.sign != "excluded" for mark in picture.marks)
 
 
 def _line_handle(line: Line, colour: str) -> Line2D:
@@ -310,15 +328,22 @@ def _line_handle(line: Line, colour: str) -> Line2D:
     return drawn
 
 
-def _legend(figure: Figure, handles: Sequence[Line2D], top: float, theme: Theme) -> None:
-    """The legend in one line, left below the title."""
+def _fitting(handles: Sequence[Line2D], width: float) -> int:
+    """How many entries of the legend fit beside each other."""
+    widest = max((text_width(str(handle.get_label()), 9.5) + 52 for handle in handles), default=1.0)
+    every = sum(text_width(str(handle.get_label()), 9.5) + 52 for handle in handles)
+    return max(1, len(handles) if every <= width - 28 else int((width - 28) / widest))
+
+
+def _legend(figure: Figure, handles: Sequence[Line2D], across: int, top: float, theme: Theme) -> None:
+    """The legend, so many entries in a line, left below the title."""
     wide, tall = figure.get_size_inches() * 100
     if handles:
         figure.legend(
             handles=handles,
             loc="upper left",
             bbox_to_anchor=(14 / wide, top / tall),
-            ncols=len(handles),
+            ncols=across,
             frameon=False,
             fontsize=9.5,
             labelcolor=ink(Role.TEXT, theme),

@@ -13,7 +13,16 @@ from frontier.show.picture.text_size import PX, text_width
 from frontier.show.picture.ticks import ticks_of
 from frontier.show.view.series_view import Sign
 
-SHAPES = {Role.OTHER: "s", Role.THIRD: "^", Role.FOURTH: "D", Role.PREDICTED: "D"}
+SHAPES = {
+    Role.OTHER: "s",
+    Role.THIRD: "^",
+    Role.FOURTH: "D",
+    Role.PREDICTED: "D",
+    Role.FIFTH: "v",
+    Role.SIXTH: "P",
+    Role.SEVENTH: "X",
+    Role.EIGHTH: "h",
+}
 """Symbols of marks that are not dots."""
 STROKES: dict[str, tuple[float, object, float]] = {
     "stair": (2.3, "-", 3.0),
@@ -31,7 +40,7 @@ STRONG = 2.0
 
 def look_of(sign: Sign, shape: str, colour: str, paper: str) -> tuple[str, str]:
     """The symbol of a setting and its filling, by how it stands to the SLA."""
-    looks = {"violates": ("x", colour), "excluded": ("s", paper), "open": (shape, paper)}
+    looks = {"violates": ("x", colour), "excluded": ("d", paper), "open": (shape, paper)}
     return looks.get(sign, (shape, colour))
 
 
@@ -140,7 +149,7 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:
         ms=6 if line.strong else 5,
         mew=0,
         markevery=on_axis,
-        zorder=depth,
+        zorder=depth + 0.1 * line.strong,
         clip_on=marker is None,  # a mark on the frame, as of 0, is seen whole
         drawstyle="steps-post" if line.kind == "steps" else "default",
         solid_joinstyle="miter",

@@ -61,11 +61,31 @@ def headline(views: Sequence[SeriesView]) -> str:
         return _tops_apart(views) or f"The frontiers of {len(views)} {what}"
     met = sum(answer.proven for answer in decided)
     if met == len(views):
-        return f"{'Both' if met == 2 else f'All {met}'} {what} keep the SLA"
+        return _answers_apart(views) or f"{'Both' if met == 2 else f'All {met}'} {what} keep the SLA"
     some = f"None of the {len(views)} {what} is"
     if met:
         some = f"{met} of {len(views)} {what} {'is' if met == 1 else 'are'}"
     return f"{some} proven to keep the SLA"
+
+
+def _answers_apart(views: Sequence[SeriesView]) -> str:
+    """'Within the SLA 3,696 tok/s with 1024/128, 1,241 tok/s with 4096/128': the operating points
+    with the most and the least throughput. '' where they have none, or the same.
+    """
+    up, names = views[0].axes[1], panel_names(views)
+    values = {
+        name: view.answer.decision.metrics[up].value
+        for name, view in zip(names, views, strict=True)
+        if view.answer is not None and up in view.answer.decision.metrics and view.axes[1] == up
+    }
+    ends = sorted(values, key=lambda name: -metric(up).sign * values[name])
+    if len(ends) < len(views) or values[ends[0]] == values[ends[-1]]:
+        return ""
+    least, most = ends[-1], ends[0]
+    per = views[0].gpus if len({view.gpus for view in views}) == 1 else None
+    told = [f"{named_value(up, values[name], per)} with {name}" for name in (most, least)]
+    several = f", the most and the least of {len(views)}" if len(views) > 2 else ""
+    return f"Within the SLA {', '.join(told)}{several}"
 
 
 def view_sentence(view: SeriesView) -> str:
@@ -128,12 +148,17 @@ def legend_line(views: Sequence[SeriesView], *, own_axes: bool) -> str:
         parts.append(clean_name(shape.label, 60) if shape.mix else f"{named}ISL {shape.isl} / OSL {shape.osl}")
     parts += limit_parts(views)
     predicted = any(view.expected for view in views)
+    parts += bar_key(views)
+    parts += ["dashed: predicted, not measured; thin bars hold 95 of 100 predictions"] if predicted else []
+    return joined([*parts, *(["own axes each"] if own_axes else [])])
+
+
+def bar_key(views: Sequence[SeriesView]) -> list[str]:
+    """What bars, shade and thick ticks are; empty where there are none."""
     barred = any(each.metrics[name].has_interval for view in views for each in view.drawable for name in view.axes)
     key = "bars 95% CI" + ", shade 90% of resamples" * any(view.band for view in views)
     limited = any(limit.metric == view.axes[0] for view in views for limit in view.sla)
-    parts += [key + ", thick tick the bound that decides" * limited] * barred
-    parts += ["dashed: predicted, not measured; thin bars hold 95 of 100 predictions"] if predicted else []
-    return joined([*parts, *(["own axes each"] if own_axes else [])])
+    return [key + ", thick tick the bound that decides" * limited] * barred
 
 
 def limit_parts(views: Sequence[SeriesView]) -> list[str]:

@@ -103,7 +103,7 @@ _NOTHING = {Verdict.VIOLATES: "no setting meets"}
 
 
 def _cells(decision: Decision, gpus: int | None) -> tuple[str, ...]:
-    """Where to run, the throughput there, and the limit that binds. Why there is no operating point
+    """Where to run, the throughput there, and the tightest limit. Why there is no operating point
     is in the lines of the answer.
     """
     parts = answer_parts(decision, gpus=gpus)
@@ -114,16 +114,16 @@ def _cells(decision: Decision, gpus: int | None) -> tuple[str, ...]:
 
 
 def _lines(decision: Decision, arrivals: ArrivalRate | None, *, whole: bool) -> list[tuple[str, str]]:
-    """The lines of a decision, each with its label: why not more, where to set it, how sure it is,
-    and the other reasons. With `whole`, also asides in lines of their own.
+    """The lines of a decision, each with its label: the next higher setting, how to enforce it,
+    its confidence, and the other reasons. With `whole`, also asides in lines of their own.
     """
     production = production_lines(decision, arrivals)
-    lines = [("Why not more", " ".join(why_not_more(decision)))]
+    lines = [("Next higher setting", " ".join(why_not_more(decision)))]
     # What is estimated of independent users is `frontier verify`'s to say.
     told = len(production) if decision.shape.arrivals is not None or decision.shape.has_sessions else 1
-    lines += [("Where to set it", " ".join(production[:told]))]
+    lines += [("How to enforce it", " ".join(production[:told]))]
     lines += [("", aside) for aside in production[told:] if whole]
-    lines += [("How sure", claim_sentence(decision))]
+    lines += [("Confidence", claim_sentence(decision))]
     reasons = other_reasons(decision, whole=False)
     reasons += [reason for reason in other_reasons(decision) if whole and reason not in reasons]
     label = "Also" if decision.concurrency is not None else "Why"

@@ -29,15 +29,15 @@ from frontier.show.view.wording import (
 
 SENTENCES = {
     Cause.CHOSEN: "Binding: {evidence}.",
-    Cause.STEP_NOT_WORTH: "{c} also meets, but {gain} throughput for {cost} is not worth the step.",
+    Cause.STEP_NOT_WORTH: "{c} also meets: {gain} throughput, {cost}.",
     Cause.MEETS: "{c} meets{but}.",
     Cause.VIOLATES: "{c} violates: {evidence}.",
     Cause.EXCLUDED: "{c} excluded: {flags}.",
-    Cause.NOT_JUDGED: "{c} had a short trial alone, which proves nothing{seen}.",
+    Cause.NOT_JUDGED: "{c} had a quick look only, which proves nothing{seen}.",
     Cause.CROSSES: "{c}{gives} is not proven: {evidence}; {decide}.",
     Cause.TOO_FEW: "{c}{gives} is not proven: {lacks}; {decide}.",
     Cause.NO_INTERVAL: "{c}{gives} is not proven: {evidence}{alone}.",
-    Cause.SCANNED: "{c}{gives} had a short trial alone: {label} {value}, limit {limit}; {decide}.",
+    Cause.SCANNED: "{c}{gives} had a quick look only: {label} {value}, limit {limit}; {decide}.",
     Cause.STALE: "{c}{gives} was measured before the server changed, and not since: {decide}.",
     Cause.DOUBTED: (
         "A higher setting showed a tail that what was measured of {c} before excludes. Only what was measured of it "
@@ -70,29 +70,34 @@ SENTENCES = {
         "{lower}: over a limit in the only trial, although {last} above is proven. The machine may have been busy; the "
         "same sweep measures again."
     ),
-    Cause.SLOW_ALONE: "One request alone has {label} {value}: this is service time, not queueing.",
+    Cause.SLOW_ALONE: "One request alone has {label} {value}: {not_load}.",
     Cause.POINT_ESTIMATES: "Decided on values alone, as asked: nothing here is proven.",
-    Cause.CORRECTED: "Corrected: {c} was proven first; with what was measured since its data do not keep the SLA.",
+    Cause.CORRECTED: "Corrected: proven at first, but not by what counts now: {c}.",
 }
 """One sentence per cause, with places for the words of `words_of`."""
 
 
 def sentence(reason: Reason) -> str:
     """One reason as a sentence. It is cleaned, as flags hold words of servers and files."""
-    words = OVER_AND_NO_FASTER if _is_over_and_no_faster(reason) else SENTENCES[reason.cause]
-    return clean(words.format(**words_of(reason)), 400)
+    return clean((_not_asked_for(reason) or SENTENCES[reason.cause]).format(**words_of(reason)), 400)
 
 
-OVER_AND_NO_FASTER = "{c} is over by its value, and {faster}: {evidence}."
-"""A setting that is over its limit by its value, and no faster."""
+SLOWER = 0.05
+"""Share of the operating point's throughput from which a setting without it is slower."""
+MUCH_SLOWER = 0.5
+"""The share from which nobody would take a setting for its shorter tail."""
 
 
-def _is_over_and_no_faster(reason: Reason) -> bool:
-    """Whether an undecided setting is over its limit by its value and gives no more throughput than
-    the operating point.
+def _not_asked_for(reason: Reason) -> str:
+    """The sentence of an undecided setting that nobody would take, whatever would decide it: it is
+    over by its value and no faster, or much slower. '' for others.
     """
-    over = reason.limit is not None and reason.estimate is not None and reason.limit.breaks(reason.estimate.value)
-    return over and reason.cause in UNDECIDED and reason.gain is not None and reason.gain <= 0
+    limit, estimate, gain = reason.limit, reason.estimate, reason.gain
+    if limit is None or estimate is None or gain is None or gain > 0 or reason.cause not in UNDECIDED:
+        return ""
+    if limit.breaks(estimate.value):
+        return "{c}: over {label} ({value}, limit {limit}), and {faster}."
+    return "{c}: {faster}, and not proven ({label} {value}, limit {limit})." if gain <= -MUCH_SLOWER else ""
 
 
 def words_of(reason: Reason) -> dict[str, str]:
@@ -127,6 +132,8 @@ def _figure_words(reason: Reason) -> dict[str, str]:
     if limit is not None and estimate is not None and limit.metric == reason.metric:
         value = beside_limit(estimate.value, limit)
     promise = limit_value_text(limit.metric, limit.promise) if limit else ""
+    finite = known and estimate is not None and math.isfinite(estimate.value)
+    takes_time = finite and reason.metric is not None and metric(reason.metric).quantity
     failed = next((f" ({flag.measured})" for flag in reason.flags if flag.name == "errors"), "")
     lacks = f"{estimate.n if estimate else 0:,} requests prove no {label} ({value}, limit {promise})"
     return {
@@ -135,10 +142,19 @@ def _figure_words(reason: Reason) -> dict[str, str]:
         "limit": promise,
         "seen": f": {label} {value}, limit {promise}" if limit and known else "",
         "evidence": f"{evidence_text(estimate, limit)}{failed}" if limit else "its limit was not measured",
-        "alone": "; --point-estimates decides on the value alone" if known else "",
+        "not_load": "this is service time, not queueing" if takes_time else "load is not the cause",
+        "alone": "; --point-estimates decides on the value alone" if known and not _crosses(reason) else "",
         "lacks": "; ".join(map(_flag_with_advice, told(reason.flags))) or lacks,
         "where": _where_in_range(reason),
     }
+
+
+def _crosses(reason: Reason) -> bool:
+    """Whether the limit lies inside the interval, so that the value does not decide either."""
+    estimate, limit = reason.estimate, reason.limit
+    if estimate is None or limit is None or not estimate.has_interval:
+        return False
+    return limit.holds(estimate.low) != limit.holds(estimate.high)
 
 
 def _where_in_range(reason: Reason) -> str:
@@ -148,8 +164,12 @@ def _where_in_range(reason: Reason) -> str:
         return ""
     comfort = limit_value_text(limit.metric, limit.comfort)
     if limit.comfortable(reason.estimate.value):
-        return f"inside the comfort mark {comfort}: there is room for more load"
+        return f"inside the comfort mark {comfort}"
     return f"between comfort {comfort} and promise {limit_value_text(limit.metric, limit.promise)}"
+
+
+TIMES = 2.0
+"""The factor from which a latency is so many times as long, not so many percent longer."""
 
 
 def _change_words(reason: Reason) -> dict[str, str]:
@@ -160,12 +180,15 @@ def _change_words(reason: Reason) -> dict[str, str]:
     matters = abs(gain) >= 0.005
     gives = f" gives {abs(gain):.0%} {'more throughput but' if gain > 0 else 'less throughput and'}"
     but = f" with {-gain:.0%} less throughput" if gain < 0 else ", but a lower setting violates"
-    cost = "no more tail latency"
+    cost = "no longer tail"
     if reason.cost is not None and reason.metric is not None and reason.cost > 1:
-        cost = f"{reason.cost:.3g}× the {metric(reason.metric).label}"
+        cost = f"{metric(reason.metric).label} {reason.cost - 1:.0%} longer"
+        if reason.cost >= TIMES:
+            cost = f"{metric(reason.metric).label} {reason.cost:.3g} times as long"
+    digits = 1 if abs(gain) < 0.01 else 0
     return {
-        "gain": f"{gain:+.1%}" if abs(gain) < 0.01 else f"{gain:+.0%}",
-        "faster": f"gives {-gain:.0%} less throughput" if matters and gain < 0 else "no faster",
+        "gain": f"{abs(gain):.{digits}%} {'less' if gain < 0 else 'more'}",
+        "faster": f"{-gain:.0%} slower" if gain <= -SLOWER else "no faster",
         "gives": gives if matters and reason.cause in UNDECIDED else "",
         "but": but if matters else "",
         "cost": cost,
@@ -186,9 +209,12 @@ def _what_would_decide(reason: Reason) -> str:
         return f"{cut}{wide}{decides} would decide"
     if busy is not None:
         return f"{cut}{_flag_with_advice(busy)}"
-    close = how_close(reason, "its bound is too wide", "too close to the limit", "too many requests fail")
+    limit, estimate = reason.limit, reason.estimate
+    if limit is not None and estimate is not None and math.isfinite(estimate.value) and limit.breaks(estimate.value):
+        return f"{cut}its value is over the limit" + (f"; to prove that takes {decides}" if decides else "")
+    close = how_close(reason, "its bound is too wide", "it is too close to its limit", "too many requests fail")
     why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
-    return f"{cut}{why} to decide at a reasonable cost" + (f" ({decides})" if decides else "")
+    return f"{cut}{why}: that takes {decides}" if decides else f"{cut}{why} to decide in reasonable time"
 
 
 _CUTS = {
@@ -222,7 +248,8 @@ def with_notes(decision: Decision) -> Decision:
 
     The setting that may give more comes first, then what the claim covers, then all reasons.
     """
-    first = filter(None, (next_step_note(decision), claim_sentence(decision)))
+    claim = claim_sentence(decision)
+    first = filter(None, (next_step_note(decision), f"Confidence: {claim}" if claim else ""))
     notes = (*first, *map(sentence, decision.explanation.reasons), *_remarks(decision))
     return dataclasses.replace(decision, notes=notes)
 
@@ -284,8 +311,9 @@ def other_reasons(decision: Decision, *, whole: bool = True) -> list[str]:
 
 
 def _is_in_figures(reason: Reason, decision: Decision) -> bool:
-    """Whether headline and figures give the reason already: the limit that binds, or that the
-    nearest setting violates.
+    """Whether headline and figures give the reason already: the tightest limit, or that the
+    nearest setting violates, other than by its failures.
     """
     nearest = decision.concurrency is None and reason.settings == (decision.candidate,)
-    return reason.cause is Cause.CHOSEN or (nearest and reason.cause is Cause.VIOLATES)
+    failed = any(flag.name == "errors" for flag in reason.flags)
+    return reason.cause is Cause.CHOSEN or (nearest and reason.cause is Cause.VIOLATES and not failed)

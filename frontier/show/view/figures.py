@@ -13,16 +13,24 @@ from frontier.show.view.wording import beside_limit, bound_text, ci_text, decidi
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A number that a decision stands on. `left` is the headroom as a share of the limit, measured
-    from the bound that decides, or from the value without one. `tightest` marks the least headroom.
+    """A number that a decision stands on. `headroom` is a share of the limit, measured from the
+    bound that decides, or from the value without one. `tightest` marks the least headroom.
     """
 
     metric: str
     estimate: Estimate
     limit: Limit | None = None
     verdict: Verdict | None = None
-    left: float | None = None
+    headroom: float | None = None
     tightest: bool = False
+
+    @property
+    def mark(self) -> str:
+        """A check, a cross or a question mark; '' without a verdict."""
+        return _MARKS.get(self.verdict, "?") if self.verdict is not None else ""
+
+
+_MARKS = {Verdict.MEETS: "✓", Verdict.VIOLATES: "✗"}
 
 
 def figures(decision: Decision) -> list[Figure]:
@@ -33,18 +41,23 @@ def figures(decision: Decision) -> list[Figure]:
     judged = decision.judgement(decision.shown)
     verdicts = judged.per_metric if judged is not None else {}
     names = [n for n in dict.fromkeys(["output_throughput", "cost", *limits]) if n in decision.metrics]
-    left = {name: _left(decision.metrics[name], limits[name]) for name in names if name in limits}
-    known = {name: share for name, share in left.items() if share is not None}
+    headroom = {name: _headroom(decision.metrics[name], limits[name]) for name in names if name in limits}
+    known = {name: share for name, share in headroom.items() if share is not None}
     tightest = min(known, key=known.__getitem__, default=None)
     return [
         Figure(
-            n, decision.metrics[n], limits.get(n), verdicts.get(n) if n in limits else None, left.get(n), n == tightest
+            n,
+            decision.metrics[n],
+            limits.get(n),
+            verdicts.get(n) if n in limits else None,
+            headroom.get(n),
+            n == tightest,
         )
         for n in names
     ]
 
 
-def _left(estimate: Estimate, limit: Limit) -> float | None:
+def _headroom(estimate: Estimate, limit: Limit) -> float | None:
     """The headroom as a share of the limit; None where the value is infinite."""
     bound = deciding_bound(estimate, limit)
     margin = limit.margin(estimate.value if bound is None else bound)
@@ -74,15 +87,15 @@ def figure_row(figure: Figure, gpus: int | None) -> tuple[str, str, str, str, st
 
 
 def _margin(figure: Figure) -> str:
-    """'5% left', 'not proven', or by how much the limit is broken; and which limit binds."""
+    """'5% headroom (tightest)', 'not proven', or by how much the limit is broken."""
     if figure.verdict is Verdict.VIOLATES:
         over = "too high" if figure.limit is not None and figure.limit.better == "lower" else "too low"
-        return over if figure.left is None else f"{over} by {_share(-figure.left)}"
+        return over if figure.headroom is None else f"{over} by {_share(-figure.headroom)}"
     if figure.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN):
         return "not proven"
-    if figure.left is None or figure.verdict is None:
+    if figure.headroom is None or figure.verdict is None:
         return ""
-    return f"{_share(figure.left)} left" + (", the limit that binds" if figure.tightest else "")
+    return f"{_share(figure.headroom)} headroom" + (" (tightest)" if figure.tightest else "")
 
 
 def _share(share: float) -> str:

@@ -38,7 +38,7 @@ class FrontierSummary:
         if faint:
             notes.append(f"On the frontier perhaps by noise alone (in brackets: share of resamples): {members}.")
         if self.knee is not None:
-            notes.append(f"Knee: the most throughput per latency is at {setting(self.knee)}.")
+            notes.append(f"Knee (best ratio of throughput to latency): {setting(self.knee)}.")
         if self.retrograde:
             notes.append(f"Less throughput than at a lower concurrency: c={', '.join(map(str, self.retrograde))}.")
         return tuple(notes)

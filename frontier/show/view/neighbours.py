@@ -20,7 +20,7 @@ def neighbours(view: SeriesView) -> list[tuple[str, ...]]:
         return []
     words = {each.load: each.words for each in view.settings}
     around = reasons[max(0, places[0] - 2) : places[0] + 4]
-    return [_neighbour(reason, words.get(reason.settings[0], "not judged")) for reason in around]
+    return [_neighbour(reason, words.get(reason.settings[0], "not proven")) for reason in around]
 
 
 def _neighbour(reason: Reason, verdict: str) -> tuple[str, ...]:

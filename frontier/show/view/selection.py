@@ -179,6 +179,20 @@ def check_axes(points: Sequence[Point], axes: Sequence[str], of: str = "") -> No
             raise UsageError(f"{name} is not known of any point{f' of {of}' if of else ''}", hint)
 
 
+IN_ONE_PANEL = 8
+"""The most deployments that one panel can tell apart."""
+
+
+def together_of(run: Run) -> "registry.TogetherPicture | None":
+    """What draws the deployments of a run in one panel per shape; None where there is one alone, or
+    more than a panel can tell apart.
+    """
+    most = max(Counter(shape for _, shape in series_of(run)).values(), default=0)
+    if not 1 < most <= IN_ONE_PANEL:
+        return None
+    return registry.TOGETHER.find()
+
+
 def samples_of(run: Run) -> dict[Series, dict[int, WindowData]]:
     """The windows behind each point: those that support a claim, otherwise all of the setting's."""
     return {series: run.samples(series) for series in run.histories}

@@ -106,7 +106,7 @@ def reason_words(reason: Reason, broken: Sequence[Limit] = ()) -> str:
     """
     label = metric(reason.metric).label if reason.metric else ""
     if reason.cause in (Cause.SCANNED, Cause.NOT_JUDGED):
-        return f"over {broken[0].of.label} (short trial)" if broken else "not proven (short trial)"
+        return f"over {broken[0].of.label} (quick look)" if broken else "not proven (quick look)"
     word = VERDICT_WORDS[reason.verdict or Verdict.UNPROVEN]
     if reason.verdict is Verdict.VIOLATES:
         return f"{word} {label}"
@@ -226,10 +226,12 @@ def _would_decide(decision: Decision, step: NextStep) -> str:
         return "a sweep would decide"
     if step.requests is None:
         why = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
-        number = f" (about {roughly(why.need)} requests)" if why is not None and why.need is not None else ""
+        decides = " to decide in reasonable time"
+        if why is not None and why.need is not None:
+            decides = f": that takes about {roughly(why.need)} requests"
         if why is not None and why.cause is Cause.TOO_FEW:
-            return f"requests too much alike to decide at a reasonable cost{number}"
-        close = f"too close to its limit to decide at a reasonable cost{number}"
+            return f"its requests are too much alike{decides}"
+        close = f"too close to its limit{decides}"
         return close if why is None else how_close(why, close, close, "too many requests fail to decide it")
     amount = f"{roughly(step.requests)} requests"
     if step.seconds is None:
@@ -291,13 +293,13 @@ _FIRST_DATE = 1e9
 
 
 def claim_sentence(decision: Decision) -> str:
-    """How long the operating point was measured, and how rare a stall of the whole server must be
-    to go unseen. '' without a claim.
+    """The confidence, how long the operating point was measured, and how rare a stall of the whole
+    server must be to go unseen. '' without a claim.
 
     A stall hits all requests in flight, so the measured time is counted in times of one request.
     """
     claim = decision.claim
-    if claim is None:
+    if claim is None or decision.verdict is Verdict.INVALID:
         return ""
     requests = count(max((e.n for e in decision.metrics.values()), default=0), "request")
     when = "" if claim.until is None or claim.until < _FIRST_DATE else f" Last measured {date_text(claim.until)} UTC."
@@ -310,19 +312,20 @@ def claim_sentence(decision: Decision) -> str:
     one_in = max(1, math.floor(1 / claim.unseen_share + 1e-9))
     every = length(one_in)
     if claim.stage == "final":
-        stall = f"a stall of the whole server every {every} or more often would have been seen (95%)"
+        stall = f"a server-wide stall every {every} or more often would have been seen"
     elif one_in > 1:
-        stall = f"a stall of the whole server rarer than every {every} may not have been seen"
+        stall = f"a server-wide stall rarer than every {every} may have been missed"
     else:
-        stall = "stalls of the whole server may not have been seen"
+        stall = "server-wide stalls may have been missed"
     enough = max((fewest_to_bound(limit.of.p) for limit in decision.limits if limit.of.p is not None), default=0)
     late = "; slow requests come in bursts, and more time shows how often"
-    measured = f"{requests} in {length(claim.turns)}"
+    sure = "95%, from " if decision.verdict is Verdict.MEETS else ""
+    measured = f"{sure}{requests} in {length(claim.turns)}"
     return f"{measured}; {stall}{late if claim.stage != 'final' and claim.turns >= enough else ''}.{when}"
 
 
 def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[str]:
-    """The lines of an operating point in production: where to set it, and how many requests of
+    """The lines of an operating point in production: how to enforce it, and how many requests of
     independent users it takes.
     """
     if decision.concurrency is None:

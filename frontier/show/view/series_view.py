@@ -17,7 +17,7 @@ from frontier.show.view.sentences import reason_words
 from frontier.show.view.wording import flag_kind, told
 
 Sign = Literal["", "meets", "open", "violates", "excluded"]
-"""How a setting stands to the SLA: filled, a ring, a cross, or a hollow square in a picture; ''
+"""How a setting stands to the SLA: filled, a ring, a cross, or a hollow diamond in a picture; ''
 without an SLA."""
 _SIGNS: dict[Verdict, Sign] = {Verdict.MEETS: "meets", Verdict.VIOLATES: "violates"}
 FrontierPlace = Literal["", "member", "dominated", "left out"]
@@ -257,7 +257,7 @@ def _place(load: int, frontier: Frontier) -> FrontierPlace:
 def _words(
     point: Point, frontier: Frontier, sla: Sequence[Limit], reason: Reason | None, broken: Sequence[Limit]
 ) -> str:
-    """How a setting stands to the SLA: 'meets', 'not proven (short trial)', 'violates p95 TPOT',
+    """How a setting stands to the SLA: 'meets', 'not proven (quick look)', 'violates p95 TPOT',
     'excluded: this machine was busy'. Without an SLA: its place on the frontier.
     """
     if not point.valid:
@@ -267,7 +267,7 @@ def _words(
     if reason is not None:
         return reason_words(reason, broken)
     if sla or not frontier.objectives:
-        return "not judged"
+        return "not proven"
     return _PLACES[_place(point.concurrency, frontier)]
 
 

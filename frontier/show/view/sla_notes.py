@@ -1,10 +1,12 @@
 """Notes on one SLA over several shapes or deployments, in sentences."""
 
+import math
 from collections.abc import Sequence
 
 from frontier.core.model.loads import setting
-from frontier.planning.sla_result import Best, SlaResult
-from frontier.show.view.wording import named_value
+from frontier.core.model.metrics import RATES, metric
+from frontier.planning.sla_result import Best, SlaResult, decided_on_values
+from frontier.show.view.wording import named_value, unit_text
 
 NAMED = 0.01
 """The share of lost throughput from which a note names it."""
@@ -24,7 +26,8 @@ def _common_notes(result: SlaResult) -> list[str]:
         if c is not None:
             lines.append(f"One concurrency for all shapes{where}: {c} (each alone: {alone}).")
         else:
-            lines.append(f"No concurrency measured is proven in every shape{where} (each alone: {alone}).")
+            keeps = "meets" if any(map(decided_on_values, mine)) else "is proven"
+            lines.append(f"No concurrency measured {keeps} in every shape{where} (each alone: {alone}).")
         lines += _price(result, deployment, c)
     return lines
 
@@ -36,7 +39,7 @@ def _price(result: SlaResult, deployment: str, c: int | None) -> list[str]:
         return [] if command is None else [f"To prove one in all of them: {command}"]
     shares = result.given_up.get(deployment, {})
     named = [f"{label} {share:.0%}" for label, share in shares.items() if share > NAMED]
-    return [f"At {setting(c)} shapes give up of their throughput: {', '.join(named)}."] if named else []
+    return [f"Running everything at {setting(c)} costs {joined_names(named)} of its throughput."] if named else []
 
 
 def _cheapest_notes(result: SlaResult) -> list[str]:
@@ -61,6 +64,10 @@ def best_note(best: Best, rate: str = "output_throughput") -> str:
 def _winner(best: Best, rate: str) -> str:
     d = best.decision
     point = f"{named_value(rate, best.rate, 1 if best.per_gpu else None)} at {setting(d.concurrency or 0)}"
+    if best.by_values:
+        apart = "more than" if best.sure else "about as much as"
+        rest = f", {apart} {joined_names(best.others)}" if best.others else ""
+        return f"By values alone, the most throughput for {d.shape.label}: {d.deployment}, {point}{rest}."
     if best.open:
         rest = f"of {joined_names(best.open)} no setting is proven, so which gives the most is open"
         if not best.others:
@@ -68,8 +75,32 @@ def _winner(best: Best, rate: str) -> str:
         return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}; {rest}."
     if not best.others:
         return f"For {d.shape.label} only {d.deployment} meets the SLA: {point}."
-    apart = "more than" if best.sure else "within the interval of"
-    return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}, {apart} {joined_names(best.others)}."
+    rates = [named_value(rate, each, 1 if best.per_gpu else None) for each in (best.rate, best.second or 0.0)]
+    if not best.sure:
+        which = joined_names([d.deployment, *best.others], "or")
+        most = f"the most proven is {rates[0]} by {d.deployment} at {setting(d.concurrency or 0)}"
+        return f"{d.shape.label}: whether {which} serves most within the SLA is not resolved; {most}."
+    rival = best.others[0] + (f", the next best of {len(best.others) + 1}," if len(best.others) > 1 else "")
+    more = serves_more(rate, best.rate / (best.second or math.nan), best.rate / (best.second or math.nan))
+    unit = unit_text(rate, 1 if best.per_gpu else None) if metric(rate).unit in RATES else ""
+    first = rates[0].removesuffix(f" {unit}")
+    return f"{d.shape.label}: {d.deployment} {more} {rival} within the SLA, {first} against {rates[1]}."
+
+
+TIMES = 2.0
+"""The ratio from which one serves so many times as much, not so many percent more."""
+
+
+def serves_more(rate: str, least: float, most: float) -> str:
+    """'serves 68% more than', 'serves 28% to 36% more than', 'has 6.6 times as much goodput as': by
+    ratios between these.
+    """
+    verb, what = ("serves", "") if metric(rate).unit in RATES else ("has", f" {metric(rate).label}")
+    if most >= TIMES:
+        ends = dict.fromkeys((f"{least:.2g}", f"{most:.2g}"))
+        return f"{verb} {' to '.join(ends)} times as much{what} as"
+    ends = dict.fromkeys((f"{least - 1:.0%}", f"{most - 1:.0%}"))
+    return f"{verb} {' to '.join(ends)} more{what} than"
 
 
 def joined_names(names: Sequence[str], last: str = "and") -> str:

@@ -3,32 +3,29 @@ log, `show/live.py` draws them on a terminal.
 
 There is a line for:
 
-- a search;
-- each setting whose proof is decided;
+- each setting, with its throughput, its limited metrics and how it stands: a table that grows;
 - the operating point, as soon as it is known;
-- the completion of the frontier;
 - each trial of a stated grid.
 
 Everything that came from a server is cleaned and never read as markup.
 """
 
 from abc import ABC, abstractmethod
-from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
-from frontier.core.model.loads import in_words, listed, setting
+from frontier.core.model.loads import in_words, setting
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Flag
 from frontier.core.model.series import Series
 from frontier.core.model.text import clean
-from frontier.core.model.trials import Phase, Trial
+from frontier.core.model.trials import Trial
 from frontier.core.model.units import format_elapsed
 from frontier.planning.sweep_progress import HigherSetting, Progress, Stage
 from frontier.planning.time_left import TimeLeft as TimeLeft
 from frontier.show.view.rough import format_range, format_rough
-from frontier.show.view.wording import count, evidence_text, flag_words, told, value_text
+from frontier.show.view.wording import VERDICT_WORDS, count, flag_words, told, value_text
 
 if TYPE_CHECKING:
     from frontier.client.load.loop import TrialProgress
@@ -36,7 +33,6 @@ if TYPE_CHECKING:
 _STAGES = {"ramp": "ramp-up", "warmup": "warm-up", "window": "window", "hold": "draining"}
 _BAR = 20
 """Characters of the progress bar."""
-_STANDS = {Verdict.MEETS: "", Verdict.VIOLATES: ": over its limit", Verdict.INVALID: ": excluded"}
 BOLD, DIM, YELLOW = "1", "2", "33"
 """SGR codes of the styles of a line."""
 
@@ -46,18 +42,23 @@ def setting_name(trial: Trial) -> str:
     return trial.series.label(join="  ", longest=30)
 
 
-def figures_text(figures: Mapping[str, float | None], limited: Collection[str] = ()) -> str:
+def figures_text(figures: Mapping[str, float | None], limited: Collection[str] = (), *, aligned: bool = False) -> str:
     """'2,914 tok/s  p99 TTFT 2.33 s', and the share of errors where there were any. The latencies
-    are the limited ones, or all where none is limited.
+    are the limited ones, or all where none is limited. Those of several lines may be `aligned`.
     """
     parts = []
     for name, value in figures.items():
         if value is not None and name != "error_rate" and (not limited or name in ("output_throughput", *limited)):
             label = "" if name == "output_throughput" else metric(name).label + " "
-            parts.append(label + value_text(name, value))
+            text = value_text(name, value)
+            parts.append(label + (text.rjust(_WIDTHS.get(name, 7)) if aligned else text))
     if errors := figures.get("error_rate"):
         parts.append(f"{value_text('error_rate', errors)} errors")
     return "   ".join(parts)
+
+
+_WIDTHS = {"output_throughput": 12}
+"""Characters of a value in lines that are aligned."""
 
 
 class SweepProgress(Progress, ABC):
@@ -75,17 +76,18 @@ class SweepProgress(Progress, ABC):
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._begun = self._stage_begun = clock()
+        self._begun = self._row_begun = clock()
         self._ran = self._before = 0
         self._time_left: TimeLeft | None = None
         self._told = self._begun
         self._stage = Stage("grid", 1, 1, 0, 1)
         self._key: tuple[object, ...] = ()
-        self._how: dict[int, str] = {}
+        self._figures: dict[str, float | None] = {}
+        self._state = ""
+        self._states: dict[tuple[Any, ...], str] = {}
         self._busy: set[tuple[Series, int]] = set()
         self._busy_trials, self._busy_measured = 0, ""
-        self._completed: list[Trial] = []
-        self._phase = self._phase_head = ""
+        self._row_head = ""
         self._silent_minutes = 0
         self._trial: Trial | None = None
         self._tick: TrialProgress | None = None
@@ -111,9 +113,9 @@ class SweepProgress(Progress, ABC):
         self._stage = stage
 
     def tick(self, tick: "TrialProgress") -> None:
-        """Write a line for each minute in which requests have been silent."""
-        number, seconds = tick.silent or (0, 0.0)
-        minutes = int(seconds // 60)
+        """Write a line for each minute that the longest silence of a request has lasted."""
+        minutes = int(max(tick.silent, default=0.0) // 60)
+        number = sum(seconds >= 60 * minutes for seconds in tick.silent)
         if minutes > self._silent_minutes:
             verb = "has" if number == 1 else "have"
             self._line(f"{count(number, 'request')} {verb} been silent for {format_elapsed(60 * minutes)}", YELLOW)
@@ -126,41 +128,44 @@ class SweepProgress(Progress, ABC):
         return "search" if self._stage.word == "scan" else self._stage.word
 
     def trial_started(self, trial: Trial) -> None:
-        """Write the line of a phase that is over, where this trial begins another phase, or the
-        proof of another setting.
+        """Write the row of the last setting, where this trial is of another one or of another
+        phase.
         """
-        key = (self._word, trial.series, trial.concurrency if self._word == "prove" else None)
+        key = (self._word, trial.series, trial.concurrency)
         if key != self._key:
-            self._key, self._stage_begun = key, self._clock()
-            self._end_phase()
-            self._phase_head = self._head(trial)
+            self._end_row()
+            self._key, self._row_begun = key, self._clock()
+            self._row_head = f"{self._head(trial)}  {setting(trial.concurrency):<6}"
         self._trial, self._tick = trial, None
         self._changed()
 
-    def _end_phase(self) -> None:
-        """Write the line of a phase, where there is one to show."""
-        phase, self._phase = self._phase, ""
-        self._how.clear()
-        self._completed.clear()
-        if phase:
-            self._line(f"{self._phase_head}  {phase}")
+    def _end_row(self) -> None:
+        """Write the row of a setting, where it has one that says something new."""
+        figures, self._figures, state, self._state = self._figures, {}, self._state, ""
+        word, *place = self._key or ("",)
+        if not figures or self._states.get(tuple(place)) == state:
+            return
+        self._states[tuple(place)] = state
+        took = format_elapsed(self._clock() - self._row_begun) if word == "prove" else ""
+        parts = (figures_text(figures, self.limited, aligned=True), ", ".join(filter(None, (state, took))))
+        self._line("   ".join(filter(None, (f"{self._row_head}{parts[0]}", parts[1], self._left() * self.is_log))))
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
-        """Write the line of a trial of a grid, or update the phase's line in a completion; then
-        what is wrong with the trial.
+        """Write the line of a trial of a grid, or take the figures for the setting's row; then what
+        is wrong with the trial.
         """
         self._ran += 1
-        if self._word == "complete":
-            self._completed.append(trial)
-            self._stands(_completed_text(self._completed))
-        elif self._word == "grid":
+        fatal = told(flag for flag in flags if flag.fatal)
+        if self._word != "grid":
+            self._figures = self._figures if fatal else dict(figures)
+        else:
             parts = [
                 trial_done(trial, self._stage),
                 figures_text(figures, self.limited),
                 self._left() if self.is_log else "",
             ]
             self._line(f"{self._head(trial)}  {'   '.join(filter(None, parts))}")
-        if fatal := told(flag for flag in flags if flag.fatal):
+        if fatal:
             name = f"{setting_name(trial)}  {setting(trial.concurrency)}"
             if [flag.name for flag in fatal] == ["client_bound"]:
                 self._was_busy(trial, name, fatal[0])
@@ -182,29 +187,25 @@ class SweepProgress(Progress, ABC):
         of = f"{self._busy_trials} of {count(self._ran, 'trial')} excluded"
         return f"this machine was busy: {of} ({self._busy_measured}); an idle machine or core would measure them"
 
-    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:
-        """Update the line of a search, over all of its settings, or of a proof. It is shown when
-        the phase is over.
-        """
+    def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:  # noqa: ARG002
+        """Take how the setting stands for its row, with the value of all its trials."""
+        if not self._figures:
+            return
+        self._figures[limit.metric] = estimate.value
+        word = VERDICT_WORDS[judgement.verdict]
         if self._word == "search":
             over = judgement.verdict is Verdict.VIOLATES or limit.breaks(estimate.value)
-            stands = f"over {limit.of.label}" if over else "inside"
-            self._how[trial.concurrency] = "excluded" if judgement.verdict is Verdict.INVALID else stands
-            self._stands(self._search_text())
-        elif self._word == "prove":
-            how = _STANDS.get(judgement.verdict, ": not proven yet")
-            self._stands(f"{setting(trial.concurrency)}  {evidence_text(estimate, limit)}{how}")
-
-    def _stands(self, text: str) -> None:
-        """Update the line of a phase."""
-        self._phase = f"{text}   {format_elapsed(self._clock() - self._stage_begun)}"
+            word = f"over {limit.of.label}" if over else "inside"
+        elif judgement.verdict is Verdict.VIOLATES:
+            word = f"{word} {limit.of.label}"
+        self._state = word
 
     def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
         """Write the operating point as soon as it is proven, with what a higher setting may gain
         and the time that it takes.
         """
         self._trial = None
-        self._end_phase()
+        self._end_row()
         if not self.announces:
             return
         name = f"{decision.series.label()}  " if self._stage.series_count > 1 else ""
@@ -224,7 +225,7 @@ class SweepProgress(Progress, ABC):
     def close(self) -> None:
         """Write the last lines."""
         self._trial = None
-        self._end_phase()
+        self._end_row()
         if busy := self._busy_line():
             self._line(busy, YELLOW)
         if self._ran or self.is_log:
@@ -265,32 +266,17 @@ class SweepProgress(Progress, ABC):
         return f"[{'#' * filled}{'·' * (_BAR - filled)}]"
 
     def _left(self) -> str:
-        """'7 to 20 min left', while anything is to come."""
-        if self._time_left is None:
-            return ""
-        return f"{format_range(*self._time_left.after(self._clock() - self._told).range)} left"
+        """'7 to 20 min left', while anything is to come; '' where it takes longer than was
+        expected.
+        """
+        left = self._time_left and self._time_left.after(self._clock() - self._told)
+        return f"{format_range(*left.range)} left" if left and left.seconds else ""
 
     def _head(self, trial: Trial) -> str:
         """'[2/3] fp8 1024/256  prove'; the series only where there are several."""
         stage = self._stage
         several = f"[{stage.place}/{stage.series_count}] {setting_name(trial)}  " if stage.series_count > 1 else ""
         return f"{several}{self._word:<8}"
-
-    def _search_text(self) -> str:
-        """'c=1 2 4 inside · c=8 over p99 TPOT'."""
-        groups: dict[str, list[int]] = {}
-        for c, how in sorted(self._how.items()):
-            groups.setdefault(how, []).append(c)
-        return " · ".join(f"{listed(each, ' ')} {how}" for how, each in groups.items())
-
-
-def _completed_text(trials: Sequence[Trial]) -> str:
-    """'c=64, 32 · c=52 measured 3 times more'."""
-    again = Counter(trial.concurrency for trial in trials if trial.phase is Phase.VISIT)
-    fresh = dict.fromkeys(trial.concurrency for trial in trials if trial.phase is not Phase.VISIT)
-    parts = [listed(fresh)] if fresh else []
-    parts += [f"{setting(c)} measured {'once' if n == 1 else f'{n} times'} more" for c, n in again.items()]
-    return " · ".join(parts)
 
 
 def trial_done(trial: Trial, stage: Stage) -> str:

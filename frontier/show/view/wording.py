@@ -148,7 +148,7 @@ def has_no_bound(name: str, estimate: Estimate) -> bool:
     by.
     """
     bound = estimate.lower if metric(name).higher_is_better else estimate.upper
-    return metric(name).p is not None and estimate.has_interval and math.isinf(bound) and math.isfinite(estimate.value)
+    return metric(name).p is not None and estimate.has_bound and math.isinf(bound) and math.isfinite(estimate.value)
 
 
 def _is_stated(name: str, estimate: Estimate) -> bool:
@@ -172,22 +172,25 @@ def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str
 
 
 def ci_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
-    """'95% CI 3,380 to 3,440' in the unit of the value, 'no interval' where none is known."""
+    """'95% CI 3,380 to 3,440' in the value's unit, '3,380 to 3,440 between runs', 'no interval'."""
     if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
         return "no interval"
     if _is_stated(name, estimate):
         return "stated"
     factor = display_one(name, estimate.value, gpus)[0]
-    return f"95% CI {format_number(estimate.low * factor)} to {format_number(estimate.high * factor)}"
+    ends = f"{format_number(estimate.low * factor)} to {format_number(estimate.high * factor)}"
+    return f"95% CI {ends}" if estimate.has_bound else f"{ends} between runs"
 
 
 def bound_text(estimate: Estimate, limit: Limit) -> str:
-    """The one-sided bound that decides, with its confidence: 'at most 438 ms (98.75%)', 'at least
+    """The one-sided bound that decides, with its confidence: 'at most 438 ms (98%)', 'at least
     ...', or why it is missing.
     """
     if math.isinf(estimate.value):
         return "too many requests failed"
     bound = deciding_bound(estimate, limit)
+    if estimate.has_interval and not estimate.has_bound:
+        return f"{beside_limit(estimate.low, limit)} to {beside_limit(estimate.high, limit)} between runs"
     if bound is None:
         return f"no bound {NO_BOUND}" if estimate.has_bound or estimate.need is not None else "no interval"
     if _is_stated(limit.metric, estimate):
@@ -197,12 +200,13 @@ def bound_text(estimate: Estimate, limit: Limit) -> str:
 
 
 def level_text(confidence: float) -> str:
-    """'95%', '98.75%', '99.06%': a confidence, never rounded up.
+    """'95%', '98%', '99%', '99.9%': a confidence as one says it, never rounded up.
 
-    >>> [level_text(level) for level in (0.95, 0.9875, 1 - 0.0125 * 0.75)]
-    ['95%', '98.75%', '99.06%']
+    >>> [level_text(level) for level in (0.95, 0.9875, 1 - 0.0125 * 0.75, 0.9999)]
+    ['95%', '98%', '99%', '99.9%']
     """
-    return f"{math.floor(confidence * 1e4 + 1e-6) / 100:g}%"
+    per_mille = math.floor(confidence * 1e3 + 1e-6)
+    return f"{per_mille / 10 if per_mille > 995 else per_mille // 10:g}%"
 
 
 def bound_words(estimate: Estimate, limit: Limit) -> str:

@@ -101,6 +101,7 @@ class StartedServer:
         self._listening: asyncio.Task[None] | None = None
         self._let_go = False
         self._lost: str | None = None
+        self._log_begun = 0
         self.status: int | None = None
         """The exit status of the command; None while it runs."""
 
@@ -152,7 +153,7 @@ class StartedServer:
         return format_elapsed(self._clock() - began)
 
     def _failed(self, what: str) -> MeasurementError:
-        lines = last_lines(self.log)
+        lines = last_lines(self.log, self._log_begun)
         tail = f"{LAST_LINES}\n  " + "\n  ".join(lines) if lines else "; it said nothing"
         return MeasurementError(what + tail, f"the whole log is {self.log}")
 
@@ -213,7 +214,8 @@ class StartedServer:
         )
         logs = Folder(self.log.parent)
         logs.make()
-        logs.appender(self.log.name).close()  # an unwritable log fails here: the supervisor could not report it
+        with logs.appender(self.log.name) as log:  # an unwritable log fails here: the supervisor could not report it
+            self._log_begun = log.tell()
         # A session of its own: Ctrl-C in the terminal must reach the sweep alone. All that is
         # started stays in it, but for what calls setsid.
         self._supervisor = await asyncio.create_subprocess_exec(
@@ -292,11 +294,14 @@ class StartedServer:
         return done.returncode == 0
 
 
-def last_lines(log: Path) -> list[str]:
-    """The end of a log, cut for a message; the log is cleaned already."""
+def last_lines(log: Path, begun: int = 0) -> list[str]:
+    """The end of a log, cut for a message; the log is cleaned already. What was in it when this
+    start had `begun` is of earlier ones.
+    """
     try:
         with Folder(log.parent).reader(log.name) as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - 4_000))
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(0, end - 4_000, begun if begun <= end else 0))
             lines = file.read(4_000).decode(errors="replace").splitlines()
     except (OSError, StoreError):
         return []

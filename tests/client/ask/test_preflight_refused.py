@@ -61,7 +61,7 @@ def looked(server: Situation, **more: object) -> dict[str, Check]:
 
 
 def measured(server: Situation, isl: int = 64, *, settled: bool = True) -> WindowData:
-    """A short trial behind a preflight."""
+    """A quick look behind a preflight."""
     shape, records = Shape.of(isl, 6), list[Record]()
     trial = Trial("d", shape, 4, 0, Phase.GRID, 40, 7, 0.1, 0.0, 6.0, fingerprint="f")
 

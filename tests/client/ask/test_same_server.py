@@ -6,13 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from frontier.client.ask.same_server import Identity, journalled
+from frontier.client.ask.same_server import Identity, journalled, with_others
 from frontier.client.ask.target import Target
 from frontier.client.load.pipeline import Named
+from frontier.core.claim.proof import by_concurrency
 from frontier.core.estimates.estimate import point
 from frontier.core.flags.flags import flags
+from frontier.core.model.trials import Trial
 from frontier.core.window.window import WindowData, join
 from tests.core.flags.test_flags import healthy
+from tests.kit import made
 
 BEGUN = 1_700_000_000.0
 
@@ -136,3 +139,50 @@ def test_the_names_of_one_answer_are_one_name() -> None:
     alias = replace(window(), named=(named.counts() | {"model": {"hosted/m + m": 3}},))
     assert "server_changed" not in {flag.name for flag in flags(alias)}
     assert any("hosted/m" in note for note in point(alias).notes)
+
+
+TINY = "the answers name tiny"
+
+
+def history(*windows: tuple[int, str | None]) -> list[tuple[Trial, WindowData]]:
+    """Windows of these settings in their order, with what says that another server answered."""
+    return [(made.trial(c), replace(window("m", changed=said), concurrency=c)) for c, said in windows]
+
+
+def raised(past: list[tuple[Trial, WindowData]]) -> dict[int, bool | None]:
+    """Whether the flag at each setting is fatal; None: there is none."""
+    points = {c: with_others(point(join(parts)), past) for c, parts in by_concurrency(past).items()}
+    flagged = {c: [flag for flag in each.flags if flag.name == "server_changed"] for c, each in points.items()}
+    return {c: each[0].fatal if each else None for c, each in sorted(flagged.items())}
+
+
+@pytest.mark.parametrize(
+    ("past", "fatal"),
+    [
+        ([(2, None), (4, None)], {2: None, 4: None}),
+        # A fallback for one trial, measured again: left out, and said.
+        ([(2, None), (4, TINY), (4, None)], {2: None, 4: False}),
+        ([(2, None), (4, None), (4, TINY), (4, None)], {2: None, 4: False}),
+        ([(2, None), (4, None), (4, TINY), (2, None)], {2: None, 4: False}),
+        # A gateway that falls back under the load of 4 alone, or may.
+        ([(2, None), (4, TINY), (4, TINY), (2, None)], {2: None, 4: True}),
+        ([(2, None), (4, TINY), (4, TINY)], {2: None, 4: True}),
+        # The first server answers no more: no setting was measured of the one that does.
+        ([(2, None), (4, None), (4, TINY)], {2: True, 4: True}),
+        ([(2, None), (4, None), (2, TINY), (4, TINY)], {2: True, 4: True}),
+        ([(2, None), (4, TINY), (4, TINY), (2, TINY)], {2: True, 4: True}),
+    ],
+)
+def test_windows_of_another_server_are_left_out_and_once_the_first_is_gone_nothing_stands(
+    past: list[tuple[int, str | None]], fatal: dict[int, bool | None]
+) -> None:
+    assert fatal == raised(history(*past))
+
+
+def test_a_setting_without_the_first_server_says_which_trial_shows_it() -> None:
+    past = history((2, None), (4, None), (2, TINY))
+    flagged = with_others(point(by_concurrency(past)[4][0]), past)
+    (flag,) = [flag for flag in flagged.flags if flag.name == "server_changed"]
+    assert "c=2" in flag.measured
+    assert "tiny" in flag.measured
+    assert not flagged.valid

@@ -20,6 +20,8 @@ from frontier.client.load.rules import first_length
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial
+from tests.cases.failures import Gateway
+from tests.cases.http_server import serving
 from tests.kit.engine import Engine
 from tests.kit.hostile import Hostile
 
@@ -357,6 +359,18 @@ def test_failing_requests_do_not_spin(server: Hostile, how: str, outcome: Outcom
     assert "time" == measurement.ended
     assert {outcome} == {r.outcome for r in records} - {Outcome.CANCELLED}
     assert len(records) < 4 * 0.8 / 0.05 * 1.2
+
+
+def test_a_refusal_that_has_a_stream_wait_over_the_window_is_in_the_window() -> None:
+    # Two are let in; the others are to come back after 20 s, which is longer than the trial.
+    gateway = Gateway(ttft=0.01, tpot=0.002, most=2, after="long")
+    with serving(gateway) as url:
+        there = Target(f"{url}/v1", "m", api="chat", dialect="openai")
+        measurement, records = go(trial(4, 40, warmup=0.5), there)
+    window = measurement.window
+    refused = {r.stream for r in records if r.status == 429 and window.start <= r.sent <= window.end}
+    assert len(refused) >= 2
+    assert max(r.end for r in records) < 10, "and no stream is waited for"
 
 
 def test_quick_good_answers_are_no_reason_to_pause(server: Hostile) -> None:

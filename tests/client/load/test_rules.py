@@ -66,9 +66,9 @@ def test_a_status_of_many_processes_is_as_old_as_its_oldest_part():
 
 
 def test_requests_that_are_silent_in_several_processes_are_counted_together() -> None:
-    parts = [status(4.0, silent=(2, 70.0)), status(4.0), status(4.0, silent=(3, 65.0))]
-    assert (5, 65.0) == together(parts).silent
-    assert together([status(4.0), status(4.0)]).silent is None
+    parts = [status(4.0, silent=(70.0, 20.0)), status(4.0), status(4.0, silent=(65.0,))]
+    assert (70.0, 20.0, 65.0) == together(parts).silent
+    assert () == together([status(4.0), status(4.0)]).silent
 
 
 @pytest.mark.parametrize(

@@ -91,6 +91,8 @@ def test_what_was_measured_of_other_loads_before_a_change_is_stale_until_they_ar
     again = history_of(Course(lambda clock: by), (1, Phase.GRID), history=history)
     assert [6, 7, 8] == kept(again)
     assert 1 == len(unchanged(again, TTFT).changes), "the same change, seen at another load"
+    first = history_of(Course(lambda clock: by), (2, Phase.FRONTIER), history=again)
+    assert [6, 7, 8, 9] == kept(first), "its scan showed the server as it was"
 
 
 def test_a_load_that_is_as_it_was_says_that_only_the_other_one_changed():
@@ -247,6 +249,17 @@ def test_what_the_client_spoils_at_the_end_is_measured_again_but_not_for_ever():
     assert complete.last_ask(ONE, history) is None
 
 
+def test_a_series_does_not_end_with_what_another_server_answered():
+    server = Course(lambda clock: 1.0)
+    history = history_of(server, *PROOF, (4, Phase.VISIT))
+    assert complete.last_ask(ONE, history) is None
+    t, sample = history_of(server, (8, Phase.GRID))[0]
+    history.append((t, dataclasses.replace(sample, changed=("another model",))))
+    ask = complete.last_ask(ONE, history)
+    assert (4, Phase.VISIT) == (ask.concurrency, ask.phase)
+    assert complete.last_ask(ONE, history_of(server, (4, Phase.VISIT), history=history)) is None
+
+
 def creeping(per_minute, visits=6):
     server = Course(lambda clock: 1 + per_minute * clock / 60, sigma=0.05)
     return history_of(server, *PROOF, *[(4, Phase.VISIT)] * visits)
@@ -378,6 +391,24 @@ def test_a_tail_of_the_next_higher_load_that_a_proof_excludes_has_it_proven_anew
     alpha = proof.candidates(again, P99)[-1].alpha
     assert alpha == pytest.approx(proof.SPEND * (1 - proof.SPEND) * proof.ALPHA), "as a second judgement"
     assert [3, 4, 5, 6, 7] == kept(history_of(Tail(0.1, since=0.0), (6, Phase.VISIT), history=again), P99), "once"
+
+
+def test_requests_that_a_higher_load_fails_say_nothing_of_a_lower_one():
+    """A gateway refuses what is over its limit of requests in flight."""
+    history = with_tail(0.2, (6, Phase.GRID))
+    trial_, sample = history[-1]
+    refused = np.where(sample.ttft > 0.05, math.inf, sample.ttft)
+    history[-1] = trial_, dataclasses.replace(sample, ttft=refused, ok=np.isfinite(refused))
+    assert () == unchanged(history, P99).doubted
+
+
+def test_in_a_grid_alone_a_setting_that_is_in_doubt_is_measured_again():
+    tiers = [("", P99)]
+    history = with_tail(0.05, (6, Phase.GRID), before=[(4, Phase.GRID)] * 3)
+    assert (4,) == unchanged(history, P99).doubted
+    ask = complete.last_ask(tiers, history)
+    assert (4, Phase.VISIT) == (ask.concurrency, ask.phase)
+    assert complete.last_ask(tiers, history_of(Tail(0.0), (4, Phase.VISIT), history=history)) is None
 
 
 @pytest.mark.parametrize(

@@ -196,7 +196,7 @@ def test_a_proven_point_carries_its_claim_and_says_so():
         (d.claim.stage, d.claim.turns, d.claim.corrected),
     )
     assert 1 - 0.05 ** (1 / 150) == pytest.approx(d.claim.unseen_share)
-    assert claim_sentence(d) in with_notes(d).notes
+    assert any(claim_sentence(d) in note for note in with_notes(d).notes)
     assert_golden_row("answers", claim_sentence(d))
     final = decided([(Phase.PROVE, window(400))])
     assert ("final", 400) == (final.claim.stage, final.claim.turns)
@@ -232,6 +232,13 @@ def test_a_visit_that_contradicts_the_proof_corrects_it():
 def test_a_visit_that_agrees_corrects_nothing():
     d = decided([(Phase.CONFIRM, window(200)), (Phase.VISIT, window(200, start=900.0))])
     assert (Verdict.MEETS, "final", False) == (d.verdict, d.claim.stage, d.claim.corrected)
+
+
+def test_a_setting_that_is_excluded_is_not_called_corrected():
+    history = [(made.trial(8, Phase.CONFIRM), window(200)), (made.trial(8, Phase.VISIT), window(200, start=900.0))]
+    excluded = {8: Verdict.INVALID}
+    assert () == claim.corrected_settings(history, [TTFT], excluded)
+    assert (8,) == claim.corrected_settings(history, [TTFT], {8: Verdict.UNPROVEN})
 
 
 def test_late_requests_that_come_together_are_said_to_hold_the_claim_back():

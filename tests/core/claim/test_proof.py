@@ -83,7 +83,7 @@ def test_a_bound_of_a_proof_says_how_sure_it_is():
     assert {errors.confidence} == {point.metrics[limit.metric].confidence for limit in limits}
     usual = point.metrics["p50_tpot"]
     assert (0.95, True) == (usual.confidence, usual.upper <= usual.high)
-    assert "98.75%" in bound_text(errors, limits[1])
+    assert "98%" in bound_text(errors, limits[1])
 
 
 def test_without_limits_the_windows_of_a_proof_are_a_point_and_nobody_is_a_candidate():

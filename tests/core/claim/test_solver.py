@@ -300,6 +300,9 @@ def test_nothing_feasible_is_an_answer_and_one_user_waiting_too_long_is_not_queu
     assert [Cause.VIOLATES, Cause.SLOW_ALONE] == causes(d)
     assert ((1,), 0.612) == (reason(d, Cause.VIOLATES).settings, reason(d, Cause.SLOW_ALONE).estimate.value)
     assert ExitCode.NO == code(d)
+    assert "service time" in sentence(reason(d, Cause.SLOW_ALONE))
+    failing = solver.solve(curve((1, INF), (2, INF)), [TTFT])
+    assert "service time" not in sentence(reason(failing, Cause.SLOW_ALONE))
 
 
 def test_without_a_measurement_at_one_user_lower_concurrencies_are_advised():
@@ -956,7 +959,7 @@ def test_no_setting_is_said_to_fail_that_was_only_scanned():
 
 
 def test_the_nearest_to_an_answer_is_a_scanned_setting_inside_the_limits_before_one_that_violates():
-    """On an H200 c=23 was inside in a short trial, and the headline named c=32, which was over."""
+    """On an H200 c=23 was inside in a quick look, and the headline named c=32, which was over."""
     scanned = [point(16, 0.05), point(23, 0.08), point(28, 0.7)]
     d = solver.solve([point(32, 0.9)], [TTFT], scanned=scanned)
     assert (Verdict.UNPROVEN, None, 23, 32) == (d.verdict, d.concurrency, d.candidate, d.first_fail)

@@ -525,6 +525,8 @@ def test_the_worst_window_counts() -> None:
 @pytest.mark.parametrize(("count", "flagged"), [(2, False), (3, True)])
 def test_requests_the_client_broke_are_flagged_above_half_a_percent(count: int, flagged: bool) -> None:
     assert flagged is ("client_bound" in found(replace(trimmed(healthy(), 400), client_failures=count)))
+    cut = replace(trimmed(healthy(), 400), client_failures=count, ended=("budget",))
+    assert "client_bound" not in found(cut), "the budget cut them off"
 
 
 # --- the load
@@ -545,6 +547,18 @@ def test_one_idle_window_of_several_is_seen() -> None:
 def test_a_load_thinned_by_failures_is_no_failed_measurement() -> None:
     overloaded = replace(failed(healthy(), 40), in_flight=np.full(BLOCKS, 5.0))
     assert not found(overloaded)["under_concurrency"].fatal
+
+
+@pytest.mark.parametrize(("refused", "blames"), [((2, 5, 7), "429"), ((2, 5), "client"), ((), "client")])
+def test_streams_that_stand_idle_after_a_refusal_are_not_the_clients_fault(
+    refused: tuple[int, ...], blames: str
+) -> None:
+    ok = np.ones(healthy().n, dtype=np.bool_)
+    ok[list(refused)] = False
+    one = replace(healthy(), stream=np.arange(len(ok)) % 8, ok=ok, failures={"HTTP 429: too many": 1})
+    flag = found(replace(one, in_flight=np.full(BLOCKS, 5.0)))["under_concurrency"]
+    assert flag.fatal, "it is another load even so"
+    assert blames in flag.advice
 
 
 @pytest.mark.parametrize(

@@ -217,6 +217,14 @@ def test_what_we_cut_off_or_broke_is_counted_aside(outcome: Outcome) -> None:
     assert {"ok": 1, outcome.value: 1} == found.outcomes
 
 
+@pytest.mark.parametrize("ended", ["failing", "budget"])
+def test_what_is_cut_off_by_the_end_of_a_trial_is_no_failure_of_the_client(ended: str) -> None:
+    records = [record(0.5, outcome=Outcome.HTTP_ERROR), record(1.0, outcome=Outcome.CANCELLED)]
+    cut = replace(measured(0.0, 2.0), ended=ended)  # type: ignore[arg-type]
+    assert (1, 0) == (window_data(cut, records).n, window_data(cut, records).client_failures)
+    assert 1 == window_data(cut, [*records, record(1.5, outcome=Outcome.CLIENT)]).client_failures
+
+
 def test_tokens_of_failed_requests_are_not_throughput_but_their_gaps_were_seen() -> None:
     found = window_data(measured(0.0, 9.0), [record(1.0, outcome=Outcome.TRUNCATED)])
     assert 0 == found.block_output_tokens.sum()

@@ -1,6 +1,8 @@
 """The public names, and that they are what a notebook needs."""
 
+import builtins
 import copy
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -12,19 +14,28 @@ from frontier.config import Setting
 from frontier.config.complaints import ConfigError
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import UsageError
+from frontier.extras.api.notebook_run import NotebookRun
 from frontier.show.point_rows import FIRST
+from tests.kit.places import ROOT
 from tests.kit.sweeps import ENGINES, commands_in_virtual_time, config_text, sweep_in_virtual_time
 
 NAMES = [
     "Config",
+    "ConfigError",
     "Decision",
     "Estimate",
+    "ForeignFileError",
     "Frontier",
+    "FrontierError",
     "Limit",
+    "MeasurementError",
     "Metric",
     "Point",
     "Run",
     "Shape",
+    "ShapeError",
+    "StoreError",
+    "UsageError",
     "Verdict",
     "__version__",
     "compare_runs",
@@ -163,3 +174,55 @@ def test_frames_name_their_units(tmp_path: Path) -> None:
     assert dict(requests.groupby("concurrency").size()) == dict(counted)
     p99 = requests[requests["concurrency"] == 8]["ttft"].quantile(0.99, interpolation="higher")
     assert p99 == pytest.approx(frame.set_index("concurrency").loc[8, "p99_ttft"], rel=0.02)
+
+
+def documented() -> list[tuple[str, str]]:
+    """The docstrings of every public name and of its public members."""
+    found = [(name, getattr(frontier, name).__doc__ or "") for name in NAMES if name != "__version__"]
+    for name in NAMES:
+        if isinstance(value := getattr(frontier, name), type):
+            members = ((key, getattr(value, key)) for key in vars(value) if not key.startswith("_"))
+            found += [(f"{name}.{key}", member.__doc__ or "") for key, member in members if callable(member)]
+    return [*found, *((f"run.{n}", getattr(NotebookRun, n).__doc__ or "") for n in ("solve", "frame", "picture"))]
+
+
+def test_an_error_that_a_docstring_names_is_a_public_name() -> None:
+    named = {(where, error) for where, text in documented() for error in re.findall(r"\b[A-Z]\w+Error\b", text)}
+    assert ("run_sweep", "ConfigError") in named
+    assert {error for _, error in named if not hasattr(builtins, error)} <= set(NAMES)
+
+
+def test_limits_are_given_as_a_text_and_a_tier_by_its_name(tmp_path: Path) -> None:
+    tiers = "sla: {gold: {p50_ttft: 1us}, silver: {p50_ttft: [1s, 2s]}}\n"
+    (tmp_path / "sweep.yaml").write_text(CONFIG + tiers)
+    run = frontier.run_sweep(tmp_path / "sweep.yaml", tmp_path / "run", virtual=True)
+    by_text, by_limits = run.solve("p50_ttft<=1s"), run.solve(frontier.parse_sla("p50_ttft<=1s"))
+    assert by_text == by_limits
+    assert run.solve("silver")[0].limits == run.config.tiers[1][1]
+    assert list(run.frame("gold")["verdict"]) != list(run.frame("silver")["verdict"])
+    with pytest.raises(frontier.UsageError, match="bronze"):
+        run.solve("bronze")
+
+
+def test_a_decision_is_three_lines_of_what_it_says(tmp_path: Path) -> None:
+    (tmp_path / "sweep.yaml").write_text(CONFIG)
+    run = frontier.run_sweep(tmp_path / "sweep.yaml", tmp_path / "run", virtual=True)
+    for sla in ("p50_ttft<=1s, p90_e2e<=9s", "p50_ttft<=1us", "p99.9_ttft<=1s"):
+        (decision,) = run.solve(sla)
+        lines = repr(decision).splitlines()
+        assert 3 == len(lines)
+        assert max(map(len, lines)) < 120
+        assert all(part in lines[0] for part in ("32/4", decision.verdict, f"concurrency={decision.concurrency}"))
+        assert all(str(limit) in lines[1] for limit in decision.limits)
+
+
+@pytest.mark.process
+@pytest.mark.slow
+def test_the_examples_of_the_page_are_typed(tmp_path: Path) -> None:
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "docs" / "api.md").read_text(), re.DOTALL)
+    assert len(blocks) >= 2
+    for i, block in enumerate(blocks):
+        (tmp_path / f"example_{i}.py").write_text(block)
+    command = [sys.executable, "-m", "mypy", "--strict", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    assert done.returncode == 0, done.stdout

@@ -13,9 +13,10 @@ from frontier.config import load_config
 from frontier.extras.cluster.prometheus_exporter import Telemetry
 from frontier.planning.plan import make_plan
 from frontier.planning.time_left import TimeLeft
+from frontier.read_run import load
 from tests.kit.commands import frontier, http_sweep, start, until_said
 from tests.kit.golden import assert_golden_row
-from tests.kit.sweeps import Told
+from tests.kit.sweeps import Told, sweep_in_virtual_time
 
 TEXT = http_sweep("[1, 3]", requests=100, shape="32/4")
 
@@ -70,6 +71,28 @@ def test_the_running_trial_is_told_and_gone_when_it_has_ended() -> None:
     assert 1.0 == found[("frontier_trial_stage", "window")]
     telemetry.close()
     assert not any(name[0] == "frontier_trial_running" for name in read(telemetry.text()))
+
+
+def test_the_sla_its_values_and_the_operating_point_are_exported_until_it_is_corrected(tmp_path: Path) -> None:
+    text = TEXT.replace("p90_ttft: 500ms", "p50_ttft: 500ms, p50_e2e: 9s")
+    sweep_in_virtual_time(tmp_path / "run", text)
+    run = load(tmp_path / "run")
+    (decision,) = run.solve()
+    telemetry, (trial, *_) = Telemetry(Told(), run.limits()), make_plan(run.config).trials
+    where = ("default", "p50_e2e", "32/4")
+    telemetry.trial_started(trial)
+    telemetry.trial_finished(trial, {"p50_ttft": 0.1, "p50_e2e": None})
+    found = read(telemetry.text())
+    assert (0.5, 9.0) == (found[("frontier_sla_limit", "p50_ttft")], found[("frontier_sla_limit", "p50_e2e")])
+    assert [("frontier_sla_value", "1", "default", "p50_ttft", "32/4")] == [n for n in found if "sla_value" in n[0]]
+    assert not any("operating_point" in name for name, *_ in found), "missing is not 0"
+    telemetry.announced(decision, 60.0, None)
+    found = read(telemetry.text())
+    assert decision.concurrency == found[("frontier_operating_point", "default", "32/4")]
+    assert decision.metrics["p50_e2e"].value == found[("frontier_operating_point_value", *where)]
+    assert decision.metrics["p50_e2e"].upper == found[("frontier_operating_point_bound", *where)]
+    telemetry.corrected(decision.series)
+    assert not any("operating_point" in name for name, *_ in read(telemetry.text()))
 
 
 @pytest.mark.process

@@ -24,6 +24,8 @@ from grafana_foundation_sdk.models.dashboard import Dashboard, Panel
 from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.config import load_config
+from frontier.core.model.decisions import Decision, Verdict
+from frontier.core.model.points import Estimate
 from frontier.extras.cluster.prometheus_exporter import Telemetry
 from frontier.planning.plan import make_plan
 from tests.kit.commands import http_sweep, start, until_said
@@ -82,12 +84,17 @@ def exported() -> dict[str, list[dict[str, str]]]:
     running.
     """
     trials = make_plan(load_config(SWEEP, "s")).trials
-    telemetry = Telemetry(Told())
+    config = load_config(SWEEP, "s")
+    telemetry = Telemetry(Told(), config.limits)
     telemetry.plan(3, 0)
     telemetry.note("a line")
     telemetry.trial_started(trials[0])
     figures = {"p50_ttft": 0.1, "p99_ttft": 0.2, "p99_tpot": 0.01, "output_throughput": 50.0, "error_rate": 0.0}
-    telemetry.trial_finished(trials[0], figures)
+    telemetry.trial_finished(trials[0], {**figures, "p90_ttft": 0.1})
+    known = {"p90_ttft": Estimate(0.1, 0.09, 0.2, 50)}
+    telemetry.announced(
+        Decision("default", trials[0].shape, config.limits, Verdict.MEETS, 1, "p90_ttft", known, ()), 9.0, None
+    )
     telemetry.trial_started(trials[1])
     telemetry.tick(
         SimpleNamespace(
@@ -121,7 +128,11 @@ def test_every_query_reads_metrics_that_are_exported_by_labels_they_have() -> No
         for selector in read:
             assert selector.name in known, f"{target['expr']} asks for what is not exported"
             wanted = {m.name: m.value for m in selector.matchers.matchers}
-            matching = [labels for labels in known[selector.name] if wanted.items() <= labels.items()]
+            matching = [
+                labels
+                for labels in known[selector.name]
+                if all(re.fullmatch(value, labels.get(name, "")) for name, value in wanted.items())
+            ]
             assert matching, f"{target['expr']} matches nothing"
             legend = set(re.findall(r"{{(\w+)}}", target["legendFormat"]))
             assert legend <= matching[0].keys(), f"{target['legendFormat']} of {target['expr']}"

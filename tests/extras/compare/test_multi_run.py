@@ -10,9 +10,11 @@ from frontier.core.model.decisions import Limit, NextStep, Verdict
 from frontier.core.model.points import Estimate, Flag
 from frontier.core.model.shapes import Shape
 from frontier.extras.compare.contest import best_of
-from frontier.extras.compare.multi_run import Group, contest, grouped, together
+from frontier.extras.compare.multi_run import SIGNS, Group, contest, grouped, together
+from frontier.show.picture.colours import ink
 from frontier.show.picture.data import Picture, Role
 from frontier.show.picture.draw import render
+from frontier.show.picture.draw_panel import SHAPES
 from frontier.show.view.series_view import SeriesView, changed, series_view
 from frontier.show.view.wording import apart
 from tests.kit.golden import assert_golden_row
@@ -44,12 +46,14 @@ def winner(of: Group) -> tuple[str | None, bool]:
 
 
 def test_each_has_a_role_of_its_own_and_its_name_on_its_staircase() -> None:
-    found = together([group(3300, 2500, 1800, 900)])
+    found = together([group(3300, 2900, 2500, 2100, 1800, 1400, 900, 600)])
     (panel,) = found.panels
 
-    assert [Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH] == [stair.role for stair in stairs(panel)]
-    assert {stair.role for stair in stairs(panel)} == {mark.role for mark in panel.marks}
-    assert {f"variant {i}" for i in range(4)} <= set(said(found).splitlines())
+    roles = [stair.role for stair in stairs(panel)]
+    assert 8 == len(set(roles)) == len({SHAPES.get(role, "o") for role in roles}) == len(set(SIGNS.values()))
+    assert 8 == len({ink(role) for role in roles}) == len({ink(role, "dark") for role in roles})
+    assert set(roles) == {mark.role for mark in panel.marks}
+    assert {f"variant {i}" for i in range(8)} <= set(said(found).splitlines())
     assert render(found, "svg") == render(found, "svg")
 
 
@@ -97,7 +101,6 @@ def test_each_operating_point_is_a_star() -> None:
     (panel,) = together([group(3300, 1500)]).panels
 
     assert [(64, Role.FRONTIER), (64, Role.OTHER)] == [(m.concurrency, m.role) for m in panel.marks if m.star]
-    assert "★" in together([group(3300, 1500)]).legend
 
 
 def test_long_names_that_differ_at_their_end_are_told_apart_with_their_mark() -> None:

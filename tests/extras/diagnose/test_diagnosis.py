@@ -481,7 +481,7 @@ def test_show_and_the_page_say_what_binds(tmp_path: Path) -> None:
     assert violation["suspects"][0]["evidence"].startswith("8.00 run at most")
     frontier("report", "-o", "page.md", cwd=tmp_path, here=True)
     page = (tmp_path / "page.md").read_text()
-    head = f"What binds at c={violation['concurrency']}, first violation"
+    head = f"Bottleneck at c={violation['concurrency']}, first violation"
     (batch_cap,) = (line for line in page.splitlines() if head in line)
     assert Resource.BATCH.words in batch_cap
     assert violation["suspects"][0]["evidence"] in batch_cap

@@ -114,6 +114,22 @@ def test_streams_that_share_no_steps_tell_nothing() -> None:
     assert "replicas" in found.unknown
 
 
+@pytest.mark.parametrize("replicas", [8, 16, 64])
+def test_streams_without_common_steps_have_no_known_cause(replicas: int) -> None:
+    """Arrivals lie so close that all chain into one step: nothing came at once. One replica in
+    turn pauses.
+    """
+    records = []
+    for number in range(64):
+        of = number % replicas
+        steps = [0.15 if i % replicas == of and i > 20 else 0.02 for i in range(200)]
+        ends = [end + 0.02 * of / replicas + 1e-4 * number for end in times(steps)]
+        records.append(replace(record(number, ends, prompt=10), sent=1e-3 * number))
+    found = jitter_of(records, WINDOW, 0.0)
+    assert found is not None
+    assert "common steps" in found.unknown
+
+
 def test_few_long_gaps_are_not_shared_out() -> None:
     found = jitter_of(trial(times(longer({20: 0.2})), {}), WINDOW, 0.0)
     assert found is not None

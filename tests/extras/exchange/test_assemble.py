@@ -1,10 +1,17 @@
 """Results put together: what may stand twice, names, shapes, and what follows from figures."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import moocore
+import numpy as np
 import pytest
+from scipy import stats
 
 from frontier import import_files
+from frontier.config import parse_sla
+from frontier.core.claim.solver import solve
+from frontier.core.model.decisions import Verdict
 from frontier.core.model.points import Point
 from frontier.core.model.shapes import Lengths, Shape
 from frontier.core.model.trials import Phase, Trial
@@ -13,6 +20,7 @@ from frontier.extras.exchange.assemble import Assembled, assemble
 from frontier.extras.exchange.results import ImportedFile
 from frontier.read_run import load
 from frontier.store.documents import ForeignFileError
+from frontier.store.records import decode_imported, encode_imported
 from tests.extras.exchange.test_imported_requests import N, requests
 from tests.kit.golden import assert_golden_row
 from tests.kit.peer_files import guidellm, said, vllm, vllm_detailed
@@ -89,8 +97,44 @@ def test_results_of_a_setting_are_repeats_and_their_median_counts(values: tuple[
     found = point(table(f"{HEAD},p99_ttft", *(f"8,64,8,100,{value},0.1" for value in values)))
     assert (len(values), 100 * len(values)) == (found.repeats, found.n)
     assert middle == found.metrics["output_throughput"].value
-    assert not found.metrics["output_throughput"].has_interval
+    estimate = found.metrics["output_throughput"]
+    low, high = (min(values), max(values)) if len(values) == 2 else t_interval(values)
+    assert (low, high) == pytest.approx((estimate.low, estimate.high))
+    assert not estimate.has_bound
+    assert not found.metrics["p99_ttft"].has_interval  # runs that are all alike do not show how they differ
     assert f"{len(values)} runs" in found.notes[0]
+    assert "not a proof" in found.notes[0]
+
+
+def t_interval(values: Sequence[float]) -> tuple[float, float]:
+    """The interval of a mean by Student's t, as scipy has it."""
+    ends = stats.t.interval(0.95, len(values) - 1, float(np.mean(values)), stats.sem(values))
+    return float(ends[0]), float(ends[1])
+
+
+def test_values_of_several_runs_decide_by_their_worse_end() -> None:
+    """Inside by the median and outside by the worse end: neither yes nor no."""
+    rows = [f"{c},64,8,100,{100 * c},{t}" for c, by in ((8, 1), (16, 2)) for t in (0.09 * by, 0.1 * by, 0.11 * by)]
+    points = assemble([table(f"{HEAD},p99_ttft", *rows)]).points
+    again = [decode_imported(encode_imported(each)) for each in points]
+    assert [p.metrics["p99_ttft"] for p in points] == [p.metrics["p99_ttft"] for p in again]
+    for limit, alone, verdict in (
+        (0.3, 16, Verdict.MEETS),
+        (0.21, 8, Verdict.MEETS),
+        (0.11, None, Verdict.MARGINAL),
+        (0.05, None, Verdict.VIOLATES),
+    ):
+        limits = parse_sla(f"p99_ttft<={limit}s")
+        decision = solve(again, limits, point_estimates=True)
+        assert (alone, verdict) == (decision.concurrency, decision.verdict), limit
+        assert solve(again, limits).concurrency is None
+
+
+def test_a_lower_setting_that_lacks_throughput_does_not_hide_a_marginal_one() -> None:
+    rows = [f"{c},64,8,100,{100 * c},{t}" for c in (4, 16, 32) for t in (0.009 * c, 0.01 * c, 0.011 * c)]
+    points = assemble([table(f"{HEAD},p99_ttft", *rows)]).points
+    found = solve(points, parse_sla("p99_ttft<=170ms, output_throughput>=1000"), point_estimates=True)
+    assert (Verdict.MARGINAL, 16) == (found.verdict, found.candidate)
 
 
 def test_a_repeat_that_is_excluded_leaves_the_others() -> None:
@@ -206,3 +250,23 @@ def test_guidellms_benchmarks_are_named_by_their_place() -> None:
     with pytest.raises(ForeignFileError, match=r"^file\.json: benchmarks\[0\]: ") as raised:
         assemble([said(tree)])
     assert_golden_row("messages", str(raised.value))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_frontiers_of_imports_are_those_of_moocore(seed: int, tmp_path: Path) -> None:
+    """Ties, missing figures and several deployments, per GPU where the file has them."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for deployment, gpus in (("tp1", 1), ("tp4", 4)):
+        for c in (1, 2, 4, 8, 16, 32):
+            rate, wait = int(rng.integers(1, 6)) * 100 * c * gpus, int(rng.integers(1, 9)) * 10
+            rows.append(f"{c},256,128,{deployment},{gpus},{rate},{wait if c != 4 else ''}")
+    (tmp_path / "t.csv").write_text(
+        "\n".join(["conc,isl,osl,deployment,gpus,output_throughput,p99_ttft_ms", *rows, *rows[:1]])
+    )
+    run = import_files([tmp_path / "t.csv"], tmp_path / "r")
+    for frontier in run.frontiers(run.points()):
+        mine = [p for p in run.points() if p.deployment == frontier.deployment and p.valid and "p99_ttft" in p.metrics]
+        costs = np.array([(-p.value("output_throughput"), p.value("p99_ttft")) for p in mine])
+        kept = moocore.is_nondominated(costs, keep_weakly=True)
+        assert [p.concurrency for p, keep in zip(mine, kept, strict=True) if keep] == sorted(frontier.members)

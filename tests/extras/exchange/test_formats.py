@@ -77,7 +77,8 @@ def test_vllm_at_a_rate_has_the_mean_in_flight() -> None:
     assert 10.0 == result.rate
     assert any("open loop at 10 requests/s" in note for note in result.notes)
     tree = {k: v for k, v in vllm(request_rate=10.0, max_concurrency=None).items() if "e2el" not in k}
-    refused = refusal(json.dumps(tree).encode())
+    assert 10.0 == only(said(tree)).rate  # a setting by its rate, whatever was in flight
+    refused = refusal(json.dumps(tree | {"request_rate": 5.0}).encode())
     assert "mean_e2el_ms" in refused
     assert_golden_row("messages", refused)
 

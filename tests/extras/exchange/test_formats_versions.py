@@ -4,6 +4,10 @@ is refused.
 The files are built after public ones; each test names the report.
 """
 
+import csv
+import io
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -102,14 +106,26 @@ def test_sglang_0_4_leaves_its_request_throughput_to_be_reckoned() -> None:
     assert (Rate.of(10), 10.0) == (found.concurrency, found.metrics["request_throughput"].value)
 
 
-@pytest.mark.parametrize(("n", "e2e", "flagged"), [(200, 7.2, False), (2000, 7.2, False), (200, 1.0, True)])
-def test_the_drain_at_the_end_is_no_load_that_was_not_made(n: int, e2e: float, flagged: bool) -> None:
+@pytest.mark.parametrize(
+    ("n", "e2e", "late", "flagged"),
+    [
+        (200, 7.2, 7.2, {"identity"}),
+        (2000, 7.2, 7.2, {"identity"}),
+        (200, 1.0, 7.2, {"identity"}),  # as slow by chance: 200 arrivals of a Poisson process
+        (2000, 1.0, 100.0, {"identity", "under_rate"}),
+        (2000, 100.0, 150.0, {"identity"}),  # the queue may have grown, up to twice the mean
+        (2000, 40.0, 130.0, {"identity", "overloaded"}),
+    ],
+)
+def test_the_drain_at_the_end_is_no_load_that_was_not_made(n: int, e2e: float, late: float, flagged: set[str]) -> None:
     """vllm-project/vllm#47651: all sent in time; the time ends with the last answer."""
-    seconds = n / 4 + 7.2
+    seconds = n / 4 + late
     more = {"num_prompts": n, "completed": n, "duration": seconds, "request_throughput": n / seconds}
     tokens = {"total_input_tokens": 128 * n, "total_output_tokens": 64 * n, "output_throughput": 64 * n / seconds}
     tree = vllm(request_rate=4.0, max_concurrency=None, **more, **tokens) | {"mean_e2el_ms": 1e3 * e2e}
-    assert flagged == ("under_rate" in {flag.name for flag in only(tree).flags})
+    point = only(tree)
+    assert flagged == {flag.name for flag in point.flags}
+    assert not {"overloaded"} & {flag.name for flag in point.fatal}
 
 
 def test_rates_are_settings_of_their_own() -> None:
@@ -210,3 +226,92 @@ def test_a_setting_of_which_every_request_failed_stands_beside_the_others() -> N
     assert [(8, True), (16, False)] == [(point.concurrency, point.valid) for point in found]
     assert 1.0 == found[1].metrics["error_rate"].value
     assert found[0].shape == found[1].shape
+
+
+GUIDELLM_HEADS = (
+    ("Run Info", "Profile", ""),
+    ("Run Info", "Backend", ""),
+    ("Benchmark", "Strategy", ""),
+    ("Timings", "Duration", "Sec"),
+    *(("Request Counts", name, "") for name in ("Successful", "Incomplete", "Errored")),
+    *(("Request Latency", "Successful Sec", name) for name in ("Mean", "Median", "Percentiles")),
+    *(("Time to First Token", "Successful ms", name) for name in ("Mean", "Median", "Percentiles")),
+    ("Inter Token Latency", "Successful ms", "Mean"),
+    ("Token Metrics", "Successful Input Tokens", "Mean"),
+    ("Token Metrics", "Successful Output Tokens", "Mean"),
+)
+
+
+def listed(*values: float) -> str:
+    """GuideLLM's cell of percentiles: min, 0.1, 1, 5, 10, 25, 75, 90, 95, 99, max."""
+    return str([values[0]] * 6 + [*values, 9.9])
+
+
+def test_the_table_of_guidellm_has_three_rows_of_heads(tmp_path: Path) -> None:
+    """vllm-project/guidellm#434."""
+    profile, backend = json.dumps({"streams": [4, 16]}), json.dumps({"model": "m-8b"})
+    out = io.StringIO()
+    writer = csv.writer(out)
+    writer.writerows(list(part) for part in zip(*GUIDELLM_HEADS, strict=True))
+    for e2e, n in ((2.0, 120), (4.0, 240)):
+        latencies = [e2e, e2e, listed(e2e, e2e, e2e, 1.5 * e2e), 90, 80, listed(70, 100, 110, 150)]
+        writer.writerow([profile, backend, "concurrent", 60.0, n, 4, 0, *latencies, (e2e * 1e3 - 90) / 127, 256, 128])
+    (tmp_path / "benchmarks.csv").write_text(out.getvalue())
+    found = formats.read_files([tmp_path]).assembled
+    assert [(4, 120), (16, 240)] == [(point.concurrency, point.n) for point in found.points]
+    point = found.points[0]
+    assert (0.08, 0.15, 256.0) == pytest.approx([point.value(n) for n in ("p50_ttft", "p99_ttft", "output_throughput")])
+    assert ("m-8b", "256/128") == (found.deployments[0].model, point.shape.label)
+    assert point.valid
+
+
+def test_the_table_of_aiperf_has_a_metric_a_row_and_gives_way_to_its_json(tmp_path: Path) -> None:
+    text = (
+        "Metric,avg,min,max,p50,p99,std\n"
+        "Time to First Token (ms),72.0,40,300,68,216,20\n"
+        "Inter Token Latency (ms),12.0,8,18,11.4,16.8,1\n\n"
+        "Metric,Value\n"
+        'Output Token Throughput (tokens/sec),"1,283.1"\n'
+        "Request Throughput (requests/sec),10.02\n"
+    )
+    (tmp_path / "profile_export_aiperf.csv").write_text(text)
+    (point,) = formats.read_files([tmp_path], shape="256/128").assembled.points
+    assert (16, 0.216, 1283.1) == (point.concurrency, point.value("p99_ttft"), point.value("output_throughput"))
+    (tmp_path / "profile_export_aiperf.json").write_text(json.dumps(aiperf()))
+    (point,) = formats.read_files([tmp_path]).assembled.points
+    assert 1283.1 != point.value("output_throughput")
+
+
+def test_an_aggregate_over_runs_has_its_metrics_by_their_statistic() -> None:
+    """ai-dynamo/aiperf#761: request_latency_p99 is the mean of the runs' p99."""
+    flat = {
+        f"{name}_{statistic}": {"mean": value, "std": 1.0, "ci_low": 1.0, "ci_high": 9.0, "unit": unit}
+        for name, unit, statistics in (
+            ("request_throughput", "requests/sec", {"avg": 10.0}),
+            ("request_count", "requests", {"avg": 640.0}),
+            ("output_token_throughput", "tokens/sec", {"avg": 1280.0}),
+            ("time_to_first_token", "ms", {"avg": 72.0, "p99": 216.0}),
+        )
+        for statistic, value in statistics.items()
+    }
+    varied = {"isl": 400, "osl": 128, "concurrency": 16}
+    cell = {"metadata": {"aggregation_type": "confidence", "variation_values": varied}, "metrics": flat}
+    sweep = {"aggregation_type": "sweep", "per_combination_metrics": [{"parameters": varied, "metrics": flat}]}
+    for tree in (cell, sweep):
+        point = only(tree)
+        assert (16, "400/128", 640) == (point.concurrency, point.shape.label, point.n)
+        assert (0.216, 1280.0) == (point.value("p99_ttft"), point.value("output_throughput"))
+
+
+def test_rates_of_a_constant_strategy_are_no_poisson_process() -> None:
+    even = only(vllm(request_rate=10.0, max_concurrency=None, burstiness=4.0)).shape.arrivals
+    assert "Poisson" not in str(even)
+    assert "Poisson" == str(only(vllm(request_rate=10.0, max_concurrency=None)).shape.arrivals)
+
+
+def test_rows_of_units_and_of_sums_are_no_settings() -> None:
+    text = "conc,ISL,OSL,n,tput,p99 ttft\n,tokens,tokens,#,tok/s,ms\n16,256,128,640,1283,216\nmean,,,,1100,250\n"
+    file = formats.read_results("t.csv", text.encode())
+    (point,) = assemble([file]).points
+    assert (16, 0.216) == (point.concurrency, point.value("p99_ttft"))
+    assert any("line 4" in note for note in file.notes)

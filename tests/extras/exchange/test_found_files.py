@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import Rate
 from frontier.extras.exchange import formats
 from frontier.extras.exchange.assemble import assemble
 from frontier.store.documents import ForeignFileError
@@ -41,6 +42,28 @@ def test_a_folder_or_a_zip_stands_for_the_files_in_it(folder: Path, as_zip: bool
     read = formats.read_files([named])
     assert [(6, 3), (8, 3)] == [(point.concurrency, point.repeats) for point in read.assembled.points]
     assert {"other.json", "serve.yaml"} == {n.split()[2] for n in read.notes if n.startswith("left out")}
+
+
+def test_a_summary_beside_the_files_of_its_stages_is_left_out(tmp_path: Path) -> None:
+    """Public files of inference-perf: the summary of all stages states no load."""
+    for name, load in (("stage_0", {"requested_rate": 2.0, "achieved_rate": 2.0}), ("summary", {})):
+        stage = {
+            "load_summary": {"count": 100, **load},
+            "successes": {
+                "count": 100,
+                "latency": {"request_latency": {"mean": 0.8}},
+                "throughput": {"requests_per_sec": 2.0, "output_tokens_per_sec": 128.0},
+                "prompt_len": {"mean": 256.0},
+                "output_len": {"mean": 64.0},
+            },
+            "failures": {"count": 0},
+        }
+        (tmp_path / f"{name}_lifecycle_metrics.json").write_text(json.dumps(stage))
+    formats.import_files([tmp_path], tmp_path / "run")
+    (point,) = formats.read_files([tmp_path]).assembled.points
+    assert Rate.of(2.0) == point.concurrency
+    alone = formats.read_files([tmp_path / "summary_lifecycle_metrics.json"]).assembled.points
+    assert 2 == alone[0].concurrency
 
 
 def test_a_folder_of_nothing_and_a_broken_zip_are_refused(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_of_very_many_deployments_some_are_to_be_named(here: Path, capsys: pytes
 
     assert 0 == run(["plot", "runs/many", "--deployment", "*fp8-tp1?", "--shape", "1024/256", "-o", "p.svg"])
     picture = (here / "p.svg").read_text().replace("\u00a0", " ")
-    assert {11, 13, 15, 17, 19} == {i for i in range(150) if f"a100-fp8-tp{i} · 1024/256" in picture}
+    assert {11, 13, 15, 17, 19} == {i for i in range(150) if re.search(rf"a100-fp8-tp{i}\b", picture)}
     assert "bf16" not in picture
     capsys.readouterr()
     assert 0 == run(["show", "runs/many", "--deployment", "a100-fp8-tp1", "--shape", "1024", "--json"])
@@ -254,3 +254,45 @@ def test_a_picture_of_some_deployments_names_only_their_models(here: Path, capsy
     picture = (here / "p.svg").read_text()
     assert "qwen-8b" in picture
     assert "llama-8b" not in picture
+
+
+def test_values_decide_where_they_are_asked_to_and_nothing_is_called_proven(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """modelscope/evalscope#1101: a table of values, decided as solve does."""
+    rows = [f"{c},256,128,500,{k * c * 50},{50 + c},{d}" for d, k in (("bf16", 1), ("fp8", 1.4)) for c in (4, 16)]
+    (here / "t.csv").write_text("\n".join(["conc,isl,osl,n,output_throughput,p99_ttft_ms,deployment", *rows]))
+    assert 0 == run(["import", "t.csv", "-o", "r"])
+    capsys.readouterr()
+    sides, sla = ["--deployment", "bf16", "--deployment", "fp8"], ["--sla", "p99_ttft<=90ms"]
+    assert 4 == run(["compare", "r", *sides, *sla])
+    assert "nothing is resolved" in capsys.readouterr().out
+    for command, code in (
+        (["compare", "r", *sides, *sla], 0),
+        (["compare", "r", *sides], 0),
+        (["solve", "r", *sla], 0),
+        (["users", "r", "--think", "45s", *sla], 0),
+        (["trend", "r", *sla], 0),
+    ):
+        assert code == run([*command, "--point-estimates"]), command
+        said = capsys.readouterr()
+        words = re.sub(r"nothing here is proven|No SLA, so nothing is to be proven", "", said.out + said.err)
+        words = re.sub(r"verify --find proves a rate", "", words)
+        assert not re.search(r"proven|prove|within the interval", words), words
+    assert 2 == run(["compare", "--gate", "r", *sides, "--point-estimates"])
+
+
+@pytest.mark.parametrize(
+    ("sla", "code", "chosen"),
+    [("p90_ttft<=400ms", 5, None), ("p90_ttft<=400ms, error_rate<=6%", 0, 8), ("p99_ttft<=400ms", 3, None)],
+)
+def test_failures_of_an_aggregate_are_judged_as_those_of_requests(
+    here: Path, capsys: pytest.CaptureFixture[str], sla: str, code: int, chosen: int | None
+) -> None:
+    """5 % failed: excluded, unless a limit judges them: the errors, or what they make infinite."""
+    head = "concurrency,isl,osl,n,failed,output_throughput,p90_ttft_ms,p99_ttft_ms"
+    (here / "a.csv").write_text(f"{head}\n8,256,128,2560,128,900,300,380\n")
+    run(["import", "a.csv", "-o", "r"])
+    capsys.readouterr()
+    assert code == run(["solve", "r", "--sla", sla, "--point-estimates", "--json"])
+    assert chosen == json.loads(capsys.readouterr().out)["shapes"][0]["concurrency"]

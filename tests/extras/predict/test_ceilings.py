@@ -134,7 +134,9 @@ def test_the_best_of_all_rounds_counts_and_rounds_of_all_come_before_any_again()
     machine, order = Known(clock), []
     machine.copy = lambda: order.append("copy") or machine._at(4e9, 1e-3 if len(order) > 10 else 2e-3)
     machine.decode = lambda *_: order.append("decode") or machine._at(3e9, 1e-3)
-    found = measure(machine, 0.01, clock)
+    told: list[str] = []
+    found = measure(machine, 0.01, clock, done=told.append)
+    assert [line.what for line in found.lines] * ROUNDS == told, "each, in each round"
     (line,) = (line for line in found.lines if line.key == "memory_bandwidth")
     assert order[:3] == ["copy", "decode", "decode"]
     assert (min(line.rounds), max(line.rounds)) == pytest.approx((2e12, 4e12)) == (min(line.rounds), line.value)

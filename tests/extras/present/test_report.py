@@ -141,7 +141,7 @@ def test_each_limited_number_has_a_bar_with_its_value_its_bound_and_the_limit() 
     for limit in LIMITS:
         e = chosen[limit.metric]
         ends = tuple(round(LIMIT_AT * end / limit.promise) for end in (e.value, e.upper))
-        assert ends == bars[limit.of.label]
+        assert ends == bars[f"✓ {limit.of.label}"]
     widths = re.findall(r'class="bar".*?width: (\d+)%.*?width: (\d+)%', page_html(usual))
     assert [(str(high), str(low)) for low, high in filter(None, bars.values())] == widths
 
@@ -286,7 +286,7 @@ def test_a_setting_that_is_not_judged_is_said_to_be_so() -> None:
     judged = tuple(j for j in toy_decision(points).judgements if j.concurrency != 60)
     rows = neighbours(series_view(points, toy_frontier(points), toy_decision(points, judgements=judged)))
 
-    assert [True] == ["short trial" in verdict for c, verdict, *_ in rows if c == "c=60"]
+    assert [True] == ["quick look" in verdict for c, verdict, *_ in rows if c == "c=60"]
     assert ["c=56", "c=60", "c=64", "c=96"] == [row[0] for row in rows]
 
 

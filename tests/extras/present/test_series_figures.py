@@ -397,8 +397,7 @@ def test_a_timeline_has_a_row_per_stream_and_says_what_failed() -> None:
     assert {1, 2, 3, 4} == {row for row, _, _ in waits}
     assert (39, 39, 1) == (len(waits), len(answers), len(failed))
     assert [0.2] * 39 == pytest.approx([end - start for _, start, end in waits])
-    assert chart.region is not None
-    assert (2.0, 8.0) == chart.region[:2]
+    assert [2.0, 8.0] == [rule.at for rule in chart.rules]
     assert "1 failed request" in figure.notes[0]
     assert timeline_figure(Measurement(trial(4), 0.0, Window(2.0, 8.0), "requests"), []) is None
 

@@ -37,7 +37,8 @@ def test_each_setting_near_the_limit_has_a_row_with_its_value_and_the_bound_that
     assert found is not None
     of = {p.concurrency: p.metrics["p99_ttft"] for p in measured}
 
-    assert ("c=48", "c=56", "c=64", "c=80") == found.y.names
+    assert [48, 56, 64, 80] == [mark.concurrency for mark in found.marks]
+    assert ["440 ms", "478 ms", "505 ms", "565 ms"] == [name.partition("  ")[2] for name in found.y.names]
     assert [(rule.axis, rule.at) for rule in found.rules] == [("x", 500.0)]
     for row, mark in enumerate(found.marks):
         e = of[mark.concurrency]  # type: ignore[index]
@@ -48,8 +49,16 @@ def test_each_setting_near_the_limit_has_a_row_with_its_value_and_the_bound_that
     assert [Role.OPERATING if c == 56 else None for c in (48, 56, 64, 80)] == [mark.star for mark in found.marks]
 
 
-def test_where_nothing_crowds_there_is_no_panel() -> None:
-    assert panel(points({8: 100.0, 56: 478.0, 64: 505.0, 128: 900.0})) is None
+def test_the_answer_and_its_neighbours_have_rows_however_far_they_are() -> None:
+    found = panel(points({1: 50.0, 8: 100.0, 56: 420.0, 128: 9000.0}))
+    assert found is not None
+    assert [8, 56, 128] == [mark.concurrency for mark in found.marks]
+    assert [False, False, True] == [mark.beyond for mark in found.marks]
+    assert all(found.x.holds(end) for mark in found.marks if mark.x_bar for end in (mark.x_bar.low, mark.x_bar.high))
+
+
+def test_without_a_limit_or_a_neighbour_there_is_no_panel() -> None:
+    assert panel(points({56: 478.0})) is None
     assert picture(points(), toy_frontier(points())).strip is None
 
 
@@ -69,7 +78,8 @@ def test_of_many_settings_the_nearest_have_rows() -> None:
     assert found is not None
 
     assert MOST == len(found.marks)
-    assert all(abs(mark.x - 500) <= 6 for mark in found.marks)
+    answer = next(mark for mark in found.marks if mark.star)
+    assert all(abs(mark.x - 500) <= 6 or abs(mark.concurrency - answer.concurrency) <= 1 for mark in found.marks)
 
 
 def test_the_picture_draws_it_below_the_frontier() -> None:

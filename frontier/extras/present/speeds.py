@@ -1,0 +1,104 @@
+"""Throughput by tokens per second of each user, and the SLA tiers that would prove it."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from frontier.core.model.decisions import Decision, Limit, Verdict
+from frontier.core.model.loads import setting
+from frontier.core.model.points import Point
+from frontier.core.model.series import Series, by_series
+from frontier.core.model.units import format_elapsed
+from frontier.planning.next_step import ENOUGH, SweepAgain, least_to_prove
+from frontier.run import Run
+from frontier.show.table import Table
+from frontier.show.view.series_view import SeriesView
+from frontier.show.view.wording import bound_text, deciding_bound, value_text
+
+SPEEDS = (10, 20, 30, 50, 100)
+"""Tokens per second of one user."""
+PERCENTILES = ("p50_tpot", "p99_tpot")
+
+
+@dataclass(frozen=True, slots=True)
+class Speeds:
+    """The table, a row for each series and percentile, and below it the tiers that would prove what
+    is not proven, with the time that takes; '' where nothing is left to prove.
+    """
+
+    table: Table
+    tiers: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    text: str
+    to_prove: tuple[Limit, int] | None = None
+
+
+def speeds_of(run: Run, views: Sequence[SeriesView]) -> Speeds | None:
+    """The table for the series of the views; None where no time between tokens was measured."""
+    shown = [view for view in views if any(PERCENTILES[0] in p.metrics and p.valid for p in view.points)]
+    if not shown:
+        return None
+    named = len(shown) > 1
+    rows = [(view, speed, cells) for speed in SPEEDS for view, cells in _cells_at(run, shown, speed)]
+    texts = [
+        (f"{v} tok/s ({1000 / v:.3g} ms)" + f", {view.series.label()}" * named, *(cell.text for cell in cells))
+        for view, v, cells in rows
+    ]
+    left = [(view.series, *cell.to_prove) for view, _, cells in rows for cell in cells if cell.to_prove is not None]
+    caption = (
+        "The setting with the most throughput whose TPOT is inside, by value. Each cell stands alone: they are no "
+        "joint claim"
+    )
+    table = Table.of(("each user gets (TPOT)", "p50 TPOT inside", "p99 TPOT inside"), texts, caption)
+    return Speeds(table, _tiers(left, run.again))
+
+
+def _cells_at(run: Run, views: Sequence[SeriesView], speed: int) -> Iterator[tuple[SeriesView, list[_Cell]]]:
+    """The cells of each series at a speed, by PERCENTILES."""
+    limits = [Limit(name, 1 / speed) for name in PERCENTILES]
+    decided = [{d.series: d for d in run.solve([limit])} for limit in limits]
+    points = [by_series(run.points([limit])) for limit in limits]
+    for view in views:
+        own = zip(limits, points, decided, strict=True)
+        yield view, [_cell(of[view.series], limit, by.get(view.series), view.gpus) for limit, of, by in own]
+
+
+def _cell(points: Sequence[Point], limit: Limit, decision: Decision | None, gpus: int | None) -> _Cell:
+    """The setting with the most throughput inside a limit by value, and whether that is proven."""
+    needed = {limit.metric, "output_throughput"}
+    measured = [p for p in points if p.valid and needed <= p.metrics.keys()]
+    inside = [p for p in measured if limit.holds(p.metrics[limit.metric].value)]
+    if not inside:
+        return _Cell("none inside")
+    best = max(inside, key=lambda p: p.metrics["output_throughput"].value)
+    made, estimate = best.metrics["output_throughput"].value, best.metrics[limit.metric]
+    judged = decision.judgement(best.concurrency) if decision is not None else None
+    bound = bound_text(estimate, limit) if deciding_bound(estimate, limit) is not None else "no bound"
+    text = f"{value_text('output_throughput', made, gpus)} at {setting(best.concurrency)}, {bound}"
+    if judged is not None and judged.verdict is Verdict.MEETS:
+        return _Cell(f"{text}: proven")
+    return _Cell(f"{text}: value only", (limit, best.concurrency))
+
+
+def _tiers(cells: Sequence[tuple[Series, Limit, int]], again: SweepAgain | None) -> str:
+    """A tier of the SLA for each row with something to prove, of its p99 where that is open (which
+    proves its p50 too), and the time that takes at least.
+    """
+    if not cells or again is None:
+        return ""
+    tightest = {limit.promise: limit.metric for _, limit, _ in sorted(cells, key=lambda cell: cell[1].metric)}
+    tiers = ", ".join(f"at_{1 / at:.0f}: {{{name}: {at * 1000:.3g}ms}}" for at, name in tightest.items())
+    seconds = sum(_seconds(cells, again))
+    time = f" (about {format_elapsed(seconds)})" if seconds and math.isfinite(seconds) else ""
+    return f"Tiers that would prove the rows that are value only{time}:  sla: {{{tiers}}}"
+
+
+def _seconds(cells: Sequence[tuple[Series, Limit, int]], again: SweepAgain) -> Iterator[float]:
+    for series, limit, load in cells:
+        needs = {series: least_to_prove((limit,))}
+        _, need = again.to_prove(load, (limit,), needs, ENOUGH)
+        if need is not None:
+            yield need.seconds

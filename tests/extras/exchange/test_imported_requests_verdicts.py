@@ -1,0 +1,128 @@
+"""Our own records, written as six tools write theirs and read back, give the native verdict, or the
+same with a wider bound and its reason."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from frontier.core.claim.verdict import judge
+from frontier.core.estimates import estimate
+from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.points import Point
+from frontier.core.model.shapes import Shape
+from frontier.core.model.trials import Record
+from frontier.core.window.from_records import window_data
+from frontier.extras.exchange import formats
+from frontier.extras.exchange.assemble import assemble
+from frontier.extras.exchange.imported_requests import trial_of
+from frontier.extras.exchange.results import ImportedFile, Result
+from tests.extras.exchange.test_imported_requests import N, requests
+from tests.kit.peer_files import aiperf_lines, guidellm_detailed, said, vllm_detailed
+
+NAMES = ("p50_ttft", "p90_ttft", "p90_tpot", "p90_e2e", "output_throughput")
+SHAPE = "128/32"
+OF = Shape.parse(SHAPE)
+
+
+def sglang(records: Sequence[Record]) -> ImportedFile:
+    """With --output-details: every request, and not when it was sent."""
+    tree = {key: value for key, value in vllm_detailed(records, N).items() if key not in HIDDEN and "_itl" not in key}
+    for quantity in ("ttft", "tpot"):
+        of = {"p90": percentile(records, quantity, 90), "p99": percentile(records, quantity, 99)}
+        of |= {"mean": 1e3 * mean(records, quantity), "median": percentile(records, quantity, 50)}
+        tree |= {f"{name}_{quantity}_ms": value for name, value in of.items()}
+    return said(tree | {"accept_length": None})
+
+
+def genai_bench(records: Sequence[Record]) -> ImportedFile:
+    """Sums and percentiles in seconds over requests without times."""
+    seconds = max(r.end for r in records) - min(r.sent for r in records)
+    tokens = sum(r.completion_tokens or 0 for r in records)
+    stats = {
+        name: {f"p{p}": percentile(records, quantity, p) / 1e3 for p in (50, 90, 99)}
+        | {"mean": mean(records, quantity)}
+        for name, quantity in (("ttft", "ttft"), ("tpot", "tpot"), ("e2e_latency", "e2e"))
+    }
+    metrics = {
+        "scenario": f"D({SHAPE.replace('/', ',')})",
+        "num_concurrency": N,
+        "mean_output_throughput_tokens_per_s": tokens / seconds,
+        "requests_per_second": len(records) / seconds,
+        "num_completed_requests": len(records),
+        "num_error_requests": 0,
+        "stats": stats,
+    }
+    return said({"aggregated_metrics": metrics, "individual_request_metrics": [], "_time_unit": "s"})
+
+
+def table(records: Sequence[Record]) -> ImportedFile:
+    """One row by hand, in milliseconds."""
+    seconds = max(r.end for r in records) - min(r.sent for r in records)
+    rate = sum(r.completion_tokens or 0 for r in records) / seconds
+    heads = "conc,shape,requests,errors,tput (tok/s),TTFT p90 (ms),TPOT p90 (ms)"
+    row = [N, SHAPE, len(records), 0, rate, percentile(records, "ttft", 90), percentile(records, "tpot", 90)]
+    return formats.read_results("t.csv", f"{heads}\n{','.join(map(str, row))}\n".encode())
+
+
+FORMATS = {
+    "vllm": lambda records: said(vllm_detailed(records, N)),
+    "aiperf": lambda records: formats.read_results("p.jsonl", aiperf_lines(records)),
+    "guidellm": lambda records: said(guidellm_detailed(records, N)),
+    "sglang": sglang,
+    "genai-bench": genai_bench,
+    "table": table,
+}
+HIDDEN = ("start_times", "failed", "num_prompts", "total_token_throughput")
+WITH_TIMES = ("vllm", "aiperf", "guidellm")
+
+
+def values_of(records: Sequence[Record], quantity: str) -> list[float]:
+    """Milliseconds."""
+    values = []
+    for r in records:
+        assert r.first is not None
+        assert r.last is not None
+        if (r.completion_tokens or 0) < 2:
+            continue
+        gap = (r.last - r.first) / ((r.completion_tokens or 0) - 1)
+        values.append(1e3 * {"ttft": r.first - r.sent, "e2e": r.last - r.sent, "tpot": gap}[quantity])
+    return values
+
+
+def percentile(records: Sequence[Record], quantity: str, p: int) -> float:
+    return float(np.percentile(values_of(records, quantity), p))
+
+
+def mean(records: Sequence[Record], quantity: str) -> float:
+    return float(np.mean(values_of(records, quantity))) / 1e3
+
+
+def native() -> Point:
+    """The point of the records as a sweep has them."""
+    return estimate.point(window_data(*trial_of("d", OF, N, 1, Result(N, {}, 0, records=requests()))), names=NAMES)
+
+
+def read_back(kind: str) -> Point:
+    made = assemble([FORMATS[kind](requests())], shape=OF)
+    if kind not in WITH_TIMES:
+        (point,) = made.points
+        return point
+    (trial,) = made.trials
+    return estimate.point(window_data(*trial), names=NAMES)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_records_that_are_written_and_read_back_give_the_native_verdict(kind: str) -> None:
+    ours, theirs = native(), read_back(kind)
+    for name in ("p90_ttft", "p90_tpot"):
+        estimated = ours.metrics[name]
+        for at, verdict in ((1.1 * estimated.upper, Verdict.MEETS), (0.8 * estimated.lower, Verdict.VIOLATES)):
+            limits = (Limit(name, at),)
+            assert verdict is judge(ours, limits).verdict
+            if kind in WITH_TIMES:
+                assert verdict is judge(theirs, limits).verdict, (kind, name)
+                assert estimated.value == pytest.approx(theirs.metrics[name].value, rel=5e-3)
+            else:
+                assert Verdict.UNPROVEN is judge(theirs, limits).verdict, "nothing is known of its interval"
+                assert verdict is judge(theirs, limits, point_estimates=True).verdict, (kind, name)
