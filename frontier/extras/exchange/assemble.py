@@ -317,7 +317,7 @@ def joined(repeats: Sequence[Point]) -> Point:
 
 
 def between_runs(values: Sequence[float], n: int) -> Estimate:
-    """The median of several runs, of `n` requests in all, with their range for two and the 95 %
+    """The median of several runs, of `n` requests in all, with their range for two and the 95%
     interval by Student's t for more. Runs that are all alike, or failed, tell no interval.
 
     >>> found = between_runs([98.0, 100.0, 103.0], 9)

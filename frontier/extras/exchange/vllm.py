@@ -63,7 +63,7 @@ _PRINTED = {
 """What `bench serve` and SGLang print, by the keys of their files."""
 _HUGGING_FACE_CACHE = re.compile(r"(?:^|/)models--([A-Za-z0-9._-]+?)--([A-Za-z0-9._-]+?)/")
 NOTES = (
-    "throughput is over the whole run, ramp and drain included: low by about 7 % at ten prompts per user",
+    "throughput is over the whole run, ramp and drain included: low by about 7% at ten prompts per user",
     "percentiles are interpolated, over the requests that succeeded, and cover the start burst and the drain",
 )
 

@@ -298,7 +298,7 @@ def test_values_decide_where_they_are_asked_to_and_nothing_is_called_proven(
 def test_failures_of_an_aggregate_are_judged_as_those_of_requests(
     here: Path, capsys: pytest.CaptureFixture[str], sla: str, code: int, chosen: int | None
 ) -> None:
-    """5 % failed: excluded, unless a limit judges them: the errors, or what they make infinite."""
+    """5% failed: excluded, unless a limit judges them: the errors, or what they make infinite."""
     head = "concurrency,isl,osl,n,failed,output_throughput,p90_ttft_ms,p99_ttft_ms"
     (here / "a.csv").write_text(f"{head}\n8,256,128,2560,128,900,300,380\n")
     run(["import", "a.csv", "-o", "r"])
