@@ -95,8 +95,10 @@ def _draw(path: Path, file: Path) -> None:
 def lines(imported: "Import") -> list[str]:
     """What was imported: a line per deployment and shape."""
     trials = [measurement.trial for measurement, _ in imported.assembled.trials]
-    formats = ", ".join(dict.fromkeys(file.format for file in imported.files))
-    table = [f"{count(len(imported.files), 'file')} of {formats}"]
+    read = [file for file in imported.files if file.results]
+    formats = ", ".join(dict.fromkeys(file.format for file in read))
+    others = len(imported.files) - len(read)
+    table = [f"{count(len(read), 'file')} of {formats}{f'; {others:,} left out' if others else ''}"]
     measured: list[Point | Trial] = [*imported.assembled.points, *trials]
     for series, items in by_series(measured).items():
         settings = {item.concurrency for item in items}
