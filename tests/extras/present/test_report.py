@@ -293,8 +293,8 @@ def test_a_setting_that_is_not_judged_is_said_to_be_so() -> None:
 @pytest.mark.parametrize(
     ("estimate", "cause"),
     [
-        (Estimate(0.2, 0.19, 0.21, 601, upper=math.inf), Cause.TOO_FEW),
-        (Estimate(0.2, 0.19, math.inf, 601), Cause.TOO_FEW),
+        (Estimate(0.2, 0.19, 0.21, 601, lower=0.19), Cause.TOO_FEW),
+        (Estimate(0.2, 0.19, math.inf, 601, lower=0.19), Cause.TOO_FEW),
         (Estimate.without_interval(0.2, 0), Cause.NO_INTERVAL),
     ],
 )
