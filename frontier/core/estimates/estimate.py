@@ -217,7 +217,7 @@ def _notes(sample: WindowData) -> tuple[str, ...]:
     if sample.episodes is not None:
         notes.append(
             "the server was slower for some time at some setting: upper bounds of percentiles hold if it is so for "
-            f"{format_share(sample.episodes.share)} of the time"
+            f"{format_share(sample.episodes.share)} of the requests"
         )
     if (named := _alias(sample)) is not None:
         notes.append(named)

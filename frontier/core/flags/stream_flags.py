@@ -178,7 +178,10 @@ def _miscounted(sample: WindowData) -> Bools:
     """
     counted, chunks, asked = sample.completion_tokens, sample.events, sample.asked_osl
     known = sample.ok & ~np.isnan(counted) & (chunks > 0)
-    above_asked = (asked > 0) & (counted - 1 > (1 + MISCOUNTED) * np.maximum(asked - 1, 0)) & (counted > chunks)
+    # Where no length was forced, max_tokens is the shape's longest; those of a file have their own.
+    most = np.where(sample.asked_isl > 0, np.maximum(sample.shape.osl.high, TOKENS_PER_CHUNK * chunks), math.inf)
+    most = np.where(asked > 0, asked, most)
+    above_asked = (counted - 1 > (1 + MISCOUNTED) * np.maximum(most - 1, 0)) & (counted > chunks)
     fewer_counted = chunks - 1 > TOKENS_PER_CHUNK * np.maximum(counted - 1, 0)
     wrong: Bools = known & (above_asked | fewer_counted)
     return wrong | _merged(sample) if _text_of_merged(sample) is False else wrong

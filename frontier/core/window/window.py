@@ -43,7 +43,7 @@ ODD_REASONS = 8
 @dataclass(frozen=True, slots=True)
 class Episodes:
     """Spans in which a server works at a lower speed, as its series shows them: the most of the
-    time that is slow, and by how much (in ln) latencies are longer then, by quantity.
+    requests that are slow, and by how much (in ln) their latencies are longer, by quantity.
     """
 
     share: float

@@ -9,9 +9,10 @@ import pytest
 
 from frontier.core.model.points import Flag
 from frontier.extras.present.page import report_markdown
-from frontier.extras.present.report import Report, report_of
+from frontier.extras.present.report import Report, other_axes, report_of
 from frontier.extras.present.review import Review, _doubts, made_by, portable
 from frontier.read_run import load
+from frontier.show.view.selection import views_of
 from frontier.show.view.series_view import series_view
 from tests.extras.present.test_report import LIMITS
 from tests.kit.commands import frontier
@@ -57,7 +58,7 @@ def test_the_first_screen_says_what_was_measured_and_what_it_gives(run: Path) ->
         per_gpu, whole = (float(row[head].replace(",", "")) for head in ("tok/s per GPU", "output tok/s"))
         assert whole == pytest.approx(2 * per_gpu, rel=0.01)
     text = report_markdown(found)
-    assert 0 < text.index("in virtual time") < text.index("| at |") < text.index("would make this false")
+    assert 0 < text.index("in virtual time") < text.index("| at |") < text.index("make this false")
 
 
 def test_quality_is_spoken_of_where_deployments_are_compared(run: Path, tmp_path: Path) -> None:
@@ -108,6 +109,16 @@ def test_a_page_can_be_signed_and_holds_no_path_of_its_author(run: Path, tmp_pat
 )
 def test_a_path_is_written_without_what_is_its_authors(path: str, shown: str) -> None:
     assert shown == portable(Path(path))
+
+
+def test_the_other_pairs_of_axes_are_of_the_other_limits_and_of_what_users_get(run: Path) -> None:
+    read = load(run)
+    views = views_of(read, read.limits())
+    found = other_axes(read, read.limits(), views)
+    over = [{view.axes[0] for view in each} for each in found]
+    assert [{"p50_interactivity"}] == over[-1:]
+    assert {"p90_ttft", "p90_tpot"} == {view.axes[0] for view in views} | over[0]
+    assert all([v.series for v in views] == [v.series for v in each] for each in found)
 
 
 def test_a_line_is_made_again_by_the_line(run: Path) -> None:
