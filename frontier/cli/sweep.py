@@ -6,7 +6,6 @@ consent to a foreign config, measure (`measuring`), answer (`_conclude`), notify
 """
 
 import os
-import platform
 import shlex
 from dataclasses import replace
 from pathlib import Path
@@ -15,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from frontier import registry
-from frontier._version import __version__
 from frontier.cli import common, completion
 from frontier.cli.consent import consent_to_sweep, needs_consent
 from frontier.cli.measuring import measure
@@ -125,6 +123,7 @@ def command(
     from frontier.cli.sweep_request import read_request
     from frontier.config.config_file import open_run, require_sweep
     from frontier.planning.plan import make_plan
+    from frontier.sweep.given_files import begun_with
 
     if others := given["others"]:
         raise UsageError(f"{shlex.join([source, *others])} names {1 + len(others)} sweeps", "give one file, or one URL")
@@ -138,7 +137,7 @@ def command(
         common.say(f"warning: {warning.where or f'{source}:{warning.line}'}: {warning.what}\n  {warning.hint}")
     plan = make_plan(request.config, only)
     _require_time(request, plan)
-    path, facts = request.directory(), _facts(request)
+    path, facts = request.directory(), begun_with(request.source, request.config.prompts_file)
     _require_run(request, path, facts)
     _require_room(path, plan)
     if given["measured"]:
@@ -204,19 +203,6 @@ def _require_run(request: "SweepRequest", path: Path, facts: "Mapping[str, str]"
         difference, hint = describe_difference(theirs, ours), request.command(free_beside(path))
         finished = "1 finished trial is" if error.finished == 1 else f"{error.finished} finished trials are"
         raise UsageError(f"{path} holds another sweep: {difference}; its {finished} untouched", hint) from error
-
-
-def _facts(request: "SweepRequest") -> dict[str, str]:
-    """The facts that a run keeps of its start. UsageError when the prompts' file cannot be read."""
-    from frontier.sweep.given_files import prompts_facts
-
-    return {
-        "frontier": __version__,
-        "config_file": request.source,
-        "python": platform.python_version(),
-        "client": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
-        **prompts_facts(request.config.prompts_file),
-    }
 
 
 def _sweep(

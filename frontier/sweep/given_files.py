@@ -6,11 +6,14 @@ A key file is read only if its permissions keep other users from reading and wri
 import functools
 import hashlib
 import json
+import os
+import platform
 import stat
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from frontier._version import __version__
 from frontier.client.ask.prompts import FilePrompt
 from frontier.client.secrets import looks_like_a_key, looks_random
 from frontier.config.connection import LONGEST_KEY, usable_key
@@ -108,3 +111,16 @@ def prompts_facts(prompts: str | None) -> dict[str, str]:
     except OSError:
         return {}
     return {"prompts_sha256": hashlib.sha256(content).hexdigest()}
+
+
+def begun_with(config_file: str, prompts_file: str | None) -> dict[str, str]:
+    """The facts that a run keeps of its start: the tool, the config, the client's machine and the
+    prompts. UsageError when the prompts' file cannot be read.
+    """
+    return {
+        "frontier": __version__,
+        "config_file": config_file,
+        "python": platform.python_version(),
+        "client": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs",
+        **prompts_facts(prompts_file),
+    }

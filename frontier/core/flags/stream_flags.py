@@ -61,7 +61,7 @@ TOKENS_PER_CHUNK = 1.05
 
 
 def share_above(hits: int, n: int, limit: float) -> bool:
-    """Whether the share is above the limit by more than chance explains (one-sided 95 %)."""
+    """Whether the share is above the limit by more than chance explains (one-sided 95%)."""
     return n > 0 and intervals.clopper_pearson(hits, n)[0] > limit
 
 
@@ -148,7 +148,7 @@ def differing(sample: WindowData) -> Bools:
     """Answers whose number of tokens may differ from the server's count.
 
     They have more chunks than counted tokens; or fewer, where a chunk is usually one token. Fewer
-    by one token or 5 % counts, as a count may include the end of the text. Fewer by more counts
+    by one token or 5% counts, as a count may include the end of the text. Fewer by more counts
     where the text of the answers does not bear the count out.
     """
     timed = sample.ok & ~np.isnan(sample.tpot)

@@ -21,7 +21,7 @@ from frontier.store.files import read_config
 from frontier.store.run_dir import read_manifest
 from frontier.sweep import backend
 from frontier.sweep.conductor import Conductor, SweepEnd
-from frontier.sweep.given_files import prompts_facts
+from frontier.sweep.given_files import begun_with
 from frontier.sweep.secrets_of_config import secrets_of
 
 
@@ -68,7 +68,7 @@ def run_sweep(
     if virtual and not all(deployment.is_simulator for deployment in config.deployments):
         raise UsageError("only the embedded engine runs in virtual time", "write  endpoint: simulator")
     text = kept_text(text, str(config_file), (), secrets_of(config, environ or {}))
-    facts = {"config_file": str(config_file), **prompts_facts(config.prompts_file)}
+    facts = begun_with(str(config_file), config.prompts_file)
     with open_run(Path(run), config, text, facts) as directory:
 
         async def conduct() -> SweepEnd:

@@ -9,13 +9,14 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
 from frontier import registry
+from frontier.core.model.metrics import metric
 from frontier.core.model.text import capital, clean
 from frontier.extras.present.dark_page import dark_colours
 from frontier.extras.present.report import KEY, Report, page_of
@@ -58,27 +59,37 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
-    """All figures of a page: the picture by its width, the detail figures of each section, and
-    their colours in light and dark. `undrawn` says why there are none.
+class AxesPicture:
+    """The picture on one pair of axes: their name, what it shows in words, and the drawing by its
+    width.
     """
 
-    pictures: Mapping[str, Markup] = field(default_factory=dict)
-    description: str = ""
+    name: str
+    description: str
+    drawn: Mapping[str, Markup]
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """All figures of a page: the pictures, the detail figures of each section, and their colours in
+    light and dark. `undrawn` says why there are none.
+    """
+
+    pictures: Sequence[AxesPicture] = ()
     companions: Sequence[Sequence[Drawn]] = ()
     colours: Sequence[tuple[str, str, str]] = ()
     undrawn: str = ""
 
 
-def draw_figures(report: Report) -> Figures:
-    """The figures of a report. DrawingError where matplotlib does not load."""
-    from frontier.show.picture.draw import render, render_panel
+def draw_figures(report: Report, others: Sequence[Sequence[SeriesView]] = ()) -> Figures:
+    """The figures of a report; `others` are its series on further axes. DrawingError where
+    matplotlib does not load.
+    """
+    from frontier.show.picture.draw import render_panel
 
     views, dark = report.views, dark_colours()
-    picture = small_multiples(views, footer=report.provenance)
-    pictures = {"wide": _inlined(render(picture, "svg", titled=False), "a-", dark)}
-    pictures["narrow"] = _inlined(render(picture, "svg", titled=False, laid_out=NARROW), "n-", dark)
-    room = ROOM - sum(map(len, pictures.values()))
+    pictures = [_axes_picture(each, report, str(i or ""), dark) for i, each in enumerate((views, *others))]
+    room = ROOM - sum(len(svg) for each in pictures for svg in each.drawn.values())
     companions: list[list[Drawn]] = []
     for i, view in enumerate(views):
         companions.append([])
@@ -90,9 +101,24 @@ def draw_figures(report: Report) -> Figures:
             key = tuple((line.name, _variable(ink(line.role).lower(), dark)) for line in sheet.named_lines)
             own = replace(sheet, notes=(*sheet.notes, *_noted_below(sheet.name, report, view)))
             companions[-1].append(Drawn(own, tuple(charts) if room >= 0 else (), key))
-    drawn_in = "".join([*pictures.values(), *(c for section in companions for each in section for c in each.charts)])
+    inlined = (svg for each in pictures for svg in each.drawn.values())
+    drawn_in = "".join([*inlined, *(c for section in companions for each in section for c in each.charts)])
     colours = [(f"--{colour[1:]}", colour, dark[colour]) for colour in dark if f"--{colour[1:]}" in drawn_in]
-    return Figures(pictures, picture.description, companions, colours)
+    return Figures(pictures, companions, colours)
+
+
+def _axes_picture(views: Sequence[SeriesView], report: Report, number: str, dark: Mapping[str, str]) -> AxesPicture:
+    """The picture of these views, for screens and for phones; `number` keeps its ids apart."""
+    from frontier.show.picture.draw import render
+
+    picture = small_multiples(views, footer=report.provenance)
+    widths = {"wide": ("a", None), "narrow": ("n", NARROW)}
+    name = ", ".join(dict.fromkeys(metric(view.axes[0]).label for view in views))
+    drawn = {
+        kind: _inlined(render(picture, "svg", titled=False, laid_out=width), f"{head}{number}-", dark)
+        for kind, (head, width) in widths.items()
+    }
+    return AxesPicture(f"over {name}", picture.description, drawn)
 
 
 def _noted_below(figure: str, report: Report, view: SeriesView) -> list[str]:

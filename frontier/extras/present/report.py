@@ -199,10 +199,25 @@ def report_of(
         checks=checks,
         unfinished=run.not_measured,
         standing=run.standing.tree(run.go_on) if run.standing is not None else None,
-        review=review_of(run, views, rates),
+        review=review_of(run, views, rates, provenance.remark or ""),
         speeds=speeds_of(run, views),
         notes=notes_of(run, [p for view in views for p in view.points], decisions),
     )
+
+
+MOST_OTHERS = 2
+"""The most further pictures of a page."""
+
+
+def other_axes(run: Run, limits: Sequence[Limit], views: Sequence[SeriesView]) -> list[list[SeriesView]]:
+    """The series of the views over further limited latencies, and over what each user gets."""
+    drawn = {name for view in views for name in view.axes}
+    known = {name for view in views for point in view.points for name in point.metrics}
+    wanted = [*(limit.metric for limit in limits if limit.of.quantity is not None), "p50_interactivity"]
+    others = [name for name in dict.fromkeys(wanted) if name in known - drawn][:MOST_OTHERS]
+    found = [views_of(run, limits, ("output_throughput", name)) for name in others]
+    names = [view.series for view in views]
+    return [[view for view in each if view.series in names] for each in found]
 
 
 def _made_by(run: Run, provenance: Provenance) -> str:

@@ -53,8 +53,10 @@ class Review:
     signed: tuple[tuple[str, str], ...] = ()
 
 
-def review_of(run: Run, views: Sequence[SeriesView], rates: Mapping[Series, ArrivalRate]) -> Review:
-    """The review of a run; `rates` are those of independent users at its operating points."""
+def review_of(run: Run, views: Sequence[SeriesView], rates: Mapping[Series, ArrivalRate], remark: str = "") -> Review:
+    """The review of a run; `rates` are those of independent users at its operating points, `remark`
+    says where it comes from if it was not measured here.
+    """
     shown = {view.frontier.deployment for view in views}
     lines = [] if run.is_imported else RunDirectory.read(run.path).journal_lines()
     servers = {str(line["deployment"]): line for line in lines if line["event"] == "server"}
@@ -63,17 +65,17 @@ def review_of(run: Run, views: Sequence[SeriesView], rates: Mapping[Series, Arri
     return Review(
         tuple(
             (f"{clean(d.name, 60)}: " if several else "")
-            + _measured(d, servers.get(d.name, {}), run.server_settings.get(d.name, {}))
+            + _measured(d, servers.get(d.name, {}), run.server_settings.get(d.name, {}), remark)
             for d in deployments
         ),
         _per(views, rates),
-        tuple(_doubts(views)),
+        tuple(_doubts(views, imported=run.is_imported)),
         _quality(deployments, views) if several else "",
         tuple(_signed(run)),
     )
 
 
-def _measured(deployment: DeploymentConfig, server: Mapping[str, Any], told: Mapping[str, str]) -> str:
+def _measured(deployment: DeploymentConfig, server: Mapping[str, Any], told: Mapping[str, str], remark: str) -> str:
     """'Llama-3.1-8B in fp8 · vLLM 0.32 · 2 × h200 · max_num_seqs 256'."""
     hardware = deployment.hardware
     precision = hardware.precision if hardware is not None else None
@@ -86,6 +88,7 @@ def _measured(deployment: DeploymentConfig, server: Mapping[str, Any], told: Map
         deployment.devices or (count(deployment.gpus, "GPU") if deployment.gpus else ""),
         ", ".join(known),
         deployment.start or "",
+        remark,
     ]
     return clean(" · ".join(part for part in parts if part) or "nothing is known of its server", 600)
 
@@ -132,15 +135,19 @@ def _number(name: str, value: float) -> str:
     return value_text(name, value).partition(" ")[0].partition("/")[0]
 
 
-def _doubts(views: Sequence[SeriesView]) -> Iterable[str]:
+def _doubts(views: Sequence[SeriesView], *, imported: bool = False) -> Iterable[str]:
     """What excluded settings, and the warnings on those that answer."""
+    if imported:
+        yield "The figures are another tool's: what it did not state could not be checked, as its client and cache."
     several = len(views) > 1
     lines = [f"{view.series.label()}: {line}" if several else line for view in views for line in _doubts_of(view)]
     yield from lines[:_MOST]
     if lines[_MOST:]:
         yield f"{count(len(lines) - _MOST, 'more warning')}: see Quality of the data."
-    if not lines:
-        yield "No warning excluded a setting or concerns the answer. What may have been missed is under Confidence."
+    if not lines and not imported:
+        claimed = any(view.decision is not None and view.decision.claim is not None for view in views)
+        missed = " What may have been missed is under Confidence." if claimed else ""
+        yield f"No warning excluded a setting or concerns the answer.{missed}"
 
 
 def _doubts_of(view: SeriesView) -> Iterable[str]:

@@ -9,15 +9,21 @@ from pathlib import Path
 import pytest
 
 from frontier.core.model.shapes import Shape
-from frontier.extras.present.page import report_html
+from frontier.extras.present.page import draw_figures, report_html
 from frontier.extras.present.report import Report, page_of
-from frontier.show.view.series_view import series_view
+from frontier.show.view.series_view import SeriesView, series_view
 from tests.extras.present.test_report import LIMITS, large, usual
 from tests.extras.present.test_series_figures import SAMPLES
 from tests.kit.browser import Tab, chromium, in_browser
 from tests.kit.toy import SHAPE, toy_decision, toy_frontier, toy_points
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine")
+
+
+def others() -> list[list[SeriesView]]:
+    """The series over another latency."""
+    axes = ("output_throughput", "p99_tpot")
+    return [[dataclasses.replace(v, frontier=dataclasses.replace(v.frontier, objectives=axes)) for v in report().views]]
 
 
 @cache
@@ -33,7 +39,7 @@ def report() -> Report:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("page") / "review.html"
-    file.write_text(report_html(report()))
+    file.write_text(report_html(report(), draw_figures(report(), others())))
     assert file.stat().st_size < 2_000_000
     return file
 
@@ -79,6 +85,32 @@ def test_a_reader_with_scripts(page: Path) -> None:
             await tab.hover("h1")
         assert [] == tab.complaints()
 
+        # A mark says what it is at once, and its native title does not come on top.
+        tip = "[document.querySelector('#tip').hidden, document.querySelector('#tip').textContent]"
+        titles = "document.querySelectorAll('.picture title').length"
+        before = await tab.look(titles)
+        for _ in range(2):  # the first may scroll there, which hides it
+            await tab.hover("#a-mark-0-64 use")
+        hidden, text = await tab.look(tip)
+        assert not hidden
+        assert text.startswith("c=64")
+        assert "limit" in text
+        assert before - 1 == await tab.look(titles)
+        await tab.hover("h1")
+        assert (await tab.look(tip))[0]
+        assert before == await tab.look(titles)
+
+        # The other axes are behind a radio; a legend's entry hides its line, and shows it again.
+        shown = "[...document.querySelectorAll('.wide')].map(e => e.checkVisibility())"
+        assert [True, False] == await tab.look(shown)
+        await tab.click("#axes-1")
+        assert [False, True] == await tab.look(shown)
+        await tab.click("#axes-0")
+        gone = "document.querySelectorAll('.hidden-line').length"
+        for pressed in (True, False):
+            await tab.click(".line[data-colour]")
+            assert pressed == (await tab.look(gone) > 0)
+
         # What is not the page's own script is not run.
         await tab.look(
             "{const s = document.createElement('script'); s.textContent = 'window.owned = 1';document.body.append(s);}"
@@ -107,6 +139,9 @@ def test_a_reader_without_scripts_a_printer_and_a_screen_reader(page: Path) -> N
         assert pictures
         assert "" not in pictures
         assert "button" not in names  # a button that does nothing is not offered
+        # The radio needs no script.
+        await tab.click("#axes-1")
+        assert [False, True] == await tab.look("[...document.querySelectorAll('.wide')].map(e => e.checkVisibility())")
         assert "How to reproduce" in names["heading"]
         pdf = await tab.pdf()
         assert pdf.startswith(b"%PDF")
@@ -157,7 +192,7 @@ def test_on_paper_a_page_has_three_sheets_at_most(tmp_path: Path) -> None:
     one, several = report_html(usual()), report_html(large())
     head, quality, rest = several.partition("<h2>Quality of the data</h2></summary>\n<ul>")
     assert quality
-    flag = "<li>c=1, c=2 and c=4: the speed drifted by 20 % (warning, the point is kept). Let it warm up longer.</li>"
+    flag = "<li>c=1, c=2 and c=4: the speed drifted by 20% (warning, the point is kept). Let it warm up longer.</li>"
     for name, text in (("one", one), ("several", several), ("flags", head + quality + 80 * flag + rest)):
         file = tmp_path / f"{name}.html"
         file.write_text(text)

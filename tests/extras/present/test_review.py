@@ -9,9 +9,10 @@ import pytest
 
 from frontier.core.model.points import Flag
 from frontier.extras.present.page import report_markdown
-from frontier.extras.present.report import Report, report_of
+from frontier.extras.present.report import Report, other_axes, report_of
 from frontier.extras.present.review import Review, _doubts, made_by, portable
 from frontier.read_run import load
+from frontier.show.view.selection import views_of
 from frontier.show.view.series_view import series_view
 from tests.extras.present.test_report import LIMITS
 from tests.kit.commands import frontier
@@ -73,7 +74,7 @@ def test_quality_is_spoken_of_where_deployments_are_compared(run: Path, tmp_path
 def test_what_excluded_and_what_concerns_the_answer_is_said_and_nothing_else() -> None:
     points = toy_points((1, 8, 64))
     fatal = Flag("client_bound", "50 ms", "5 ms", "use an idle machine")
-    warning = Flag("non_stationary", "drifts by 9 %", "5 %", "wait", fatal=False)
+    warning = Flag("non_stationary", "drifts by 9%", "5%", "wait", fatal=False)
 
     def doubts(*flags: tuple[int, Flag]) -> list[str]:
         flagged = [replace(p, flags=tuple(f for c, f in flags if c == p.concurrency)) for p in points]
@@ -86,7 +87,7 @@ def test_what_excluded_and_what_concerns_the_answer_is_said_and_nothing_else() -
     elsewhere = next(p.concurrency for p in points if p.concurrency != shown)
     assert ["No warning"] == [line[:10] for line in doubts((elsewhere, warning))]
     (mine,) = doubts((shown, warning))
-    assert "drifts by 9 %" in mine
+    assert "drifts by 9%" in mine
     (excluded,) = doubts((elsewhere, fatal))
     assert f"c={elsewhere} excluded" in excluded
     assert "50 ms" in excluded
@@ -108,6 +109,16 @@ def test_a_page_can_be_signed_and_holds_no_path_of_its_author(run: Path, tmp_pat
 )
 def test_a_path_is_written_without_what_is_its_authors(path: str, shown: str) -> None:
     assert shown == portable(Path(path))
+
+
+def test_the_other_pairs_of_axes_are_of_the_other_limits_and_of_what_users_get(run: Path) -> None:
+    read = load(run)
+    views = views_of(read, read.limits())
+    found = other_axes(read, read.limits(), views)
+    over = [{view.axes[0] for view in each} for each in found]
+    assert [{"p50_interactivity"}] == over[-1:]
+    assert {"p90_ttft", "p90_tpot"} == {view.axes[0] for view in views} | over[0]
+    assert all([v.series for v in views] == [v.series for v in each] for each in found)
 
 
 def test_a_line_is_made_again_by_the_line(run: Path) -> None:
