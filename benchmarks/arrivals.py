@@ -97,7 +97,7 @@ def tables(results: Sequence[Result]) -> str:
     groups: list[tuple[str, list[Result]]] = [("all", list(results))]
     groups += [(name, [r for r in results if r["family"] == name]) for name in sorted({r["family"] for r in results})]
     lines = [
-        "| deployments | | estimated | holds | at least (95 %) | of the highest: median | 10th percentile |",
+        "| deployments | | estimated | holds | at least (95%) | of the highest: median | 10th percentile |",
         "|---|--:|--:|--:|--:|--:|--:|",
     ]
     for name, mine in groups:

@@ -647,8 +647,8 @@ def verdict(row: Mapping[str, Any]) -> str:
 
 
 def stated(rows: Sequence[Mapping[str, Any]]) -> dict[str, float]:
-    """What the diagnosis states for each kind of evidence: the lower bound (95 %) of the share of
-    right cases of the first draw, rounded down to 5 points, 95 % at most.
+    """What the diagnosis states for each kind of evidence: the lower bound (95%) of the share of
+    right cases of the first draw, rounded down to 5 points, 95% at most.
     """
     known = [row for row in rows if row["draw"] == STATING and row["named"]]
     shares = {kind: [row["right"] for row in known if row["basis"] in bases] for kind, bases in EVIDENCE.items()}

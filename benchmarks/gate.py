@@ -71,7 +71,7 @@ class Days:
         return Process(law, self.family, (), self.seed)
 
     def limits(self) -> tuple[Limit, ...]:
-        """An SLA that the server keeps at GRID's top by 2 to 30 %, as an operating point does."""
+        """An SLA that the server keeps at GRID's top by 2 to 30%, as an operating point does."""
         true = self.server(0.0).truth(GRID[-1])
         return tuple(
             Limit(name, true[name] * math.exp(self.rng.uniform(0.02, 0.3))) for name in ("p99_ttft", "p99_tpot")
@@ -233,7 +233,7 @@ def two_sweeps(number: int, spread: float, slower: float, allow: float, *, told:
 
 
 def share(hits: int, n: int) -> str:
-    """'3.1 % (31 of 1,000)'."""
+    """'3.1% (31 of 1,000)'."""
     return f"{100 * hits / n:.1f} % ({hits} of {n:,})"
 
 
@@ -308,7 +308,7 @@ def _print_in_turn(count: int, kinds: Sequence[tuple[tuple[str, Sequence[str], f
     for (label, families, low, high), slower, part in kinds:
         made = [interleaved(d, slower) for d in drawn(round(count * part), families, low, high)]
         pairs = sorted(n for _, n in made)[len(made) // 2]
-        change = "5 % less throughput" if slower else "nothing changed"
+        change = "5% less throughput" if slower else "nothing changed"
         print(row(f"{label} ({pairs} pairs): {change}", [g for g, _ in made]), flush=True)
 
 

@@ -212,7 +212,7 @@ FITTED = ((1, 256), (64, 256), (256, 1024), (16, 16384))
 
 def step_table(rows: list[dict[str, Any]], gpu: str) -> list[str]:
     """Measured steps of the model alone beside the roofline, the prediction without a measurement
-    (60 % of the roofline and 2 ms), and the embedded engine's prices fitted to four of them.
+    (60% of the roofline and 2 ms), and the embedded engine's prices fitted to four of them.
     """
     roofline = ModelRoofline.of(card("llama-3.1-8b"), hardware(gpu), 1, "bf16", "bf16")
     steps = {(row["batch"], row["context"]): row["s"] for row in rows if row["kind"] == "decode"}

@@ -4,7 +4,7 @@ one that became slower?
     python -m benchmarks.hold_drift [--months 12] [--repeats 200]
 
 Latencies are drawn for each request, window by window, as a hold sees them: the percentile and the
-usual request of one limited latency. Asked: one false alarm a month at most; +10 % known within 30
+usual request of one limited latency. Asked: one false alarm a month at most; +10% known within 30
 minutes in 90 of 100.
 """
 
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--months", type=float, default=12.0)
     parser.add_argument("--repeats", type=int, default=200)
     given = parser.parse_args()
-    print(f"{'server':<55} false alarms a month  +10 %: known within 30 min  median  90th percentile")
+    print(f"{'server':<55} false alarms a month  +10%: known within 30 min  median  90th percentile")
     for server in SERVERS:
         alarms = false_alarms(server, given.months)
         minutes = [minutes_to_know(server, 1.1, seed=seed) for seed in range(given.repeats)]

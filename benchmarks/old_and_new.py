@@ -5,7 +5,7 @@ usage: python -m benchmarks.old_and_new OLD [NEW] [--pairs 15] [--only WORD]
 OLD and NEW are checkouts (`git worktree add ../old v1.0.0`; NEW is this one unless named). Both run
 with this interpreter. Each quantity is measured once to warm up, then in pairs, old and new in
 turn; what one process can repeat is the least of three. The table shows the medians, and the median
-of the ratios with its distribution-free 95 % interval (of 15 pairs the 4th and the 12th). Above 1
+of the ratios with its distribution-free 95% interval (of 15 pairs the 4th and the 12th). Above 1
 the new one is slower.
 """
 
@@ -86,7 +86,7 @@ def spent(tree: Path, cwd: Path, *arguments: str) -> float:
 
 
 def interval(ratios: list[float]) -> tuple[float, float]:
-    """Two order statistics that hold the median with at least 95 %."""
+    """Two order statistics that hold the median with at least 95%."""
     ratios, n = sorted(ratios), len(ratios)
     tails = [sum(math.comb(n, i) for i in range(k + 1)) / 2**n for k in range(n // 2)]
     left_out = sum(tail <= 0.025 for tail in tails)
@@ -139,7 +139,7 @@ def main() -> None:
         printed(old, EIGHT, f"{folder}/made")
         for each in runs.values():
             shutil.copytree(f"{folder}/made", each / "run")
-        print(f"{'':30} {'old':>8} {'new':>8}  ratio [95 %]")
+        print(f"{'':30} {'old':>8} {'new':>8}  ratio [95%]")
         for name, measure in quantities(server.url, runs).items():
             if options.only not in name:
                 continue

@@ -326,7 +326,7 @@ def deployment(number: int) -> Result:
 
 
 def _most(keeps: Any, start: int) -> int:
-    """The most people whose fleet keeps the SLA, within 2 %."""
+    """The most people whose fleet keeps the SLA, within 2%."""
     low, high = 0, start
     while keeps(high, LOOKED):
         low, high = high, math.ceil(1.15 * high) + 1
@@ -366,7 +366,7 @@ def tables(results: Sequence[Result]) -> str:
         "",
         "answered",
         *(f"keep the SLA, {law}" for law in LAWS),
-        "both, at least (95 %)",
+        "both, at least (95%)",
         "promised over the most: median",
         "10th percentile",
         "N = X (R + Z) keeps it",

@@ -3,7 +3,7 @@
 
 Whole trials against the truth server (a process of its own) run in pairs, one watched by the live
 view on a terminal that is not there, one by nobody, which of them first being turned about. Of each
-quantity the ratio watched : unwatched is the geometric mean over the pairs, with its 95 % t
+quantity the ratio watched : unwatched is the geometric mean over the pairs, with its 95% t
 interval: an interval that holds 1 shows no cost. Below that, what one redraw takes: twice a second
 it is the only moment at which a read can be stamped late on account of the view.
 
@@ -91,7 +91,7 @@ def pair(number: int, seconds: float) -> dict[str, float]:
 
 
 def ratio(logs: Sequence[float]) -> tuple[float, float, float]:
-    """The geometric mean and the ends of its 95 % interval (Student's t)."""
+    """The geometric mean and the ends of its 95% interval (Student's t)."""
     middle = statistics.fmean(logs)
     reach = stats.t.ppf(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
     return math.exp(middle), math.exp(middle - reach), math.exp(middle + reach)

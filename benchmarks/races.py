@@ -3,7 +3,7 @@
     python -m benchmarks.races --races 60 -o races.jsonl       print the table of them all
 
 Two to four variants, the baseline first. The speed of a server is drawn anew at each start, with a
-spread of 0.5 to 15 % from start to start. The truth of a variant is its most throughput inside the
+spread of 0.5 to 15% from start to start. The truth of a variant is its most throughput inside the
 SLA at any load, of long runs at the speed in the middle. `benchmarks.tuning` races the embedded
 engine.
 """
@@ -42,7 +42,7 @@ FAMILIES = (
     "interact",
     "slow start",
 )
-"""Equal variants, and one with a gain of 15 to 30 %, at each spread. Equal but for a tail of one;
+"""Equal variants, and one with a gain of 15 to 30%, at each spread. Equal but for a tail of one;
 better only beyond the load that the baseline holds; one that degrades from start to start; two
 flags that help alone and harm together; starts that take longer than all else."""
 NO_GAIN = ("equal", "tail", "degrades")
@@ -252,12 +252,12 @@ def raced(number: int) -> Outcome:
 def table(results: Sequence[Outcome]) -> str:
     """What came of each family, and of those without a gain together, as Markdown."""
     lines = [
-        "| family | races | claimed | falsely | interval holds truth | chosen within 3 % | by value | pairs | hours |",
+        "| family | races | claimed | falsely | interval holds truth | chosen within 3% | by value | pairs | hours |",
         "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     groups = {family: [r for r in results if r.family == family] for family in FAMILIES}
     groups["without a gain"] = [r for r in results if r.family.startswith(NO_GAIN)]
-    groups["gain, starts up to 4 %"] = [r for family in FAMILIES[5:8] for r in groups[family]]
+    groups["gain, starts up to 4%"] = [r for family in FAMILIES[5:8] for r in groups[family]]
     groups["all"] = list(results)
     for name, mine in groups.items():
         if not mine:

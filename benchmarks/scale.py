@@ -6,7 +6,7 @@ usage: python -m benchmarks.scale [--streams 4096] [--workers 1,2,4] [--tokens 1
 
 Against the truth server, whose log says how many requests and tokens it served. A row is a whole
 trial: every request on record is compared with the log, and in flight is the integral over the
-window. The second table compares a setting that one process holds with ease, by its 95 % intervals,
+window. The second table compares a setting that one process holds with ease, by its 95% intervals,
 with the same setting on more processes.
 """
 

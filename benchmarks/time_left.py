@@ -72,7 +72,7 @@ def table(sweeps: Sequence[Sequence[Reading]]) -> str:
     held.
     """
     every = [reading for sweep in sweeps for reading in sweep]
-    lines = [f"{'after':<11}{'n':>6}{'ranges':>9}{'true / said: 5 %':>18}{'median':>8}{'95 %':>8}{'holds':>8}"]
+    lines = [f"{'after':<11}{'n':>6}{'ranges':>9}{'true / said: 5%':>18}{'median':>8}{'95%':>8}{'holds':>8}"]
     groups = {f"{tenth * 10} %": [r for r in every if r.tenth == tenth] for tenth in TENTHS}
     groups |= {stage: [r for r in every if r.stage == stage] for stage in STAGES}
     groups |= {"ranges": [r for r in every if not r.said.open], "at least": [r for r in every if r.said.open]}

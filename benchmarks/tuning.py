@@ -133,7 +133,7 @@ def written(values: Mapping[str, Any]) -> str:
 def varied(
     kind: str, size: int, edge: int, base: Mapping[str, float], rng: np.random.Generator
 ) -> list[dict[str, Any]]:
-    """The values of each variant, the baseline's first: effects from 0 to 40 %."""
+    """The values of each variant, the baseline's first: effects from 0 to 40%."""
     if kind == "equal":  # caps far above the edge change nothing
         return [{"max_num_seqs": 250 + i} for i in range(size)]
     if kind == "caps":
@@ -333,12 +333,12 @@ def table(results: Sequence[Result]) -> str:
     gains = [r for r in results if r.ratio is not None and math.isfinite(r.truth)]
     none = [r for r in results if not r.truth > 1]
     rows = [
-        ("claimed where the truth is 1 or less", [r.claimed for r in none], "at most 5 %"),
-        ("interval covers the truth", [r.low <= r.truth <= r.high for r in gains], "at least 93 %"),
-        ("chosen within 3 % of the best", [r.chosen >= r.best * (1 - WITHIN) for r in results], "at least 90 %"),
-        ("best of a short run within 3 %", [r.short_chosen >= r.best * (1 - WITHIN) for r in results], ""),
-        ("successive halving within 3 %", [r.halving_chosen >= r.best * (1 - WITHIN) for r in results], ""),
-        ("gain claimed where it is over 5 %", [r.claimed for r in results if r.best > 1.05], ""),
+        ("claimed where the truth is 1 or less", [r.claimed for r in none], "at most 5%"),
+        ("interval covers the truth", [r.low <= r.truth <= r.high for r in gains], "at least 93%"),
+        ("chosen within 3% of the best", [r.chosen >= r.best * (1 - WITHIN) for r in results], "at least 90%"),
+        ("best of a short run within 3%", [r.short_chosen >= r.best * (1 - WITHIN) for r in results], ""),
+        ("successive halving within 3%", [r.halving_chosen >= r.best * (1 - WITHIN) for r in results], ""),
+        ("gain claimed where it is over 5%", [r.claimed for r in results if r.best > 1.05], ""),
     ]
     lines = [f"{name:<42}{sum(hits):>5} of {len(hits):<5}{_percent(hits)}  {asked}" for name, hits, asked in rows]
     for size in SIZES:

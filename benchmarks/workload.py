@@ -172,13 +172,13 @@ def off(row: Mapping[str, float], how: str) -> float:
 def report(rows: Sequence[Mapping[str, float]]) -> None:
     """The table of them all."""
     print(f"{len({row['service'] for row in rows})} services, {len(rows)} figures")
-    print(f"{'':24}{'within 10 %':>14}{'within 25 %':>14}{'median off':>14}{'as measured':>14}")
+    print(f"{'':24}{'within 10%':>14}{'within 25%':>14}{'median off':>14}{'as measured':>14}")
     for how in HOW:
         gaps, plain = [off(row, how) for row in rows], [abs(row[how] / row["original"] - 1) for row in rows]
         shares = [float(np.mean([gap <= limit for gap in gaps])) for limit in (0.1, 0.25)]
         print(f"{how:24}" + "".join(f"{x:14.1%}" for x in (*shares, np.median(gaps), np.median(plain))))
     for part in ("load", "figure", "service"):
-        print(f"\n{part:24}" + "".join(f"{how:>14}" for how in HOW) + "   within 10 %")
+        print(f"\n{part:24}" + "".join(f"{how:>14}" for how in HOW) + "   within 10%")
         for value in dict.fromkeys(row[part] for row in rows):
             those = [row for row in rows if row[part] == value]
             print(f"{value!s:24}" + "".join(f"{np.mean([off(row, how) <= 0.1 for row in those]):14.0%}" for how in HOW))

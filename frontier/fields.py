@@ -311,7 +311,7 @@ def duration_text(seconds: float) -> str:
 
 
 def share(value: Any) -> float:
-    """A share 0..1 of '1%' or 0.01. A bare 1 is refused: it may mean 1 % or everything."""
+    """A share 0..1 of '1%' or 0.01. A bare 1 is refused: it may mean 1% or everything."""
     text = value if isinstance(value, str) else ""
     if is_number(value):
         text = f"{value:.12f}".rstrip("0").rstrip(".")

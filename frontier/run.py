@@ -304,12 +304,18 @@ class Run:
         decisions = [with_top(d, self.config, self.histories.get(d.series, ()), most) for d in solved]
         return points, tuple(
             replace(
-                with_command(decision, self.again),
+                with_command(decision, self.again, self._tools.get(decision.deployment)),
                 engine=self._engine(decision.series),
                 ranks=self._ranks(decision.series),
             )
             for decision in decisions
         )
+
+    @property
+    def _tools(self) -> Mapping[str, str]:
+        """The commands of the tools that sent an import's requests, by deployment."""
+        commands: Mapping[str, str] = self.manifest.get("imported", {}).get("commands", {})
+        return commands
 
     def _engine(self, series: Series) -> str | None:
         """The dialect of the server that answered a series, where its limit is known: as the server

@@ -176,7 +176,7 @@ def band(drawn: Replicates, x: ArrayLike | None = None) -> list[tuple[float, flo
     objective.
 
     By default the grid is everywhere the frontier steps. `low` and `high` are the gains attained by
-    at least 95 % and 5 % of the draws; NaN where nothing is attained. It is a 90 % band point by
+    at least 95% and 5% of the draws; NaN where nothing is attained. It is a 90% band point by
     point: at one price it holds the true staircase nine times in ten, at all prices together less
     often.
     """

@@ -100,7 +100,7 @@ def test_windows_that_are_alike_narrow_the_interval_and_windows_that_differ_do_n
 
     # Two of three windows are drawn each time: alike as they are, that is the uncertainty of two.
     assert spread(alike) == pytest.approx(spread(alike[:1]) / np.sqrt(2), rel=0.15)
-    assert spread(differ) > 0.03  # a tenth between three runs: about 5 % on their mean
+    assert spread(differ) > 0.03  # a tenth between three runs: about 5% on their mean
     rates = [p.block_output_tokens.sum() / p.block_seconds.sum() for p in differ]
     assert spread(differ) == pytest.approx(np.std(rates, ddof=1) / np.sqrt(3) / np.mean(rates), rel=0.15)
 

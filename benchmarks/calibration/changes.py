@@ -114,7 +114,7 @@ def table(results: Iterable[Result]) -> str:
     """What came of it, as Markdown."""
     found = list(results)
     lines = [
-        "| change | sweeps | exit 0 | of these break the SLA | by over 10 % | noticed |",
+        "| change | sweeps | exit 0 | of these break the SLA | by over 10% | noticed |",
         "|---|---|---|---|---|---|",
     ]
     groups: list[tuple[str, list[Result]]] = []

@@ -158,7 +158,7 @@ def _excess(config: Config, shape: Shape, c: int, requests: int) -> float:
 
 def table(results: Sequence[Result]) -> str:
     """The counts by family, as Markdown."""
-    heads = ("", "deployments", "answers", "break a limit", "by over 5 %")
+    heads = ("", "deployments", "answers", "break a limit", "by over 5%")
     lines = [f"| {' | '.join(heads)} |", "|---|--:|--:|--:|--:|"]
     for family in (*FAMILIES, "together"):
         mine = [r for r in results if family in (r["family"], "together")]

@@ -130,7 +130,7 @@ def reference_seconds(server: Server, concurrency: int) -> float:
 
 def dense_grid_cost(server: Server) -> tuple[int, float]:
     """Requests and seconds of the same proof without a search: every setting of a grid as fine as
-    the search (5 %).
+    the search (5%).
 
     Each in WINDOWS windows, as the proven grid has them.
     """
@@ -153,7 +153,7 @@ def largest_passing(server: Server, seed: int) -> Answer:
 
 
 def bisection(server: Server, seed: int) -> Answer:
-    """Double until a p99 is outside, then halve the bracket on values to 5 % (AIPerf, older vLLM,
+    """Double until a p99 is outside, then halve the bracket on values to 5% (AIPerf, older vLLM,
     Model Analyzer).
     """
     bench = Bench(server, seed)

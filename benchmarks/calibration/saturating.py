@@ -3,7 +3,7 @@
 Does a sweep name the setting that the answer's own rule prefers? On servers that saturate below
 their SLA: a cap on requests at work, beyond which more only wait. The truth is `solver._choose`
 over the true throughput and tail of every concurrency up to the highest listed. An answer is right
-whose true throughput is within 3 % and whose worst true tail is within 10 % of the truth's.
+whose true throughput is within 3% and whose worst true tail is within 10% of the truth's.
 """
 
 import dataclasses

@@ -251,7 +251,7 @@ def draw_law(rng: np.random.Generator, family: str) -> Law:
 
 
 def draw_wander(rng: np.random.Generator) -> Wander:
-    """By 5 to 20 %, within a second to five minutes."""
+    """By 5 to 20%, within a second to five minutes."""
     return Wander(rng.uniform(0.05, 0.2), _between(rng, 1, 300))
 
 
@@ -270,7 +270,7 @@ def draw_limits(
     """Limits that know nothing of the deployment but its range: anything from what one user meets
     to what TOP users do.
 
-    Evenly in the logarithm, and up to 20 % above, where nothing binds; below what one user meets
+    Evenly in the logarithm, and up to 20% above, where nothing binds; below what one user meets
     when infeasible.
     """
     if infeasible:
@@ -282,7 +282,7 @@ def draw_rare(rng: np.random.Generator, server: Server) -> RareStalls:
     """Rare stalls that push a request at the edge of a server without any to 1.5 to 4 times its
     limit.
 
-    They meet 0.1 to 3 % of the requests, evenly in the logarithm.
+    They meet 0.1 to 3% of the requests, evenly in the logarithm.
     """
     quantities = {limit.metric.split("_")[1] for limit in server.limits}
     phase = {("ttft",): "ttft", ("tpot",): "tpot"}.get(tuple(quantities), "e2e")

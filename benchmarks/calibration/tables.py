@@ -11,10 +11,10 @@ from benchmarks.calibration.study import OURS, RULES, SHIPPED, Result
 from frontier.core.stats import intervals
 
 NOMINAL = {
-    "band": ("attainment band, at one latency", "90 %"),
-    "verdict": ("A against B: better or worse is true", "> 95 %"),
-    "output_throughput ratio": ("A against B: output throughput at the same load", "95 %"),
-    "p99_e2e ratio": ("A against B: p99 E2E at the same load", "95 %"),
+    "band": ("attainment band, at one latency", "90%"),
+    "verdict": ("A against B: better or worse is true", "> 95%"),
+    "output_throughput ratio": ("A against B: output throughput at the same load", "95%"),
+    "p99_e2e ratio": ("A against B: p99 E2E at the same load", "95%"),
 }
 
 
@@ -84,7 +84,7 @@ def _rule_table(results: Sequence[Result], rules: Sequence[str]) -> list[str]:
         "answered where it should",
         "answers",
         "break the SLA",
-        "by over 5 %",
+        "by over 5%",
         "share of best: median (mean)",
         "minutes over reference: median (90th percentile)",
         "to the end",
@@ -106,8 +106,8 @@ def _family_table(results: Sequence[Result], name: str) -> list[str]:
         "answered where it should",
         "answers",
         "break the SLA",
-        "at least (95 %)",
-        "by over 5 %",
+        "at least (95%)",
+        "by over 5%",
         "share of best",
         "minutes over reference",
     )
@@ -149,7 +149,7 @@ def _stall_table(results: Sequence[Result], name: str) -> list[str]:
         "request lifetimes, median",
     )
     rows = []
-    for label, low, high in (("under 0.3 %", 0, SEEN), ("0.3 to 1 %", SEEN, 0.01), ("above 1 %", 0.01, 1)):
+    for label, low, high in (("under 0.3%", 0, SEEN), ("0.3 to 1%", SEEN, 0.01), ("above 1%", 0.01, 1)):
         mine = [r["rules"][name] for r in results if r["family"] == "rare_stalls" and low <= r["touched"] < high]
         early = [a for a in mine if a["early_c"] is not None]
         final = [a for a in mine if a["c"] is not None and a["stage"] == "final"]
@@ -178,8 +178,8 @@ def requirements(results: Sequence[Result], name: str = SHIPPED) -> list[Require
     answers, exists = int(s["answers"]), [r for r in results if _exists(r)]
     missed = int(s["should"] - s["answered"])
     found = [
-        Requirement("break the SLA", "<= 5 %", _percent(s["broken"], answers), int(s["broken"]), answers, 0.05),
-        Requirement("by over 5 %", "<= 1 %", _percent(s["beyond"], answers), int(s["beyond"]), answers, 0.01),
+        Requirement("break the SLA", "<= 5%", _percent(s["broken"], answers), int(s["broken"]), answers, 0.05),
+        Requirement("by over 5%", "<= 1%", _percent(s["beyond"], answers), int(s["beyond"]), answers, 0.01),
     ]
     families = [f for f in FAMILIES if any(r["family"] == f for r in results)]
     by_family = {family: summary([r for r in results if r["family"] == family], name) for family in families}
@@ -187,10 +187,10 @@ def requirements(results: Sequence[Result], name: str = SHIPPED) -> list[Require
         hits, n = int(of["broken"]), int(of["answers"])
         least = f"at least {intervals.clopper_pearson(hits, n)[0]:.1%}"
         found.append(
-            Requirement(f"{family.replace('_', ' ')}: break the SLA", "<= 5 % (95 %)", least, hits, n, 0.05, 0.95)
+            Requirement(f"{family.replace('_', ' ')}: break the SLA", "<= 5% (95%)", least, hits, n, 0.05, 0.95)
         )
     answered = _percent(s["answered"], s["should"])
-    found.append(Requirement("answered where it should", ">= 95 %", answered, missed, int(s["should"]), 0.05))
+    found.append(Requirement("answered where it should", ">= 95%", answered, missed, int(s["should"]), 0.05))
     worst = sorted(coverage([r for r in results if r["family"] in FIRST]).items(), key=lambda kv: _slack(*kv[1][:3]))
     for kind, (nominal, held, n, _) in worst[:1]:
         goal = _goal(nominal)
@@ -201,7 +201,7 @@ def requirements(results: Sequence[Result], name: str = SHIPPED) -> list[Require
     for what, asked, got, bad, allowed in (
         ("minutes over reference, median", "<= 5", f"{s['early']:.1f}", times > 5, 0.5),
         ("minutes over reference, 90th percentile", "<= 15", f"{s['early_2']:.1f}", times > 15, 0.1),
-        ("share of best, median", ">= 93 %", f"{s['share']:.0%}", shares < 0.93, 0.5),
+        ("share of best, median", ">= 93%", f"{s['share']:.0%}", shares < 0.93, 0.5),
     ):
         found.append(Requirement(what, asked, got, int(bad.sum()), len(exists), allowed))
     for family, of in by_family.items():
@@ -209,13 +209,13 @@ def requirements(results: Sequence[Result], name: str = SHIPPED) -> list[Require
         if mine:
             low = sum(share < 0.85 for share in mine)
             what = f"{family.replace('_', ' ')}: share of best, median"
-            found.append(Requirement(what, ">= 85 %", f"{of['share']:.0%}", low, len(mine), 0.5))
+            found.append(Requirement(what, ">= 85%", f"{of['share']:.0%}", low, len(mine), 0.5))
     return found
 
 
 def _goal(nominal: str) -> float:
     """The least coverage that a nominal one has to have in the study."""
-    return 0.87 if nominal == "90 %" else 0.93
+    return 0.87 if nominal == "90%" else 0.93
 
 
 def _slack(nominal: str, held: int, n: int) -> float:
@@ -250,9 +250,9 @@ def coverage(results: Sequence[Result]) -> dict[str, tuple[str, int, int, int]]:
             name, _, label = key.partition("|")
             statistic = name.partition("_")[0]
             kind = statistic if statistic in ("mean", "p50", "p90", "p95", "p99") else name.replace("_", " ")
-            groups.setdefault(f"{kind}, {label}", ("95 %", []))[1].append(both)
+            groups.setdefault(f"{kind}, {label}", ("95%", []))[1].append(both)
             if kind in ("p95", "p99"):
-                groups.setdefault(f"{kind} upper bound, {label}", (">= 95 %", []))[1].append(upper)
+                groups.setdefault(f"{kind} upper bound, {label}", (">= 95%", []))[1].append(upper)
         for name, inside in r.get("frontier", {}).items():
             label, nominal = NOMINAL[name]
             groups.setdefault(f"{label}, runs differ", (nominal, []))[1].append(inside)
@@ -263,9 +263,9 @@ def coverage(results: Sequence[Result]) -> dict[str, tuple[str, int, int, int]]:
 def summary(results: Sequence[Result], name: str, *, announced: bool = False) -> Mapping[str, float]:
     """A rule's counts and medians over these deployments.
 
-    `answered` of those where it `should`: an answer exists, more than 5 % from what one user meets.
+    `answered` of those where it `should`: an answer exists, more than 5% from what one user meets.
     Of the `answers` named at the end (or `announced` first) those are `broken` whose truth is over
-    the limit, and `beyond` by more than 5 %; where stalls are rare only final claims count. `share`
+    the limit, and `beyond` by more than 5%; where stalls are rare only final claims count. `share`
     (median) and `share_2` (mean) count no answer as nothing, where one exists. `early` and `end`
     are medians of the time over the reference, `_2` the 90th percentile.
     """
@@ -310,7 +310,7 @@ def _at(p: float, values: Sequence[float]) -> float:
 
 
 def _percent(hits: float, n: float) -> str:
-    """'3.1 % (31)', with the 95 % upper bound where nothing was seen."""
+    """'3.1% (31)', with the 95% upper bound where nothing was seen."""
     if not n:
         return "–"
     if not hits:

@@ -3,7 +3,7 @@
 python -m benchmarks.calibration.tails [--sweeps N] [--steady] [--results FILE] [--tables]
 
 The family `tail_step`: the time to first token hardly varies and does not grow with load. From a
-random request on, 2, 3 or 5 % of the requests take twice the limit, for good; in a fourth family
+random request on, 2, 3 or 5% of the requests take twice the limit, for good; in a fourth family
 they come in runs of eight. No setting keeps the limit then. `--steady` sweeps deployments of the
 study that do not change: how often is a setting proven anew, and how much later do they end?
 """

@@ -40,8 +40,8 @@ EARLIER = (
     Design("candidate by expected worth of windows; judged after 3, 6, 12", 3.2, 0.90, _TUNING),
     Design("the same, ascents with a geometric share of the error, wider steps", 3.35, 0.90, _TUNING),
     Design("error spent by judgement; judged after 3, 6, 12, 20", 3.25, 0.91, _TUNING),
-    Design("the same with a drift charged at 90 % of confidence", 3.1, 0.91, "540 to 960, ten families"),
-    Design("the same with a drift charged at 95 % of confidence", 3.9, 0.90, "960, ten families"),
+    Design("the same with a drift charged at 90% of confidence", 3.1, 0.91, "540 to 960, ten families"),
+    Design("the same with a drift charged at 95% of confidence", 3.9, 0.90, "960, ten families"),
     Design(
         "five judgements, drift by windows, synchronised requests by half lifetimes", 4.4, 0.93, "442, ten families"
     ),
@@ -80,7 +80,7 @@ def draw(designs: Sequence[Design], file: Path) -> None:
         at, colour = (design.minutes, 100 * design.share), "0.4" if earlier else "#D55E00"
         axes.annotate(label, at, xytext=(offset, 4), textcoords="offset points", color=colour, ha=side)
     axes.text(GOAL_MINUTES * 1.02, 78.4, "asked: 5 minutes", color="0.4")
-    axes.text(29, 100 * GOAL_SHARE + 0.2, "asked: 93 %", color="0.4", ha="right")
+    axes.text(29, 100 * GOAL_SHARE + 0.2, "asked: 93%", color="0.4", ha="right")
     axes.spines[["top", "right"]].set_visible(False)
     axes.set_xscale("log")
     ticks = [2, 3, 5, 10, 20, 30]

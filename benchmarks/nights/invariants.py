@@ -523,7 +523,7 @@ def _shapes(told: Told) -> Sequence[Shape]:
 
 
 def too_often(counts: Mapping[str, tuple[int, int]]) -> Iterator[str]:
-    """The families in which surely more than 5 % of the named settings break their SLA: 99 % over
+    """The families in which surely more than 5% of the named settings break their SLA: 99% over
     all families together.
     """
     for family, (broken, count) in sorted(counts.items()):

@@ -81,19 +81,27 @@ class SweepAgain:
         return None if times.seconds(trial) is None else times.need(trial, rate)
 
 
+RAMP_SHARE = 1.1
+"""What a tool is asked to send, over what must count."""
+
+
 def least_to_prove(limits: Sequence[Limit]) -> int:
     """The fewest requests that may prove these limits."""
     return max((claim_floor(limit.of.p) for limit in limits if limit.of.p is not None), default=1)
 
 
-def with_command(decision: Decision, again: SweepAgain | None) -> Decision:
-    """The decision with the command and the time of its next step. `again` is None for an
-    import.
+def with_command(decision: Decision, again: SweepAgain | None, tool: str | None = None) -> Decision:
+    """The decision with the command and the time of its next step. `again` is None for an import;
+    `tool` is then the command of the tool that sent its requests, if known.
     """
     step = decision.next_step
     if step is None or isinstance(step.concurrency, Rate):
         return decision
     if again is None:
+        if tool is not None and step.requests is not None:
+            return replace(
+                decision, next_step=replace(step, command=_with_places(tool, step.concurrency, step.requests))
+            )
         return replace(decision, next_step=replace(step, requests=None, command=_own_sweep(decision, step)))
     if step.requests is None:
         # More of what a busy client measured decides nothing: only a new run does.
@@ -210,3 +218,11 @@ def _own_sweep(decision: Decision, step: NextStep) -> str:
     words = ["--set", f"shapes=[{decision.shape.isl}/{decision.shape.osl}]", "--set", _whole(decision.limits)]
     words += ["--prove", str(step.concurrency)]
     return f"frontier init URL > sweep.yaml && frontier sweep sweep.yaml {shlex.join(words)}"
+
+
+def _with_places(tool: str, concurrency: int, requests: int) -> str:
+    """The command of a tool with its load. Ramp and drain take a wave each of what it sends, and a
+    part of the requests was outside the window before.
+    """
+    sent = math.ceil(RAMP_SHARE * requests) + 2 * concurrency
+    return tool.replace("{concurrency}", str(concurrency)).replace("{requests}", str(sent))

@@ -9,7 +9,7 @@ until it is proven or given up (`proof`). `complete` goes on from there.
 The subtle part is the guarantee. All judgements of all candidates share the error ALPHA of a claim.
 Each judgement spends a part of the error that is left, fixed before its data came, and each
 candidate is tested on data of its own. So the search names a concurrency that breaks the SLA with
-probability at most ALPHA = 5 %, up to the coverage error of the bounds. This holds whichever
+probability at most ALPHA = 5%, up to the coverage error of the bounds. This holds whichever
 candidate comes next, and whether or not latency rises with concurrency.
 
 With several tiers each tier errs with ALPHA, plus the chance that a candidate of another tier

@@ -20,9 +20,9 @@ def skip_reason(concurrency: int, history: History, limits: Sequence[Limit]) -> 
     """Why a setting need not be measured for the grid, given what lower ones of its shape showed;
     None: measure it.
 
-    A setting is skipped, and reported as skipped, when the highest lower one failed more than 5 %
+    A setting is skipped, and reported as skipped, when the highest lower one failed more than 5%
     of its requests or was more than ten times over a latency limit. It is also skipped when
-    throughput was more than 5 % below the best at the last two settings; one fall may be noise.
+    throughput was more than 5% below the best at the last two settings; one fall may be noise.
     Bounds count, not values. A rate is skipped when more requests arrived than were served, at it
     or at a lower rate.
     """

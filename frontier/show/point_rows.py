@@ -25,7 +25,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 
 def table(views: Sequence[SeriesView]) -> "pd.DataFrame":
     """One row per setting: its load (mean lengths), its verdict and the reason as codes, then NAME,
-    NAME_low and NAME_high (95 %) of each metric.
+    NAME_low and NAME_high (95%) of each metric.
 
     Where a power is known, its watts and its source, measured or stated, come before the metrics.
     An infinite end of an interval is empty: there is no such bound. An infinite value stays

@@ -155,9 +155,14 @@ def read_document(file: str, data: bytes) -> Document:
 
 def decoded(file: str, data: bytes) -> str:
     """The text of a file. Whoever lets go of `data` before `parsed` needs its memory only once."""
+    if data[:4] == b"PK\x03\x04":
+        raise ForeignFileError(file, "a zip or an Excel file", "unpack it, or save its sheet as CSV")
     try:
-        wide = data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-        return data.decode("utf-16" if wide else "utf-8-sig")
+        if data[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            return data.decode("utf-16")
+        if b"\0" in data[:2]:  # of plain letters every other byte is 0
+            return data.decode("utf-16-le" if data[1:2] == b"\0" else "utf-16-be")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         hint = "unpack it first if it is compressed, else save it as UTF-8"
         raise ForeignFileError(file, f"byte {error.start} is not {error.encoding.upper()} text", hint) from None
@@ -172,12 +177,21 @@ def parsed(file: str, text: str) -> Document:
         return _json_document(file, text)
     if re.search(r"^(version|benchmarks)\s*:", text, re.MULTILINE):
         return _yaml_document(file, text)
-    if re.match(r"=+\s*\n\s*MLPerf Results Summary", text):
-        pairs = (line.partition(":") for line in text.splitlines() if ":" in line)
-        return Document(file, "summary", [Node(file, "", {key.strip(): value.strip() for key, _, value in pairs})])
+    if blocks := _SUMMARY.split(text)[1:]:
+        return Document.listed(file, "summary", "block", enumerate(map(_pairs, blocks), 1))
     if re.match(r"\s*Metric\s*,", text):
         return _metrics(file, text)
     return _table(file, text)
+
+
+_SUMMARY = re.compile(r"^\s*(?:=+ *\n *MLPerf Results Summary|=+ Serving Benchmark Result =+) *$", re.MULTILINE)
+"""Where a summary begins in what a tool prints."""
+
+
+def _pairs(text: str) -> dict[str, str]:
+    """The names and values of lines such as 'Mean TTFT (ms):  72.0'."""
+    pairs = (line.partition(":") for line in text.splitlines() if ":" in line)
+    return {key.strip(): value.strip() for key, _, value in pairs}
 
 
 def _json_document(file: str, text: str) -> Document:
@@ -253,6 +267,8 @@ def _table(file: str, text: str) -> Document:
         heads = _heads(file, reader)
         for cells in reader:
             number = before + reader.line_num
+            if [cell.strip() for cell in cells] == heads:  # as in tables that are put together
+                continue
             if cells and len(cells) != len(heads):
                 what = f"line {number} has more or fewer cells than the header"
                 raise ForeignFileError(file, what, f"{INCOMPLETE}; cells that hold commas are quoted")

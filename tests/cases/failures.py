@@ -222,6 +222,25 @@ class Gateway(s.AtMost):
         return Refused(self.status, refused.body, headers.get(self.after, {}))
 
 
+@dataclass
+class BareErrors(AtRandom):
+    """An error in the stream that no event calls so: FastAPI's detail, then the end."""
+
+    share: float = 0.1
+
+    def refusal(self, call: Call) -> Refused | None:
+        return None
+
+    async def stream(self, call: Call, out: Out) -> None:
+        if not self.struck(call):
+            await super().stream(call, out)
+            return
+        await out.begin(self.kind)
+        for tree in (self.piece(call, 0, 1, last=False), {"detail": "the worker has died"}, "[DONE]"):
+            await out.chunk(self.framed(tree))
+        await out.end()
+
+
 # ---- requests without an end
 
 
@@ -257,6 +276,25 @@ class Hangs(Situation):
             await out.chunk(self.framed(self.piece(call, number, 1, last=False)))
         while not out.gone:  # noqa: ASYNC110 - the connection has no event
             await asyncio.sleep(0.05)
+
+
+@dataclass
+class KeptOpen(Hangs):
+    """Requests that fall silent, whose connection a gateway keeps open: with comments, or with
+    `events` without text.
+    """
+
+    events: bool = False
+
+    async def stream(self, call: Call, out: Out) -> None:
+        if call.number not in self.silent:
+            await super().stream(call, out)
+            return
+        await out.begin(self.kind)
+        empty = self.framed(self._event(call, {"content": ""}, 0))
+        while not out.gone:
+            await asyncio.sleep(1.0)
+            await out.chunk(empty if self.events else ": keep-alive\n\n")
 
 
 @dataclass
@@ -360,6 +398,13 @@ SOME_FAIL = (
     ),
     Case("some_429", AtRandom, SOME, {**NATURAL, **THREE, "requests": "90"}, check=error_rate(0.01, 3, "429")),
     Case(
+        "some_bare_errors",
+        BareErrors,
+        SOME,
+        {**NATURAL, **THREE, "requests": "90"},
+        check=error_rate(0.05, 3, "the worker has died"),
+    ),
+    Case(
         "some_resets",
         lambda: AtRandom(status=0),
         SOME,
@@ -426,6 +471,10 @@ ENDLESS = (
         lambda: Hangs(every=1, above=5, where="nothing"),
         Expected((YES, UNPROVEN), ("meets", "unproven"), words=(r"silent for \d+ ?s",), counted=True),
         {**TWO, "budget": "{time: 45s}"},
+    ),
+    *(
+        Case(f"kept_open_{name}", lambda events=events: KeptOpen(events=events), SILENT, SIX, check=_timeouts(1))  # type: ignore[misc]
+        for name, events in (("comments", False), ("events", True))
     ),
     Case(
         "slow_ones_come",

@@ -183,6 +183,32 @@ class Reasoning(Chunks):
 
 
 @dataclass
+class OddCount(Situation):
+    """Usage that counts something else: the prompt within the completion (`prompt`), characters
+    (`characters`), or rightly, with a gateway's own of zeros behind it (`zeros`).
+    """
+
+    reports = ("router-for-me/CLIProxyAPI #5733", "ARahim3/mlx-dspark #37")
+    dialect: str = "openai"
+    chat_only: bool = True
+    how: str = "prompt"
+
+    def usage(self, call: Call) -> dict[str, Any]:
+        prompt, out = call.true.prompt, call.true.tokens
+        completion = {"prompt": prompt + out, "characters": 5 * out}.get(self.how, out)
+        total = prompt + (out if self.how == "prompt" else completion)
+        return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": total}
+
+    async def close(self, call: Call, out: Out) -> None:
+        if self.how == "zeros":
+            zeros = dict.fromkeys(("prompt_tokens", "completion_tokens", "total_tokens"), 0)
+            for usage in (self.usage(call), zeros):
+                await out.chunk(event({"id": "x", "model": "m", "choices": [], "usage": usage}))
+            call.tree.pop("stream_options", None)
+        await super().close(call, out)
+
+
+@dataclass
 class NoCount(Situation):
     """A count of nothing, with nothing beside it."""
 
@@ -196,6 +222,28 @@ class NoCount(Situation):
 
 
 # ---- series of metrics
+
+
+@dataclass
+class InMilliseconds(Situation):
+    """Histograms of its requests in milliseconds, under names in seconds."""
+
+    reports = ("kubernetes-sigs/inference-perf #600",)
+
+    def counters(self) -> list[str]:
+        done = [one for one in self.served if one.status == 200]
+        sums = {
+            "e2e_request_latency": sum(one.last for one in done),
+            "time_to_first_token": sum(one.first for one in done),
+            "request_queue_time": 0.001 * len(done),
+            "request_prefill_time": sum(one.first for one in done),
+            "request_decode_time": sum(one.last - one.first for one in done),
+        }
+        own = super().counters()
+        for name, seconds in sums.items():
+            own.append(f'vllm:{name}_seconds_sum{{engine="0"}} {1000 * seconds:.3f}')
+            own.append(f'vllm:{name}_seconds_count{{engine="0"}} {len(done)}')
+        return own
 
 
 @dataclass

@@ -189,6 +189,17 @@ COUNTS = (
     ),
 )
 
+ODD_COUNTS = (
+    Case("prompt_within_the_completion", s.OddCount, RIGHT, tpot("15ms")),
+    Case("zeros_behind_the_count", lambda: s.OddCount(how="zeros"), RIGHT, tpot("15ms")),
+    Case(
+        "characters_for_tokens",
+        lambda: s.OddCount(how="characters"),
+        Expected(**EXCLUDED, flags=("token_mismatch",)),
+        tpot("15ms"),
+    ),
+)
+
 # ---- series of metrics
 
 CAPPED = limits(ttft="100ms", tpot="12ms") | {"concurrency": "[4, 8]", "requests": "110", "max_time": "10s"}
@@ -209,6 +220,11 @@ SERIES = (
         lambda: s.Joined(slots=4, tpot=0.008),
         Expected((YES, NO), (), words=("2 times as many",), not_words=(GUESS, "others used it too")),
         CAPPED,
+    ),
+    Case(
+        "histograms_in_milliseconds",
+        s.InMilliseconds,
+        Expected(**MEETS, words=("another unit",), not_words=(r"decode \d+ s",)),
     ),
     Case(
         "others_use_it",
@@ -338,5 +354,5 @@ SECRETS = (
 )
 
 FAILING = (*FAILURES, *DEPLOYMENTS, *BLOCKED)
-LISTED = (*HELD, *CHUNKS, *COUNTS, *SERIES, *NAMES, *CHANGES, *SECRETS, *FAILING, *WORKLOADS)
+LISTED = (*HELD, *CHUNKS, *COUNTS, *ODD_COUNTS, *SERIES, *NAMES, *CHANGES, *SECRETS, *FAILING, *WORKLOADS)
 CASES = {case.name: case for case in LISTED}

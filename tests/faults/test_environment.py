@@ -189,6 +189,14 @@ def test_signs_keep_their_meaning_in_ascii() -> None:
     os.close(reading)
 
 
+def test_a_mark_before_a_limit_is_a_word_in_ascii_and_the_columns_stay() -> None:
+    reading, writing = os.pipe()
+    SafeStream(writing, "ascii").write("✓  p95 TTFT\n✗  p95 TPOT\n?  errors\n✓✗\n")
+    assert os.read(reading, 100) == b"ok p95 TTFT\nNO p95 TPOT\n?  errors\nokNO\n"
+    os.close(reading)
+    os.close(writing)
+
+
 SIZES = ["", "abc", "0", "-5", "1", "1e3", "²", "9" * 5000, " 80 ", "100000"]
 
 

@@ -33,7 +33,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_an_engine_at_half_of_the_roofline_is_found_there(runs: Path) -> None:
-    # A client that saw everything at half the roofline's speed: MBU 50 %; a prompt's step also
+    # A client that saw everything at half the roofline's speed: MBU 50%; a prompt's step also
     # reads the weights.
     for point in load(runs / "runs" / "own").points():
         assert point.roofline_distance is not None

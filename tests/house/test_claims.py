@@ -77,7 +77,7 @@ def test_the_number_under_the_picture_is_that_of_the_study() -> None:
     (named, wrong) = re.findall(r"^\| \*\*all\*\* \|.*?\| \*\*([\d,]+)\*\* \| \*\*(\d+)\*\* \|", study, re.M)[0]
     assert (answers, broke) == (int(named.replace(",", "")), int(wrong))
     assert f"{deployments:,} simulated deployments" in study
-    (share,) = re.findall(r"^\| bisection on the value \| \d+ \| ([\d.]+) % \|", study, re.M)
+    (share,) = re.findall(r"^\| bisection on the value \| \d+ \| ([\d.]+)% \|", study, re.M)
     assert tenths == round(float(share) / 10)
 
 
@@ -98,12 +98,12 @@ def test_people_for_requests_in_flight(slots: int, answer: float, law: int, one_
     assert found_full(one_in_100, slots, answer, 45) <= 0.01 < found_full(round(1.02 * one_in_100), slots, answer, 45)
     if law == 352:
         assert found_full(law, slots, answer, 45) == pytest.approx(0.70, abs=0.005)
-        assert "in 70 % of" in page
+        assert "in 70% of" in page
 
 
 def test_the_head_counts_that_kept_the_sla() -> None:
     of, share, stalled, of_stalled, stall_share, others = re.findall(
-        r"Of (\d+) such .*? ([\d.]+) % kept .*? (\d+) of (\d+) \((\d+) %\) .*? all (\d+) on",
+        r"Of (\d+) such .*? ([\d.]+)% kept .*? (\d+) of (\d+) \((\d+)%\) .*? all (\d+) on",
         text_of("capacity.md"),
     )[0]
     assert int(of) == int(of_stalled) + int(others)
@@ -119,13 +119,13 @@ def test_the_arithmetic_of_how_it_proves() -> None:
     assert all((p / 100) ** n <= 0.05 < (p / 100) ** (n - 1) for p, n in least.items())
     assert re.search(r"least 299 .*? p95 at least 59\b", page)
     assert re.search(r"at least 299 .*?,\s+a\s+p95\s+59,", README)
-    assert f"is at most {100 * ALPHA:g} %" in page
+    assert f"is at most {100 * ALPHA:g}%" in page
     (judged,) = re.findall(r"judged after ([\d, and]+) windows", page)
     assert tuple(map(int, re.findall(r"\d+", judged))) == JUDGED_AFTER
     assert round(100 * 0.99**100) == 37
     assert "in 37 of 100" in page
     assert round(100 * 0.8**12) == 7
-    assert "chance of 7 %" in page
+    assert "chance of 7%" in page
 
 
 def test_the_arithmetic_of_the_roofline_and_of_hosts() -> None:
@@ -150,7 +150,7 @@ def test_the_memory_of_an_h200_is_that_of_the_table() -> None:
 def test_the_h200s_shares_of_its_data_sheet() -> None:
     gpu = HARDWARE["h200"]
     rows = re.findall(
-        r"^\| ([^|]+) \| ([\d.,]+) (TB/s|TFLOP/s) \| (\d+) % \|$", (EXAMPLES / "h200" / "README.md").read_text(), re.M
+        r"^\| ([^|]+) \| ([\d.,]+) (TB/s|TFLOP/s) \| (\d+)% \|$", (EXAMPLES / "h200" / "README.md").read_text(), re.M
     )
     assert len(rows) == 8
     for name, value, unit, share in rows:

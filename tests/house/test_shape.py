@@ -40,7 +40,6 @@ COMPLEX = {
     "extras/capacity/command.py: command": 31,
     "planning/plan.py: _turn_in_order": 24,
     "search/highest_rate.py: _prove": 25,
-    "search/curves.py: Curve.of": 22,
     "search/place.py: candidate": 23,
     "search/skipping.py: skip_reason": 22,
     "show/picture/draw_panel.py: draw_panel": 21,

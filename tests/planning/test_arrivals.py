@@ -322,7 +322,7 @@ def test_a_promised_head_count_keeps_the_sla_and_is_near_the_most(tmp_path: Path
     subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=1400)
     results = study.known(file)
     assert len(results) == drawn
-    # 95 % are asked for: it fails when fewer are sure.
+    # 95% are asked for: it fails when fewer are sure.
     answered = [r for r in results if r["people"]]
     for law in study.LAWS:
         assert clopper_pearson(sum(r["holds"][law] for r in answered), len(answered), 0.99)[1] >= 0.95

@@ -1,4 +1,4 @@
-"""vLLM on the CPU under a known load: its counters say within 10 % what was sent, and the config of
+"""vLLM on the CPU under a known load: its counters say within 10% what was sent, and the config of
 them is swept."""
 
 import json

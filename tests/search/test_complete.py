@@ -157,7 +157,7 @@ def test_the_turns_a_claim_needs_follow_from_how_many_requests_are_late(late, tu
 
 
 def test_visits_end_after_the_turns_that_the_proof_let_expect():
-    # 0.8 % of all requests fail whatever the setting: too many for the bet over turns to be won
+    # 0.8% of all requests fail whatever the setting: too many for the bet over turns to be won
     # soon.
     history, _ = sweep(Server(lambda c: 0.001 * c, errors=lambda c: 0.008), policy=SearchPolicy((1, 8, 16)))
     point = SeriesHistory.of(TTFT, history).operating_point

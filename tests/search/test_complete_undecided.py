@@ -32,7 +32,7 @@ def left_open(sweep):
 
 @pytest.mark.parametrize(("family", "seed"), [("smooth", 22), ("stalling", 20)])
 def test_a_sweep_without_a_budget_leaves_nothing_open_that_it_could_decide(family, seed):
-    """Before, c=6 was left undecided by the first (39 % more), c=7 by the second (95 %)."""
+    """Before, c=6 was left undecided by the first (39% more), c=7 by the second (95%)."""
     sweep = Sweep(Process.drawn(family, seed), 1)
     steps = sweep.run()
     assert left_open(sweep) is None

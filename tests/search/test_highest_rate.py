@@ -183,7 +183,7 @@ def search(queue: Queue, seed: int = 0) -> tuple[LoadDone, list[LoadTrial]]:
 
 
 def drawn(seed: int) -> Queue:
-    """A queue of any size, its limit drawn from what an idle server gives to what one at 97 %
+    """A queue of any size, its limit drawn from what an idle server gives to what one at 97%
     gives.
     """
     rng = np.random.default_rng([seed, 13])

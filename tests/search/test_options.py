@@ -208,7 +208,7 @@ def test_a_listed_setting_is_looked_at_first_and_is_the_answer_unless_another_gi
     wide = saturating((16, 32, 128), at=68)
     assert options.corner(wide, (128,), (16, 32, 64, 128)) == 64
     near = saturating((16, 32, 64, 128), at=68)
-    assert options.corner(near, (64, 128), (16, 32, 64, 128)) is None, "6 % more is not clearly more"
+    assert options.corner(near, (64, 128), (16, 32, 64, 128)) is None, "6% more is not clearly more"
     assert options.corner(near, (64, 128)) in range(66, 72)
 
 

@@ -229,7 +229,7 @@ def test_with_the_rule_of_the_answer_the_best_merit_is_proven_also_below_what_is
     assert (128, 64) == tuple(candidate(known, 128, (), 0.001, marginal_gain=rule) for rule in (False, True))
     found = Known(inside=(128, None), merits=ahead, candidates=(judged(128, Verdict.MEETS),))
     assert (None, 64) == tuple(candidate(found, 128, (128,), 0.001, marginal_gain=rule) for rule in (False, True))
-    assert candidate(found, 128, (128,), 0.03, marginal_gain=True) is None, "3 windows for 7 %"
+    assert candidate(found, 128, (128,), 0.03, marginal_gain=True) is None, "3 windows for 7%"
     assert 62 == candidate(found, 128, (128,), 0.001, {62, 128}, marginal_gain=True)
     both = Known(inside=(128, None), merits=ahead, candidates=(*found.candidates, judged(64, Verdict.VIOLATES)))
     assert 65 == candidate(both, 128, (128,), 0.001, marginal_gain=True), "a setting that was tried is not tried again"
@@ -240,8 +240,8 @@ def test_a_candidate_is_worth_its_chance_and_its_throughput_less_its_windows():
     assert 16 == candidate(Known(chances=unsure), 64, (), 0.0), "0.2 * 31 + 0.8 * 0.75 * 16 is less than 16"
     slow = {c: {3: 1.0} if c <= 24 else {36: 1.0} for c in range(1, 32)}
     assert 31 == candidate(Known(chances=slow), 64, (), 0.001)
-    assert 24 == candidate(Known(chances=slow), 64, (), 0.01), "33 more windows are not worth 29 % more"
-    assert candidate(Known(), 64, (30,), 0.1) is None, "3 windows for 3 % more"
+    assert 24 == candidate(Known(chances=slow), 64, (), 0.01), "33 more windows are not worth 29% more"
+    assert candidate(Known(), 64, (30,), 0.1) is None, "3 windows for 3% more"
     assert 31 == candidate(Known(), 64, (30,), 0.01)
 
 

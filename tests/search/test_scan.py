@@ -386,7 +386,7 @@ def test_candidates_that_break_the_sla_are_proven_less_often_than_the_error_allo
     """Whatever is tried, in whatever order: on a server that breaks the SLA everywhere nothing may
     be named.
     """
-    edge = Server(lambda c: 0.5 * 1.01 / 1.5925)  # p99 is 1 % over the limit at every concurrency
+    edge = Server(lambda c: 0.5 * 1.01 / 1.5925)  # p99 is 1% over the limit at every concurrency
     wrong = 0
     for seed in range(200):
         server, history = Server(edge.ttft, seed=seed), []
@@ -419,7 +419,7 @@ def test_a_setting_above_a_pointless_one_is_skipped_with_the_reason():
     ids=["errors", "latency", "throughput"],
 )
 def test_a_setting_is_skipped_from_its_thresholds_on(server, limits):
-    """5 % of requests failed, ten times a latency limit, 5 % of throughput lost: a third more and a
+    """5% of requests failed, ten times a latency limit, 5% of throughput lost: a third more and a
     third less.
     """
     ladder = (1, 2, 4, 8)

@@ -79,8 +79,8 @@ def test_an_infeasible_deployment_never_gets_an_operating_point(results):
 def test_published_intervals_hold_the_truth_about_as_often_as_they_say(results):
     counted = [r for r in results if r["family"] in tables.FIRST]
     for name, (nominal, held, n, _) in tables.coverage(counted).items():
-        goal = 0.87 if nominal == "90 %" else 0.93
-        # Below its goal for sure only when the one-sided 99.9 % bound is: a dozen and more are
+        goal = 0.87 if nominal == "90%" else 0.93
+        # Below its goal for sure only when the one-sided 99.9% bound is: a dozen and more are
         # looked at.
         assert clopper_pearson(held, n, 0.999)[1] >= goal, (name, held, n)
 
@@ -290,7 +290,7 @@ def test_the_tables_count_what_the_results_hold():
         drawn("smooth", 0, c=8, excess=0.9, share=0.8),
         drawn("smooth", 1, c=8, excess=1.2, share=1.0),
         drawn("smooth", 2, c=8, excess=1.01, share=0.9, seconds=400.0),
-        drawn("smooth", 3, c=None, excess=None, share=0.0, alone=0.96),  # within 5 % of one user's: need not be found
+        drawn("smooth", 3, c=None, excess=None, share=0.0, alone=0.96),  # within 5% of one user's: need not be found
         drawn("smooth", 4, c=None, excess=None, share=0.0),
         drawn("smooth", 5, c=None, excess=None, share=None, best=None),
         drawn("rare_stalls", 6, c=4, excess=0.9, share=1.0, touched=0.002),
@@ -308,8 +308,8 @@ def test_the_tables_count_what_the_results_hold():
         "| answer first | 80.0% (4) | 5 | 60.0% (3) | 40.0% (2) | 90% (62%) | 3.0 (20.0) | 6.0 (40.0) | 100 |" in text
     )
     assert "| rare stalls | 3 | 100.0% (1) | 2 | 50.0% (1) | 2.5% | 50.0% (1) | 100% (100%) | 3.0 (3.0) |" in text
-    assert "| above 1 % | 1 | 1 | 100.0% (1) | 0 | – | 400 |" in text
-    assert ("95 %", 5, 6, 6) == tables.coverage(results[:6])["p99, runs alike"]
+    assert "| above 1% | 1 | 1 | 100.0% (1) | 0 | – | 400 |" in text
+    assert ("95%", 5, 6, 6) == tables.coverage(results[:6])["p99, runs alike"]
 
 
 def test_a_requirement_is_missed_as_observed_and_surely_missed_by_its_bound():
@@ -317,8 +317,8 @@ def test_a_requirement_is_missed_as_observed_and_surely_missed_by_its_bound():
     bad = [drawn("cliff", i, c=8, excess=1.2, share=0.8, seconds=2000.0) for i in range(95, 101)]
     met = {r.name: (r.ok, r.broken()) for r in tables.requirements([*good, *bad])}
     assert met == {
-        "break the SLA": (False, False),  # 6 of 101 is more than 5 %, but not surely
-        "by over 5 %": (False, True),
+        "break the SLA": (False, False),  # 6 of 101 is more than 5%, but not surely
+        "by over 5%": (False, True),
         "smooth: break the SLA": (True, False),
         "cliff: break the SLA": (False, True),
         "cliff: share of best, median": (False, False),  # six of six below may be chance
@@ -333,7 +333,7 @@ def test_a_requirement_is_missed_as_observed_and_surely_missed_by_its_bound():
     met = {r.name: (r.ok, r.broken()) for r in tables.requirements(slow)}
     assert met == {
         "break the SLA": (True, False),
-        "by over 5 %": (True, False),
+        "by over 5%": (True, False),
         "smooth: break the SLA": (True, False),
         "smooth: share of best, median": (True, False),
         "minutes over reference, median": (True, False),

@@ -8,7 +8,7 @@ from frontier.core.stats import intervals
 
 
 def surely_below(hits: int, of: int, share: float) -> bool:
-    """Whether a share is below another, at 95 %."""
+    """Whether a share is below another, at 95%."""
     return intervals.clopper_pearson(hits, of)[1] < share
 
 
@@ -31,7 +31,7 @@ def test_no_requirement_of_a_race_is_surely_missed(results: list[Outcome]) -> No
     assert not surely_below(held, len(known), 0.93)
     steady = [r for r in results if r.family in FAMILIES[5:8]]
     assert not surely_below(sum(r.claimed for r in steady), len(steady), CLAIMED)
-    alike = [r for r in results if r.family not in FAMILIES[8:10]]  # starts that differ by over 4 % decide little
+    alike = [r for r in results if r.family not in FAMILIES[8:10]]  # starts that differ by over 4% decide little
     assert not surely_below(sum(r.chosen >= 0.97 * r.best for r in alike), len(alike), NEAR_THE_BEST)
 
 

@@ -80,7 +80,7 @@ def test_the_operating_point_over_http_is_the_true_one(family: str, tmp_path: Pa
 
 
 def unlike_its_twin(run: Run, config: Config) -> list[str]:
-    """Where a run's figures are further from virtual time's than their own intervals, 3 % and a
+    """Where a run's figures are further from virtual time's than their own intervals, 3% and a
     millisecond a token.
     """
     spec, shape = config.deployments[0].engine_spec(), config.shapes[0]

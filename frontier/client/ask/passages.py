@@ -23,7 +23,7 @@ LEAD = 6
 ever the same twice."""
 _PASSAGE, _PASSAGES = 512, 32
 """Words and marks of a passage, and number of passages, that calibrate the natural text: their mean
-is known within 1 %."""
+is known within 1%."""
 
 
 @functools.cache

@@ -35,7 +35,7 @@ def _event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any] | Non
             state.malformed, state.error = None, data[:SEEN].decode(errors="replace")
         return None
     error = event.get("error")
-    if error or kind == b"error" or event.get("object") == "error":
+    if error or kind == b"error" or event.get("object") == "error" or _is_error_alone(event):
         state.error = message_of(error or event)
         return None
     usage = event.get("usage")
@@ -44,8 +44,19 @@ def _event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any] | Non
         if isinstance(timings, dict) and "cache_n" in timings and "prompt_tokens_details" not in usage:
             # llama-server tells the cached tokens beside the usage.
             usage["prompt_tokens_details"] = {"cached_tokens": timings["cache_n"]}
-        state.usage = usage
+        if state.usage is None or _count(usage):
+            state.usage = usage  # a gateway's own, of zeros, does not replace the server's
     return event
+
+
+def _is_error_alone(event: dict[str, Any]) -> bool:
+    """Whether an event is an error in FastAPI's words, {"detail": ...}, or a bare message."""
+    return "choices" not in event and isinstance(event.get("detail") or event.get("message"), str | list)
+
+
+def _count(usage: dict[str, Any]) -> bool:
+    """Whether a usage counts anything."""
+    return any(usage.get(name) for name in ("prompt_tokens", "completion_tokens", "total_tokens"))
 
 
 def read_completions(state: StreamState, kind: bytes, data: bytes, *, empty_is_token: bool = False) -> int:

@@ -5,6 +5,7 @@ a token, no event was an error, and the server said that it was finished. Pure: 
 network.
 """
 
+import bisect
 import html
 import itertools
 import re
@@ -27,6 +28,8 @@ _MAX_REASON = 60
 _MOST_TEMPLATES, _PATIENCE = 16, 8
 """The most templates that are made per answer, and the events that do not fit the last one before a
 new one is made."""
+_KEPT_OPEN = 64
+"""The most reads that are looked at for a token: an answer with more of them streams."""
 _NO_TEMPLATE: EventTemplate = (b"", b"")
 _STREAM_TYPES = {"sse": ("text/event-stream",), "ndjson": ("application/x-ndjson", "application/json")}
 
@@ -242,6 +245,25 @@ def parse_all(exchange: Exchange, engine: Engine, api: str) -> AnswerParser:
     return parser
 
 
+def no_token_since(exchange: Exchange, engine: Engine, api: str, at: float) -> bool:
+    """Whether an answer under way brought no token since a time: nothing at all, or only what keeps
+    its connection open, as comments and empty events do. After many reads that is not looked at.
+    """
+    capture = exchange.capture
+    if exchange.sent > at or capture is None:
+        return False
+    sides = (capture.stamps, capture.reads), (capture.raw_stamps, capture.raw_reads)
+    recent = [read for stamps, reads in sides for read in reads[bisect.bisect_right(stamps, at) :][: _KEPT_OPEN + 1]]
+    if len(recent) > _KEPT_OPEN:
+        return False
+    parser, state = EventParser() if engine.framing == "sse" else LineParser(), StreamState()
+    try:
+        events = [event for read in recent for event in parser.feed(read)]
+        return all(engine.parse_event[api](state, *event) == NO_TOKEN for event in events)
+    except (AttributeError, TypeError, KeyError, EventTooLargeError):
+        return False  # what it is shows when the answer is parsed
+
+
 def to_record(parser: AnswerParser, zero: float) -> Record:
     """The record of one request; `zero` is the trial's start on the client's clock."""
     exchange, state, times = parser.exchange, parser.state, parser.times
@@ -298,6 +320,8 @@ def output_tokens(usage: Mapping[str, Any], chunks: int, *, reasoned: bool) -> t
     completion = _count_of(usage, "completion_tokens")
     total, prompt = _count_of(usage, "total_tokens"), _count_of(usage, "prompt_tokens")
     output = None if total is None or prompt is None else total - prompt
+    if completion == total and output and chunks - 1 <= TOKENS_PER_CHUNK * (output - 1):
+        return output, None  # the prompt is counted in the completion
     reasoning = _count_of(usage.get("completion_tokens_details"), "reasoning_tokens")
     if reasoning is None and output != completion:
         reasoning = _count_of(usage, "reasoning_tokens")  # as SGLang names it, which counts it within

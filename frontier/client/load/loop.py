@@ -25,7 +25,7 @@ from frontier.client.ask.evidence import Evidence
 from frontier.client.engines.request import PreparedRequest
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.http_client import Client
-from frontier.client.http.parse import parse_all, retry_after
+from frontier.client.http.parse import no_token_since, parse_all, retry_after
 from frontier.client.http.pool import requests_each
 from frontier.client.load.health import BEAT, HealthMonitor
 from frontier.client.load.pipeline import WHOLE, LiveStats, RequestPipeline, Share
@@ -271,14 +271,15 @@ class ClosedLoop:
     # --- the window
 
     def cut_silent(self) -> None:
-        """Give up requests that have been silent for much longer than any answer of the trial was:
-        they would keep the trial open for ever. Before the first answer none is given up.
+        """Give up requests that have brought nothing for much longer than any answer of the trial
+        did: they would keep it open for ever. Before the first answer none is given up.
         """
         if (longest := self.pipeline.longest_wait) is None:
             return
-        allowed = max(_SILENT, _SILENCES * longest)
+        allowed, engine, api = max(_SILENT, _SILENCES * longest), self.target.engine, self.target.api
         for exchange in tuple(self.client.in_flight):
-            if self.silence(exchange) > allowed:
+            idle = no_token_since(exchange, engine, api, self.clock() - allowed)
+            if idle or self.silence(exchange) > allowed:
                 self.client.cut(exchange, Outcome.TIMEOUT, f"silent for {allowed:.3g} s, and the window had closed")
 
     def silence(self, exchange: Exchange) -> float:

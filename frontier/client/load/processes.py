@@ -23,7 +23,7 @@ from frontier.client.http.http_client import run
 from frontier.client.load.shard import ShardHost, WorkerLostError
 
 EVENTS_PER_WORKER = 40_000
-"""Streamed events per second that one client process gets: at most 55 % of a core where an event
+"""Streamed events per second that one client process gets: at most 55% of a core where an event
 takes up to 14 microseconds, as on a slow core. The rest is room for bursts."""
 _STOP_LIMIT = 3.0
 _LENGTH = struct.Struct(">Q")

@@ -31,7 +31,7 @@ _GAP = 0.5
 irregular distances."""
 _MOST = 0.015
 """The longest delay, as a share of a request's E2E: with short answers a decode step is a large
-share of it, and N must be in flight within 2 %."""
+share of it, and N must be in flight within 2%."""
 
 
 def first_length(osl: int, seed: int, stream: int) -> int:

@@ -34,7 +34,7 @@ from frontier.core.model.trials import Phase, Trial
 from frontier.core.window.window import Bools, Floats, WindowData, narrowed
 
 PROVEN = 20.0
-"""The capital from which a percentile counts as proven over turns: an error of 5 %."""
+"""The capital from which a percentile counts as proven over turns: an error of 5%."""
 STAKES = ((1.0, 0.6), (0.6, 0.4))
 """Shares of the largest stake, and the part of the capital put on each at first. The largest stake
 gains most where no request was late (333 turns prove a p99), and loses all in a turn in which every

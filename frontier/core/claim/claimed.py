@@ -66,7 +66,7 @@ def claim_points(
     """The points that `solver.solve` may decide on, by concurrency.
 
     A setting is judged several times, as one of several settings. So the one-sided bounds of its
-    limited metrics are those of its last judgement. The two-sided intervals shown stay at 95 %.
+    limited metrics are those of its last judgement. The two-sided intervals shown stay at 95%.
     Between two judgements nothing new is claimed of a candidate. A grid setting that was not
     measured again has its usual point.
     """

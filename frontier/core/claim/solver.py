@@ -319,7 +319,7 @@ def _choose(
 ) -> Point | None:
     """The feasible setting to run; None without any.
 
-    From the lowest setting up, a step is taken when throughput grows by more than 2 % and by at
+    From the lowest setting up, a step is taken when throughput grows by more than 2% and by at
     least ten percent per doubling of the worst tail. Both settings keep the promise, so this is a
     preference and no claim: values decide. A step that falls short by less than its interval is
     called a tie.

@@ -1,6 +1,6 @@
 """Tails: whether the share of the requests beyond a limit differs between two sets of latencies.
 
-The level of a window, its mean logarithm, hardly moves where 3 % of the requests take five times as
+The level of a window, its mean logarithm, hardly moves where 3% of the requests take five times as
 long, and a p99 then breaks its limit. Here the requests beyond the limit are counted, at their
 effective number. A shift of all requests by as much as counts as no change puts more of them beyond
 the limit, and is no change of the tail either.

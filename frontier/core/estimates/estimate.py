@@ -89,7 +89,7 @@ def estimate(
     their metrics.
 
     `lower` and `upper` are one-sided bounds at `confidence` each; `low`..`high` is always the
-    two-sided 95 %.
+    two-sided 95%.
     """
     m = metric(name)
     sample = narrowed(sample, m.group)
@@ -217,7 +217,7 @@ def _notes(sample: WindowData) -> tuple[str, ...]:
     if sample.episodes is not None:
         notes.append(
             "the server was slower for some time at some setting: upper bounds of percentiles hold if it is so for "
-            f"{format_share(sample.episodes.share)} of the time"
+            f"{format_share(sample.episodes.share)} of the requests"
         )
     if (named := _alias(sample)) is not None:
         notes.append(named)

@@ -33,7 +33,7 @@ INPUT_SPREAD = 4.0
 """Standard deviations of the prompts' own lengths: words make uneven numbers of tokens."""
 INPUT_CHANCE = 4.0
 """Standard errors by which the mean and the median of uneven prompts may be further off by chance.
-Natural text is uneven by 7 %: 60 prompts may be off by 3.5 %, 2,000 by 0.6 %."""
+Natural text is uneven by 7%: 60 prompts may be off by 3.5%, 2,000 by 0.6%."""
 WRONG_INPUT = 0.01
 """Where more than this share of prompts have another length, another input length was measured."""
 UNCOUNTED = 0.01

@@ -61,7 +61,7 @@ TOKENS_PER_CHUNK = 1.05
 
 
 def share_above(hits: int, n: int, limit: float) -> bool:
-    """Whether the share is above the limit by more than chance explains (one-sided 95 %)."""
+    """Whether the share is above the limit by more than chance explains (one-sided 95%)."""
     return n > 0 and intervals.clopper_pearson(hits, n)[0] > limit
 
 
@@ -148,7 +148,7 @@ def differing(sample: WindowData) -> Bools:
     """Answers whose number of tokens may differ from the server's count.
 
     They have more chunks than counted tokens; or fewer, where a chunk is usually one token. Fewer
-    by one token or 5 % counts, as a count may include the end of the text. Fewer by more counts
+    by one token or 5% counts, as a count may include the end of the text. Fewer by more counts
     where the text of the answers does not bear the count out.
     """
     timed = sample.ok & ~np.isnan(sample.tpot)
@@ -178,7 +178,10 @@ def _miscounted(sample: WindowData) -> Bools:
     """
     counted, chunks, asked = sample.completion_tokens, sample.events, sample.asked_osl
     known = sample.ok & ~np.isnan(counted) & (chunks > 0)
-    above_asked = (asked > 0) & (counted - 1 > (1 + MISCOUNTED) * np.maximum(asked - 1, 0)) & (counted > chunks)
+    # Where no length was forced, max_tokens is the shape's longest; those of a file have their own.
+    most = np.where(sample.asked_isl > 0, np.maximum(sample.shape.osl.high, TOKENS_PER_CHUNK * chunks), math.inf)
+    most = np.where(asked > 0, asked, most)
+    above_asked = (counted - 1 > (1 + MISCOUNTED) * np.maximum(most - 1, 0)) & (counted > chunks)
     fewer_counted = chunks - 1 > TOKENS_PER_CHUNK * np.maximum(counted - 1, 0)
     wrong: Bools = known & (above_asked | fewer_counted)
     return wrong | _merged(sample) if _text_of_merged(sample) is False else wrong

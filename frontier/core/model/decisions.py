@@ -150,7 +150,7 @@ class Claim:
     Its trials lasted `turns` turns; a turn is the time of one request. An event that hits all
     requests in flight at once, as a stall of the server, may be missed where few turns have it.
     `unseen_share` is the smallest share of turns with such an event that would have been seen with
-    95 %.
+    95%.
 
     The claim is `early` until there were enough turns for the percentile that is claimed (300 for a
     p99), then `final`. `corrected`: a later visit contradicts an early claim. `until` is the unix

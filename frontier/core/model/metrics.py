@@ -2,7 +2,7 @@
 metric's name.
 
 A latency metric is a statistic of a per-request quantity: `p99_ttft`, `p50_tpot`, `p99.9_e2e`,
-`mean_itl`. `p99_interactivity` is the speed at least 99 % of requests get: the percentile of TPOT
+`mean_itl`. `p99_interactivity` is the speed at least 99% of requests get: the percentile of TPOT
 is taken first, then inverted. `p99_visible` and `p99_second` are when a reader sees the first
 visible and the second token (`core.window.reading_speed`). Each may be for a class of requests.
 `later.p99_ttft` is for the turns of sessions after the first, `chat.p99_ttft` for the class chat of
@@ -327,7 +327,7 @@ def claim_floor(p: float, concurrency: int = 0) -> int:
 
 
 def fewest_to_bound(p: float) -> int:
-    """The fewest independent requests whose largest value bounds percentile `p` at 95 %: 59 for
+    """The fewest independent requests whose largest value bounds percentile `p` at 95%: 59 for
     p95, 299 for p99.
 
     The largest of n exceeds the percentile with chance 1 - p^n (order statistics).

@@ -13,9 +13,9 @@ from frontier.core.model.shapes import Shape
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A value with its confidence intervals. `low`..`high` is the two-sided 95 % interval.
+    """A value with its confidence intervals. `low`..`high` is the two-sided 95% interval.
 
-    `lower` and `upper` are the one-sided bounds that verdicts use, each at `confidence`: 95 %, or
+    `lower` and `upper` are the one-sided bounds that verdicts use, each at `confidence`: 95%, or
     more where the error is shared among judgements (`core.claim.proof`), and then they may lie
     outside the interval. Infinite: no such bound exists. `need` is how many requests would give a
     percentile a bound by ranks, where there are too few. Its upper bound is then a rough one

@@ -23,7 +23,7 @@ class SessionFile:
 
     `sessions` with `requests` in all. `cut` of them begin where the history of another became
     shorter, `begun` with a history that the file does not hold; `left_out` rows have no tokens.
-    Nearly all sessions (97.7 %) have at most `long_turns` turns and `long_pauses` seconds of
+    Nearly all sessions (97.7%) have at most `long_turns` turns and `long_pauses` seconds of
     pauses.
 
     `table` holds the sessions; None where a run is read back, in which nothing is sent.

@@ -54,7 +54,7 @@ class Difference:
         return Difference(sign * self.value, self.error, self.freedom)
 
     def ratio(self, n: int) -> Estimate:
-        """B over A with its 95 % interval; `n` requests are behind it."""
+        """B over A with its 95% interval; `n` requests are behind it."""
         if not self.has_interval:
             return Estimate.without_interval(math.exp(self.value), n)
         return Estimate(math.exp(self.value), math.exp(self.bound(0.025)), math.exp(self.bound(0.975)), n)
@@ -66,7 +66,7 @@ def is_comparable(estimate: Estimate) -> bool:
 
 
 def variance(estimate: Estimate) -> float:
-    """The variance of ln of a value by its 95 % interval; infinite where that lacks an end."""
+    """The variance of ln of a value by its 95% interval; infinite where that lacks an end."""
     if not 0 < estimate.low <= estimate.high < math.inf:
         return math.inf
     return (math.log(estimate.high / estimate.low) / 3.92) ** 2

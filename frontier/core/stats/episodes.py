@@ -107,8 +107,11 @@ def seen(loads: Sequence[WindowData]) -> Episodes | None:
     share = float(seconds @ marks) / spans * most / float(seconds.sum())
     known = {name: [(of[name], number) for number, of in shifts if name in of] for name in wander.BASIC}
     means = {name: sum(by * n for by, n in x) / sum(n for _, n in x) for name, x in known.items() if x}
-    rounded = tuple((name, STEP * math.ceil(by / STEP)) for name, by in means.items())
-    return Episodes(min(1.0, math.exp(STEP * math.ceil(math.log(share) / STEP))), rounded)
+    rounded = {name: STEP * math.ceil(by / STEP) for name, by in means.items()}
+    # A slow server is sent fewer requests, as each stream waits for its answers.
+    sent = min(1.0, share) * math.exp(-rounded.get("e2e", 0.0))
+    share = math.exp(STEP * math.ceil(math.log(sent / (sent + 1 - min(1.0, share))) / STEP))
+    return Episodes(share, tuple(rounded.items()))
 
 
 def at_share(sample: WindowData, quantity: str, values: Floats, share: float) -> Floats:

@@ -40,7 +40,7 @@ TELLING = 10.0
 """
 SURELY = 0.98
 """Confidence above which windows are not compared, as in the bounds of the search's looks, which
-are held to 99.7 %."""
+are held to 99.7%."""
 CLUSTERED = 0.01
 """Error at which clusters of requests are taken to differ; smaller differences matter little."""
 GROUPED = 0.05

@@ -35,7 +35,7 @@ RARE = 0.10
 """The chance that the scatter of windows is taken to be less than it is."""
 SURELY = 0.95
 """Confidence above which a wander widens bounds no further: the price of two or three periods is a
-thousandfold there, and a search that judges at 98 % and more would never end. The study has the
+thousandfold there, and a search that judges at 98% and more would never end. The study has the
 error of this (docs/validation/calibration.md)."""
 BASIC = ("ttft", "tpot", "e2e")
 """The latencies that show whether a server wanders; each further one would add false alarms."""

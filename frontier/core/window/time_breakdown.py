@@ -19,9 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from frontier.core.model.points import TimeBreakdown
+from frontier.core.model.units import format_seconds
 
 PARTS = ("connect", "network", "front_end", "queue", "prefill", "decode")
 """The parts, in the order in which a request passes them."""
+SERVED = ("queue", "prefill", "decode")
+"""The parts that the server's clocks tell."""
+BEYOND = 2.0
+"""They cannot take this many times as long as the whole answer: their unit is another."""
 OTHERS = 0.02
 """The counts of requests may differ by this share. If they differ by more, the server's means are
 of other requests than ours."""
@@ -82,6 +87,9 @@ def time_breakdown(windows: Sequence[WindowFacts]) -> TimeBreakdown | None:
     if refused := _other_load(total, max(facts.get(SERIES, 1.0) for facts in seen)):
         return TimeBreakdown(round(n), ttft, e2e, refused=refused)
     parts = _parts(total, ttft, e2e)
+    if (told := sum(parts[name] or 0.0 for name in SERVED)) > BEYOND * e2e:
+        why = f"its histograms tell of {format_seconds(told)} in answers of {format_seconds(e2e)}: another unit?"
+        return TimeBreakdown(round(n), ttft, e2e, refused=why)
     known = {name: round(max(0.0, value), 6) for name in PARTS if (value := parts[name]) is not None}
     missing = tuple(name for name in PARTS if parts[name] is None)
     return TimeBreakdown(round(n), ttft, e2e, known, round(e2e - sum(known.values()), 6), missing)

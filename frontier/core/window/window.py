@@ -3,7 +3,7 @@
 Latency counts the requests sent in the window: the load is held until the last of them ends, so
 none is censored, and a failed one is +inf. Throughput counts the tokens that arrived in the window,
 whatever request they belong to. Other tools report total tokens over total duration, which the ramp
-and the drain make too low (by 7 % at ten requests a slot). Everything above (estimates, flags,
+and the drain make too low (by 7% at ten requests a slot). Everything above (estimates, flags,
 verdicts, the search) works on samples; they are what `derived/` caches.
 """
 
@@ -43,7 +43,7 @@ ODD_REASONS = 8
 @dataclass(frozen=True, slots=True)
 class Episodes:
     """Spans in which a server works at a lower speed, as its series shows them: the most of the
-    time that is slow, and by how much (in ln) latencies are longer then, by quantity.
+    requests that are slow, and by how much (in ln) their latencies are longer, by quantity.
     """
 
     share: float

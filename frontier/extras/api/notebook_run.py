@@ -123,7 +123,7 @@ class NotebookRun(Run):
     def frame(self, limits: Asked = None) -> "pd.DataFrame":
         """One row per point, as `frontier export` has it: `deployment`, `shape`, `concurrency`, `n`
         (requests), `valid`, `flags`, `verdict` and more, and per metric `NAME`, `NAME_low`,
-        `NAME_high` (the 95 % interval). Times are seconds, rates per second, shares 0..1; the unit
+        `NAME_high` (the 95% interval). Times are seconds, rates per second, shares 0..1; the unit
         of each metric's columns is in `frame.attrs["units"]`.
         """
         points, wanted = self.points(limits), self.limits(limits)

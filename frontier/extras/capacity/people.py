@@ -62,8 +62,7 @@ def _rows(users: Users) -> list[tuple[str, str]]:
         rows.append((_people(users.people), _replicas(fleet.replicas, users.spare)))
         if (alone := users.sticky or 0) > fleet.replicas:
             rows.append(("if each stays on one", _replicas(alone, users.spare)))
-        more = value_text("error_rate", fleet.people / users.people - 1)
-        rows.append(("headroom", f"{more}: up to {_about(fleet.people)} on {count(fleet.replicas, 'replica')}"))
+        rows.append(("headroom", f"{fleet.people / users.people - 1:.0%} on {count(fleet.replicas, 'replica')}"))
     load = f"{trimmed(format_number(shown.in_flight))} in flight on average, {_rate(shown.rate)}"
     waits = "" if shown.waiting is None else f"; {_share(shown.waiting)} wait for a slot"
     rows.append(("a full replica", load + waits))  # with all the people that it serves at most

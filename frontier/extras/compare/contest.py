@@ -126,7 +126,7 @@ class MetricDifference:
 
     The pairs are both operating points where `inside_sla`, otherwise the same load on both sides.
     `a` and `b` are the values, or their geometric means over several settings; `ratio` is B over A
-    with its 95 % interval. Inside the SLA, the verdict also allows for the steps between measured
+    with its 95% interval. Inside the SLA, the verdict also allows for the steps between measured
     settings.
     """
 

@@ -12,7 +12,7 @@ The unit of evidence is not the request but an independent measurement: a pair o
 in turn, or a run whose difference from other runs the user states. Intervals within a run leave out
 the variance between runs; the spread of the pairs includes it, and so does the stated one.
 `difference` turns that spread into bounds. An alarm needs a loss above 0, with an error of ALARM
-shared by all that is judged (Bonferroni). A pass needs a loss of at most `allow` at 95 %.
+shared by all that is judged (Bonferroni). A pass needs a loss of at most `allow` at 95%.
 """
 
 import itertools
@@ -89,7 +89,7 @@ class Measured:
         return sum(variance(self.values[c][name]) for c in settings) / len(settings) ** 2
 
     def mean(self, name: str, settings: Sequence[int]) -> Estimate:
-        """The geometric mean of a metric over settings, with the 95 % interval that follows from
+        """The geometric mean of a metric over settings, with the 95% interval that follows from
         `noise`.
         """
         value = math.exp(-metric(name).sign * self.level(name, settings))
@@ -105,8 +105,8 @@ class MetricChange:
     latency.
 
     - `at_least`: holds with the alarm's error; -inf where too little was measured.
-    - `at_most`: holds at 95 %; inf where too little was measured.
-    - `smallest`: the change that would raise an alarm in 90 % of cases; inf where too little was
+    - `at_most`: holds at 95%; inf where too little was measured.
+    - `smallest`: the change that would raise an alarm in 90% of cases; inf where too little was
       measured.
     """
 
@@ -124,7 +124,7 @@ class AtProven:
 
     - `at`: the concurrency where that was judged: `proven`, or the highest one below it that both
       measured where NEW did not measure `proven`; None where there is none.
-    - `estimate`: of the limit that decides, with its one-sided bounds at 95 % or, in an alarm, at
+    - `estimate`: of the limit that decides, with its one-sided bounds at 95% or, in an alarm, at
       the alarm's error.
     """
 
@@ -267,7 +267,7 @@ def _difference(
 ) -> Difference:
     """How much worse NEW is in one metric over some settings.
 
-    A stated spread replaces the observed one, unless the observed one is larger than chance (1 %)
+    A stated spread replaces the observed one, unless the observed one is larger than chance (1%)
     makes it. In a history each day of BASE counts once. NEW counts once however many runs it has,
     as they may be of one day; without a stated spread its uncertainty is unknown.
     """

@@ -125,7 +125,7 @@ def _pair_sentence(contest: Contest) -> str:
     if outcome.verdict not in ("better", "worse"):
         both = f"{_value(contest, deciding, 0)}, {_value(contest, deciding, 1)} ({ratio_text(deciding.ratio)})"
         values = both if _has_values(deciding) else ratio_text(deciding.ratio)
-        return f"No clear winner between {a} and {b} {where}: {values}{clauses}"
+        return f"Not resolved between {a} and {b} {where}: {values}{clauses}"
     if inside and inside is not deciding:
         clauses = f"; {promise} {_value(contest, inside, 1)} against {_value(contest, inside, 0)}{clauses}"
     return f"{_ratio_sentence(contest, deciding, where)}{clauses}"

@@ -73,7 +73,7 @@ token: the KV cache reads of a step grow with the running requests."""
 MEMORY_IDLE = 0.25
 """Share of the memory's bandwidth that decoding must reach for fewer bytes to make it faster; below
 it the engine's software binds. For an 8B model on an H200, a bare loop of CUDA graphs reads at 41
-to 71 %, a server without fast attention kernels at 2 to 9 %."""
+to 71%, a server without fast attention kernels at 2 to 9%."""
 
 
 def _idle_memory(here: Signs, _: Signs) -> bool:
@@ -228,7 +228,7 @@ def remedy(resource: Resource, engine: str | None, here: Signs, alone: Signs) ->
     for option in options:
         spent = sum(here.parts.get(place, 0.0) for place in option.places)
         effect = option.effect.format(format_seconds(spent), format_seconds(here.ttft))
-        effects.append(f"{option.change.partition(' ({')[0]}: {effect}" if len(options) > 1 else effect)
+        effects.append(f"with {option.change.partition(' ({')[0]} {effect}" if len(options) > 1 else effect)
     if resource is Resource.BATCH and here.room is not None:
         effects.append(f"the KV cache has room for about {format_number(here.room)}")
     return ", or ".join(changes), "; ".join(effects)

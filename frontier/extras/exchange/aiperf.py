@@ -231,7 +231,9 @@ def _of_requests(document: Document) -> Result:
     first = min(starts)
     records = [_record(i, node, start - first) for i, (node, start) in enumerate(zip(rows, starts, strict=True))]
     ok = len(successes(records))
-    return Result(0, {}, ok, len(records) - ok, records=records, epoch=first)
+    load = "--concurrency {concurrency} --request-count {requests}"
+    command = f"aiperf profile --url URL --model MODEL --streaming {load} --export-level records"
+    return Result(0, {}, ok, len(records) - ok, records=records, epoch=first, command=command)
 
 
 def _phase(node: Node) -> str | None:

@@ -71,6 +71,7 @@ class Deployment:
     name: str
     model: str | None = None
     gpus: int | None = None
+    command: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,7 +226,8 @@ def _deployment(name: str, results: Sequence[Result]) -> Deployment:
     """The deployment of these results, with its number of GPUs where they all state the same."""
     gpus = {result.gpus for result in results}
     model = next((result.model for result in results if result.model), None)
-    return Deployment(name, model, gpus.pop() if len(gpus) == 1 else None)
+    command = next((result.command for result in results if result.records and result.command), None)
+    return Deployment(name, model, gpus.pop() if len(gpus) == 1 else None, command)
 
 
 def _shapes(items: Sequence[tuple[str, Result]], wanted: Shape | None) -> list[Shape]:
@@ -315,7 +317,7 @@ def joined(repeats: Sequence[Point]) -> Point:
 
 
 def between_runs(values: Sequence[float], n: int) -> Estimate:
-    """The median of several runs, of `n` requests in all, with their range for two and the 95 %
+    """The median of several runs, of `n` requests in all, with their range for two and the 95%
     interval by Student's t for more. Runs that are all alike, or failed, tell no interval.
 
     >>> found = between_runs([98.0, 100.0, 103.0], 9)

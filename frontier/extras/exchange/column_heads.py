@@ -46,8 +46,14 @@ _WHOLE = {
     "total_throughput": "total_(?:tput|tps|tokens?_(?:throughput|rate|per_sec(?:ond)?))",
     "input_throughput": "(?:input|prompt|prefill)_(?:tput|tps|tokens?_(?:throughput|rate|per_sec(?:ond)?))",
     "request_throughput": "(?:request|req)_(?:tput|rate_achieved)|requests?_per_sec(?:ond)?|rps(?:_mean)?|qps",
-    "error_rate": "(?:error|failure)s?_(?:rate|share|ratio)",
+    "error_rate": "(?:error|failure)s?(?:_(?:rate|share|ratio))?",
 }
+_SIDES = {
+    **dict.fromkeys(("output", "gen", "generation", "decode"), "output_throughput"),
+    **dict.fromkeys(("input", "prompt", "prefill"), "input_throughput"),
+    "total": "total_throughput",
+}
+"""What a head names whose unit alone says that it is a rate: 'Output (tok/s)'."""
 _QUANTITIES = (
     ("time_to_first_token|first_token_latency", "ttft"),
     ("time_per_output_token", "tpot"),
@@ -87,6 +93,9 @@ def read_head(head: str) -> ColumnHead | None:
     text = head.strip().lower()
     bracketed = _UNIT.match(text)
     plain, unit = (bracketed[1], bracketed[2].replace(" ", "")) if bracketed else (text, "")
+    before, _, last = text.rpartition(" ")
+    if not bracketed and last.removesuffix("/gpu") in _RATES:
+        plain, unit = before, last
     name, per_gpu = re.sub(r"[\s-]+", "_", plain).strip("_"), "/gpu" in unit
     unit = unit.replace("/gpu", "")
     for tail in ("_per_gpu", "/gpu"):
@@ -109,6 +118,8 @@ def _named(name: str, unit: str) -> str | None:
     facts = [ours for ours, theirs in _FACTS.items() if not unit and (name == ours or re.fullmatch(theirs, name))]
     if facts:
         return facts[0]
+    if name in _SIDES and unit in _RATES and not unit.startswith(("req", "rps", "qps")):
+        return _SIDES[name]
     if name in ("tput", "throughput") and unit.startswith(("req", "rps", "qps")):
         return "request_throughput"
     whole = [ours for ours, theirs in _WHOLE.items() if re.fullmatch(theirs, name)]
@@ -141,6 +152,12 @@ def plain_number(cell: str, of: str, *, stated: bool) -> tuple[str, float]:
     if unit not in fits:
         return (cell, 1.0) if unit else (number, 1.0)
     return number, 1.0 if stated else units[unit]
+
+
+def plain_count(cell: object) -> object:
+    """A cell of a count without thousands' commas."""
+    text = str(cell or "").strip()
+    return text.replace(",", "") if _THOUSANDS.fullmatch(text) else cell
 
 
 def given_columns(text: str) -> dict[str, ColumnHead]:

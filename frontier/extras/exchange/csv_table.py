@@ -14,7 +14,15 @@ from dataclasses import replace
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Flag
 from frontier.extras.exchange.checks import least_in_flight, mean_in_flight
-from frontier.extras.exchange.column_heads import SCALED, UNITS, ColumnHead, column_name, plain_number, read_head
+from frontier.extras.exchange.column_heads import (
+    SCALED,
+    UNITS,
+    ColumnHead,
+    column_name,
+    plain_count,
+    plain_number,
+    read_head,
+)
 from frontier.extras.exchange.results import LONGEST_NAME, ImportedFile, Result, TokenLengths, figure
 from frontier.show.point_rows import unguarded
 from frontier.store.documents import Document, Node, foreign_text
@@ -38,6 +46,7 @@ _OVER_ROWS = re.compile(
 _READ = frozenset(
     {"concurrency", "rate", "shape", "isl", "osl", "n", "failed", "deployment", "model", "gpus", "valid", "flags"}
 )
+_COUNTS = frozenset({"concurrency", "rate", "isl", "osl", "n", "failed", "gpus"})
 _EXPORTED = ("on_frontier", "objectives", "power_w", "power_source")
 """Further columns of our own export."""
 NOTES = ("figures are taken as they stand: seconds, tokens per second and shares, unless a column names its unit",)
@@ -62,7 +71,7 @@ def read(document: Document, given: Mapping[str, ColumnHead] | None = None) -> I
     summed = [row for row in document.objects if _OVER_ROWS.fullmatch(str(row.tree[load] or "").strip())]
     document = replace(document, objects=[row for row in document.objects if row not in summed])
     renamed = [
-        Node(row.file, row.where, {name: row.tree[head] for name, (head, _) in columns.items()})
+        Node(row.file, row.where, {name: _plain(name, row.tree[head]) for name, (head, _) in columns.items()})
         for row in document.objects
     ]
     facts = _facts(document, columns)
@@ -70,6 +79,10 @@ def read(document: Document, given: Mapping[str, ColumnHead] | None = None) -> I
     _require_units(document.top, columns, results)
     sums = [f"{row.where} is left out: it sums up other rows" for row in summed]
     return ImportedFile(document.file, "table", results, (*NOTES, *sums, *_unread(document, columns)))
+
+
+def _plain(name: str, cell: object) -> object:
+    return plain_count(cell) if name in _COUNTS else cell
 
 
 def _with_units(document: Document) -> Document:

@@ -77,7 +77,7 @@ def _add_settings(settings: Sequence[SettingView], gauge: Callable[..., Gauge]) 
     requests = gauge("frontier_point_requests", "Requests behind a point.", "concurrency")
     valid = gauge("frontier_point_valid", "1 when no flag excludes it.", "concurrency")
     member = gauge("frontier_point_on_frontier", "1 when it is not dominated.", "concurrency")
-    ends = {"": "", "_low": " (lower end of the 95 % interval)", "_high": " (upper end of the 95 % interval)"}
+    ends = {"": "", "_low": " (lower end of the 95% interval)", "_high": " (upper end of the 95% interval)"}
     figures = {
         (name, end): gauge(family_name(name, end), f"{metric(name).label}{words}.", "concurrency")
         for name in sorted({name for each in settings for name in each.metrics})

@@ -17,7 +17,7 @@ from frontier.core.model.errors import ExitCode, UsageError
 def command(options: RunOptions, name: str | None, output: Path | None) -> int:
     """Write the points of RUN for another tool: CSV, Parquet or Prometheus.
 
-    Values are in SI units, each with the ends of its 95 % interval where it has one. The verdict
+    Values are in SI units, each with the ends of its 95% interval where it has one. The verdict
     that --prometheus writes is under --sla. RUN defaults to the newest run under runs/ that holds a
     finished trial.
 

@@ -216,10 +216,9 @@ def store(imported: Import, path: Path) -> None:
     is there.
     """
     text = config_text(imported.assembled)
-    facts = {
-        "frontier": __version__,
-        "imported": {"sources": list(imported.sources), "notes": imported.notes, "time": time.time()},
-    }
+    commands = {d.name: d.command for d in imported.assembled.deployments if d.command}
+    told = {"sources": list(imported.sources), "notes": imported.notes, "commands": commands, "time": time.time()}
+    facts = {"frontier": __version__, "imported": told}
     try:
         run = RunDirectory.open_for_sweep(
             path,

@@ -153,7 +153,8 @@ def _counts(node: Node) -> tuple[int, int | None, int]:
     end. ForeignFileError where their number is not known, or is 0 beside latencies.
     """
     metrics, state = node.at("metrics"), node.at("scheduler_state")
-    totals = next((t for t in (metrics.at("request_totals"), node.at("request_totals")) if t.tree), node.at("none"))
+    places = metrics.at("request_totals"), node.at("request_totals"), node.at("scheduler_metrics", "requests_made")
+    totals = next((t for t in places if t.tree), node.at("none"))
     ok = totals.count("successful")
     ok = state.count("successful_requests") if ok is None else ok
     counted = metrics.at("time_to_first_token_ms", "successful").count("count")
@@ -219,7 +220,9 @@ def _with_requests(node: Node, result: Result) -> Result | None:
     first = min(starts)
     records = [_record(i, *row, start, first) for i, (row, start) in enumerate(zip(rows, starts, strict=True))]
     notes = (*result.notes, "gaps between chunks are not kept: there is no ITL")
-    return dataclasses.replace(result, records=records, epoch=first, notes=notes)
+    load = "--profile concurrent --rate {concurrency} --max-requests {requests}"
+    command = f"guidellm benchmark --target URL {load} --data DATA"
+    return dataclasses.replace(result, records=records, epoch=first, notes=notes, command=command)
 
 
 def _record(index: int, item: Node, succeeded: bool, start: float, first: float) -> Record:

@@ -55,6 +55,8 @@ class Result:
     - `place`: where in the file the result stands; empty for the whole file.
     - `records`: its requests, where the file has all of them with the times that full statistics
       need. Times count from the first send. A concurrency of 0 is then to be found from them.
+    - `command`: the tool's own command for more of them, with {concurrency} and {requests} in it,
+      and capitals for what the file does not state.
     - `epoch`: the first send as unix time; 0 where the tool did not keep it.
     """
 
@@ -75,6 +77,7 @@ class Result:
     records: Sequence[Record] = ()
     epoch: float = 0.0
     arrivals: Arrivals = POISSON
+    command: str | None = None
 
     def error(self, file: str, what: str, hint: str) -> ForeignFileError:
         """The error about this result of a file, with its place in it."""

@@ -9,11 +9,13 @@ holds every request; some versions also keep when it was sent.
 import dataclasses
 import math
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from frontier.core.model.loads import Arrivals
 from frontier.core.model.trials import Outcome, Record
+from frontier.extras.exchange.checks import mean_in_flight
 from frontier.extras.exchange.results import (
     LONGEST_NAME,
     NO_LENGTHS,
@@ -43,17 +45,33 @@ _NO_FLAG = re.compile(
     r"server_info|.*_s|.*retokenized|num_requests|isl|osl|"
 )
 """The keys of a result that say how it was measured; others say how the model was served."""
-_PARALLEL = ("tensor_parallel_size", "pipeline_parallel_size", "data_parallel_size")
+_PARALLEL = (("tensor_parallel_size", "tp"), ("pipeline_parallel_size", "pp"), ("data_parallel_size", "dp"))
+_PRINTED = {
+    "Successful requests": "completed",
+    "Failed requests": "failed",
+    "Maximum request concurrency": "max_concurrency",
+    "Max request concurrency": "max_concurrency",
+    "Request rate configured (RPS)": "request_rate",
+    "Traffic request rate": "request_rate",
+    "Benchmark duration (s)": "duration",
+    "Total input tokens": "total_input_tokens",
+    "Total generated tokens": "total_output_tokens",
+    "Request throughput (req/s)": "request_throughput",
+    "Output token throughput (tok/s)": "output_throughput",
+    "Concurrency": "in_flight",
+}
+"""What `bench serve` and SGLang print, by the keys of their files."""
 _HUGGING_FACE_CACHE = re.compile(r"(?:^|/)models--([A-Za-z0-9._-]+?)--([A-Za-z0-9._-]+?)/")
 NOTES = (
-    "throughput is over the whole run, ramp and drain included: low by about 7 % at ten prompts per user",
+    "throughput is over the whole run, ramp and drain included: low by about 7% at ten prompts per user",
     "percentiles are interpolated, over the requests that succeeded, and cover the start burst and the drain",
 )
 
 
 def detect(document: Document) -> bool:
     """Whether it looks like one of these."""
-    return document.kind in ("json", "lines", "table") and any(map(_is_result, _points(document)[:3]))
+    kinds = ("json", "lines", "table", "summary")
+    return document.kind in kinds and any(map(_is_result, _points(document)[:3]))
 
 
 def read(document: Document) -> ImportedFile:
@@ -69,8 +87,25 @@ def read(document: Document) -> ImportedFile:
 
 
 def _points(document: Document) -> Sequence[Node]:
-    """The results, which llm-optimizer's final file has below `test_results`."""
-    return [node.at("results") for node in document.top.items("test_results")] or document.objects
+    """The results, which llm-optimizer's final file has below `test_results`, with the flags that
+    each was served with.
+    """
+    if document.kind == "summary":
+        return [_of_print(node) for node in document.objects]
+    tests = [(node.at("config", "server_args").tree, node.at("results")) for node in document.top.items("test_results")]
+    flagged = [Node(node.file, node.where, {**flags, **node.tree}) for flags, node in tests]
+    return flagged or document.top.items("results") or document.objects
+
+
+def _of_print(node: Node) -> Node:
+    """What the tool printed, with the keys of its file: 'P99 TTFT (ms)' is p99_ttft_ms. Without a
+    load in it, it was the mean in flight.
+    """
+    tree: dict[str, Any] = {key: node.tree[name] for name, key in _PRINTED.items() if name in node.tree}
+    for name, value in node.tree.items():
+        if found := re.fullmatch(r"(Mean|Median|P[\d.]+) (TTFT|TPOT|ITL|E2EL|E2E Latency) \(ms\)", name):
+            tree[f"{found[1].lower()}_{found[2].lower().replace(' ', '_')}_ms"] = value
+    return Node(node.file, node.where, {"max_concurrency": None, **tree} if tree else {})
 
 
 def _is_result(node: Node) -> bool:
@@ -91,7 +126,7 @@ def _result(node: Node) -> Result:
         for side in ("input", "output")
     )
     figures = _figures(node)
-    load = _load(node, figures, completed)
+    load = _load(node, figures, completed, tokens)
     sent = completed + (failed or 0)
     label = node.text("label", LONGEST_NAME) or node.text("tag", LONGEST_NAME)
     result = Result(
@@ -111,7 +146,18 @@ def _result(node: Node) -> Result:
         notes=load.notes,
         place=node.where,
     )
-    return dataclasses.replace(result, records=_requests(node))
+    return dataclasses.replace(result, records=_requests(node), command=_command(node))
+
+
+def _command(node: Node) -> str:
+    """The command that sends more of the same; SGLang's states its data set."""
+    model, lengths = shlex.quote(_model(node) or "MODEL"), _asked(node)
+    sizes = f" --random-input-len {lengths[0]:g} --random-output-len {lengths[1]:g}" if all(lengths) else ""
+    data = shlex.quote(node.text("dataset_name") or ("random" if sizes else "DATASET"))
+    load = f"--dataset-name {data}{sizes} --max-concurrency {{concurrency}} --num-prompts {{requests}}"
+    if "sharegpt_output_len" in node.tree:
+        return f"python -m sglang.bench_serving --base-url URL --model {model} {load} --output-details"
+    return f"vllm bench serve --base-url URL --model {model} {load} --save-result --save-detailed"
 
 
 def _figures(node: Node) -> dict[str, float]:
@@ -126,7 +172,7 @@ def _figures(node: Node) -> dict[str, float]:
     return figures
 
 
-def _load(node: Node, figures: Mapping[str, float], completed: int) -> Load:
+def _load(node: Node, figures: Mapping[str, float], completed: int, tokens: float | None) -> Load:
     """The load. The cap is its concurrency where a rate reaches it, or where there is no rate."""
     rate, cap = node.number("request_rate"), node.count("max_concurrency")
     mean = figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
@@ -140,6 +186,8 @@ def _load(node: Node, figures: Mapping[str, float], completed: int) -> Load:
     if rate:
         hint = "mean_e2el_ms would tell: use --max-concurrency, or --percentile-metrics ttft,tpot,itl,e2el"
         return open_loop(node, figures, rate, hint)
+    if "num_prompts" not in node.tree and "request_rate" not in node.tree:
+        return open_loop(node, figures, None, "give the file of  --save-result", mean_in_flight(figures, tokens))
     sent = node.count("num_prompts") or completed
     if not sent:
         raise node.error("max_concurrency is missing, and nothing was sent", "run it with --max-concurrency")
@@ -180,7 +228,7 @@ def _scalar(node: Node, key: str) -> str | None:
 
 def _gpus(node: Node) -> int | None:
     """TP x PP x DP, where the file has one of them."""
-    sizes = [node.count(key) or node.count(key.replace("_", "-")) for key in _PARALLEL]
+    sizes = [node.count(key) or node.count(key.replace("_", "-")) or node.count(short) for key, short in _PARALLEL]
     return math.prod(size or 1 for size in sizes) if any(sizes) else None
 
 

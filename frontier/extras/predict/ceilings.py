@@ -26,7 +26,7 @@ from frontier.core.model.errors import MeasurementError
 from frontier.hardware.gpus import HARDWARE, Hardware
 
 ROUNDS = 6
-"""Rounds of each measurement. The lowest and the highest of six are a 97 % confidence interval of
+"""Rounds of each measurement. The lowest and the highest of six are a 97% confidence interval of
 the typical round (1 - 2 / 2^6), whatever its distribution."""
 LEAST_RUNS = 3
 """Fewest runs of a measurement in a round."""

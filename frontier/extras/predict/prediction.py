@@ -53,7 +53,7 @@ WHAT_IFS = ("hardware", "tp", "pp", "ep", "model", "precision", "kv_precision", 
 DENSE_LESS = 0.15
 """The share of the throughput predicted beyond the points by which a model without experts falls
 short, where no model is named. It is the median of 36 series of aiconfigurator's silicon sample,
-each predicted from its four lowest points. With its model named the median is 3 %."""
+each predicted from its four lowest points. With its model named the median is 3%."""
 _TPOT_BAND, _THROUGHPUT_BAND = (-0.43, 0.56), (-0.62, 0.43)
 """Log of measured over predicted: where 95 of 100 measured points lay."""
 _LEAST_REQUESTS = 32

@@ -61,7 +61,7 @@ def contexts_figure(views: Sequence[SeriesView], rooflines: Mapping[str, Rooflin
         measured.append(Line(name, throughput, ink, marker=marker, bars=tuple(_bar(view, up) for view in group)))
         admitted.append(Line(name, in_flight, ink, marker=marker))
     counts = [v for line in (*admitted, *room) for _, v in line.points]
-    title = _fall(measured, unit) if by_length else "Throughput and concurrency inside the SLA, by shared prefix"
+    title = _fall(measured, unit, x)
     panels = (
         Panel("output throughput inside the SLA", x, up, (*roof, *measured)),
         Panel(
@@ -78,16 +78,17 @@ def contexts_figure(views: Sequence[SeriesView], rooflines: Mapping[str, Rooflin
     return Picture("contexts", title, panels, sla, notes=tuple(notes), description=described, columns=2, tall=300)
 
 
-def _fall(lines: Sequence[Line], unit: str) -> str:
-    """'Inside the SLA output throughput falls from 10,200 to 46.1 tok/s/GPU as prompts grow from
-    512 to 65,536 tokens'; of several lines without their values.
+def _fall(lines: Sequence[Line], unit: str, across: Axis) -> str:
+    """'Inside the SLA output throughput goes from 10,200 tok/s/GPU with 512 to 46.1 with 65,536
+    prompt tokens'; of several lines without their values.
     """
-    points = sorted(point for line in lines for point in line.points) or [(0.0, 0.0)]
-    (short, first), (long, last) = points[0], points[-1]
-    if len(lines) > 1 or not last < first:
-        return "Throughput and concurrency inside the SLA, by input length"
-    falls = f"falls from {format_number(first)} to {format_number(last)} {unit}"
-    return f"Inside the SLA output throughput {falls} as prompts grow from {short:,.0f} to {long:,.0f} tokens"
+    of = "prompt tokens" if across.log else "% of common prefix"
+    points = sorted(point for line in lines for point in line.points)
+    if len(lines) > 1 or len(points) < 2:
+        return f"Throughput and concurrency inside the SLA, by {of}"
+    (low, first), (high, last) = points[0], points[-1]
+    goes = f"goes from {format_number(first)} {unit} with {low:,.0f} to {format_number(last)} with {high:,.0f}"
+    return f"Inside the SLA output throughput {goes} {of}"
 
 
 def _name(view: SeriesView, among: Sequence[SeriesView], by_length: bool) -> str:

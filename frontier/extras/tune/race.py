@@ -47,7 +47,7 @@ LOOKS = 8
 """Most quick looks of a variant among which the error of a race is divided."""
 NEAR, AGAIN = 0.12, 3
 """The largest difference (ln) in expected value between the most promising variants that are
-started once more, and their number: 3 % from start to start are 9 % between two edges."""
+started once more, and their number: 3% from start to start are 9% between two edges."""
 SAME_LOAD = 1.1
 """The factor within which the baseline is measured near the load at which the other is best."""
 TURN = 5

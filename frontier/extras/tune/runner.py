@@ -31,8 +31,8 @@ near the edge the differences from start to start do not average out. A proof ge
 windows where more of them would decide: requests are missing, or the speed wanders."""
 WINDOW_WORTH = 0.01
 """The share of throughput for which one more window of a proof is measured. What lies between the
-proven setting and the edge stays open: at 3 % proofs stood at two thirds of the edge's load, and
-the race could not show gains of 15 %."""
+proven setting and the edge stays open: at 3% proofs stood at two thirds of the edge's load, and
+the race could not show gains of 15%."""
 MOST_RAISING = 36
 """Windows of proofs after the first one at most: as many as the longest proof takes."""
 NEAR_LOAD = 1.1

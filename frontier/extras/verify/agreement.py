@@ -11,7 +11,7 @@ Where a user's command scored the answers, the scores are compared prompt by pro
 by bootstrap over the distinct prompts, with the same draws for both; those of shares and scores are
 at least the exact ones.
 
-Whole answers are not compared: of 256 tokens that differ with 1 % each hardly any answer is the
+Whole answers are not compared: of 256 tokens that differ with 1% each hardly any answer is the
 same.
 """
 

@@ -76,7 +76,7 @@ class Held:
     """The result of a hold so far.
 
     - `growths`: which metric grew (a limited one, or its usual request), and how.
-    - `minutes_to_see`: the time until a growth of 10 % would be noticed, where all of a latency
+    - `minutes_to_see`: the time until a growth of 10% would be noticed, where all of a latency
       grows.
     - `watches`: the watch over each latency.
     """
@@ -90,7 +90,7 @@ class Held:
 
     @property
     def least_growth(self) -> float | None:
-        """The least growth of each latency that these windows could have named (1.2: by 20 %); None
+        """The least growth of each latency that these windows could have named (1.2: by 20%); None
         where they were too few.
         """
         could = [watch.least_named for watch in self.watches]
@@ -239,7 +239,7 @@ def _share(limit: Limit, windows: Sequence[Kept], now: Sequence[Kept]) -> OverLi
 
 
 def _bounds(limit: Limit, windows: Sequence[Kept]) -> tuple[float, float, float]:
-    """The share of requests over a limit with one-sided bounds at 95 %. They are the wider of two:
+    """The share of requests over a limit with one-sided bounds at 95%. They are the wider of two:
     with independent requests, and by the differences between windows.
     """
     over = np.array([w.over.get(limit.metric, 0) for w in windows], dtype=float)

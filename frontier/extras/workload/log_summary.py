@@ -38,7 +38,7 @@ from frontier.extras.workload.server_metrics import in_flight
 from frontier.extras.workload.time_units import Floats
 
 MOST_KEPT = 100_000
-"""Most requests of the sample: their p99 is then known within 1 % of the rank, in 40 MB."""
+"""Most requests of the sample: their p99 is then known within 1% of the rank, in 40 MB."""
 _LONGEST = 100
 """A session with more than one in this many requests of a full sample does not count as a
 session."""

@@ -14,7 +14,7 @@ MOST_PAIRS = 1_000
 """Most length pairs of a workload: ten of them make its p99. A config then has about 100 lines of
 them."""
 SEVERAL = 5
-"""Mean arrivals of a window at which the index of dispersion is that of the gaps within 10 %, for
+"""Mean arrivals of a window at which the index of dispersion is that of the gaps within 10%, for
 gamma gaps with a coefficient of variation up to 4."""
 Pair = tuple[int, ...]
 """The lengths of a prompt and its answer and, where known, the prompt tokens that came from a
@@ -24,7 +24,7 @@ cache."""
 @dataclass(frozen=True, slots=True)
 class ProductionFigure:
     """A figure of production, in seconds or requests, with its interval: a histogram's bucket, or a
-    confidence interval (95 %). A side that is not known is None.
+    confidence interval (95%). A side that is not known is None.
     """
 
     value: float

@@ -26,7 +26,7 @@ def _common_notes(result: SlaResult) -> list[str]:
         if c is not None:
             lines.append(f"One concurrency for all shapes{where}: {c} (each alone: {alone}).")
         else:
-            keeps = "meets" if any(map(decided_on_values, mine)) else "is proven"
+            keeps = "keeps the SLA" if any(map(decided_on_values, mine)) else "is proven"
             lines.append(f"No concurrency measured {keeps} in every shape{where} (each alone: {alone}).")
         lines += _price(result, deployment, c)
     return lines

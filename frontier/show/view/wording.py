@@ -200,10 +200,10 @@ def bound_text(estimate: Estimate, limit: Limit) -> str:
 
 
 def level_text(confidence: float) -> str:
-    """'95%', '98%', '99%', '99.9%': a confidence as one says it, never rounded up.
+    """'95%', or '99.9%': a confidence as one says it, never rounded up.
 
-    >>> [level_text(level) for level in (0.95, 0.9875, 1 - 0.0125 * 0.75, 0.9999)]
-    ['95%', '98%', '99%', '99.9%']
+    >>> level_text(0.95), level_text(0.9875), level_text(0.9999)
+    ('95%', '98%', '99.9%')
     """
     per_mille = math.floor(confidence * 1e3 + 1e-6)
     return f"{per_mille / 10 if per_mille > 995 else per_mille // 10:g}%"
@@ -423,8 +423,7 @@ def unexplained_text(breakdown: TimeBreakdown) -> str:
 
 
 CLEARLY = 0.1
-"""Headroom, as a share of the limit, from which a setting is unproven for its bound and not for its
-value."""
+"""Headroom from which a setting is unproven for its bound and not for its value."""
 
 
 def is_clear(reason: Reason) -> bool:
@@ -443,7 +442,7 @@ def how_close(reason: Reason, wide: str, close: str, failed: str) -> str:
 
 
 def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:
-    """The one-sided 95 % bound that decides, on the limit's side of the value. None without one."""
+    """The one-sided 95% bound that decides, on the limit's side of the value. None without one."""
     toward_upper = limit.holds(estimate.value) == (limit.better == "lower")
     bound = estimate.upper if toward_upper else estimate.lower
     return bound if math.isfinite(bound) else None

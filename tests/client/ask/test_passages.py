@@ -119,7 +119,7 @@ def test_natural_text_over_http_is_of_the_asked_length_fresh_and_beside_random_w
     (point,) = run.points()
     assert not {"wrong_input_length", "cache_contaminated"} & {flag.name for flag in point.flags}
     (sample,) = run.samples(point.series).values()
-    assert 256 == pytest.approx(sample.prompt_tokens.mean(), rel=0.05), "60 prompts, whose lengths differ by 7 %"
+    assert 256 == pytest.approx(sample.prompt_tokens.mean(), rel=0.05), "60 prompts, whose lengths differ by 7%"
     assert not [note for note in point.notes if "drafts" in note]
     (made_up,) = load(tmp_path / "random").points()
     assert [True] == ["prompts: natural" in note for note in made_up.notes if "drafts were accepted" in note]

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from frontier.client.engines import ENGINES
 from frontier.client.engines.request import Prompt
 from frontier.client.engines.stream import NO_TOKEN, REASONING, TOOL, VISIBLE, StreamState, message_of
+from frontier.client.http.capture import BodyCapture
 from frontier.client.http.exchange import Exchange
-from frontier.client.http.parse import AnswerParser, to_record
+from frontier.client.http.parse import AnswerParser, no_token_since, to_record
 from frontier.client.http.sse import event_template
 from frontier.core.model.trials import Outcome, Record
 
@@ -232,6 +233,55 @@ def test_a_finish_reason_not_known_to_be_good_is_a_failure_whatever_follows(reas
     token = sse({"choices": [{"delta": {"content": "x"}, "finish_reason": reason}]})
     record = read([token, sse({"choices": [{"delta": {}, "finish_reason": "stop"}]})])
     assert (Outcome.STREAM_ERROR, str(reason)) == (record.outcome, record.finish_reason)
+
+
+def answer(*more: object, words: int = 4) -> list[bytes]:
+    """The reads of a chat's answer of so many one-word events, and what follows them."""
+    events = [{"choices": [{"delta": {"content": " word"}}]}] * words
+    return [*map(sse, (*events, *more)), b"data: [DONE]\n\n"]
+
+
+def counted(*counts: int) -> dict[str, object]:
+    names = ("prompt_tokens", "completion_tokens", "total_tokens")
+    return {"choices": [], "usage": dict(zip(names, counts, strict=True))}
+
+
+def test_a_completion_that_is_the_total_has_the_prompt_in_it() -> None:
+    assert 4 == read(answer(counted(60, 64, 64))).completion_tokens
+    assert 64 == read(answer(counted(0, 64, 64))).completion_tokens
+    assert 64 == read(answer(counted(63, 64, 64))).completion_tokens, "four chunks are not one token"
+
+
+def test_a_usage_of_zeros_replaces_no_count() -> None:
+    one = read(answer(counted(60, 4, 64), counted(0, 0, 0)))
+    assert (60, 4) == (one.prompt_tokens, one.completion_tokens)
+    assert read(answer(counted(0, 0, 0))).completion_tokens is None
+
+
+@pytest.mark.parametrize("error", [{"detail": "worker died"}, {"message": "worker died", "type": "x"}])
+def test_an_event_that_is_an_error_alone_is_a_failure(error: dict[str, str]) -> None:
+    failed = read(answer(error))
+    assert (Outcome.STREAM_ERROR, "worker died") == (failed.outcome, failed.error)
+    assert Outcome.OK is read(answer({"choices": [], "detail": "of a filter"})).outcome
+
+
+@pytest.mark.parametrize(
+    ("later", "idle"),
+    [
+        ([], True),
+        ([b": ping\n\n"] * 9, True),
+        ([sse({"choices": [{"delta": {"content": ""}}]})] * 9, True),
+        ([b": ping\n\n", sse({"choices": [{"delta": {"content": "a"}}]})], False),
+        ([b": ping\n\n"] * 99, False),  # so many are not looked at
+    ],
+)
+def test_what_only_keeps_a_connection_open_brings_no_token(later: list[bytes], idle: bool) -> None:
+    first, capture = sse({"choices": [{"delta": {"content": "a"}}]}), BodyCapture()
+    capture.reads, capture.stamps = [first, *later], [1.0, *(20.0 + k / 10 for k in range(len(later)))]
+    under_way = Exchange(0.0)
+    under_way.capture = capture
+    assert idle is no_token_since(under_way, ENGINES["openai"], "chat", 15.0)
+    assert not no_token_since(under_way, ENGINES["openai"], "chat", 0.5), "a token came since"
 
 
 @pytest.mark.parametrize("reason", ["stop", "length", "STOP", "tool_calls", "eos_token", "max_tokens"])

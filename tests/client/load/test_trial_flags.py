@@ -256,7 +256,7 @@ def test_a_client_that_cannot_keep_up_says_so() -> None:
     bound = raised["client_bound"]
     for what in ("event loop late", "sends late"):  # the signs that were beyond their limits
         assert what in bound.measured
-    # Of a core that others want, too, even a busy client does not get 80 %.
+    # Of a core that others want, too, even a busy client does not get 80%.
     share = case.sample.health[0].cpu_share
     assert share is not None
     assert ("CPU" in bound.measured) is (share > 0.8)

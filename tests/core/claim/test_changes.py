@@ -342,7 +342,7 @@ def test_a_tail_inside_the_limit_and_one_that_a_shift_of_ten_percent_explains_ar
     visits = [(4, Phase.VISIT)] * 3
     assert () == unchanged(with_tail(0.004, *visits), P99).changes
     assert () == unchanged(with_tail(0.05, *visits), (Limit("p99_ttft", 0.2),)).changes
-    near = (Limit("p99_ttft", 0.0228),)  # 1 % over it at first
+    near = (Limit("p99_ttft", 0.0228),)  # 1% over it at first
     assert () == unchanged(changed(1.05, *visits), near).changes
 
 
@@ -444,7 +444,7 @@ def test_a_proof_that_is_to_be_made_again_without_a_budget_for_it_is_the_cause_o
 
 
 class Bursts(Server):
-    """A server of 20 ms; at the settings of `bursts`, runs of eight requests take 100 ms, 1.3 % in
+    """A server of 20 ms; at the settings of `bursts`, runs of eight requests take 100 ms, 1.3% in
     all.
     """
 

@@ -71,7 +71,7 @@ def test_a_candidate_is_judged_after_stated_numbers_of_windows_only():
 
 
 def test_a_bound_of_a_proof_says_how_sure_it_is():
-    """Of the same windows, the bound at a part of the error lies outside the 95 % interval: they
+    """Of the same windows, the bound at a part of the error lies outside the 95% interval: they
     are not of one confidence, and are not said to be.
     """
     limits = (*TTFT, Limit("error_rate", 0.05))

@@ -212,7 +212,7 @@ def test_the_worst_metric_speaks_for_all_and_an_invalid_point_for_none():
 
 
 def test_a_violation_of_one_among_several_metrics_is_held_to_its_share_of_the_error():
-    edge = Estimate(0.6, 0.49, 0.7, 3000, 0.51, 0.69)  # one-sided 95 % excludes the limit, 97.5 % does not
+    edge = Estimate(0.6, 0.49, 0.7, 3000, 0.51, 0.69)  # one-sided 95% excludes the limit, 97.5% does not
     assert Verdict.VIOLATES == judge(point(8, edge), [TTFT]).verdict
     joint = judge(point(8, edge, p99_tpot=0.02), [TTFT, TPOT])
     assert (Verdict.MARGINAL, Verdict.VIOLATES) == (joint.verdict, joint.per_metric["p99_ttft"])
@@ -462,9 +462,9 @@ def test_values_decide_on_a_step_and_one_that_falls_short_by_less_than_its_inter
         return [point(8, 0.1, 1000), dataclasses.replace(point(9, 0.1), metrics=metrics)]
 
     noisy = Estimate(1050, 1000, 1100, 3000, 1008, 1092)
-    # +5 % for nothing, though it may be no gain at all
+    # +5% for nothing, though it may be no gain at all
     assert 9 == solver.solve(server(0.1, noisy), [TTFT]).concurrency
-    d = solver.solve(server(0.17, noisy), [TTFT])  # 0.77 doublings ask for 7.3 %: within the interval
+    d = solver.solve(server(0.17, noisy), [TTFT])  # 0.77 doublings ask for 7.3%: within the interval
     assert (8, True) == (d.concurrency, d.rejected.tie)
     assert (9,) == reason(d, Cause.STEP_NOT_WORTH).settings
     assert not solver.solve(server(0.17, sure(1050)), [TTFT]).rejected.tie
@@ -828,7 +828,7 @@ def test_a_setting_over_its_limit_and_no_faster_is_not_said_to_need_requests(thr
 
 
 def test_a_step_that_would_not_be_worth_its_tail_is_no_next_step():
-    few = point(64, estimate(0.4, 0.1, INF, n=300, need=1000), 112)  # 12 % more for four times the tail
+    few = point(64, estimate(0.4, 0.1, INF, n=300, need=1000), 112)  # 12% more for four times the tail
     assert solver.solve([point(8, 0.1, 100), few], [TTFT]).next_step is None
     assert 64 == solver.solve([point(8, 0.1, 100), few], [TTFT], marginal_gain=False).next_step.concurrency
 

@@ -1,4 +1,4 @@
-"""How often a bound is wrong: the statement "the p99 is at most this, 95 % sure", checked where the
+"""How often a bound is wrong: the statement "the p99 is at most this, 95% sure", checked where the
 truth is known.
 
 A bound is false when it lies below the true percentile; "no bound" is never false. The bound that
@@ -161,8 +161,8 @@ def test_claims_about_a_simulated_server_hold() -> None:
 @pytest.mark.parametrize("concurrency", [8, pytest.param(32, marks=pytest.mark.nightly), 64])
 @pytest.mark.parametrize(("stalls", "most"), [(None, 0.085), (Stalls(every=2.0, duration=0.2), 0.14)])
 def test_claims_about_many_simulated_servers_hold(concurrency: int, stalls: Stalls | None, most: float) -> None:
-    # Stalls that hit every stream at once, in windows of ten of them, are the hardest: up to 11 %
-    # for the p95 of E2E. Two standard errors of 150 repetitions are 3.5 %.
+    # Stalls that hit every stream at once, in windows of ten of them, are the hardest: up to 11%
+    # for the p95 of E2E. Two standard errors of 150 repetitions are 3.5%.
     found = of_server(concurrency, ("p99_ttft", "p99_tpot", "p95_e2e"), repetitions=150, stalls=stalls)
     for name, tallied in found.items():
         assert tallied.false <= most, name

@@ -314,6 +314,28 @@ def test_a_count_that_contradicts_what_was_asked_or_streamed_is_a_mismatch(
     assert flagged is ("token_mismatch" in found(told))
 
 
+@pytest.mark.parametrize(
+    ("counted", "chunks", "isl", "flagged"),
+    [(160, 32, 64, True), (32, 8, 64, False), (40, 39, 64, False), (160, 32, 0, False)],
+)
+def test_a_count_beyond_max_tokens_is_a_mismatch_also_where_no_length_was_forced(
+    counted: int, chunks: int, isl: int, flagged: bool
+) -> None:
+    """Not where it was streamed so, nor of prompts of a file, which have their own max_tokens."""
+    one, each = healthy(), np.ones(healthy().n)
+    told = replace(
+        one,
+        shape=Shape.of(64, 32),
+        asked_isl=each * isl,
+        asked_osl=each * 0,
+        completion_tokens=each * counted,
+        events=np.full(one.n, chunks),
+        reads=np.full(one.n, chunks),
+        tpot=(one.e2e - one.ttft) / (counted - 1),
+    )
+    assert flagged is ("token_mismatch" in found(told))
+
+
 @pytest.mark.parametrize(("text_per_token", "flagged"), [(5, False), (2.5, True)])
 def test_chunks_of_several_tokens_have_the_text_of_several(text_per_token: float, flagged: bool) -> None:
     """A fifth of the answers has twice as many tokens as chunks, the others one a chunk of five
@@ -325,6 +347,7 @@ def test_chunks_of_several_tokens_have_the_text_of_several(text_per_token: float
     text = np.where(odd, 100 * text_per_token, 500).astype(np.int64)
     told = replace(
         one,
+        shape=Shape.of(256, 100),
         asked_osl=np.zeros(one.n),
         completion_tokens=np.full(one.n, 100.0),
         events=chunks,

@@ -63,7 +63,7 @@ def test_the_interval_of_two_estimates_holds_the_true_ratio(true):
 
 @pytest.mark.parametrize(("pairs", "own"), [(3, 0.02), (12, 0.02)])
 def test_what_a_pair_shares_drops_out(pairs, own):
-    """The machine drifts by 30 % from pair to pair; the two of a pair differ by their own noise."""
+    """The machine drifts by 30% from pair to pair; the two of a pair differ by their own noise."""
     rng, inside, width = np.random.default_rng(5), 0, []
     for _ in range(TIMES):
         drift, noise = rng.normal(0, 0.3, pairs), rng.normal(0, own, (2, pairs))

@@ -62,7 +62,7 @@ def test_deployments_are_compared_each_at_its_own_operating_point():
 
 
 def test_token_prices_are_those_computed_by_hand():
-    """$12/h, 10,000 prompt tokens a second of which 20 % come from the cache, 2,500 written."""
+    """$12/h, 10,000 prompt tokens a second of which 20% come from the cache, 2,500 written."""
     by_hand = {
         "output tokens an hour": 9.0,  # millions: 2,500 x 3,600
         "`cost`": 1.333,  # $/Mtok: $12 over 9.0 M
@@ -71,8 +71,8 @@ def test_token_prices_are_those_computed_by_hand():
         "cached token": 0.0183,  # 1/40 of it
         "check": 12.0,  # $: 9.0 M x $0.733 + 28.8 M x $0.183 + 7.2 M x $0.0183 an hour
         "a month": 8760.0,  # $12 x 730
-        "output token at 50 % busy": 1.465,  # twice $0.733
-        "output tokens a month at 50 % busy": 3285.0,  # millions: 9.0 M x 730 / 2
+        "output token at 50% busy": 1.465,  # twice $0.733
+        "output tokens a month at 50% busy": 3285.0,  # millions: 9.0 M x 730 / 2
     }
     made, read, share = (Estimate(v, v, v, 1000) for v in (2500.0, 10_000.0, 0.2))
     metrics = {"output_throughput": made, "input_throughput": read, "cached_share": share}
@@ -87,8 +87,8 @@ def test_token_prices_are_those_computed_by_hand():
         "cached token": prices.cached.value,
         "check": sum(millions * price.value for millions, price in hourly),
         "a month": prices.per_month,
-        "output token at 50 % busy": half.output.value,
-        "output tokens a month at 50 % busy": half.output_tokens_per_month / 1e6,
+        "output token at 50% busy": half.output.value,
+        "output tokens a month at 50% busy": half.output_tokens_per_month / 1e6,
     }
     assert computed.keys() == by_hand.keys()
     for step, figure in computed.items():

@@ -195,6 +195,18 @@ def test_what_an_engine_does_not_tell_is_named_and_stays_in_the_rest() -> None:
         assert_golden_row("answers", time_sentence(1, found), name)
 
 
+def test_histograms_of_another_unit_than_seconds_are_not_used() -> None:
+    told = facts(100)
+    parts = ("queue", "prefill", "decode")
+    long = {
+        f"request_{name}_time_seconds_sum": 1000 * told.get(f"request_{name}_time_seconds_sum", 0.0) for name in parts
+    }
+    found = time_breakdown([{**told, **long}])
+    assert found is not None
+    assert not found.parts
+    assert "unit" in found.refused
+
+
 def test_with_others_load_or_half_of_the_replicas_nothing_is_said() -> None:
     for n, why in ((103, "others"), (50, "a replica")):
         found = time_breakdown([facts(n)])

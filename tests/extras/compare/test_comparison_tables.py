@@ -23,7 +23,7 @@ Gpus = tuple[int | None, int | None]
 
 
 def views(gpus: Gpus = (None, None)) -> tuple[SeriesView, SeriesView]:
-    """bf16, and fp8 of 30 % more throughput, with an operating point each."""
+    """bf16, and fp8 of 30% more throughput, with an operating point each."""
     points = toy_points(deployment="bf16"), toy_points(deployment="fp8", peak=4300.0, base=0.04, knee=75.0)
     a, b = (
         series_view(p, toy_frontier(p), toy_decision(p), limits=(LIMIT,), gpus=n)

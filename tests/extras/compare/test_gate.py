@@ -106,9 +106,9 @@ def test_alarms_and_catches_come_as_often_as_stated(design):
         late = judged(base, history(news + by), design)
         caught += late.changes[0].at_least > 0
         passed += judged(base, history(noise[2] + 0.0514), design).changes[0].verdict == "no worse"
-    assert alarms <= 5  # 1 % of 100 is 1
-    assert 80 <= caught <= 98  # 90 % are 90
-    assert passed <= 13  # 5 % are 5
+    assert alarms <= 5  # 1% of 100 is 1
+    assert 80 <= caught <= 98  # 90% are 90
+    assert passed <= 13  # 5% are 5
 
 
 def stated(base, new, spread, design="history", **more):
@@ -133,8 +133,8 @@ def test_a_stated_spread_errs_as_often_as_stated():
     rng, verdicts = np.random.default_rng(7), []
     for x, y in rng.normal(0, 0.01, (200, 2)):
         verdicts.append(stated([measured(x, spread=1e-4)], [measured(y, DAY, spread=1e-4)], 0.01).changes[0])
-    assert sum(one.at_least > 0 for one in verdicts) <= 4  # a third of 1 % of 200 is 1
-    assert 180 <= sum(one.at_most >= 0 for one in verdicts) <= 198  # 95 % are 190
+    assert sum(one.at_least > 0 for one in verdicts) <= 4  # a third of 1% of 200 is 1
+    assert 180 <= sum(one.at_most >= 0 for one in verdicts) <= 198  # 95% are 190
 
 
 def test_a_stated_spread_is_not_used_where_days_differ_by_more_or_intervals_are_missing():
@@ -232,7 +232,7 @@ def served(median, n=2000, c=8, seed=1):
     ("median", "verdict"), [(0.07, "no worse"), (0.0775, "no worse"), (0.083, "not resolved"), (0.12, "worse")]
 )
 def test_the_sla_is_judged_where_base_proved_it_with_what_is_allowed(median, verdict):
-    # The p99 is 1.26 times the median: the limit of 100 ms is met up to 79 ms, with 5 % more up to
+    # The p99 is 1.26 times the median: the limit of 100 ms is met up to 79 ms, with 5% more up to
     # 83 ms.
     quiet = history(np.linspace(-0.002, 0.002, 10))
     found = judged(quiet, history([0] * 10), "in turn", proven=8, samples={8: served(median)}, limits=(LIMIT,))
@@ -274,7 +274,7 @@ def test_what_is_judged_follows_from_the_sla():
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 def test_the_short_study_of_simulated_deployments():
-    """20 minutes in turn, in virtual time: no alarm where nothing changed, and 5 % less throughput
+    """20 minutes in turn, in virtual time: no alarm where nothing changed, and 5% less throughput
     is caught.
     """
     same = [study.interleaved(d, 0.0)[0].verdict for d in study.drawn(40, study.STEADY, 0.0, 5.0)]
@@ -293,5 +293,5 @@ def test_two_sweeps_of_one_config_are_resolved():
     same = [study.two_sweeps(i, 0.005, 0.0, 0.10).verdict for i in range(40)]
     slower = [study.two_sweeps(i, 0.005, 2 * study.LESS, 0.05).verdict for i in range(10)]
     assert same.count("worse") <= 2
-    assert same.count("not resolved") <= 4  # 5 % are 2
+    assert same.count("not resolved") <= 4  # 5% are 2
     assert slower.count("worse") >= 8

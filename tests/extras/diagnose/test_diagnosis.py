@@ -135,7 +135,7 @@ def test_two_resources_are_both_named_and_the_first_is_less_sure() -> None:
 
 
 def test_running_requests_that_fill_memory_are_not_a_cap() -> None:
-    """16 run, of which each holds 1,075 tokens: at 94.9 % of the memory the rest holds no prompt of
+    """16 run, of which each holds 1,075 tokens: at 94.9% of the memory the rest holds no prompt of
     1,024.
     """
     here = signs(32, WAITING, waiting=15.0, running=16.0, running_max=16.0, kv=0.93, kv_max=0.949, rate=6.0)

@@ -315,3 +315,67 @@ def test_rows_of_units_and_of_sums_are_no_settings() -> None:
     (point,) = assemble([file]).points
     assert (16, 0.216) == (point.concurrency, point.value("p99_ttft"))
     assert any("line 4" in note for note in file.notes)
+
+
+PRINTED = """INFO 11-28 12:00:00 bench
+============ Serving Benchmark Result ============
+Successful requests:                     640
+Maximum request concurrency:             16
+Benchmark duration (s):                  63.84
+Total input tokens:                      163840
+Total generated tokens:                  81920
+Request throughput (req/s):              10.02
+Output token throughput (tok/s):         1283.15
+---------------Time to First Token----------------
+Mean TTFT (ms):                          72.00
+Median TTFT (ms):                        68.40
+P99 TTFT (ms):                           216.00
+-----Time per Output Token (excl. 1st token)------
+Mean TPOT (ms):                          12.00
+==================================================
+"""
+
+
+@pytest.mark.parametrize("with_load", [True, False])
+def test_what_bench_serve_prints_is_read_block_by_block(with_load: bool) -> None:
+    text = PRINTED if with_load else PRINTED.replace("Maximum request concurrency:             16\n", "")
+    slower = text.replace(
+        "P99 TTFT (ms):                           216", "P99 TTFT (ms):                           220"
+    )
+    (point,) = points(formats.read_results("night.log", (text + slower).encode()))
+    assert (16, 2, 1280) == (point.concurrency, point.repeats, point.n)
+    assert (0.218, 1283.15) == (point.value("p99_ttft"), point.value("output_throughput"))
+
+
+def test_flags_of_llm_optimizer_tell_its_runs_apart() -> None:
+    runs = [
+        {"config": {"server_args": {"tensor_parallel_size": tp}}, "results": vllm(output_throughput=640.0 + tp)}
+        for tp in (1, 2)
+    ]
+    found = assemble([said({"metadata": {}, "test_results": runs})])
+    assert [("org-m-tp1", 1), ("org-m-tp2", 2)] == [(d.name, d.gpus) for d in found.deployments]
+
+
+WRITTEN = (
+    (
+        "Concurrent Users\tInput Tokens\tOutput Tokens\tRequests\tFailures (%)\tOutput TPS\n"
+        '16\t256\t128\t"1,000"\t0.5%\t1,283.2\n'
+    ),
+    "conc,isl,osl,GPUs,n,errors,Output tok/s/gpu\n16,256,128,4,1000,5,320.8\n",
+    "conc,isl,osl,n,errors,Output (tok/s)\n16,256,128,1000,5,1283.2\nconc,isl,osl,n,errors,Output (tok/s)\n",
+)
+
+
+@pytest.mark.parametrize("number", range(len(WRITTEN)))
+def test_tables_as_people_write_them(number: int) -> None:
+    text = WRITTEN[number]
+    for data in (text.encode(), text.encode("utf-16"), text.encode("utf-16-le"), b"\xef\xbb\xbf" + text.encode()):
+        (point,) = points(formats.read_results("t.csv", data))
+        got = point.concurrency, point.n, point.value("output_throughput"), point.value("error_rate")
+        assert (16, 1000, 1283.2, 0.005) == pytest.approx(got)
+
+
+def test_an_excel_file_is_named_as_one() -> None:
+    with pytest.raises(ForeignFileError) as raised:
+        formats.read_results("t.xlsx", b"PK\x03\x04junk")
+    assert "CSV" in (raised.value.hint or "")

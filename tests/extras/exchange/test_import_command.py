@@ -11,8 +11,17 @@ import frontier
 from frontier._version import __version__
 from frontier.cli.main import run
 from frontier.store.run_dir import RunDirectory
+from tests.extras.exchange.test_imported_requests import N, requests
 from tests.kit.golden import assert_golden_row
-from tests.kit.peer_files import DATA, aiperf, vllm, without_parser
+from tests.kit.peer_files import (
+    DATA,
+    aiperf,
+    aiperf_lines,
+    guidellm_detailed,
+    vllm,
+    vllm_detailed,
+    without_parser,
+)
 
 
 @pytest.fixture
@@ -289,10 +298,31 @@ def test_values_decide_where_they_are_asked_to_and_nothing_is_called_proven(
 def test_failures_of_an_aggregate_are_judged_as_those_of_requests(
     here: Path, capsys: pytest.CaptureFixture[str], sla: str, code: int, chosen: int | None
 ) -> None:
-    """5 % failed: excluded, unless a limit judges them: the errors, or what they make infinite."""
+    """5% failed: excluded, unless a limit judges them: the errors, or what they make infinite."""
     head = "concurrency,isl,osl,n,failed,output_throughput,p90_ttft_ms,p99_ttft_ms"
     (here / "a.csv").write_text(f"{head}\n8,256,128,2560,128,900,300,380\n")
     run(["import", "a.csv", "-o", "r"])
     capsys.readouterr()
     assert code == run(["solve", "r", "--sla", sla, "--point-estimates", "--json"])
     assert chosen == json.loads(capsys.readouterr().out)["shapes"][0]["concurrency"]
+
+
+@pytest.mark.parametrize("tool", ["vllm", "aiperf", "guidellm"])
+def test_requests_that_would_decide_come_with_the_tools_own_command(
+    here: Path, capsys: pytest.CaptureFixture[str], tool: str
+) -> None:
+    records = requests(400)
+    written = {
+        "vllm": lambda: json.dumps(vllm_detailed(records, N)).encode(),
+        "aiperf": lambda: aiperf_lines(records),
+        "guidellm": lambda: json.dumps(guidellm_detailed(records, N)).encode(),
+    }
+    (here / "f.json").write_bytes(written[tool]())
+    run(["import", "f.json", "-o", "r"])
+    capsys.readouterr()
+    assert 4 == run(["solve", "r", "--sla", "p99_e2e<=2s", "--json"])
+    step = json.loads(capsys.readouterr().out)["shapes"][0]["next_step"]
+    assert step["command"].startswith({"vllm": "vllm bench serve"}.get(tool, tool))
+    assert " URL " in step["command"]
+    (sent,) = (int(word) for word in step["command"].split() if word.isdigit() and int(word) > N)
+    assert sent >= step["requests"]

@@ -192,7 +192,7 @@ def test_on_paper_a_page_has_three_sheets_at_most(tmp_path: Path) -> None:
     one, several = report_html(usual()), report_html(large())
     head, quality, rest = several.partition("<h2>Quality of the data</h2></summary>\n<ul>")
     assert quality
-    flag = "<li>c=1, c=2 and c=4: the speed drifted by 20 % (warning, the point is kept). Let it warm up longer.</li>"
+    flag = "<li>c=1, c=2 and c=4: the speed drifted by 20% (warning, the point is kept). Let it warm up longer.</li>"
     for name, text in (("one", one), ("several", several), ("flags", head + quality + 80 * flag + rest)):
         file = tmp_path / f"{name}.html"
         file.write_text(text)

@@ -74,7 +74,7 @@ def test_quality_is_spoken_of_where_deployments_are_compared(run: Path, tmp_path
 def test_what_excluded_and_what_concerns_the_answer_is_said_and_nothing_else() -> None:
     points = toy_points((1, 8, 64))
     fatal = Flag("client_bound", "50 ms", "5 ms", "use an idle machine")
-    warning = Flag("non_stationary", "drifts by 9 %", "5 %", "wait", fatal=False)
+    warning = Flag("non_stationary", "drifts by 9%", "5%", "wait", fatal=False)
 
     def doubts(*flags: tuple[int, Flag]) -> list[str]:
         flagged = [replace(p, flags=tuple(f for c, f in flags if c == p.concurrency)) for p in points]
@@ -87,7 +87,7 @@ def test_what_excluded_and_what_concerns_the_answer_is_said_and_nothing_else() -
     elsewhere = next(p.concurrency for p in points if p.concurrency != shown)
     assert ["No warning"] == [line[:10] for line in doubts((elsewhere, warning))]
     (mine,) = doubts((shown, warning))
-    assert "drifts by 9 %" in mine
+    assert "drifts by 9%" in mine
     (excluded,) = doubts((elsewhere, fatal))
     assert f"c={elsewhere} excluded" in excluded
     assert "50 ms" in excluded

@@ -335,7 +335,7 @@ OTHER_STARTS = {3: 1800.0, 5: 1205.0, 7: 1190.0, 9: 1212.0}
 
 
 def test_only_starts_begun_after_both_loads_are_fixed_are_pairs() -> None:
-    """The other's load was found on a lucky start, which would count as +80 %."""
+    """The other's load was found on a lucky start, which would count as +80%."""
     found = gain_of(side(16, TODAY, 2), side(32, OTHER_STARTS, 3), RULES)
     assert found is not None
     assert (found.pairs, found.loads) == (3, (16, 32))

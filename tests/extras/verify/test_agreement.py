@@ -123,7 +123,7 @@ def test_a_planted_loss_of_two_points_is_found_and_none_is_invented(seeds: int) 
         shares += worse.agreement.low <= 0.98 * itself <= worse.agreement.high
     assert found >= 0.95 * seeds
     assert invented <= 0.06 * seeds + 1
-    least = 0.95 - 3 * (0.95 * 0.05 / seeds) ** 0.5  # what chance leaves of 95 %
+    least = 0.95 - 3 * (0.95 * 0.05 / seeds) ** 0.5  # what chance leaves of 95%
     assert min(covered, shares) >= least * seeds
 
 

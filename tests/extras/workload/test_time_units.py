@@ -26,7 +26,7 @@ def read(path: Path, columns: str | None = None) -> Workload:
 
 
 def written(path: Path, form: Callable[[float, float, float], dict[str, Any]], *, number: int = EACH) -> Path:
-    """The truth in a form, of when, TTFT and E2E: each time is up to 10 % off, with the mean
+    """The truth in a form, of when, TTFT and E2E: each time is up to 10% off, with the mean
     kept.
     """
     rng = random.Random(1)
