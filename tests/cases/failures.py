@@ -473,8 +473,11 @@ ENDLESS = (
         {**TWO, "budget": "{time: 45s}"},
     ),
     *(
-        Case(f"kept_open_{name}", lambda events=events: KeptOpen(events=events), SILENT, SIX, check=_timeouts(1))  # type: ignore[misc]
-        for name, events in (("comments", False), ("events", True))
+        Case(f"kept_open_{name}", situation, SILENT, NATURAL | SIX, check=_timeouts(1))
+        for name, situation in (
+            ("comments", KeptOpen),
+            ("events", lambda: KeptOpen(events=True, dialect="openai", chat_only=True)),
+        )
     ),
     Case(
         "slow_ones_come",

@@ -35,7 +35,7 @@ def _event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any] | Non
             state.malformed, state.error = None, data[:SEEN].decode(errors="replace")
         return None
     error = event.get("error")
-    if error or kind == b"error" or event.get("object") == "error" or _is_error_alone(event):
+    if error or kind == b"error" or event.get("object") == "error" or ("choices" not in event and _is_error(event)):
         state.error = message_of(error or event)
         return None
     usage = event.get("usage")
@@ -49,9 +49,9 @@ def _event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any] | Non
     return event
 
 
-def _is_error_alone(event: dict[str, Any]) -> bool:
-    """Whether an event is an error in FastAPI's words, {"detail": ...}, or a bare message."""
-    return "choices" not in event and isinstance(event.get("detail") or event.get("message"), str | list)
+def _is_error(event: dict[str, Any]) -> bool:
+    """Whether an event without choices is an error, in FastAPI's {"detail": ...} or bare words."""
+    return isinstance(event.get("detail") or event.get("message"), str | list)
 
 
 def _count(usage: dict[str, Any]) -> bool:

@@ -16,6 +16,8 @@ from frontier.core.window.window import Floats
 RUNNING, WAITING = "num_requests_running", "num_requests_waiting"
 SAID, HELD = "gauges_said", "gauges_held"
 """The requests by the gauges and the requests in flight, for a window whose gauges are not used."""
+KV, FULL = "kv_cache_usage_perc", 1.05
+"""The share of the KV cache in use, and the most that it can be."""
 MORE, FEW = 0.10, 0.5
 """Share of the requests in flight, and number of requests, by which gauges may be higher: they lag
 a step."""
@@ -27,9 +29,11 @@ older than the reading."""
 def held_against(facts: WindowFacts, readings: Sequence[SourceReadings], sent: Floats, end: Floats) -> dict[str, float]:
     """The facts of a window. Where its gauges count more requests than were in flight at the
     readings, both numbers replace the gauges and the preemptions, which are added up in the same
-    way.
+    way. A share of the KV cache that is none, as in percent, is left out.
     """
-    kept, times = dict(facts), [float(t) for s in readings if s.source == "metrics" for t in s.times.split()]
+    full = max(facts.get(KV, 0.0), facts.get(f"{KV}_max", 0.0))
+    kept = {name: fact for name, fact in facts.items() if full <= FULL or not name.startswith(KV)}
+    times = [float(t) for s in readings if s.source == "metrics" for t in s.times.split()]
     counted = kept.get(RUNNING, 0.0) + kept.get(WAITING, 0.0)
     if not counted or not times:
         return kept

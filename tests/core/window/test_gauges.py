@@ -160,3 +160,9 @@ def test_what_the_client_gave_up_may_still_run_and_old_runs_have_no_readings() -
     sent, end = np.zeros(8), np.array([math.inf] * 4 + [0.5] * 4)
     assert "num_requests_running" in held_against({"num_requests_running": 4.0}, READINGS.stored(), sent, end)
     assert {"num_requests_running": 99.0} == held_against({"num_requests_running": 99.0}, (), sent, end)
+
+
+@pytest.mark.parametrize(("most", "kept"), [(1.0, True), (0.4, True), (40.0, False)])
+def test_a_share_of_the_cache_in_percent_is_none(most: float, kept: bool) -> None:
+    facts = held_against({"kv_cache_usage_perc": most / 2, "kv_cache_usage_perc_max": most}, (), *[np.empty(0)] * 2)
+    assert kept is bool(facts)
