@@ -214,7 +214,7 @@ def _what_would_decide(reason: Reason) -> str:
         return f"{cut}its value is over the limit" + (f"; to prove that takes {decides}" if decides else "")
     close = how_close(reason, "its bound is too wide", "it is too close to its limit", "too many requests fail")
     why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
-    return f"{cut}{why}: that takes {decides}" if decides else f"{cut}{why} to decide in reasonable time"
+    return f"{cut}{why}; it needs {decides}" if decides else f"{cut}{why} to decide in reasonable time"
 
 
 _CUTS = {

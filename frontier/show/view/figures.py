@@ -26,8 +26,8 @@ class Figure:
 
     @property
     def mark(self) -> str:
-        """A check, a cross or a question mark; '' without a verdict."""
-        return _MARKS.get(self.verdict, "?") if self.verdict is not None else ""
+        """A check, a cross or a question mark; '' without a limit."""
+        return "" if self.limit is None else _MARKS.get(self.verdict or Verdict.UNPROVEN, "?")
 
 
 _MARKS = {Verdict.MEETS: "✓", Verdict.VIOLATES: "✗"}

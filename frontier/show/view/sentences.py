@@ -229,7 +229,7 @@ def _would_decide(decision: Decision, step: NextStep) -> str:
         why = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
         decides = " to decide in reasonable time"
         if why is not None and why.need is not None:
-            decides = f": that takes about {roughly(why.need)} requests"
+            decides = f": it needs about {roughly(why.need)} requests"
         if why is not None and why.cause is Cause.TOO_FEW:
             return f"its requests are too much alike{decides}"
         close = f"too close to its limit{decides}"
