@@ -222,7 +222,8 @@ def _would_decide(decision: Decision, step: NextStep) -> str:
     """'about 3 min (1,300 requests) would decide', or why no number would."""
     if step.widened and step.requests is None:
         return "a run of its own would decide"
-    if step.command is not None and step.seconds is None and step.requests is None:
+    own = step.command is not None and not step.command.startswith("frontier ")  # of an import's tool
+    if step.command is not None and step.seconds is None and not own:
         return "a sweep would decide"
     if step.requests is None:
         why = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)

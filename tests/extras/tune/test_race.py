@@ -548,6 +548,23 @@ def test_a_race_of_servers_that_is_killed_goes_on_to_the_best_of_those_that_star
 
 
 @pytest.mark.process
+def test_given_again_servers_that_do_not_start_are_each_tried_once_more_and_said_to_fail_as_before(
+    tmp_path: Path,
+) -> None:
+    path, run = started(tmp_path), tmp_path / "run"
+    path.write_text(path.read_text().replace("more: null", "more: --nor-this"))
+    said = [frontier("tune", str(path), "-o", str(run), "--json", timeout=120, cwd=tmp_path) for _ in range(2)]
+    assert [each.code for each in said] == [ExitCode.FAILED] * 2
+    first, again = (re.sub(r"after \d+ s", "", each.out) for each in said)
+    assert again == first
+    assert "no-such-option" in first, "the last lines of its log"
+    tried = Counter(
+        line.get("deployment") for line in RunDirectory.read(run).journal_lines() if line["event"] == "given_up"
+    )
+    assert tried == {"today": 2, "broken": 2, "quick": 2}
+
+
+@pytest.mark.process
 @pytest.mark.slow
 def test_a_budget_ends_a_race_with_what_stands(tmp_path: Path) -> None:
     said = frontier(
