@@ -14,6 +14,7 @@ from frontier.cli.common import (
     answer,
     find_run,
     given_options,
+    harmless,
     json_bytes,
     read_run,
     run_options,
@@ -123,7 +124,7 @@ def _serve(options: RunOptions, baseline: Path | None, port: int) -> int:
         if (cores := os.cpu_count() or 1) < CORES:
             say(f"note: a drawing may disturb a sweep on this machine of {cores} cores: look from another, or seldom")
 
-    serve(LivePage(run, draw), port, ready)
+    serve(LivePage(run, draw, harmless), port, ready)
     say("stopped")
     return ExitCode.YES
 

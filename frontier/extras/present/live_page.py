@@ -11,7 +11,6 @@ from pathlib import Path
 
 from markupsafe import escape
 
-from frontier.cli.common import harmless
 from frontier.core.model.errors import FrontierError, UsageError
 from frontier.planning.standing import ENDS
 from frontier.store.run_dir import RunDirectory
@@ -27,11 +26,11 @@ _EMPTY = "<!doctype html><meta charset=utf-8><title>frontier</title><p>{}</p><p>
 
 class LivePage:
     """The page of a run. `draw` makes it; it is drawn again once a trial was added or the sweep
-    ended.
+    ended. What an error says is made `harmless`.
     """
 
-    def __init__(self, run: Path, draw: Callable[[], bytes]) -> None:
-        self._run, self._draw = run, draw
+    def __init__(self, run: Path, draw: Callable[[], bytes], harmless: Callable[[str], str] = str) -> None:
+        self._run, self._draw, self._harmless = run, draw, harmless
         self._drawn: tuple[int, str] | None = None
         self._page = b""
 
@@ -42,7 +41,7 @@ class LivePage:
             if now != self._drawn:
                 self._page, self._drawn = self._draw(), now
         except (FrontierError, OSError) as error:
-            return _EMPTY.format(escape(harmless(str(error)))).encode()
+            return _EMPTY.format(escape(self._harmless(str(error)))).encode()
         return self._page
 
     def _state(self) -> tuple[int, str]:
@@ -58,12 +57,12 @@ def serve(page: LivePage, port: int, ready: Callable[[str], None]) -> None:
     priority. UsageError when the port is taken.
     """
 
-    class Handler(BaseHTTPRequestHandler):
+    class PageHandler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:  # the name is the library's
             named = self.headers.get("Host", "").rpartition(":")[0] in _NAMES
             found = self.path == "/"
             body = page.html() if named and found else b""
-            self.send_response(200 if body else 404 if named else 403)
+            self.send_response({(True, True): 200, (True, False): 404}.get((named, found), 403))
             self.send_header("Content-Type", "text/html; charset=utf-8")
             self.send_header("Content-Length", str(len(body)))
             self.send_header("Cache-Control", "no-store")
@@ -75,7 +74,7 @@ def serve(page: LivePage, port: int, ready: Callable[[str], None]) -> None:
             """Write nothing."""
 
     try:
-        server = HTTPServer((HOST, port), Handler)
+        server = HTTPServer((HOST, port), PageHandler)
     except OSError as error:
         raise UsageError(
             f"cannot serve on {HOST}:{port}: {error.strerror}", "choose another port, or  --serve  alone for a free one"
