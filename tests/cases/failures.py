@@ -416,7 +416,7 @@ SOME_FAIL = (
 REFUSED = Expected(
     (YES,),
     ("meets",),
-    words=("Run at concurrency 4",),
+    words=("Run at concurrency 4", r"(?s)Next higher setting[^$]*(429|503):\s+Too\s+many\s+concurrent"),
     not_words=("close to (its|the) limit", "server was lost"),
     counted=True,
 )

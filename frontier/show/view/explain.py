@@ -96,7 +96,7 @@ def _not_asked_for(reason: Reason) -> str:
     if limit is None or estimate is None or gain is None or gain > 0 or reason.cause not in UNDECIDED:
         return ""
     if limit.breaks(estimate.value):
-        return "{c}: over {label} ({value}, limit {limit}), and {faster}."
+        return "{c}: over {label} ({value}, limit {limit}{why}), and {faster}."
     return "{c}: {faster}, and not proven ({label} {value}, limit {limit})." if gain <= -MUCH_SLOWER else ""
 
 
@@ -141,6 +141,7 @@ def _figure_words(reason: Reason) -> dict[str, str]:
         "value": value,
         "limit": promise,
         "seen": f": {label} {value}, limit {promise}" if limit and known else "",
+        "why": next((f"; {flag.measured}" for flag in reason.flags if flag.name == "errors"), ""),
         "evidence": f"{evidence_text(estimate, limit)}{failed}" if limit else "its limit was not measured",
         "not_load": "this is service time, not queueing" if takes_time else "load is not the cause",
         "alone": "; --point-estimates decides on the value alone" if known and not _crosses(reason) else "",
