@@ -155,7 +155,7 @@ class WindowData:
     named: tuple[dict[str, dict[str, int]], ...] = ()
     changed: tuple[str | None, ...] = ()
     runs: int = 1
-    episodes: Any = None
+    episodes: Episodes | None = None
 
     def __post_init__(self) -> None:
         for name in (*READER, *USAGE):

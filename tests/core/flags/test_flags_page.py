@@ -55,4 +55,4 @@ def test_every_flag_has_its_row_with_the_limit_of_the_code() -> None:
     }
     for name, limit in shares.items():
         row = next(line for line in page.splitlines() if line.startswith(f"| `{name}`"))
-        assert f"{limit * 100:g} %" in row, row
+        assert f"{limit * 100:g}%" in row, row
