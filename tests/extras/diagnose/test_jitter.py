@@ -176,7 +176,7 @@ def test_show_and_the_page_say_why_gaps_are_long(tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     frontier("report", run, "-o", page, cwd=tmp_path, here=True)
     text = page.read_text()
-    below = text[text.index("how steadily tokens arrive") :]
+    below = text[text.index("p99 gap between chunks is") :]
     assert "the prefill of other requests" in below[: below.index("</figure>")]
 
 
