@@ -46,7 +46,7 @@ ANSWERS = [
     pytest.param("compare --gate closed stated --spread 1%", r"(no worse|not resolved) .*\n.*\bc=\d+", id="gate"),
     pytest.param("trend closed stated", r"proven.*\n.*\bc=\d+", id="trend"),
     pytest.param("users closed --think 45s --shape short", r"people per replica(.*\n)*.*\bc=\d+ proven", id="users"),
-    pytest.param("predict closed --concurrency 24", r"(?m)^24 .*\n(.*\n)*meet the SLA up to c=\d+", id="predict"),
+    pytest.param("predict closed --concurrency 24", r"(?m)^ *24 .*\n(.*\n)*.*meet the SLA up to c=\d+", id="predict"),
     pytest.param("status closed", r"finished .*proven: c=\d+", id="status"),
     pytest.param("probe http://here/v1", r"Ready to be measured: .*vllm", id="probe"),
     pytest.param("ceilings one.json two.json", r"2 hosts", id="ceilings"),

@@ -203,19 +203,19 @@ def test_a_comparison_is_drawn_with_its_verdict_as_the_title(cwd: Path, tmp_path
 def test_what_one_panel_cannot_tell_apart_is_refused_before_anything_is_computed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = [f"variant-{i},1024,256,{c},{90 * c},{0.1 * c}" for i in range(5) for c in (1, 2, 4)]
+    rows = [f"variant-{i},1024,256,{c},{90 * c},{0.1 * c}" for i in range(9) for c in (1, 2, 4)]
     head = "deployment,isl,osl,concurrency,output_throughput,p99_ttft"
-    (tmp_path / "five.csv").write_text("\n".join([head, *rows]))
-    assert 0 == frontier("import", "five.csv", "-o", "five", cwd=tmp_path).code
+    (tmp_path / "nine.csv").write_text("\n".join([head, *rows]))
+    assert 0 == frontier("import", "nine.csv", "-o", "nine", cwd=tmp_path).code
 
     def computed(*_: object) -> None:
         raise AssertionError("it was computed first")
 
     monkeypatch.setattr("frontier.show.view.selection.views_of", computed)
-    five = frontier("plot", "five", "--overlay", "-o", "x.svg", cwd=tmp_path)
-    six = frontier("plot", *["five"] * 2, "--deployment", "variant-[0-2]", "-o", "x.svg", cwd=tmp_path)
-    assert [2, 2] == [five.code, six.code]
-    assert_golden_row("messages", f"{five.error}\n{six.error}")
+    nine = frontier("plot", "nine", "--overlay", "-o", "x.svg", cwd=tmp_path)
+    ten = frontier("plot", *["nine"] * 2, "--deployment", "variant-[0-4]", "-o", "x.svg", cwd=tmp_path)
+    assert [2, 2] == [nine.code, ten.code]
+    assert_golden_row("messages", f"{nine.error}\n{ten.error}")
 
 
 def test_every_answering_command_looks_at_the_run_as_asked(cwd: Path) -> None:
