@@ -222,7 +222,7 @@ def _episodes(history: History) -> Episodes | None:
     return episodes.seen([_joined(tuple(parts)) for parts in loads.values()])
 
 
-_joined = functools.lru_cache(maxsize=512)(window.join)
+_joined = functools.lru_cache(maxsize=96)(window.join)
 
 
 def _runs(loads: Sequence["_Load"], limits: tuple[Limit, ...]) -> int:

@@ -31,7 +31,7 @@ GOLDEN = 0.6180339887498949
 """Multiples of it, without their whole parts, lie evenly between 0 and 1, in no order."""
 
 
-@functools.lru_cache(maxsize=1024)
+@functools.lru_cache(maxsize=192)
 def slow_blocks(sample: WindowData) -> tuple[wander.TimeBlocks, Bools]:
     """The time blocks of one load, and which of them belong to episodes.
 
