@@ -212,7 +212,7 @@ def test_one_that_does_not_start_is_told_with_its_last_lines_and_the_others_are_
     assert "status 7" in str(lost["reason"])
     points = json.loads(frontier("show", "--json", cwd=tmp_path).out)["points"]
     assert 2 == len(points)
-    (not_measured,) = [line for line in said.err.splitlines() if "2 of the listed settings" in line]
+    (not_measured,) = [line for line in said.err.splitlines() if "skipped: c=1, 2" in line]
     assert "its last lines" not in not_measured, "they stand elsewhere"
     again = sweep(tmp_path)
     assert again.err.count("80 GiB") == said.err.count("80 GiB"), "what an earlier start said is not said again"
