@@ -404,7 +404,8 @@ class Conductor:
 
     async def _repeat(self, trial: Trial) -> TrialEnd:
         """Repeat a trial under a number of its own: nothing measured is thrown away."""
-        reason, again = self.state.excluded[trial.key].why, self._proposals.once_more(trial)
+        last = next(reversed(self._repeats.get(trial.key, [])), trial.key)
+        reason, again = self.state.excluded[last].why, self._proposals.once_more(trial)
         if trial.key not in self._repeats:
             self.progress.note(f"{setting(trial.concurrency)} measured again: {reason}")
         step = await self._measure(again, in_place=True)
