@@ -95,7 +95,8 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
     """
     items = [(file.file, at_its_load(settled(file.file, result))) for file in files for result in file.results]
     if not items:
-        raise UsageError("the files hold no result", "name a result of a benchmark run")
+        seen = next((f": {file.file}: {note}" for file in files for note in file.notes), "")
+        raise UsageError(f"the files hold no result{seen}", "name a result of a benchmark run")
     items = _once(items)
     items.sort(key=lambda item: (not item[1].ok, not all(item[1].asked)))
     names = _names([result for _, result in items], deployment)

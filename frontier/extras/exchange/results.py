@@ -176,7 +176,7 @@ def open_loop(
     """The load of an open loop: its rate, otherwise its mean in flight, which is `mean` or follows
     from Little's law. ForeignFileError with the hint where neither is known.
     """
-    mean = mean or figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
+    stated, mean = mean, mean or figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
     came = figures.get("request_throughput", 0.0)
     if rate and not mean and came <= OVER_RATE * rate:
         return Load(1, rate, (f"an open loop at {rate:g} requests/s",))
@@ -188,7 +188,7 @@ def open_loop(
         return Load(max(1, round(mean)), None, (note,))
     if rate:
         return Load(max(1, round(mean)), rate, (f"an open loop at {rate:g} requests/s, {mean:.3g} in flight",))
-    note = "an open loop: the concurrency is the mean in flight (rate x mean E2E)"
+    note = f"an open loop: the concurrency is the mean in flight{'' if stated else ' (rate x mean E2E)'}"
     return Load(max(1, round(mean)), None, (note,))
 
 
