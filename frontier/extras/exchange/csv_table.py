@@ -24,7 +24,7 @@ from frontier.extras.exchange.column_heads import (
     plain_number,
     read_head,
 )
-from frontier.extras.exchange.results import LONGEST_NAME, NO_LENGTHS, ImportedFile, Result, TokenLengths, figure
+from frontier.extras.exchange.results import LONGEST_NAME, NO_LENGTHS, ImportedFile, Load, Result, TokenLengths, figure
 from frontier.show.point_rows import unguarded
 from frontier.store.documents import Document, Node, foreign_text
 
@@ -207,23 +207,15 @@ def _unread(document: Document, columns: Mapping[str, tuple[str, ColumnHead]]) -
 
 
 def _result(row: Node, columns: Mapping[str, tuple[str, ColumnHead]], facts: Mapping[str, str]) -> Result:
-    stated, rate, in_flight = (row.number(name) for name in _LOADS)
-    if stated and stated > 1 and not stated.is_integer():  # an observed mean
-        stated, in_flight = None, in_flight or stated
-    concurrency = row.count("concurrency") if stated else None
-    if not concurrency and not rate and not in_flight:
-        what = f"{row.where}: concurrency is {row.text('concurrency')!r}"
-        raise row.error(what, "write a whole number, 1 or more; or a rate in a column of that name")
     figures: dict[str, float] = {}
     for name in [name for name in columns if name not in _READ]:
         figures |= _cell(row, name, *columns[name])
     n, failed = _counted(row, figures.pop("error_rate", None))
     isl, osl = _lengths(row)
     observed = any("mean" in head or "avg" in head for head in (columns[s][0].lower() for s in _SIDES if s in columns))
-    mean = in_flight or mean_in_flight(figures, osl) or 1
-    notes = () if concurrency or rate else (f"the concurrency is the mean in flight, {mean:.4g}",)
+    load = _load(row, mean_in_flight(figures, osl))
     return Result(
-        concurrency or max(1, round(mean)),
+        load.concurrency,
         figures,
         max(0, (n or 0) - (failed or 0)),
         failed,
@@ -232,13 +224,30 @@ def _result(row: Node, columns: Mapping[str, tuple[str, ColumnHead]], facts: Map
         unguarded(row.text("deployment", LONGEST_NAME) or "") or None,
         unguarded(row.text("model", LONGEST_NAME) or "") or None,
         row.count("gpus"),
-        None if concurrency else rate,
+        load.rate,
         facts,
         flags=tuple(_flags(row)),
-        notes=notes,
+        notes=load.notes,
         arrivals=Arrivals(0.0) if row.text("arrivals") == "constant" else POISSON,
         place=row.where,
     )
+
+
+def _load(row: Node, mean: float | None) -> Load:
+    """The load of a row: its concurrency, its rate, or the mean that was in flight. `mean` is that
+    by Little's law. ForeignFileError for a row without any.
+    """
+    stated, rate, in_flight = (row.number(name) for name in _LOADS)
+    if stated and stated > 1 and not stated.is_integer():  # an observed mean
+        stated, in_flight = None, in_flight or stated
+    if stated and (concurrency := row.count("concurrency")):
+        return Load(concurrency)
+    if rate:
+        return Load(max(1, round(in_flight or mean or 1)), rate)
+    if in_flight:
+        return Load(max(1, round(in_flight)), None, (f"the concurrency is the mean in flight, {in_flight:.4g}",))
+    what = f"{row.where}: concurrency is {row.text('concurrency')!r}"
+    raise row.error(what, "write a whole number, 1 or more; or a rate in a column of that name")
 
 
 def _cell(row: Node, name: str, head: str, holds: ColumnHead) -> dict[str, float]:

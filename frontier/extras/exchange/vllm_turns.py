@@ -32,7 +32,7 @@ def read(document: Document) -> ImportedFile:
 
 _COMMAND = (
     "benchmark_serving_multi_turn.py --url URL --model MODEL --input-file CONVERSATIONS"
-    " --num-clients {concurrency} --max-num-requests {requests} --excel-output"
+    " [--num-clients {concurrency}] --max-num-requests {requests} --excel-output"
 )
 
 
