@@ -99,8 +99,8 @@ def with_command(decision: Decision, again: SweepAgain | None, tool: str | None 
     if step is None:
         return decision
     if again is None and tool is not None and step.requests is not None:
-        command = _with_places(tool, step.concurrency, step.requests)
-        return replace(decision, next_step=replace(step, command=command))
+        theirs = _with_places(tool, step.concurrency, step.requests)
+        return replace(decision, next_step=replace(step, command=theirs))
     if isinstance(step.concurrency, Rate):
         return decision
     if again is None:

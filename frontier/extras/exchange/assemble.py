@@ -140,7 +140,7 @@ def _settled(files: Sequence[ImportedFile]) -> tuple[list[tuple[str, Result]], l
     for file in files:
         for result in file.results:
             try:
-                kept.append((file.file, at_its_load(settled(file.file, _at_stated_rate(file, result, files)))))
+                kept.append((file.file, at_its_load(settled(file.file, _at_stated_load(file, result, files)))))
             except UnsteadyError as error:
                 refused.append(error)
                 notes.append(f"left out: {error.what}")
@@ -149,17 +149,21 @@ def _settled(files: Sequence[ImportedFile]) -> tuple[list[tuple[str, Result]], l
     return kept, notes
 
 
-def _at_stated_rate(file: ImportedFile, result: Result, files: Sequence[ImportedFile]) -> Result:
-    """Requests without a load at the rate that the summary beside them states, where one does, as
-    AIPerf writes them in a folder.
+def _at_stated_load(file: ImportedFile, result: Result, files: Sequence[ImportedFile]) -> Result:
+    """Requests without a load at the one that the summary in their folder states, if one does.
+    UnsteadyError for requests of stages where there is not one.
     """
     if not result.records or result.concurrency:
         return result
     folder = Path(file.file).parent
     beside = [r for other in files if Path(other.file).parent == folder for r in other.results if not r.records]
-    if len(beside) != 1 or beside[0].rate is None:
-        return result
-    return replace(result, rate=beside[0].rate, arrivals=beside[0].arrivals, model=result.model or beside[0].model)
+    if len(beside) == 1:
+        of = beside[0]
+        return replace(result, concurrency=of.concurrency, rate=of.rate, arrivals=of.arrivals, model=of.model)
+    if file.single_stage:
+        what = f"its requests name no stage, and {len(beside)} results of stages are in its folder"
+        raise UnsteadyError(file.file, what, "import the files of the stages")
+    return result
 
 
 def _requests_first(

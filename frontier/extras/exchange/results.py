@@ -87,7 +87,8 @@ class Result:
 @dataclass(frozen=True, slots=True)
 class ImportedFile:
     """The results of one file. `notes` name where the tool's definitions differ from ours. `again`:
-    the file says again what other files of its tool say, if they are there.
+    the file says again what other files of its tool say, if they are there. `single_stage`: its
+    requests count only beside the one result that states their load.
     """
 
     file: str
@@ -95,6 +96,7 @@ class ImportedFile:
     results: tuple[Result, ...] = ()
     notes: tuple[str, ...] = ()
     again: bool = False
+    single_stage: bool = False
 
     @property
     def tool(self) -> str:

@@ -1,11 +1,13 @@
 """Our own records, written as six tools write theirs and read back, give the native verdict, or the
 same with a wider bound and its reason."""
 
+import itertools
 import json
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -158,6 +160,10 @@ def at_a_rate(kind: str, folder: Path) -> Assembled:
         strategy = {"type_": "poisson", "rate": RATE.per_second}
         tree["benchmarks"][0] |= {"config": {"strategy": strategy}, "scheduler_metrics": measured}
         return assemble([said(tree)], shape=OF)
+    if kind == "inference-perf":
+        (folder / "stage_0_lifecycle_metrics.json").write_text(json.dumps(stage(RATE.per_second)))
+        (folder / "per_request_lifecycle_metrics.json").write_text(json.dumps(inference_perf_requests(arrivals())))
+        return formats.read_files([folder]).assembled
     (folder / "profile_export.jsonl").write_bytes(aiperf_lines(arrivals()))
     phases = [{"name": "profiling", "type": "poisson", "rate": RATE.per_second}]
     summary = aiperf(input_config={"phases": phases}, request_throughput={"unit": "requests/sec", "avg": 59.5})
@@ -165,7 +171,44 @@ def at_a_rate(kind: str, folder: Path) -> Assembled:
     return formats.read_files([folder], shape=SHAPE).assembled
 
 
-@pytest.mark.parametrize("kind", WITH_TIMES)
+def stage(rate: float) -> dict[str, Any]:
+    """A stage of inference-perf."""
+    latency = {"request_latency": {"mean": 0.2}, "time_to_first_token": {"mean": 0.01}}
+    throughput = {"requests_per_sec": rate, "output_tokens_per_sec": 32.0 * rate}
+    lengths = {"prompt_len": {"mean": 128.0}, "output_len": {"mean": 32.0}}
+    return {
+        "load_summary": {"count": 3000, "requested_rate": rate, "achieved_rate": rate},
+        "successes": {"count": 3000, "latency": latency, "throughput": throughput, **lengths},
+        "failures": {"count": 0},
+    }
+
+
+def inference_perf_requests(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """A per_request_lifecycle_metrics.json, on a clock of its own; a failed one is the last."""
+    rows = []
+    for r in records:
+        assert r.first is not None
+        stamps = [1234.5 + r.first, *(1234.5 + r.first + gap / 1e6 for gap in itertools.accumulate(r.gaps))]
+        answer = {"output_tokens": r.completion_tokens, "server_usage": None, "output_token_times": stamps}
+        info = {"request_metrics": {"text": {"input_tokens": r.prompt_tokens}}, "response_metrics": answer}
+        rows.append(
+            {"start_time": 1234.5 + r.sent, "end_time": 1234.5 + r.end, "request": "{}", "info": info, "error": None}
+        )
+    return rows
+
+
+def test_requests_of_several_stages_are_left_out(tmp_path: Path) -> None:
+    """They do not say which stage each is of."""
+    for number, rate in enumerate((30.0, 60.0)):
+        (tmp_path / f"stage_{number}_lifecycle_metrics.json").write_text(json.dumps(stage(rate)))
+    rows = inference_perf_requests(arrivals())
+    (tmp_path / "per_request_lifecycle_metrics.json").write_text(json.dumps(rows))
+    read = formats.read_files([tmp_path])
+    assert (2, 0) == (len(read.assembled.points), len(read.assembled.trials))
+    assert any("2 results of stages" in note for note in read.notes)
+
+
+@pytest.mark.parametrize("kind", [*WITH_TIMES, "inference-perf"])
 def test_requests_of_an_open_loop_give_the_native_verdict_at_their_rate(kind: str, tmp_path: Path) -> None:
     made = at_a_rate(kind, tmp_path)
     (trial,) = made.trials
