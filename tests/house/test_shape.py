@@ -36,7 +36,6 @@ COMPLEX = {
     "extras/present/contexts_figure.py: contexts_figure": 30,
     "extras/present/series_figures.py: _edge_notes": 22,
     "extras/present/series_figures.py: inflation_figure": 23,
-    "extras/verify/agreement.py: compared": 22,
     "extras/capacity/command.py: command": 31,
     "planning/plan.py: _turn_in_order": 24,
     "search/highest_rate.py: _prove": 25,
