@@ -76,7 +76,6 @@ def _in_flight(sample: WindowData) -> float | None:
     return float((sample.in_flight * sample.block_seconds).sum()) / seconds if seconds > 0 else None
 
 
-@functools.lru_cache(maxsize=8192)
 def estimate(
     sample: WindowData,
     name: str,
@@ -87,11 +86,19 @@ def estimate(
 ) -> Estimate | None:
     """The metric `name` of this sample; None when the sample lacks it. ValueError for an unknown
     name. Remembered: the points of a sample for the search, the answer and the table share most of
-    their metrics.
+    their metrics, and so do the points under other limits.
 
     `lower` and `upper` are one-sided bounds at `confidence` each; `low`..`high` is always the
     two-sided 95%.
     """
+    needs = metric(name).needs
+    return _estimate(sample, name, limits if needs == "limits" else (), confidence, price if needs == "price" else None)
+
+
+@functools.lru_cache(maxsize=8192)
+def _estimate(
+    sample: WindowData, name: str, limits: tuple[Limit, ...], confidence: float, price: float | None
+) -> Estimate | None:
     m = metric(name)
     sample = narrowed(sample, m.group)
     if not sample.n:
