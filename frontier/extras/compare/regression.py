@@ -42,7 +42,7 @@ from frontier.show.table import Table, indented, to_text
 from frontier.show.verbosity import Detail
 from frontier.show.view.json_out import Tree, number, tree_of
 from frontier.show.view.rough import date_text
-from frontier.show.view.wording import bound_words, count, interval_text, value_text
+from frontier.show.view.wording import beside_limit, bound_words, count, interval_text, limit_value_text, value_text
 from frontier.store.journal import servers
 from frontier.store.run_dir import RunDirectory
 
@@ -235,7 +235,7 @@ def _evidence(one: Gate) -> str:
         return f"A break, not a regression: {'; '.join(one.breaks)}. Sweep both in turn to compare them."
     if not one.changes:
         return "No usable setting in common: see which are excluded, and why, with  frontier show"
-    days = count(one.units, "day") + f" of {one.a}"
+    days = f"{one.a} was measured on {count(one.units, 'day')}"
     what = days if one.design == "history" else count(one.units, "pair") + " measured in turn"
     stated = "" if one.spread is None else f"; runs of one server are stated to differ by {_percent(one.spread)}"
     return f"{what}, at {', '.join(map(setting, one.settings))}{stated}"
@@ -269,8 +269,9 @@ def _proven_row(check: AtProven, allow: float) -> tuple[str, ...]:
     )
     if check.estimate is None:
         return label, word, "not measured there"
-    value = f"{check.limit.of.label} {value_text(check.limit.metric, check.estimate.value)}"
-    wanted = f"limit {check.limit}" + ("" if check.verdict == "worse" else f" + {_percent(allow)}")
+    value = f"{check.limit.of.label} {beside_limit(check.estimate.value, check.limit)}"
+    sign = "+" if check.limit.better == "lower" else "-"
+    wanted = f"limit {limit_value_text(check.limit.metric, check.limit.promise)} {sign} {_percent(allow)}"
     return label, word, f"{value}, {bound_words(check.estimate, check.limit)}, {wanted}"
 
 
