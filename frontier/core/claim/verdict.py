@@ -9,7 +9,7 @@ correction). "violates" needs any of m metrics, so each is held to alpha / m (Bo
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
@@ -208,3 +208,20 @@ class _Sides:
             return None
         wanted = n * (reach / gap) ** 2
         return math.ceil(wanted) if n < wanted <= TOO_CLOSE * n else None
+
+
+def violating_settings(judged: Mapping[int, Judgement]) -> list[int]:
+    """The settings that violate, ascending, less those at the low end that only lack throughput.
+
+    One user alone cannot give 1,000 tok/s: that says "too few", and must not forbid everything
+    above it. Once a setting did not violate, a higher one that lacks throughput counts like any
+    other violation.
+    """
+    violating: list[int] = []
+    kept_below = False
+    for c, j in sorted(judged.items()):
+        if j.verdict is not Verdict.VIOLATES:
+            kept_below = True
+        elif kept_below or any(v is Verdict.VIOLATES and m not in RISING for m, v in j.per_metric.items()):
+            violating.append(c)
+    return violating
