@@ -283,6 +283,7 @@ COMMANDS = {
         "results of other tools as a run: vLLM, AIPerf, GuideLLM, genai-bench, InferenceX, CSV",
         "exchange.import_command",
     ),
+    "rehearse": Command("Exchange", "a run under the rules of MLPerf Endpoints: a rehearsal", "rehearse.command"),
     "serve-sim": Command("Also", "the embedded simulated engine behind an OpenAI-compatible address"),
     "ceilings": Command(
         "Also",
