@@ -49,7 +49,7 @@ def _same_winner(contests: Sequence[Contest]) -> str:
     found = [best_of(contest) if contest.is_judged else None for contest in contests]
     known = [one for one in found if one is not None and one.sure and one.second and not one.by_values]
     best = [one for one in known if not one.open and not one.may_give]
-    pairs = {(one.decision.deployment, one.others[0]) for one in best}
+    pairs = {(one.name, one.others[0]) for one in best}
     if len(best) < len(contests) or len(pairs) != 1:
         return ""
     ratios = [one.rate / (one.second or 1.0) for one in best]
