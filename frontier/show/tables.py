@@ -89,7 +89,7 @@ def _metrics_of(view: SeriesView, *, whole: bool) -> tuple[list[str], list[str]]
     axes, points = view.frontier.objectives, view.settings
     of_sessions = any(isinstance(setting.load, SessionRate) for setting in points)
     rates = ["request_throughput", _USUAL[0]] if of_sessions else [_USUAL[0]]
-    asked = [*rates, *([limit.metric for limit in view.sla] or axes)]
+    asked = [*rates, *([limit.metric for limit in view.sla] or axes), "agreement"]  # where it was measured
     if not whole:
         return asked, sorted(dict.fromkeys(asked), key=lambda name: name == "error_rate")
     classes = [f"{group}.{n}" for n in _OF_CLASSES for group in view.series.shape.finest(None)]

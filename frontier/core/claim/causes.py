@@ -26,7 +26,7 @@ from frontier.core.model.decisions import (
     RejectedStep,
     Verdict,
 )
-from frontier.core.model.metrics import claim_floor, metric
+from frontier.core.model.metrics import APART, claim_floor, metric
 from frontier.core.model.points import Estimate, Flag, Point
 
 _WORTH_SAYING = 0.01
@@ -182,9 +182,7 @@ def _setting(
         cut=cut,
         flags=() if point is None else (*point.fatal, *_failures(point, estimate, name)),
     )
-    reason = _of_connections(reason, point)
-    if reason.cause is Cause.CROSSES:
-        reason = dataclasses.replace(reason, flags=(*reason.flags, *widened(point)))
+    reason = _of_a_busy_client(_of_connections(reason, point), point)
     step = decision.rejected
     if step is not None and step.concurrency == concurrency:
         return dataclasses.replace(reason, metric=step.metric, gain=step.gain, cost=step.cost)
@@ -202,6 +200,13 @@ def _of_connections(reason: Reason, point: Point | None) -> Reason:
     """The reason, with the flag of too few connections where these are missing for a bound."""
     few = () if point is None else tuple(flag for flag in point.flags if flag.name == "too_few_connections")
     return dataclasses.replace(reason, flags=few) if few and reason.cause is Cause.TOO_FEW else reason
+
+
+def _of_a_busy_client(reason: Reason, point: Point | None) -> Reason:
+    """The reason, with the flag of a busy client where that made the bound too wide."""
+    if reason.cause is not Cause.CROSSES or reason.metric in APART:
+        return reason
+    return dataclasses.replace(reason, flags=(*reason.flags, *widened(point)))
 
 
 def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, limit: Limit | None) -> Cause:

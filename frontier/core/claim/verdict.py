@@ -15,7 +15,7 @@ from statistics import NormalDist
 
 from frontier.core.model.decisions import Judgement, Limit, Verdict, worst
 from frontier.core.model.errors import UsageError
-from frontier.core.model.metrics import claim_floor, metric
+from frontier.core.model.metrics import APART, claim_floor, metric
 from frontier.core.model.points import Estimate, Point
 
 INTERVAL_SIDE = 0.025
@@ -93,6 +93,8 @@ def _needed_in_all(point: Point, limit: Limit, sides: "_Sides") -> int | None:
     they fill enough blocks. A percentile needs as many as a lower one inside the same limit: where
     that is not proven, it is not.
     """
+    if limit.metric in APART:
+        return None
     needs = [each.requests_needed() for each in (sides, *_easier(point, limit, sides))]
     need = None if None in needs else max(filter(None, needs))
     apart = (limit.of.group is not None or limit.metric in RISING) and sides.estimate.n > 0
