@@ -64,6 +64,7 @@ HOW_TO_GIVE = {
     "power": "say what it draws, as  --set hardware.power=5600W,  where nothing measured it",
     "limits": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
     "quality": "state it as  quality: 0.95  in the config, or measure it:  frontier verify --quality",
+    "agreement": "measure it:  frontier verify --quality --under-load",
 }
 """How to give a metric what it needs (`metrics.NEEDS`)."""
 

@@ -685,8 +685,9 @@ class Process:
         columns = {"ttft": ttft * gone, "tpot": (e2e - ttft) / (tokens - 1) * gone, "e2e": e2e * gone}
         found |= {"output_throughput": produced / lasted, "request_throughput": ended / lasted}
         for name, values in columns.items():
-            for p in (50, 90, 95, 99):
-                found[f"p{p}_{name}"] = float(np.quantile(values, p / 100, method="inverted_cdf"))
+            percentiles = (50, 90, 95, 99)
+            at = np.quantile(values, np.array(percentiles) / 100, method="inverted_cdf")
+            found |= {f"p{p}_{name}": float(value) for p, value in zip(percentiles, at, strict=True)}
             found[f"mean_{name}"] = float(values[np.isfinite(values)].mean())
         found["error_rate"] = self.law.error_rate
         if self.limits:

@@ -5,6 +5,7 @@ the command is a sweep of its own.
 """
 
 import math
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from dataclasses import dataclass, replace
 from frontier.config import Config
 from frontier.core.claim.changes import History
 from frontier.core.model.decisions import Cause, Decision, Limit, NextStep
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import Rate, bare, kind_of
 from frontier.core.model.metrics import Unit, claim_floor
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase
@@ -95,13 +96,14 @@ def with_command(decision: Decision, again: SweepAgain | None, tool: str | None 
     `tool` is then the command of the tool that sent its requests, if known.
     """
     step = decision.next_step
-    if step is None or isinstance(step.concurrency, Rate):
+    if step is None:
+        return decision
+    if again is None and tool is not None and step.requests is not None:
+        theirs = _with_places(tool, step.concurrency, step.requests)
+        return replace(decision, next_step=replace(step, command=theirs))
+    if isinstance(step.concurrency, Rate):
         return decision
     if again is None:
-        if tool is not None and step.requests is not None:
-            return replace(
-                decision, next_step=replace(step, command=_with_places(tool, step.concurrency, step.requests))
-            )
         return replace(decision, next_step=replace(step, requests=None, command=_own_sweep(decision, step)))
     if step.requests is None:
         # More of what a busy client measured decides nothing: only a new run does.
@@ -221,8 +223,14 @@ def _own_sweep(decision: Decision, step: NextStep) -> str:
 
 
 def _with_places(tool: str, concurrency: int, requests: int) -> str:
-    """The command of a tool with its load. Ramp and drain take a wave each of what it sends, and a
-    part of the requests was outside the window before.
+    """The command of a tool with its load, of which it holds a part in brackets for either kind.
+    Ramp and drain take a wave each of what it sends, and a part of the requests was outside the
+    window before.
     """
-    sent = math.ceil(RAMP_SHARE * requests) + 2 * concurrency
-    return tool.replace("{concurrency}", str(concurrency)).replace("{requests}", str(sent))
+    kind, waves = kind_of(concurrency), 0 if isinstance(concurrency, Rate) else 2 * concurrency
+    chosen = _OF_KIND.sub(lambda part: part[1].format(**{kind: bare(concurrency)}) if part[2] == kind else "", tool)
+    return chosen.replace("{requests}", str(math.ceil(RAMP_SHARE * requests) + waves))
+
+
+_OF_KIND = re.compile(r"\[([^\[\]{}]*\{(concurrency|rate)\})\]")
+"""The part of a tool's command that gives its load: '[--max-concurrency {concurrency}]'."""

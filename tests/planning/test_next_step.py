@@ -13,6 +13,7 @@ import pytest
 from frontier.cli.sweep import command as sweep
 from frontier.config import Setting, load_config, parse_sla
 from frontier.core.model.decisions import Decision, Limit, NextStep, Verdict
+from frontier.core.model.loads import Rate
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
 from frontier.planning.budget import AROUND, TrialTimes
@@ -159,6 +160,15 @@ def test_the_notes_have_the_sentence_with_the_command():
 def test_what_is_too_close_to_decide_has_no_command():
     step = commanded(a_decision(load_config(CONFIG, "x.yaml").limits, requests=None))
     assert (None, None) == (step.command, step.seconds)
+
+
+@pytest.mark.parametrize(("load", "options"), [(32, ["--cap", "32"]), (Rate.of(2.5), ["--pace", "2.5"])])
+def test_of_requests_of_a_tool_it_is_the_tools_own_command_with_their_load(load, options):
+    limits = parse_sla("p99_ttft<=500ms")
+    tool = "tool --model 'm[1]' [--cap {concurrency}][--pace {rate}] -n {requests}"
+    words = shlex.split(with_command(a_decision(limits, load), None, tool).next_step.command)
+    assert ["tool", "--model", "m[1]", *options, "-n"] == words[:-1]
+    assert int(words[-1]) >= 1300
 
 
 def test_of_an_import_it_is_a_sweep_of_its_own():

@@ -71,7 +71,7 @@ def test_a_tail_is_the_widest_of_what_the_quantiles_of_enough_requests_say():
         return np.where(np.arange(1, n + 1) >= high, 1.0, 0.0)
 
     def tail(*values):
-        return curves._tail(dict(enumerate(values, 1)), 1)
+        return curves._tail(dict(enumerate(values, 1)), {c: np.median(x) for c, x in enumerate(values, 1)}, 1)
 
     assert tail(wide(80)) == (pytest.approx(1 / 0.84162, abs=1e-4), 100)
     assert tail(wide(90)) == (pytest.approx(1 / 1.28155, abs=1e-4), 100)

@@ -19,7 +19,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from frontier.core.claim.changes import CLAIMED, History, spoilt, unchanged
+from frontier.core.claim.changes import CLAIMED, History, Unchanged, spoilt, unchanged
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates import estimate
 from frontier.core.model.decisions import Limit, Verdict
@@ -206,9 +206,12 @@ def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
     The ascent of a candidate follows from the ends of the earlier ones: each candidate given up
     ends an ascent. Without limits, as for a run without an SLA, there are no candidates.
     """
-    if not limits:
-        return []
-    history, judged = unchanged(history, limits), list[Candidate]()
+    return list(_candidates(unchanged(history, limits), limits)) if limits else []
+
+
+@functools.lru_cache(maxsize=64)
+def _candidates(history: Unchanged, limits: tuple[Limit, ...]) -> list[Candidate]:
+    judged = list[Candidate]()
     for c in dict.fromkeys(trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE):
         mine = [(t, s) for t, s in history if t.concurrency == c and t.phase in CLAIMED]
         again = (1 - SPEND) ** (c in history.doubted)  # its first judgements were made before

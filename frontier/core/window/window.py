@@ -81,7 +81,8 @@ class WindowData:
 
     `failures` counts the causes of failed requests, in the server's words without their numbers.
 
-    `power` and `quality` are set when a run is read, since the config may state them.
+    `power`, `quality` and `agreement` are set when a run is read: the config may state the first
+    two, and answers under load are kept beside the trials.
 
     `starts`, `ends` and `sent` are unix time. In open loop latencies count from the scheduled send,
     and nothing may be expected of how many requests are in flight.
@@ -143,6 +144,7 @@ class WindowData:
     open_loop: bool = False
     power: Power | None = None
     quality: Estimate | None = None
+    agreement: Estimate | None = None
     session: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     turn: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     reusable: Floats = field(default_factory=lambda: np.empty(0))

@@ -199,7 +199,9 @@ def difference_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
     for found in comparison.differences:
         a, b = (value_text(found.metric, value, _shown_per(comparison.contest)) for value in (found.a, found.b))
         where = "inside the SLA" if found.inside_sla else "at the same load"
-        values = f"{a} → {b}" if _has_values(found) else f"mean of {_which(found)}"
+        at, of_b = map(setting, found.settings[0])
+        values = f"{a} → {b} at {at}" if at == of_b else f"{a} at {at} → {b} at {of_b}"
+        values = values if _has_values(found) else f"mean of {_which(found)}"
         rows.append((f"{metric(found.metric).label} {where}", ratio_text(found.ratio), values))
     return rows
 

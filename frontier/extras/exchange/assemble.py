@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from statistics import fmean, median, stdev
 
 from frontier.core.model.errors import UsageError
@@ -21,9 +22,9 @@ from frontier.core.model.text import short_hash
 from frontier.core.model.trials import Measurement, Record
 from frontier.core.stats.laws import t_quantile
 from frontier.extras.exchange.checks import at_its_load, flags_of
-from frontier.extras.exchange.imported_requests import settled, trial_of
+from frontier.extras.exchange.imported_requests import UnsteadyError, settled, trial_of
 from frontier.extras.exchange.results import ImportedFile, Result
-from frontier.store.documents import INCOMPLETE
+from frontier.store.documents import INCOMPLETE, ForeignFileError
 
 ALIKE = 0.05
 """Observed mean lengths that differ by at most this share, or by one token, are one shape."""
@@ -93,9 +94,10 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
     an aggregate beside them. UsageError when the files cannot be put together: no lengths, or one
     name for several deployments.
     """
-    items = [(file.file, at_its_load(settled(file.file, result))) for file in files for result in file.results]
+    items, unsteady = _settled(files)
     if not items:
-        raise UsageError("the files hold no result", "name a result of a benchmark run")
+        seen = next((f": {file.file}: {note}" for file in files for note in file.notes), "")
+        raise UsageError(f"the files hold no result{seen}", "name a result of a benchmark run")
     items = _once(items)
     items.sort(key=lambda item: (not item[1].ok, not all(item[1].asked)))
     names = _names([result for _, result in items], deployment)
@@ -107,6 +109,7 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
         same = settings.setdefault((name, of, load), [])
         same.append(result)
     settings, notes = _requests_first(settings)
+    notes += unsteady
     points = [
         joined([point_of(*key, result) for result in results])
         for key, results in settings.items()
@@ -127,6 +130,42 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
     )
 
 
+def _settled(files: Sequence[ImportedFile]) -> tuple[list[tuple[str, Result]], list[str]]:
+    """Every result that has a point or a trial, with its file, and notes on those of which no part
+    is under a steady load. ForeignFileError where all are such.
+    """
+    kept: list[tuple[str, Result]] = []
+    notes: list[str] = []
+    refused: list[ForeignFileError] = []
+    for file in files:
+        for result in file.results:
+            try:
+                kept.append((file.file, at_its_load(settled(file.file, _at_stated_load(file, result, files)))))
+            except UnsteadyError as error:
+                refused.append(error)
+                notes.append(f"left out: {error.what}")
+    if refused and not kept:
+        raise refused[0]
+    return kept, notes
+
+
+def _at_stated_load(file: ImportedFile, result: Result, files: Sequence[ImportedFile]) -> Result:
+    """Requests without a load at the one that the summary in their folder states, if one does.
+    UnsteadyError for requests of stages where there is not one.
+    """
+    if not result.records or result.concurrency:
+        return result
+    folder = Path(file.file).parent
+    beside = [r for other in files if Path(other.file).parent == folder for r in other.results if not r.records]
+    if len(beside) == 1:
+        of = beside[0]
+        return replace(result, concurrency=of.concurrency, rate=of.rate, arrivals=of.arrivals, model=of.model)
+    if file.single_stage:
+        what = f"its requests name no stage, and {len(beside)} results of stages are in its folder"
+        raise UnsteadyError(file.file, what, "import the files of the stages")
+    return result
+
+
 def _requests_first(
     settings: Mapping[ImportedSetting, list[Result]],
 ) -> tuple[dict[ImportedSetting, list[Result]], list[str]]:
@@ -142,7 +181,7 @@ def _requests_first(
 
 def _load(shape: Shape, result: Result) -> tuple[Shape, int]:
     """The shape and the load of a result: the rate of an open loop, otherwise its concurrency."""
-    if result.rate is None or result.records:
+    if result.rate is None:
         return shape, result.concurrency
     return replace(shape, arrivals=result.arrivals), Rate.of(result.rate)
 

@@ -80,7 +80,7 @@ def _result(node: Node) -> Result:
         (requests.at("input_length").number("mean"), requests.at("output_length").number("mean")),
         node.at("scenario", "load", "native", "config").text("deployment", LONGEST_NAME),
         next((name for part in stack if (name := part.at("standardized", "model").text("name", LONGEST_NAME))), None),
-        rate=rate,
+        rate=load.rate,
         notes=load.notes,
         place=node.where,
     )
