@@ -983,5 +983,5 @@ def test_a_candidate_is_given_up_for_the_limit_that_its_value_breaks():
     """Of the other limit, whose value is far inside, too few requests are known."""
     few = dataclasses.replace(estimate(0.021, 0.02, math.inf), need=5000)
     here = point(8, few, p99_tpot=Estimate(0.0303, 0.029, 0.032, 3000, 0.029, 0.032))
-    verdict, reason = proof._standing(here, (TTFT, TPOT), 0.01, 3, 3000)
+    verdict, reason = proof._standing(here, (TTFT, TPOT), 0.01, 3, 3000, look=True)
     assert (Verdict.VIOLATES, "p99 TPOT") == (verdict, reason[:8])
