@@ -49,11 +49,19 @@ def point(
     wanted = [*names, *(limit.metric for limit in limits)]
     if set(DEFAULT_METRICS) <= set(wanted):
         wanted += [f"{group}.{name}" for group in sample.shape.classes for name in OF_CLASSES]
-    given = {"limits": bool(limits), "price": price is not None}
-    given |= {"power": sample.power is not None, "quality": sample.quality is not None}
-    wanted += [name for name, need in NEEDS.items() if given[need]]
+    given = {"limits": limits or None, "price": price, "power": sample.power, "quality": sample.quality}
+    wanted += [name for name, need in NEEDS.items() if given[need] is not None]
     wanted += ["cached_share"] if price is not None else []
-    estimates = {name: estimate(sample, name, limits=limits, price=price) for name in dict.fromkeys(wanted)}
+    # What needs neither limits nor a price is asked for without: it is remembered for all of them.
+    estimates = {
+        name: estimate(
+            sample,
+            name,
+            limits=limits if metric(name).needs == "limits" else (),
+            price=price if metric(name).needs == "price" else None,
+        )
+        for name in dict.fromkeys(wanted)
+    }
     return Point(
         deployment=sample.deployment,
         shape=sample.shape,
