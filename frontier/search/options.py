@@ -87,7 +87,7 @@ def takes_too_long(state: State, c: int, within: float) -> bool:
 
 def soonest(state: State, within: float, below: float = math.inf) -> int | None:
     """The setting `below` another that is proven soonest for its worth, by all of its data: these
-    are inside the SLA, or could be. It was not judged and given up, nor given up as the client was
+    are within the SLA, or could be. It was not judged and given up, nor given up as the client was
     busy. None where none fits `within` the seconds that are left.
     """
     tried = {

@@ -127,7 +127,7 @@ def race_text(
     chosen one.
     """
     table = to_text(_table(race, variants).drawn(width), width=width, colour=colour).rstrip()
-    above = [f"{capital(_label(race.rules.objective))} inside the SLA", table, ""]
+    above = [f"{capital(_label(race.rules.objective))} within the SLA", table, ""]
     lines = [*detail.of((), above), answer_text(race), *_to_decide(race, decide)]
     chosen = chosen_of(race)
     pasted = next((v for v in variants if chosen is not None and v.name == chosen.series.deployment), None)
