@@ -43,11 +43,13 @@ ODD_REASONS = 8
 @dataclass(frozen=True, slots=True)
 class Episodes:
     """Spans in which a server works at a lower speed, as its series shows them: the most of the
-    requests that are slow, and by how much (in ln) their latencies are longer, by quantity.
+    requests that are slow, by how much (in ln) their latencies are longer, by quantity, and how
+    many `spans` were seen.
     """
 
     share: float
     shifts: tuple[tuple[str, float], ...]
+    spans: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
