@@ -12,6 +12,7 @@ import csv
 import gzip
 import hashlib
 import itertools
+import math
 import re
 import zlib
 from collections.abc import Iterator, Mapping
@@ -368,16 +369,14 @@ def _vllm_log(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
     requests without tokens, as since 0.11.2 above the level DEBUG.
     """
     waiting: dict[bytes, tuple[int, float | None]] = {}
-    latest, years, bare, found = 0.0, 0.0, False, False
+    latest, bare, found = 0.0, False, False
     for line in map(_bare, _lines(file)):
         bare = bare or b"Received request " in line
         if line.startswith(b"{") and b"prompt_tokens" in line:
             yield {}  # of another log in this one: counted as left out
         asked, answer = _VLLM.search(line), _ANSWERED.search(line)
-        at = _stamp(line) if asked or answer else None
-        if at is not None:
-            years += _YEAR if at + years < latest - _YEAR / 2 else 0.0  # stamps name no year
-            at = latest = at + years
+        at = _stamp(line, latest) if asked or answer else None
+        latest = at or latest
         found = found or asked is not None
         if asked is not None:
             waiting[asked[1]] = _listed_tokens(asked[2]), at
@@ -395,7 +394,10 @@ def _listed_tokens(text: bytes) -> int:
     return len(text.split(b",")) if text.strip() else 0
 
 
-def _stamp(line: bytes) -> float | None:
-    """Seconds from the start of a year, taken as a leap year, since the log states no year."""
+def _stamp(line: bytes, latest: float) -> float | None:
+    """Seconds from the start of the log's first year, taken as a leap year. Stamps name no year:
+    one long before the latest is of the next.
+    """
     match = _STAMP.search(line)
-    return None if match is None else seconds_of(f"1972-{match[0].decode()}")
+    at = None if match is None else seconds_of(f"1972-{match[0].decode()}")
+    return None if at is None else at + _YEAR * max(0, math.ceil((latest - _YEAR / 2 - at) / _YEAR))
