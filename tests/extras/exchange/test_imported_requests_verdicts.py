@@ -15,7 +15,7 @@ import pytest
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates import estimate
 from frontier.core.model.decisions import Limit, Verdict
-from frontier.core.model.loads import POISSON, Rate
+from frontier.core.model.loads import POISSON, Arrivals, Rate
 from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Outcome, Phase, Record, Trial
@@ -235,6 +235,14 @@ def test_requests_take_no_load_from_the_result_of_another_tool(tmp_path: Path) -
     (tmp_path / "c64.json").write_text(json.dumps(vllm(max_concurrency=64)))
     made = formats.read_files([tmp_path], shape=SHAPE).assembled
     assert [N] == [measurement.trial.concurrency for measurement, _ in made.trials]
+
+
+def test_even_arrivals_are_even_whatever_the_file_calls_them() -> None:
+    records = [replace(r, sent=i / RATE.per_second) for i, r in enumerate(arrivals())]
+    even = [replace(r, first=r.sent + 0.01, last=r.sent + 0.2, end=r.sent + 0.2) for r in records]
+    tree = vllm_detailed(even, 0, max_concurrency=None, request_rate=RATE.per_second, burstiness=1.0)
+    ((measurement, _),) = assemble([said(tree)]).trials
+    assert Arrivals(0.0) == measurement.trial.shape.arrivals
 
 
 def test_a_rate_that_was_not_sent_is_an_aggregate_with_its_flag() -> None:
