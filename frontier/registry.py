@@ -217,6 +217,14 @@ class AnswersOf(Protocol):
     def __call__(self, config: "Config", checks: "RunDirectory") -> "Mapping[Series, ComparedAnswer]": ...
 
 
+class AgreementsOf(Protocol):
+    """How alike the answers of a run's deployments among the load of a setting are to those that
+    they gave alone, by series and concurrency.
+    """
+
+    def __call__(self, checks: "RunDirectory") -> "Mapping[tuple[str, str, int], Estimate]": ...
+
+
 class SweepOption(Protocol):
     """An option of `frontier sweep`: `option` decorates the command, `around` wraps its
     progress.
@@ -329,6 +337,7 @@ them."""
 SOURCES: "Row[SourcesOf]" = Row("cluster.gpu_readers:sources")
 FOUND_RATES: "Row[RatesFound]" = Row("verify.found_rates:rates_found")
 COMPARED_ANSWERS: "Row[AnswersOf]" = Row("verify.agreement:of_run")
+AGREEMENTS: "Row[AgreementsOf]" = Row("verify.under_load:agreements")
 SWEEP_OPTION: "Row[SweepOption]" = Row("cluster.prometheus_option")
 API: "Mapping[str, Row[Any]]" = {
     "load": Row("api.notebook_run:load"),

@@ -1,5 +1,5 @@
-"""The examples that need no server, swept in virtual time and drawn; the quickstart over HTTP,
-which needs an idle machine:
+"""The examples that need no server, swept in virtual time and drawn; the quickstart and under-load
+over HTTP, which needs an idle machine:
 
     python docs/examples/make.py [NAME ...]      all of them in about 10 minutes
 
@@ -43,8 +43,14 @@ SWEPT = {
             "energy.png": ("--objectives", "output_throughput,energy", "--overlay"),
         },
     ),
+    "under-load": (
+        "docs/examples/under-load.yaml",
+        {"under-load.png": ("--objectives", "output_throughput,agreement")},
+    ),
 }
 """name -> config, and the options of `frontier plot` for each picture."""
+ASKED = {"under-load": ("verify", "runs/under-load", "--quality", "--under-load")}
+"""Swept in real time -> what is then asked of the server."""
 TYPED = {"quickstart": "quickstart/answer.txt"}
 """Swept as a reader does, in real time -> what the sweep printed, which the README shows."""
 PAGES = {"quickstart": ("quickstart/review.html", "quickstart/review.md")}
@@ -72,6 +78,9 @@ def sweep(name: str, here: Path) -> None:
     if name in TYPED:
         answer = command(ROOT, "sweep", config, "-o", str(here / "runs" / name))
         (HERE / TYPED[name]).write_text(answer.strip("\n") + "\n")
+    elif name in ASKED:
+        command(ROOT, "sweep", config, "-o", str(here / "runs" / name))
+        command(here, *ASKED[name])
     else:
         frontier.run_sweep(config, here / "runs" / name, virtual=True)
     for file, options in pictures.items():

@@ -12,6 +12,7 @@ import click
 import orjson
 
 from frontier.cli.common import RunOptions, answer, answer_prose, find_run, run_options, subcommand
+from frontier.core.claim.changes import PROOFS
 from frontier.core.model.errors import ExitCode, UsageError
 from frontier.core.model.loads import load_facts, setting
 from frontier.core.model.shapes import DEFAULT_DEPLOYMENT
@@ -205,14 +206,15 @@ def trial_words(key: str) -> str:
     of another form stays as it is. Of a name that cannot be a file name, the safe part remains:
     'chat80 rag20 c=4'.
     """
-    match = re.fullmatch(r"(.*)-(?:c0*(\d+)|q([\d.e+-]+))-[a-z]+-r(\d+)", key)
+    match = re.fullmatch(r"(.*)-(?:c0*(\d+)|q([\d.e+-]+))-([a-z]+)-r(\d+)", key)
     if match is None:
         return key
-    where, c, rate, repeat = match.groups()
+    where, c, rate, phase, repeat = match.groups()
     load = setting(int(c)) if c else f"{rate}/s"
+    proof = "proof of " if phase in PROOFS else ""
     again = f", repeat {repeat}" if repeat != "1" else ""
     where = re.sub(r"(.*)-[0-9a-f]{8}", lambda safe: safe[1].replace("_", " ").strip(), where)
-    return f"{where.removeprefix(DEFAULT_DEPLOYMENT + '-')} {load}{again}"
+    return f"{proof}{where.removeprefix(DEFAULT_DEPLOYMENT + '-')} {load}{again}"
 
 
 def line(state: Mapping[str, Any]) -> str:

@@ -414,6 +414,9 @@ def _wrong_qualities(config: Config, limited: set[str]) -> Iterator[Problem]:
         yield Problem(
             what, "state it as  quality: 0.95,  or decide afterwards:  frontier solve --sla 'quality>=0.95'", "sla"
         )
+    if "agreement" in limited:
+        what = "a sweep cannot decide by an agreement that is measured after it"
+        yield Problem(what, "decide by it afterwards:  frontier solve --sla 'agreement>=98%'", "sla")
 
 
 def _wrong_prompts(config: Config) -> Iterator[Problem]:

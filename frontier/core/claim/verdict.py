@@ -9,13 +9,13 @@ correction). "violates" needs any of m metrics, so each is held to alpha / m (Bo
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from frontier.core.model.decisions import Judgement, Limit, Verdict, worst
 from frontier.core.model.errors import UsageError
-from frontier.core.model.metrics import claim_floor, metric
+from frontier.core.model.metrics import APART, claim_floor, metric
 from frontier.core.model.points import Estimate, Point
 
 INTERVAL_SIDE = 0.025
@@ -93,6 +93,8 @@ def _needed_in_all(point: Point, limit: Limit, sides: "_Sides") -> int | None:
     they fill enough blocks. A percentile needs as many as a lower one inside the same limit: where
     that is not proven, it is not.
     """
+    if limit.metric in APART:
+        return None
     needs = [each.requests_needed() for each in (sides, *_easier(point, limit, sides))]
     need = None if None in needs else max(filter(None, needs))
     apart = (limit.of.group is not None or limit.metric in RISING) and sides.estimate.n > 0
@@ -206,3 +208,20 @@ class _Sides:
             return None
         wanted = n * (reach / gap) ** 2
         return math.ceil(wanted) if n < wanted <= TOO_CLOSE * n else None
+
+
+def violating_settings(judged: Mapping[int, Judgement]) -> list[int]:
+    """The settings that violate, ascending, less those at the low end that only lack throughput.
+
+    One user alone cannot give 1,000 tok/s: that says "too few", and must not forbid everything
+    above it. Once a setting did not violate, a higher one that lacks throughput counts like any
+    other violation.
+    """
+    violating: list[int] = []
+    kept_below = False
+    for c, j in sorted(judged.items()):
+        if j.verdict is not Verdict.VIOLATES:
+            kept_below = True
+        elif kept_below or any(v is Verdict.VIOLATES and m not in RISING for m, v in j.per_metric.items()):
+            violating.append(c)
+    return violating

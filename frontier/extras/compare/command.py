@@ -65,7 +65,9 @@ def command(  # noqa: PLR0913
       frontier compare --gate runs/ci --deployment base --deployment new
       frontier compare --gate runs/main runs/pull-request --spread 1% --allow 10%
     """
-    from frontier.extras.compare.comparison_tables import compare_runs, comparison_table, comparisons_json
+    from frontier.extras.compare.comparison_tables import COMPARE_SCHEMA, compare_runs, comparison_views
+    from frontier.extras.compare.comparison_text import comparisons_json, comparisons_text
+    from frontier.extras.compare.contest import overall
 
     if gate:
         return _gate(options, a, b, allow, spread, given=bool(within or settings_a or settings_b))
@@ -77,11 +79,12 @@ def command(  # noqa: PLR0913
     asked = functools.partial(compare_runs, within=share, point_estimates=options.point_estimates)
     comparisons = asked(*runs, objectives=options.axes, limits=limits, names=names)
     _say_left_out(runs, comparisons)
+    views, worst = comparison_views(comparisons), overall(one.verdict for one in comparisons)
     unfinished = {"unfinished": [common.unfinished_json(run) for run in runs]}
     common.answer(
-        comparisons_json(comparisons) | unfinished
+        comparisons_json(COMPARE_SCHEMA, worst, views) | unfinished
         if options.as_json
-        else comparison_table(comparisons, detail=options.detail, **common.layout())
+        else comparisons_text(views, detail=options.detail, **common.layout())
     )
     return exit_code(comparison.verdict for comparison in comparisons)
 
@@ -100,7 +103,10 @@ def _gate(
     """Judge B against A, each a run or a folder of runs, or one run's second deployment against its
     first.
     """
-    from frontier.extras.compare.regression import gate_deployments, gate_json, gate_runs, gate_table
+    from frontier.extras.compare.comparison_text import comparisons_json, comparisons_text
+    from frontier.extras.compare.contest import overall
+    from frontier.extras.compare.gate import ALARM, MISS
+    from frontier.extras.compare.regression import GATE_SCHEMA, gate_deployments, gate_runs, gate_views
     from frontier.show.view.selection import narrowed
 
     if given or options.objectives or options.point_estimates:
@@ -130,8 +136,13 @@ def _gate(
         names = (a.name, b.name) if a.name != b.name else (str(a), str(b))
         limits = options.limits(new[-1])
         gates = gate_runs(map(read, old), new, allow=share, limits=limits, names=names, spread=differ)
-    tables = functools.partial(gate_table, detail=options.detail, **common.layout())
-    common.answer(gate_json(gates, share) if options.as_json else tables(gates, share))
+    views, worst = gate_views(gates, share), overall(one.verdict for one in gates)
+    rates = {"allow": share, "alarm_error": ALARM, "pass_error": MISS}
+    common.answer(
+        comparisons_json(GATE_SCHEMA, worst, views, **rates)
+        if options.as_json
+        else comparisons_text(views, detail=options.detail, **common.layout())
+    )
     return exit_code(one.verdict for one in gates)
 
 

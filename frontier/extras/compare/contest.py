@@ -308,15 +308,14 @@ def best_of(contest: Contest) -> Best | None:
     """The side that gives the most, as far as it is proven, by the rule of `frontier solve`; None
     where nothing is proven.
     """
-    gain, decisions = contest.rules.gain, []
-    for side in contest.sides:
-        if (decision := side.decision) is not None:
-            # Of the step that may give more it is this rate that is compared, not always that of
-            # tokens.
-            rates = {p.concurrency: p.metrics[gain].value for p in side.points if gain in p.metrics}
-            step = decision.next_step
-            step = step and replace(step, throughput=rates.get(step.concurrency))
-            decisions.append(replace(decision, deployment=side.name, next_step=step))
-    best = best_deployment(decisions, {side.name: side.gpus for side in contest.sides}, gain)
+    gain = contest.rules.gain
+    decisions = {side.name: side.decision for side in contest.sides if side.decision is not None}
+    # Of the step that may give more it is this rate that is compared, not always that of tokens.
+    steps = {
+        side.name: next((p.value(gain) for p in side.points if p.concurrency == step.concurrency), None)
+        for side in contest.sides
+        if side.decision is not None and (step := side.decision.next_step) is not None
+    }
+    best = best_deployment(decisions, {side.name: side.gpus for side in contest.sides}, gain, steps)
     # Of aggregates nothing is decided, which is no "no".
     return best and replace(best, open=(*best.open, *(s.name for s in contest.sides if s.decision is None)))

@@ -286,8 +286,7 @@ def _per_gpu(view: SeriesView) -> SeriesView:
     ]
     limits = [limit for limit in view.sla if limit not in _whole(view)]
     band = [(x / across, low / up, high / up) for x, low, high in view.band]
-    decision = view.decision and replace(view.decision, limits=tuple(limits))
-    return changed(view, points=points, decision=decision, limits=limits, band=band, gpus=1)
+    return replace(changed(view, points=points, limits=limits, band=band, gpus=1), sla=tuple(limits))
 
 
 def _whole(view: SeriesView) -> list[Limit]:

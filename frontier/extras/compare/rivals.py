@@ -49,7 +49,7 @@ def _same_winner(contests: Sequence[Contest]) -> str:
     found = [best_of(contest) if contest.is_judged else None for contest in contests]
     known = [one for one in found if one is not None and one.sure and one.second and not one.by_values]
     best = [one for one in known if not one.open and not one.may_give]
-    pairs = {(one.decision.deployment, one.others[0]) for one in best}
+    pairs = {(one.name, one.others[0]) for one in best}
     if len(best) < len(contests) or len(pairs) != 1:
         return ""
     ratios = [one.rate / (one.second or 1.0) for one in best]
@@ -199,7 +199,9 @@ def difference_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
     for found in comparison.differences:
         a, b = (value_text(found.metric, value, _shown_per(comparison.contest)) for value in (found.a, found.b))
         where = "inside the SLA" if found.inside_sla else "at the same load"
-        values = f"{a} → {b}" if _has_values(found) else f"mean of {_which(found)}"
+        at, of_b = map(setting, found.settings[0])
+        values = f"{a} → {b} at {at}" if at == of_b else f"{a} at {at} → {b} at {of_b}"
+        values = values if _has_values(found) else f"mean of {_which(found)}"
         rows.append((f"{metric(found.metric).label} {where}", ratio_text(found.ratio), values))
     return rows
 

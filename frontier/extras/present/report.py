@@ -173,7 +173,10 @@ class Report:
 
 
 FIGURE_HEADS = ("metric", "value", "bound", "limit", "headroom")
-KEY = f"Brackets, and bars in the picture: 95% CI; its shade holds 90% of resamples. {NO_BOUND_LEGEND}."
+KEY = (
+    "Brackets, and bars in the picture: 95% CI; its shade holds 90% of resamples. At most, at least: the bound that "
+    f"decides, with its confidence. {NO_BOUND_LEGEND}."
+)
 
 
 def report_of(

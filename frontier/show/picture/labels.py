@@ -282,7 +282,8 @@ def tooltip(view: SeriesView, point: SettingView) -> str:
     their bounds, the verdict.
     """
     limits, words = view.sla, f"{point.words}{RUN_HERE * point.chosen}"
-    shown = [name for name in reversed(view.axes) if name not in {limit.metric for limit in limits}]
+    limited = {limit.metric for limit in limits}
+    shown = [name for name in reversed(view.axes) if name not in limited and name in point.metrics]
     lines = [f"{metric(name).label} {value_text(name, point.metrics[name].value, view.gpus)}" for name in shown]
     lines += [evidence_text(point.metrics.get(limit.metric), limit) for limit in limits]
     return "\n".join(clean(line) for line in (setting(point.load), *lines, words))

@@ -8,7 +8,7 @@ import math
 from frontier.core.claim.undecided import UNDECIDED
 from frontier.core.model.decisions import Cause, Decision, EndedEarly, Reason, Verdict
 from frontier.core.model.loads import setting
-from frontier.core.model.metrics import metric
+from frontier.core.model.metrics import APART, metric
 from frontier.core.model.points import Flag
 from frontier.core.model.text import clean
 from frontier.show.view.costs import power_text
@@ -144,10 +144,17 @@ def _figure_words(reason: Reason) -> dict[str, str]:
         "why": next((f"; {flag.measured}" for flag in reason.flags if flag.name == "errors"), ""),
         "evidence": f"{evidence_text(estimate, limit)}{failed}" if limit else "its limit was not measured",
         "not_load": "this is service time, not queueing" if takes_time else "load is not the cause",
-        "alone": "; --point-estimates decides on the value alone" if known and not _crosses(reason) else "",
+        "alone": _alone(reason, known=known),
         "lacks": "; ".join(map(_flag_with_advice, told(reason.flags))) or lacks,
         "where": _where_in_range(reason),
     }
+
+
+def _alone(reason: Reason, *, known: bool) -> str:
+    """How to decide without an interval, or what measures a value that is not there."""
+    if not known and reason.metric == "agreement":
+        return f"; it is measured by  frontier verify --quality --under-load {reason.settings[0]}"
+    return "; --point-estimates decides on the value alone" if known and not _crosses(reason) else ""
 
 
 def _crosses(reason: Reason) -> bool:
@@ -202,11 +209,15 @@ def _what_would_decide(reason: Reason) -> str:
     """'about 1,300 requests would decide', or that no reasonable number would; and what cut its
     trials short.
     """
+    if reason.metric is not None and reason.metric in APART:
+        n = 0 if reason.estimate is None else 4 * reason.estimate.n
+        return _PROMPTS[reason.metric].format(c=reason.settings[0], n=n)
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
     busy = next((flag for flag in reason.flags if flag.name == "client_bound" and reason.cause in UNDECIDED), None)
     decides = None if reason.need is None else f"about {roughly(reason.need)} requests"
     if decides is not None and (reason.cut is None or reason.cut.by != "given_up"):
-        wide = "" if busy is None else f"{flag_kind(busy)}, which widens its bound; "
+        too = reason.cut is not None and reason.cut.by == "busy"  # which is said already
+        wide = "" if busy is None else f"{'that' if too else flag_kind(busy) + ', which'} widens its bound; "
         return f"{cut}{wide}{decides} would decide"
     if busy is not None:
         return f"{cut}{_flag_with_advice(busy)}"
@@ -218,6 +229,11 @@ def _what_would_decide(reason: Reason) -> str:
     return f"{cut}{why}; it needs {decides}" if decides else f"{cut}{why} to decide in reasonable time"
 
 
+_PROMPTS = {
+    "quality": "more prompts would narrow its interval",
+    "agreement": "four times as many prompts would halve its interval: frontier verify --quality --under-load {c} "
+    "--requests {n}",
+}
 _CUTS = {
     "given_up": "its proof was given up after {n}: ",
     "budget": "the budget ended its proof after {n}; ",

@@ -14,7 +14,7 @@ from frontier.core.model.series import Series, by_series
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.view.answer_view import AnswerView, answer_view
 from frontier.show.view.sentences import reason_words
-from frontier.show.view.wording import flag_kind, told
+from frontier.show.view.wording import bound_text, flag_kind, interval_text, told
 
 Sign = Literal["", "meets", "open", "violates", "excluded"]
 """How a setting stands to the SLA: filled, a ring, a cross, or a hollow diamond in a picture; ''
@@ -140,6 +140,13 @@ class SeriesView:
         first, second = self.frontier.objectives[:2]
         turned = metric(first).better == "lower" and metric(second).better == "higher"
         return (first, second) if turned else (second, first)
+
+    def doubt(self, name: str, estimate: Estimate) -> str:
+        """The bound that decides, of a limited value; of any other its interval."""
+        limit = next((limit for limit in self.sla if limit.metric == name), None)
+        if limit is None:
+            return interval_text(name, estimate, self.gpus)
+        return bound_text(estimate, limit) if estimate.has_bound or estimate.has_interval else ""
 
     @property
     def top(self) -> SettingView | None:

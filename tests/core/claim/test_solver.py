@@ -801,7 +801,7 @@ def test_a_busy_client_that_widened_a_bound_is_named_as_the_cause_with_what_to_d
     again = SweepAgain(
         load_config(SWEEP, "x.yaml"), "frontier sweep x.yaml -o runs/x", TrialTimes(), Amount(), "runs/x-2"
     )
-    words, command = next_step_lines(with_command(d, again))
+    words, command = next_step_lines(dataclasses.replace(d, next_step=with_command(d, again)))
     assert f"-o runs/{'x' if high < 0.6 else 'x-2'} --prove 64" in command
     assert_golden_row("answers", f"{words}\n{sentence(d.explanation.settings[-1])}")
     few = dataclasses.replace(points[1], metrics=point(64, estimate(0.2, 0.1, INF, n=300), 500).metrics)
@@ -843,7 +843,7 @@ def test_a_lower_setting_that_is_preferred_and_not_proven_is_named_with_what_it_
     assert 64 == solver.solve([point(64, 0.2, 940), chosen], [TTFT]).concurrency, "proven, it is the answer"
     command = "frontier sweep x.yaml -o runs/x"
     again = SweepAgain(load_config(SWEEP, "x.yaml"), command, TrialTimes(), Amount(), "runs/x-2")
-    words, command = next_step_lines(with_command(d, again))
+    words, command = next_step_lines(dataclasses.replace(d, next_step=with_command(d, again)))
     assert "--prove 64" in command
     assert_golden_row("answers", f"{headline(d)}\n{words}")
     for other in (point(64, 0.2, 900), point(64, 0.396, 990)):  # worth its tail; hardly preferred
@@ -983,5 +983,5 @@ def test_a_candidate_is_given_up_for_the_limit_that_its_value_breaks():
     """Of the other limit, whose value is far inside, too few requests are known."""
     few = dataclasses.replace(estimate(0.021, 0.02, math.inf), need=5000)
     here = point(8, few, p99_tpot=Estimate(0.0303, 0.029, 0.032, 3000, 0.029, 0.032))
-    verdict, reason = proof._standing(here, (TTFT, TPOT), 0.01, 3, 3000)
+    verdict, reason = proof._standing(here, (TTFT, TPOT), 0.01, 3, 3000, look=True)
     assert (Verdict.VIOLATES, "p99 TPOT") == (verdict, reason[:8])
