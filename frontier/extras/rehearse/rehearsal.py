@@ -1,5 +1,4 @@
-"""A rehearsal as data: the result curve of a run under the rules of MLPerf Endpoints, and the
-hours that the real runs take.
+"""A rehearsal as data: the curve that a run would be in MLPerf Endpoints, and its hours.
 
 A run is read and nothing is measured. One curve is one system, one model and one dataset; a point
 is a concurrency. The highest concurrency is elected as the Offline point.

@@ -56,12 +56,10 @@ def _duration(seconds: float | None) -> str:
     """'2.66 h', '44 min', '28 s'; '' for None."""
     if seconds is None:
         return ""
+    if seconds < 60:
+        return format_seconds(seconds)
     if seconds < 3600:
-        return (
-            format_seconds(seconds)
-            if seconds < 10
-            else format_elapsed(seconds if seconds < 60 else 60 * round(seconds / 60))
-        )
+        return format_elapsed(60 * round(seconds / 60))
     return f"{seconds / 3600:,.2f} h"
 
 
