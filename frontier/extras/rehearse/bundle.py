@@ -15,6 +15,7 @@ import yaml
 
 from frontier.config import Setting, config_text
 from frontier.core.model.errors import UsageError
+from frontier.core.model.text import clean
 from frontier.core.model.units import format_elapsed
 from frontier.core.window.window import WindowData
 from frontier.extras.rehearse import endpoints_rules as rules
@@ -134,9 +135,9 @@ def missing(made: Rehearsal) -> list[int]:
     for name in regions.uncovered(wanted):
         low, high = regions.spans[name]
         wanted = sorted({*wanted, max(2, min(high, round(math.sqrt(low * high))))})
-    while len(wanted) < rules.POINTS:
-        ratio, gap = max((b / a, i) for i, (a, b) in enumerate(itertools.pairwise(wanted)) if b - a > 1)
-        wanted = sorted({*wanted, round(wanted[gap] * math.sqrt(ratio))})
+    while len(wanted) < min(rules.POINTS, wanted[-1] - wanted[0] + 1):
+        ratio, low = max((b / a, a) for a, b in itertools.pairwise(wanted) if b - a > 1)
+        wanted = sorted({*wanted, round(low * math.sqrt(ratio))})
     return [c for c in wanted if c not in steady]
 
 
@@ -175,7 +176,7 @@ def missing_config(made: Rehearsal, run: Run) -> str:
     if len(run.config.shapes) * len(run.config.deployments) > 1:
         head.append(f"Sweep it with  --only '{made.series.shape.label}' --only '{made.series.deployment}'")
     given = [Setting.of(f"{key}={value}") for key, value in settings.items()]
-    return "".join(f"# {line}\n" for line in head) + config_text(text, "config.yaml", given)
+    return "".join(f"# {clean(line, 500)}\n" for line in head) + config_text(text, "config.yaml", given)
 
 
 def _hours(made: Rehearsal, concurrencies: Sequence[int], prompts: int) -> list[float]:

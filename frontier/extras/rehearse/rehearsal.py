@@ -15,13 +15,14 @@ from frontier.core.model.errors import UsageError
 from frontier.core.model.loads import Rate
 from frontier.core.model.points import Point
 from frontier.core.model.series import Series
+from frontier.core.model.text import clean
 from frontier.core.window.window import WindowData
 from frontier.extras.rehearse import endpoints_rules as rules
 from frontier.extras.rehearse.endpoints_rules import Dataset
 from frontier.extras.rehearse.regions import Regions
 from frontier.extras.rehearse.steady import Steady, bound_rank, judged, passes_of
 from frontier.run import Run
-from frontier.show.view.selection import series_of
+from frontier.show.view.selection import provenance_of, series_of
 from frontier.show.view.wording import flag_kinds
 
 METRICS = ("output_throughput", "p90_tpot", "p90_interactivity", "p90_ttft", "request_throughput", "error_rate")
@@ -108,7 +109,7 @@ def rehearse(run: Run, benchmark: str | None = None) -> Rehearsal:
     points = [_point(point, dataset, windows.get(point.concurrency), run.config.passes) for point in usable]
     return Rehearsal(
         series,
-        next((d.model or "" for d in run.config.deployments if d.name == series.deployment), ""),
+        clean(provenance_of(run).model or "", 80),
         benchmark,
         dataset,
         regions,
@@ -147,7 +148,11 @@ def _dataset(run: Run, benchmark: str | None) -> Dataset | None:
     if benchmark is not None:
         return rules.BENCHMARKS[benchmark]
     passes, file = run.config.passes, run.config.prompts_file
-    return Dataset(file, file, passes.size, passes.size) if passes is not None and passes.size and file else None
+    return (
+        Dataset(file, clean(file, 80), passes.size, passes.size)
+        if passes is not None and passes.size and file
+        else None
+    )
 
 
 def _point(point: Point, dataset: Dataset | None, data: WindowData | None, passes: Passes | None) -> CurvePoint:
