@@ -1,6 +1,6 @@
 """Contest of two or more frontiers of one shape: how much better each is, and how sure that is.
 
-One question, one method (`difference`): compare what the two serve inside the SLA, each at its
+One question, one method (`difference`): compare what the two serve within the SLA, each at its
 operating point. Where that shows nothing, or one of them has no operating point, compare the
 settings that both measured.
 
@@ -126,7 +126,7 @@ class MetricDifference:
 
     The pairs are both operating points where `inside_sla`, otherwise the same load on both sides.
     `a` and `b` are the values, or their geometric means over several settings; `ratio` is B over A
-    with its 95% interval. Inside the SLA, the verdict also allows for the steps between measured
+    with its 95% interval. Within the SLA, the verdict also allows for the steps between measured
     settings.
     """
 
@@ -141,7 +141,7 @@ class MetricDifference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What B, the second of two, shows against A: the difference inside the SLA, where both have an
+    """What B, the second of two, shows against A: the difference within the SLA, where both have an
     operating point, and the differences at the same load.
 
     `lost` are the settings of A and of B that only the other side measured validly. `remarks` are
@@ -207,7 +207,7 @@ def compare(contest: Contest) -> Comparison:
 
 
 def _may_still_give(side: Side, chosen: Estimate, gain: str) -> float:
-    """The factor by which a side may give more inside the SLA than at its operating point; infinite
+    """The factor by which a side may give more within the SLA than at its operating point; infinite
     where nothing violates.
 
     Nothing is known between its highest setting that meets and its lowest that violates, and

@@ -12,5 +12,5 @@ def race_text(view: ComparisonView, *, detail: Detail = Detail.USUAL, width: int
     for each variant.
     """
     table = Table.of(_HEADS, view.rows, right=(1, 2, 3, 4)).drawn(width)
-    above = [f"{view.about} inside the SLA", to_text(table, width=width, colour=colour).rstrip(), ""]
+    above = [f"{view.about} within the SLA", to_text(table, width=width, colour=colour).rstrip(), ""]
     return "\n".join(detail.of([*detail.of((), above), view.sentence], view.notes, view.more))

@@ -71,7 +71,7 @@ def _winner(best: Best, rate: str) -> str:
     if best.open:
         rest = f"of {joined_names(best.open)} no setting is proven, so which gives the most is open"
         if not best.others:
-            return f"For {d.shape.label} only {best.name} is proven inside the SLA, {point}; {rest}."
+            return f"For {d.shape.label} only {best.name} is proven within the SLA, {point}; {rest}."
         return f"Most throughput proven for {d.shape.label}: {best.name}, {point}; {rest}."
     if not best.others:
         return f"For {d.shape.label} only {best.name} meets the SLA: {point}."

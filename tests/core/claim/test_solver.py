@@ -607,7 +607,7 @@ def from_rows(rows):
 
 @given(points_strategy, st.floats(0.01, 2), st.floats(1, 3))
 def test_loosening_a_limit_never_lowers_the_best_throughput_inside_it(rows, limit, factor):
-    # Holds for the highest throughput inside the SLA; with the marginal-gain rule a looser limit
+    # Holds for the highest throughput within the SLA; with the marginal-gain rule a looser limit
     # may choose less, since a cheaper first step can make a later one not worth its tail.
     points = from_rows(rows)
     tight = solver.solve(points, [Limit("p99_ttft", limit)], marginal_gain=False)
@@ -898,7 +898,7 @@ def test_a_percentile_needs_no_fewer_requests_than_a_lower_one_inside_the_same_l
         if less.verdict is Verdict.MARGINAL:
             assert more.need is None or (less.need is not None and less.need <= more.need + 1)
     over = point(8, estimate(0.6, 0.4, 0.7, 600), p95_ttft=estimate(0.49, 0.3, 0.6, 600))
-    assert judge(over, [higher]).need is not None, "a p95 inside its limit does not keep a p99 from violating it"
+    assert judge(over, [higher]).need is not None, "a p95 within its limit does not keep a p99 from violating it"
 
 
 def test_there_is_one_number_of_requests_that_would_decide():
