@@ -8,13 +8,13 @@ from typing import Any, Literal
 
 from frontier.core.model.decisions import Cause, Decision, Judgement, Limit, Reason, Verdict
 from frontier.core.model.metrics import metric
+from frontier.core.model.points import OVERLOADED, Frontier, Point
 from frontier.core.model.points import Estimate as Estimate
-from frontier.core.model.points import Frontier, Point
 from frontier.core.model.series import Series, by_series
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.view.answer_view import AnswerView, answer_view
 from frontier.show.view.sentences import reason_words
-from frontier.show.view.wording import bound_text, flag_kind, interval_text, told
+from frontier.show.view.wording import VERDICT_WORDS, bound_text, flag_kind, interval_text, kind_words, told
 
 Sign = Literal["", "meets", "open", "violates", "excluded"]
 """How a setting stands to the SLA: filled, a ring, a cross, or a hollow diamond in a picture; ''
@@ -231,7 +231,7 @@ def _setting(point: Point, frontier: Frontier, sla: Sequence[Limit], decision: D
 
 def _sign(point: Point, sla: Sequence[Limit], judged: Judgement | None) -> Sign:
     """How a setting stands to the SLA; one that only a search looked at is not proven."""
-    if not point.valid or point.overloaded:
+    if not point.valid or (point.overloaded and judged is None):
         return "excluded"
     if not sla:
         return ""
@@ -246,10 +246,10 @@ def _hidden(judged: Judgement, axes: Sequence[str]) -> str | None:
 
 def _codes(point: Point, reason: Reason | None) -> tuple[str | None, str | None]:
     """Verdict and reason as codes; of a setting that was not judged none."""
-    if not point.valid or point.overloaded:
+    if not point.valid:
         return Verdict.INVALID.value, Cause.EXCLUDED.value
     if reason is None:
-        return None, None
+        return (Verdict.INVALID.value, Cause.EXCLUDED.value) if point.overloaded else (None, None)
     return (reason.verdict or Verdict.UNPROVEN).value, reason.cause.value
 
 
@@ -270,7 +270,8 @@ def _words(
     if not point.valid:
         return f"excluded: {', '.join(dict.fromkeys(map(flag_kind, told(point.fatal))))}"
     if point.overloaded:
-        return "excluded: more arrived than was served"
+        judged = reason is not None and reason.verdict is Verdict.VIOLATES
+        return f"{VERDICT_WORDS[Verdict.VIOLATES] if judged else 'excluded'}: {kind_words(OVERLOADED)}"
     if reason is not None:
         return reason_words(reason, broken)
     if sla or not frontier.objectives:
