@@ -224,7 +224,7 @@ def line(state: Mapping[str, Any]) -> str:
     counted = (state[name] for name in ("trials_finished", "refined", "measured", "settings"))
     parts = [f"{state['state']}  {counts_text(*counted)}"]
     parts += [f"{count(len(state['open']), 'trial')} {_left(state)}"] if state["open"] else []
-    parts += [f"proven: {', '.join(setting(load_of(one)) for one in state['proven'])}"] if state["proven"] else []
+    parts += [f"proven: {', '.join(_proven_words(state['proven']))}"] if state["proven"] else []
     if state["state"] == "running" and state["seconds_left"]:  # at 0 it takes longer than was expected
         about = "at least" if state["seconds_left_at_most"] is None else "about"
         parts.append(f"{about} {format_rough(state['seconds_left'])} left")
@@ -237,6 +237,12 @@ def line(state: Mapping[str, Any]) -> str:
         return text
     killed = "; then it was killed, and the same command goes on" if state["end"] == "killed" else ""
     return f"{text}   last: {_event_text(state['last'][-1])}{killed}"
+
+
+def _proven_words(proven: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The operating points, each with its deployment and shape where these differ."""
+    differ = [name for name in ("deployment", "shape") if len({one[name] for one in proven}) > 1]
+    return [" ".join([*(clean(one[name], 40) for name in differ), setting(load_of(one))]) for one in proven]
 
 
 def _left(state: Mapping[str, Any]) -> str:

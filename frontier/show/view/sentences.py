@@ -10,7 +10,7 @@ from frontier.core.model.loads import Rate, bare, in_words, listed, setting
 from frontier.core.model.metrics import fewest_to_bound, metric
 from frontier.core.model.points import Frontier, Point
 from frontier.core.model.text import clean
-from frontier.core.model.units import format_elapsed, format_number, trimmed
+from frontier.core.model.units import format_elapsed, format_number, format_seconds, trimmed
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.view.figures import figure_row, tightest_figure
 from frontier.show.view.limit_lines import knob_sentence, room_sentence
@@ -310,7 +310,9 @@ def claim_sentence(decision: Decision) -> str:
     each = e2e.value if e2e is not None and math.isfinite(e2e.value) else None
 
     def length(times: int) -> str:
-        return count(times, "request lifetime") if each is None else format_elapsed(times * each)
+        if each is None:
+            return count(times, "request lifetime")
+        return format_elapsed(times * each) if times * each >= 1 else format_seconds(times * each)
 
     one_in = max(1, math.floor(1 / claim.unseen_share + 1e-9))
     every = length(one_in)

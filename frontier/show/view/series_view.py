@@ -9,13 +9,13 @@ from typing import Any, Literal
 from frontier.core.model.decisions import Cause, Decision, Judgement, Reason, Verdict
 from frontier.core.model.decisions import Limit as Limit
 from frontier.core.model.metrics import metric
+from frontier.core.model.points import OVERLOADED, Frontier, Point
 from frontier.core.model.points import Estimate as Estimate
-from frontier.core.model.points import Frontier, Point
 from frontier.core.model.series import Series, by_series
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.view.answer_view import AnswerView, answer_view
 from frontier.show.view.sentences import reason_words
-from frontier.show.view.wording import bound_text, flag_kind, interval_text, told
+from frontier.show.view.wording import VERDICT_WORDS, bound_text, flag_kind, interval_text, kind_words, told
 
 Sign = Literal["", "meets", "open", "over", "violates", "excluded"]
 """How a setting stands to the SLA: filled, a ring, a cross, or a hollow diamond in a picture; ''
@@ -235,7 +235,7 @@ def _sign(point: Point, sla: Sequence[Limit], judged: Judgement | None, over: Co
     """How a setting stands to the SLA; one that only a search looked at is not proven. What is not
     proven may be over a limit by its value.
     """
-    if not point.valid or point.overloaded:
+    if not point.valid or (point.overloaded and judged is None):
         return "excluded"
     if not sla:
         return ""
@@ -254,10 +254,10 @@ def _hidden(sign: Sign, judged: Judgement | None, broken: Sequence[Limit], axes:
 
 def _codes(point: Point, reason: Reason | None) -> tuple[str | None, str | None]:
     """Verdict and reason as codes; of a setting that was not judged none."""
-    if not point.valid or point.overloaded:
+    if not point.valid:
         return Verdict.INVALID.value, Cause.EXCLUDED.value
     if reason is None:
-        return None, None
+        return (Verdict.INVALID.value, Cause.EXCLUDED.value) if point.overloaded else (None, None)
     return (reason.verdict or Verdict.UNPROVEN).value, reason.cause.value
 
 
@@ -278,7 +278,8 @@ def _words(
     if not point.valid:
         return f"excluded: {', '.join(dict.fromkeys(map(flag_kind, told(point.fatal))))}"
     if point.overloaded:
-        return "excluded: more arrived than was served"
+        judged = reason is not None and reason.verdict is Verdict.VIOLATES
+        return f"{VERDICT_WORDS[Verdict.VIOLATES] if judged else 'excluded'}: {kind_words(OVERLOADED)}"
     if reason is not None:
         return reason_words(reason, broken)
     if sla or not frontier.objectives:

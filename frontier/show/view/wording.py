@@ -311,7 +311,11 @@ def flag_words(flag: Flag) -> str:
 
 def flag_kind(flag: Flag) -> str:
     """'requests came in waves'."""
-    name = clean(flag.name, 40)
+    return kind_words(clean(flag.name, 40))
+
+
+def kind_words(name: str) -> str:
+    """The words for the name of a kind of flag."""
     return _FLAG_WORDS.get(name, name.replace("_", " "))
 
 
