@@ -67,8 +67,7 @@ DOUBLINGS: Mapping[str, Any] = {"concurrency": "1..128"}
 EARLIER: Mapping[str, Any] = {"requests": 300, "repeats": 3, "max_time": "300s", "refine": 3, **DOUBLINGS}
 """Their meaning before 0.2."""
 LONGEST_TRIAL, LONGEST = 3_600.0, 86_400.0
-"""Seconds that bound a trial, warm-up included, where `max_time` is left out; and one of whole
-passes."""
+"""Seconds that bound a trial where `max_time` is left out; and one of whole passes."""
 MOST_NATURAL = 300_000
 """Tokens of the longest prompt of natural text: fewer than the corpus has, so that no part of it is
 in a prompt twice."""
@@ -277,8 +276,7 @@ class Config(Strict):
     @property
     def trial_time(self) -> float:
         """Seconds that bound a trial, warm-up included."""
-        unbounded = LONGEST_TRIAL if self.passes is None else LONGEST
-        return unbounded if self.max_time is None else self.max_time
+        return self.max_time or (LONGEST_TRIAL if self.passes is None else LONGEST)
 
     @property
     def searches(self) -> bool:
@@ -421,8 +419,7 @@ def _wrong_qualities(config: Config, limited: set[str]) -> Iterator[Problem]:
 
 def _wrong_prompts(config: Config) -> Iterator[Problem]:
     if config.passes is not None and config.prompts_file is None:
-        what = f"{config.passes.count} passes need a file of prompts, and prompts are {config.prompts}"
-        yield Problem(what, "write  prompts: FILE.jsonl,  or a number of requests", "requests")
+        yield Problem("passes are over a file of prompts, and none is named", "add  prompts: FILE.jsonl", "requests")
     others = [shape for shape in config.shapes if shape.kind != "shape"]
     if config.prompts == "natural":
         longest = max(config.shapes, key=lambda shape: shape.isl.high)
