@@ -97,7 +97,7 @@ def test_a_point_that_a_lower_one_beats_stays_on_the_line(cwd: Path) -> None:
     assert "C=64 is worse than C=32" in said.out
     svg = (cwd / "curve.svg").read_text()
     assert NOTICE in svg
-    assert 7 == len(set(re.findall(r'id="(mark-0-\d+)"', svg)))
+    assert 7 == len(set(re.findall(r'id="(mark-0_0-\d+)"', svg)))
 
 
 def test_without_a_dataset_no_hours_are_said(cwd: Path) -> None:
