@@ -35,7 +35,7 @@ _EVERY = 1.0
 
 @subcommand("status")
 @click.option("--follow", is_flag=True, help="Print a line whenever something happens, until the sweep ends.")
-@run_options("run", "detail", "as_json")
+@run_options("run", "detail", "as_json", more="Also every trial that is left, and the last events.")
 def command(options: RunOptions, follow: bool) -> int:
     """How far is the sweep in RUN: done, running, left, time left, last warnings? Reads only;
     disturbs nothing.
@@ -222,9 +222,9 @@ def line(state: Mapping[str, Any]) -> str:
     if state["state"] == "imported":
         return f"imported  {state['done']} points; nothing is left to measure"
     counted = (state[name] for name in ("trials_finished", "refined", "measured", "settings"))
-    parts = [f"{state['state']}  {counts_text(*counted)}"]
+    proven = ", ".join(_proven_words(state["proven"])) if state["proven"] else ""
+    parts = [f"{state['state']}{', proven: ' if proven else ''}{proven}  {counts_text(*counted)}"]
     parts += [f"{count(len(state['open']), 'trial')} {_left(state)}"] if state["open"] else []
-    parts += [f"proven: {', '.join(_proven_words(state['proven']))}"] if state["proven"] else []
     if state["state"] == "running" and state["seconds_left"]:  # at 0 it takes longer than was expected
         about = "at least" if state["seconds_left_at_most"] is None else "about"
         parts.append(f"{about} {format_rough(state['seconds_left'])} left")

@@ -22,7 +22,16 @@ from frontier.store.run_dir import RUNS
 )
 @click.option("--width", "pixels", type=click.IntRange(400, 8000), metavar="PIXELS", help="Width of a PNG.")
 @click.option("--dark", is_flag=True, help="A dark background.")
-@common.run_options("deployments", "shapes", "sla", "settings", "point_estimates", "detail", "as_json")
+@common.run_options(
+    "deployments",
+    "shapes",
+    "sla",
+    "settings",
+    "point_estimates",
+    "detail",
+    "as_json",
+    more="Also each run's values with their intervals.",
+)
 def command(
     options: common.RunOptions, runs: tuple[Path, ...], files: tuple[Path, ...], pixels: int | None, dark: bool
 ) -> int:

@@ -168,7 +168,9 @@ def _context_notes(views: Sequence[SeriesView]) -> list[str]:
     notes = ["Between the points nothing was measured: the dotted lines only join them."]
     notes += [f"▽ at the lower edge, no setting is within the SLA: {named(none)}."] if none else []
     notes += [f"Not proven, and so not drawn: {named(unknown)}."] if unknown else []
-    notes += [f"Every measured concurrency was within it: {named(highest)}. Measure higher ones."] if highest else []
+    notes += (
+        [f"Every measured concurrency was within the SLA: {named(highest)}. Measure higher ones."] if highest else []
+    )
     may = "; ".join(f"{named([view])} at {setting(step.concurrency)}" for view, step in better)
     notes += [f"Not proven, and may give more: {may}."] if better else []
     notes += ["Aggregates without intervals: these are their values, and nothing is proven."] if estimated else []

@@ -20,7 +20,7 @@ from frontier.core.model.metrics import metric
 from frontier.core.model.text import capital, clean
 from frontier.extras.present.dark_page import dark_colours
 from frontier.extras.present.report import KEY, Report, page_of
-from frontier.show.picture.colours import ink
+from frontier.show.picture.colours import ink, line_colour
 from frontier.show.picture.data import SERIES, Picture, mark_id, owner
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.view.figures import LIMIT_AT
@@ -44,12 +44,12 @@ _COLOUR = re.compile(r"(?:fill|stroke): #[0-9a-f]{6}\b")
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """A detail figure on the page, chart by chart; one without charts was left out for its size.
-    `key` has the names and colours of its lines.
+    `key` has the names, colours and dashes of its lines.
     """
 
     sheet: Picture
     charts: tuple[Markup, ...]
-    key: tuple[tuple[str, str], ...]
+    key: tuple[tuple[str, str, str], ...]
 
     @property
     def heading(self) -> str:
@@ -109,7 +109,10 @@ def _companions(report: Report, view: SeriesView, head: str, room: int, dark: Ma
     for k, sheet in enumerate(sheets):
         charts = [_inlined(render_panel(sheet, j), f"{head}-{k}-{j}-", dark) for j in range(len(sheet.panels))]
         room -= sum(map(len, charts))
-        key = tuple((line.name, _variable(ink(line.role).lower(), dark)) for line in sheet.named_lines)
+        key = tuple(
+            (line.name, _variable(line_colour(line).lower(), dark), " ".join(f"{2 * dash:g}" for dash in line.dashes))
+            for line in sheet.named_lines
+        )
         own = replace(sheet, notes=(*sheet.notes, *_noted_below(sheet.name, report, view)))
         drawn.append(Drawn(own, tuple(charts) if room >= 0 else (), key))
     return drawn

@@ -257,7 +257,9 @@ def page_of(report: Report) -> dict[str, Any]:
 def answers_table(views: Sequence[SeriesView]) -> Table:
     """The answer of each series in a row, with the metric that binds, or why there is no answer."""
     answers = [cells for cells, _ in answer_rows(views, panel_names(views))]
-    heads = ("workload", "answer", "throughput", "tightest limit", "bound", "limit")[: max(map(len, answers))]
+    decided = any(view.decision is not None for view in views)
+    heads = ["workload", "answer", "throughput", "tightest limit" if decided else "latency", "bound", "limit"]
+    del heads[max(map(len, answers)) :]
     rows = [(*cells, *[""] * (len(heads) - len(cells))) for cells in answers]
     return Table.of(heads, rows, "The answers")
 

@@ -50,7 +50,7 @@ _LIKE_THIS = "write  vary: {seqs: [64, 128]}  into a deployment, and  {seqs}  in
 @click.option(
     "--only", metavar="NAME", multiple=True, help="Race only these variants, the first as the baseline; repeatable."
 )
-@run_options("detail", "as_json")
+@run_options("detail", "as_json", more="Also how each variant is started.")
 def command(
     options: RunOptions,
     config_file: Path,

@@ -34,7 +34,16 @@ days to arrive."""
     metavar="N",
     help="How many to send; default: as many as the proof has.",
 )
-@run_options("run", "deployments", "shapes", "sla", "settings", "detail", "as_json")
+@run_options(
+    "run",
+    "deployments",
+    "shapes",
+    "sla",
+    "settings",
+    "detail",
+    "as_json",
+    more="All metrics; every trial of --find, every window of --for.",
+)
 @click.option("--find", is_flag=True, help="Find and prove the highest rate that keeps the SLA.")
 @click.option("--for", "duration", metavar="TIME", help="Hold the operating point for so long: 8h.")
 @click.option("--quality", is_flag=True, help="Compare answers with those of the reference that the config names.")

@@ -163,6 +163,15 @@ class Mark:
         return str(self.concurrency) if isinstance(self.concurrency, Rate) else f"c={self.text}"
 
 
+_DASHES: dict[Role, tuple[float, ...]] = {
+    Role.OTHER: (6.0, 1.5),
+    Role.THIRD: (1.2, 1.2),
+    Role.FOURTH: (6.0, 1.5, 1.2, 1.5),
+    Role.FIFTH: (3.0, 1.5),
+    Role.SIXTH: (6.0, 1.5, 1.2, 1.5, 1.2, 1.5),
+}
+
+
 LineKind = Literal["stair", "roofline", "predicted", "measured", "steps", "fit", "cloud", "layer", "rows"]
 
 
@@ -191,6 +200,13 @@ class Line:
     bars: tuple[Bar | None, ...] = ()
     band: tuple[tuple[float, float, float], ...] = ()
     strong: bool = False
+
+    @property
+    def dashes(self) -> tuple[float, ...]:
+        """The dashes of a distribution, in line widths, by which print without colour tells it from
+        others; () for a solid line.
+        """
+        return _DASHES.get(self.role, ()) if self.kind == "steps" else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,6 +304,13 @@ def role_of(setting: SettingView) -> Role:
 def mark_id(panel: int, concurrency: float, role: Role = Role.FRONTIER) -> str:
     """The id of a setting's mark in an SVG, by which a page links it to its row."""
     return f"mark-{panel}{owner(role) or OWNERS[0]}{concurrency:g}"
+
+
+def id_of(number: int, panel: Panel, mark: Mark) -> str:
+    """The id of a mark in the panel of this number: in rows by its row, as several rows may be of
+    one concurrency.
+    """
+    return mark_id(number, mark.y if panel.y.names else mark.concurrency, mark.role)
 
 
 OWNERS = tuple(f"_{i}-" for i, _ in enumerate(SERIES))

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from frontier.show.picture.colours import COLOURS, blend, ink
-from frontier.show.picture.data import Bar, Line, Mark, Panel, Role, Theme, mark_id, owner
+from frontier.show.picture.colours import COLOURS, blend, ink, line_colour
+from frontier.show.picture.data import Bar, Line, Mark, Panel, Role, Theme, id_of, owner
 from frontier.show.picture.layout import PanelLayout, Placed
 from frontier.show.picture.text_size import PX, text_width
 from frontier.show.picture.ticks import ticks_of
@@ -83,7 +83,7 @@ def draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, la
         _draw_bars(axes, across, colour, upright=False, part=_part(number, role, "across"))
         _draw_bars(axes, up, colour, upright=True, part=_part(number, role, "up"))
     for i, mark in enumerate(panel.marks):
-        _draw_mark(axes, mark, colours, mark_id(number, mark.concurrency, mark.role), _part(number, mark.role, f"m{i}"))
+        _draw_mark(axes, mark, colours, id_of(number, panel, mark), _part(number, mark.role, f"m{i}"))
     for i, placed in enumerate(layout.placed):
         _draw_words(axes, placed, layout, theme, _part(number, placed.role, f"words{i}"))
 
@@ -122,8 +122,9 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme, part: str | N
     colours = COLOURS[theme]
     paper = colours["paper"]
     if line.kind in ("layer", "rows"):
-        solid = ink(line.role, theme)
-        _draw_blocks(axes, line, blend(solid, paper, 0.35) if line.kind == "rows" and not line.strong else solid)
+        solid = line_colour(line, theme)
+        faint = line.kind == "rows" and not line.strong
+        _draw_blocks(axes, line, blend(solid, paper, 0.35) if faint else solid, paper)
         return
     thin = line.kind not in ("stair", "roofline")
     colour = ink(line.role, theme) if thin else colours[line.role.value]
@@ -151,7 +152,7 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme, part: str | N
         ys,
         color=colour,
         lw=lw * (STRONG if line.strong else 1),
-        ls=stroke,
+        ls=(0, line.dashes) if line.dashes else stroke,
         marker=marker,
         ms=6 if line.strong else 5,
         mew=0,
@@ -172,11 +173,12 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme, part: str | N
     _draw_bars(axes, bars, colour, upright=True, part=part and part + "-bars")
 
 
-def _draw_blocks(axes: Axes, line: Line, colour: str) -> None:
-    """Parts of each category's column, or of rows."""
+def _draw_blocks(axes: Axes, line: Line, colour: str, paper: str) -> None:
+    """Parts of each category's column, with an edge between them, or of rows."""
     places, starts, ends = (np.array(values) for values in zip(*line.band, strict=True))
     blocks = axes.barh if line.kind == "rows" else axes.bar
-    blocks(places, ends - starts, 0.7, starts, color=colour, lw=0, zorder=1.5)
+    edge = 0.8 if line.kind == "layer" else 0.0
+    blocks(places, ends - starts, 0.7, starts, facecolor=colour, edgecolor=paper, lw=edge, zorder=1.5)
 
 
 def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, upright: bool, part: str | None) -> None:

@@ -92,8 +92,10 @@ def view_sentence(view: SeriesView) -> str:
     """The decision, or without an SLA the top of the frontier."""
     if view.decision is not None:
         return decision_sentence(view.decision, throughput=view.axes[1], gpus=view.gpus)
-    best = view.top
-    return f"{_top_words(view)} ({setting(best.load)})" if best else _top_words(view)
+    if view.top is None:
+        return _NO_TOP
+    at, most, latency = _top_words(view)
+    return f"Up to {most} {at}, with {latency}"
 
 
 def _tops_apart(views: Sequence[SeriesView]) -> str:
@@ -111,13 +113,16 @@ def _tops_apart(views: Sequence[SeriesView]) -> str:
     return f"{metric(up).label[:1].upper()}{metric(up).label[1:]}: up to {first}, {last}"
 
 
-def _top_words(view: SeriesView) -> str:
-    """'Up to 2,850 tok/s at p99 TTFT 396 ms'."""
+_NO_TOP = "No setting gave a valid measurement"
+
+
+def _top_words(view: SeriesView) -> tuple[str, ...]:
+    """'at c=64', '2,850 tok/s', 'p99 TTFT 396 ms': the top of a frontier, in columns."""
     best, (across, up) = view.top, view.axes
     if best is None:
-        return "No setting gave a valid measurement"
+        return (_NO_TOP,)
     most = value_text(up, best.metrics[up].value, view.gpus)
-    return f"Up to {most} at {metric(across).label} {value_text(across, best.metrics[across].value)}"
+    return f"at {setting(best.load)}", most, f"{metric(across).label} {value_text(across, best.metrics[across].value)}"
 
 
 def answer_rows(views: Sequence[SeriesView], names: Sequence[str]) -> tuple[tuple[tuple[str, ...], Role], ...]:
@@ -131,7 +136,8 @@ def answer_rows(views: Sequence[SeriesView], names: Sequence[str]) -> tuple[tupl
 def answer_cells(view: SeriesView) -> tuple[str, ...]:
     """The answer of a view in columns; without an SLA the top of its frontier."""
     if view.decision is None:
-        return (_top_words(view),)
+        at, *rest = _top_words(view)
+        return (f"most {at}" if rest else at, *rest)
     words, *parts = answer_parts(view.decision, view.axes[1], view.gpus)
     if (step := view.decision.next_step) is not None and parts:
         words = f"{words} ({may_give(replace(step, flags=()))})"  # why it is excluded is in the notes

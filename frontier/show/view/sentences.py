@@ -202,11 +202,19 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
         return f"{flag_words(flag)}; on an idle core "
     if any(flag.name == "client_bound" for flag in step.flags):
         return "on an idle machine "
+    if decision.concurrency is None and _spoilt(decision):
+        return "this machine was busy, which excluded other settings; on an idle machine "
     reason = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
     if reason is not None and reason.cause in _SINCE:
         return _SINCE[reason.cause]
     cut = reason.cut.by if reason is not None and reason.cut is not None else ""
     return _ENDED.get(cut, "")
+
+
+def _spoilt(decision: Decision) -> bool:
+    """Whether a setting is excluded because the client was busy."""
+    excluded = [reason for reason in decision.explanation.settings if reason.cause is Cause.EXCLUDED]
+    return any(flag.name == "client_bound" for reason in excluded for flag in reason.flags)
 
 
 _SINCE = {

@@ -114,7 +114,7 @@ def _one_operating_point(here: Path, views: Sequence[SeriesView]) -> None:
 
 
 def _named(text: str) -> list[int]:
-    return [int(c) for c in re.findall(r"(?:Run at|[Pp]roven so far:) concurrency\s+(\d+)", text)]
+    return [int(c) for c in re.findall(r"(?:Run\s+at|[Pp]roven\s+so\s+far:)\s+concurrency\s+(\d+)", text)]
 
 
 def _setting(tree: dict[str, Any]) -> tuple[str, str, int]:
@@ -162,7 +162,7 @@ def test_show_csv_json_plot_report_and_compare_of_a_recorded_run_say_one_truth(r
     starred = [float(load) for load in re.findall(r"^ *([\d.]+) .* meets   <- run here$", shown, re.M)]
     assert [float(chosen) for _, _, chosen, _ in truth.values() if chosen is not None] == starred
     assert all((verdict == "meets") == (chosen is not None) for _, _, chosen, verdict in truth.values())
-    answers = re.findall(r"^(?:Run at|No setting).*$", said("solve", name).out, re.M)
+    answers = re.findall(r"^(?:\S+: )?((?:Run at|No setting).*)$", said("solve", name).out, re.M)
     assert ["No " if chosen is None else "Run" for _, _, chosen, _ in truth.values()] == [each[:3] for each in answers]
     for shape in json.loads(said("compare", name, name, "--json").out)["shapes"]:
         axes, _, chosen, _ = truth[shape["shape"]]
