@@ -265,7 +265,7 @@ COMMANDS = {
     "verify": Command("Measure", "the operating point under open-loop (Poisson) load", "verify.command"),
     "quick": Command("Measure", "a plain answer in about a minute"),
     "show": Command("Decide", "the points of a run as a table"),
-    "solve": Command("Decide", "the operating point: the concurrency proven inside the SLA"),
+    "solve": Command("Decide", "the operating point: the concurrency proven within the SLA"),
     "compare": Command("Decide", "compare two runs: is B's frontier better than A's?", "compare.command"),
     "trend": Command("Decide", "runs over time: a table and a figure", "compare.trend_command"),
     "tune": Command("Decide", "a race of server settings: which flags to run with", "tune.command"),

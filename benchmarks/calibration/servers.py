@@ -99,7 +99,7 @@ def excess(server: Server, concurrency: int) -> float:
 
 
 def last_inside(server: Server, low: int, high: int) -> int | None:
-    """The highest concurrency inside the SLA from `low` to `high`, by halving; None when `low` is
+    """The highest concurrency within the SLA from `low` to `high`, by halving; None when `low` is
     outside.
     """
     if excess(server, low) > 1:

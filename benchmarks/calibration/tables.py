@@ -296,7 +296,7 @@ def summary(results: Sequence[Result], name: str, *, announced: bool = False) ->
 
 
 def _exists(result: Result) -> bool:
-    """Whether there is an answer to be found: a setting inside the SLA, and no stalls that only a
+    """Whether there is an answer to be found: a setting within the SLA, and no stalls that only a
     long night shows.
     """
     return result["best"] is not None and (result["family"] != "rare_stalls" or result["touched"] < SEEN)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 
 from frontier.config import Config
 from frontier.core.claim.changes import History
-from frontier.core.model.decisions import Cause, Decision, Limit, NextStep
+from frontier.core.model.decisions import Cause, Decision, Explanation, Limit, NextStep
 from frontier.core.model.loads import Rate, bare, kind_of
 from frontier.core.model.metrics import Unit, claim_floor
 from frontier.core.model.series import Series
@@ -91,36 +91,34 @@ def least_to_prove(limits: Sequence[Limit]) -> int:
     return max((claim_floor(limit.of.p) for limit in limits if limit.of.p is not None), default=1)
 
 
-def with_command(decision: Decision, again: SweepAgain | None, tool: str | None = None) -> Decision:
-    """The decision with the command and the time of its next step. `again` is None for an import;
+def with_command(decision: Decision, again: SweepAgain | None, tool: str | None = None) -> NextStep | None:
+    """The next step of a decision with its command and its time. `again` is None for an import;
     `tool` is then the command of the tool that sent its requests, if known.
     """
     step = decision.next_step
     if step is None:
-        return decision
+        return step
     if again is None and tool is not None and step.requests is not None:
-        theirs = _with_places(tool, step.concurrency, step.requests)
-        return replace(decision, next_step=replace(step, command=theirs))
+        return replace(step, command=_with_places(tool, step.concurrency, step.requests))
     if isinstance(step.concurrency, Rate):
-        return decision
+        return step
     if again is None:
-        return replace(decision, next_step=replace(step, requests=None, command=_own_sweep(decision, step)))
+        return replace(step, requests=None, command=_own_sweep(decision, step))
     if step.requests is None:
         # More of what a busy client measured decides nothing: only a new run does.
-        command = again.elsewhere(step.concurrency, decision) if step.widened else None
-        return replace(decision, next_step=replace(step, command=command))
+        return replace(step, command=again.elsewhere(step.concurrency, decision) if step.widened else None)
     needs = {decision.series: step.requests}
     command, need = again.to_prove(step.concurrency, decision.limits, needs, ENOUGH)
-    step = replace(step, seconds=None if need is None else need.seconds, command=command)
-    return replace(decision, next_step=step)
+    return replace(step, seconds=None if need is None else need.seconds, command=command)
 
 
-def with_top(decision: Decision, config: Config, history: History, connections: int) -> Decision:
-    """The decision with the reason why no setting above the highest was tried, where the sweep
-    found its settings itself. The client can hold `connections` at once.
+def with_top(decision: Decision, config: Config, history: History, connections: int) -> Explanation:
+    """The explanation of a decision with the reason why no setting above the highest was tried,
+    where the sweep found its settings itself. The client can hold `connections` at once.
     """
+    explained = decision.explanation
     if not config.auto:
-        return decision
+        return explained
     top, why = highest_tried(config.deployment(decision.deployment), connections)
     points = SeriesHistory.of(decision.limits, history).points
 
@@ -131,12 +129,11 @@ def with_top(decision: Decision, config: Config, history: History, connections: 
             return Cause.CLIENT_CAPACITY
         return Cause.NO_MORE_THROUGHPUT if no_more_throughput(points) else Cause.SCAN_CUT
 
-    explained = decision.explanation
     reasons = (
         replace(reason, cause=cause_at(reason.settings[0])) if reason.cause is Cause.HIGHEST_MEASURED else reason
         for reason in explained.reasons
     )
-    return replace(decision, explanation=replace(explained, reasons=tuple(reasons)))
+    return replace(explained, reasons=tuple(reasons))
 
 
 def shared_commands(answer: SlaResult, again: SweepAgain | None) -> dict[str, str]:

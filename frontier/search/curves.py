@@ -51,7 +51,7 @@ class Part:
     on.
 
     Where a limit is on requests of several classes, a percentile is looked at class by class: the
-    tail of a mixture of classes does not follow from its median. The percentile is inside the limit
+    tail of a mixture of classes does not follow from its median. The percentile is within the limit
     where that of each class is.
     """
 

@@ -83,7 +83,7 @@ def gives_way(state: State, c: int, proven: Sequence[int]) -> bool:
 
 def soonest(state: State, below: float = math.inf) -> int | None:
     """The setting `below` another that is proven soonest for its worth, by all of its data: these
-    are inside the SLA, or could be. It was not judged and given up, nor given up as the client was
+    are within the SLA, or could be. It was not judged and given up, nor given up as the client was
     busy. None where none fits the time that is left.
     """
     tried = {

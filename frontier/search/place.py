@@ -3,7 +3,7 @@
 For planning, never for claims. Medians need few requests where a p99 needs many. So a curve over
 concurrency is of medians, and the distance from the median to the tail is pooled over settings
 (`Curve`). Two numbers follow for each concurrency: the chance that the bounds of a proof will be
-inside the limits after a number of windows, and the number of windows that the proof is expected to
+within the limits after a number of windows, and the number of windows that the proof is expected to
 take. The next candidate is the one with the highest worth: its chance times its merit, less the
 worth of its windows. The merit is the throughput, less what the answer's own rule asks for a longer
 tail (`State.merit`).
@@ -172,7 +172,7 @@ class State:
         return self.bound_inflation.get(curve.part, 1.0) * (curve.at(c, allowed) - curve.between_episodes(c, 1.0))
 
     def value(self, c: int) -> float:
-        """The expected ln of value over limit at c for the worst limit: below 0 inside the SLA."""
+        """The expected ln of value over limit at c for the worst limit: below 0 within the SLA."""
         return max(min(FAR, curve.later(MANY).at(c, 1.0)) for curve in self.curves)
 
     def surely_outside(self, c: int) -> bool:
@@ -232,9 +232,9 @@ class State:
         return self.rate(c) * math.exp(-solver.TAIL_PRICE / math.log(2) * max(tails, default=0.0))
 
     def bracket(self) -> tuple[int, int | None] | None:
-        """The highest setting proven or seen inside the SLA, and the lowest above it that is not;
-        None where no setting is inside. Settings below all of these that only lack throughput do
-        not count: they say "too few".
+        """The highest setting proven or seen within the SLA, and the lowest above it that is not;
+        None where none is within it. Settings below all of these that only lack throughput do not
+        count: they say "too few".
         """
         proven = {k.concurrency for k in self.candidates if k.verdict is Verdict.MEETS}
         inside = [c for c in self.points if c in proven or self.value(c) <= 0]
@@ -263,7 +263,7 @@ class State:
         return any(curve.slow is not None for curve in self.curves)
 
     def edge(self) -> int | None:
-        """The likely limit: the highest setting seen inside the SLA."""
+        """The likely limit: the highest setting seen within the SLA."""
         bracket = self.bracket()
         return None if bracket is None else bracket[0]
 

@@ -54,7 +54,7 @@ CORNER_TURNS, CORNER_SECONDS = 20, 45.0
 VISIT_TURNS, VISIT_SECONDS = 30, 120.0
 """A visit lasts this many turns of a setting, or this long."""
 SCAN_OF_TIME = 1 / 4
-"""The share of the time after which looks only go on while no setting was seen inside the SLA."""
+"""The share of the time after which looks only go on while no setting was seen within the SLA."""
 CLOSE = 1.25
 """The scan ends when the edge is known within this factor."""
 SINGLE_FROM = 64
@@ -246,7 +246,7 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
 def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
     """The next look towards the edge, at one of the grid's `unseen` settings or between them."""
     look = partial(look_at, policy, state.points)
-    edge, here, there = state.bracket(), "is inside the SLA", "is not"
+    edge, here, there = state.bracket(), "is within the SLA", "is not"
     if edge is None:
         edge, here, there = state.too_few(), "only lacks throughput", "breaks another limit"
     if edge is None:
@@ -276,7 +276,7 @@ def _higher(state: State, unseen: Sequence[int], low: int, high: int | None) -> 
 
 
 def _below_all(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
-    """The next look where no setting was seen inside the SLA: below the lowest setting, or at the
+    """The next look where no setting was seen within the SLA: below the lowest setting, or at the
     next one of the grid where none could be measured.
     """
     lowest = min(state.points, default=1)
@@ -373,7 +373,7 @@ def _how_it_ended(state: State, proven: int | None, given_up: Sequence[Candidate
         lowest = min(given_up, key=lambda k: k.concurrency)
         return f"{reason}; c={lowest.concurrency} is not: {lowest.reason}"
     if proven is None and not state.by_grid and state.bracket() is None:
-        return "no measured setting is inside the SLA" if state.points else "no setting could be measured"
+        return "no measured setting is within the SLA" if state.points else "no setting could be measured"
     return reason if may_add else f"{reason}; no extra settings are left"
 
 

@@ -228,7 +228,7 @@ def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, lim
 
 
 def _undecided(estimate: Estimate | None, limit: Limit | None) -> Cause:
-    """Why a setting is neither inside nor outside its limit."""
+    """Why a setting is neither within nor over its limit."""
     if estimate is None or limit is None or math.isnan(estimate.value):
         return Cause.NO_INTERVAL
     p = metric(limit.metric).p
@@ -322,7 +322,7 @@ def _no_answer(decision: Decision, points: Mapping[int, Point], settings: Mappin
 
 
 def _other_optima(decision: Decision, points: Mapping[int, Point], rate: str | None) -> list[Reason]:
-    """The other optima inside the SLA where they differ from the operating point, and its
+    """The other optima within the SLA where they differ from the operating point, and its
     energy.
     """
     chosen = points.get(decision.concurrency) if decision.concurrency is not None else None

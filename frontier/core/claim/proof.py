@@ -101,7 +101,7 @@ def pilot_point(sample: WindowData, limits: tuple[Limit, ...]) -> Point:
 
 
 def violation(point: Point, limits: Iterable[Limit]) -> float | None:
-    """ln of value over limit for the worst metric: below 0 inside the SLA, infinite where the
+    """ln of value over limit for the worst metric: below 0 within the SLA, infinite where the
     backlog grew. None when invalid or not measured.
     """
     if not point.valid:

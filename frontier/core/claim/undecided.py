@@ -20,7 +20,7 @@ UNDECIDED = (
     Cause.NO_INTERVAL,
     Cause.SCANNED,
 )
-"""Why a setting is neither inside nor outside its limit."""
+"""Why a setting is neither within nor over its limit."""
 PASSING = frozenset(
     {
         "lockstep",

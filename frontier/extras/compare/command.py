@@ -42,7 +42,7 @@ def command(  # noqa: PLR0913
     """Compare two runs: is B's frontier better than A's, by how much, and how sure is that?
 
     With one run, its deployment B is compared with its deployment A, named in that order. What both
-    serve inside the SLA is compared (default: A's SLA), each at its operating point; where that
+    serve within the SLA is compared (default: A's SLA), each at its operating point; where that
     shows nothing, the settings that both measured.
 
     Exit codes: 0 better (or, with --within, proven no worse), 3 worse, 4 not resolved, 5 no usable

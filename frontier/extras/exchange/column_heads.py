@@ -50,7 +50,7 @@ _WHOLE = {
     "input_throughput": "(?:input|prompt|prefill)_(?:tput|tps|tokens?_(?:throughput|rate|per_sec(?:ond)?))",
     "request_throughput": "(?:request|req)_(?:tput|rate_achieved)|requests?_per_(?:sec(?:ond)?|min(?:ute)?)|"
     "rps(?:_mean)?|qps",
-    "error_rate": "(?:error|failure)s?(?:_(?:rate|share|ratio))?",
+    "error_rate": "(?:error|failure)s?(?:_(?:rate|share|ratio))?|failed(?:_requests)?",
 }
 _SIDES = {
     **dict.fromkeys(("output", "gen", "generation", "decode"), "output_throughput"),

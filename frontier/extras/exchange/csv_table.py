@@ -39,6 +39,8 @@ _NO_FACT = re.compile(
 """Columns of names that say nothing of how a model was served."""
 _DERIVED = ("goodput", "attainment", "cost", "energy")
 """Metrics that depend on an SLA, a price or a power that is not in the table."""
+_LOAD_HEAD = re.compile(r"(?:c|conc|concurrency|users)\s*[=: ]?\s*(\d{1,7})", re.I)
+"""The head of a column of one load, in a table on its side: 'c=16'."""
 _SHAPE = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
 _OVER_ROWS = re.compile(
     r"mean|avg|average|median|total|sum|all|overall|max|min|std|stdev|geo_?mean|gmean|summary", re.I
@@ -61,15 +63,17 @@ def detect(document: Document) -> bool:
     """Whether it is a table with a concurrency and at least one metric, or one that lies on its
     side.
     """
-    if document.kind != "table":
+    table = _as_table(document)
+    if table is None:
         return False
-    upright = _upright(document)
+    upright = _upright(table)
     names = _names(_with_units(upright))
-    return bool(names - _READ) and (upright is not document or not names.isdisjoint(_LOADS))
+    return bool(names - _READ) and (upright is not table or not names.isdisjoint(_LOADS))
 
 
 def read(document: Document, given: Mapping[str, ColumnHead] | None = None) -> ImportedFile:
     """Every row of the table. `given` are the columns that the user names, by their heads."""
+    document = _as_table(document) or document
     upright = _upright(document)
     what, example = "column", "as  concurrency,isl,osl,n,output_throughput,p99_ttft_ms"
     if upright is not document:
@@ -101,6 +105,19 @@ def _names(document: Document) -> set[str]:
     return {head.name for head in map(read_head, document.top.tree) if head is not None}
 
 
+def _as_table(document: Document) -> Document | None:
+    """The document where it is a table; rows of plain values in JSON as one, otherwise None."""
+    if document.kind == "table":
+        return document
+    rows = document.objects
+    nested = any(isinstance(value, dict | list) for row in rows for value in row.tree.values())
+    if nested or document.kind not in ("json", "lines"):
+        return None
+    heads = dict.fromkeys(str(head) for row in rows for head in row.tree)
+    texts = [{head: "" if (cell := row.tree.get(head)) is None else str(cell) for head in heads} for row in rows]
+    return replace(document, kind="table", objects=[Node(r.file, r.where, t) for r, t in zip(rows, texts, strict=True)])
+
+
 def _upright(document: Document) -> Document:
     """The table with its columns as rows, where the metrics stand below each other in its first
     column, as LLMPerf and people write it.
@@ -112,11 +129,15 @@ def _upright(document: Document) -> Document:
     below = {head.name for head in map(read_head, names) if head is not None}
     if _names(document) - _READ or not below - _READ or len(set(names)) < len(names):
         return document
-    loads = {first} if read_head(first) else set()  # 'concurrency' before 1, 2, 4
+    stated = [_LOAD_HEAD.fullmatch(head.strip()) for head in others]
     rows = []
     for head in others:
-        cells = zip(names, (row.tree[head] for row in document.objects), strict=True)
-        rows.append(Node(document.file, f"column {head!r}", {**dict.fromkeys(loads, head), **dict(cells)}))
+        cells = dict(zip(names, (row.tree[head] for row in document.objects), strict=True))
+        if read_head(first):  # 'concurrency' before 1, 2, 4
+            cells[first] = head
+        elif all(stated) and (load := _LOAD_HEAD.fullmatch(head.strip())):
+            cells["concurrency"] = load[1]
+        rows.append(Node(document.file, f"column {head!r}", cells))
     return replace(document, objects=rows)
 
 

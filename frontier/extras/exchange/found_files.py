@@ -34,7 +34,7 @@ def files_of(name: str) -> Iterator[FoundFile]:
     path = Path(name)
     if path.is_dir():
         found = (p for p in path.rglob("*") if _may_hold(p) and p.is_file() and not p.is_symlink())
-        inside = sorted(p for p in found if not any(part.startswith(".") for part in p.relative_to(path).parts))
+        inside = sorted(p for p in found if not _is_hidden(p.relative_to(path)))
         _require_some(name, len(inside))
         yield from (found for p in inside for found in _sheets_or_itself(str(p), lambda p=p: _bytes(str(p))))  # type: ignore[misc]
     elif path.suffix.lower() == ".zip" and path.is_file():
@@ -45,6 +45,11 @@ def files_of(name: str) -> Iterator[FoundFile]:
 
 def _may_hold(path: Path) -> bool:
     return path.suffix.lower() in _RESULTS or path.name == _SUMMARY
+
+
+def _is_hidden(path: Path) -> bool:
+    """Whether a part of a path begins with a dot, or is what macOS adds to a zip."""
+    return any(part.startswith((".", "__MACOSX")) for part in path.parts)
 
 
 def _bytes(name: str) -> bytes:
@@ -64,7 +69,8 @@ def _of_zip(name: str) -> Iterator[FoundFile]:
         archive = zipfile.ZipFile(io.BytesIO(_bytes(name)))
     except zipfile.BadZipFile as error:
         raise ForeignFileError(name, f"not a zip: {error}", "unpack it, and name the folder") from None
-    inside = sorted((i for i in archive.infolist() if _may_hold(Path(i.filename))), key=lambda i: i.filename)
+    named = ((Path(i.filename), i) for i in archive.infolist())
+    inside = sorted((i for p, i in named if _may_hold(p) and not _is_hidden(p)), key=lambda i: i.filename)
     _require_some(name, len(inside))
     if sum(each.file_size for each in inside) > MOST_BYTES:
         raise ForeignFileError(name, f"more than {MOST_BYTES:,} bytes are in it", "unpack it, and name a part")

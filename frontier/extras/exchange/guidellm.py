@@ -194,7 +194,7 @@ def _strategy(node: Node) -> Node:
 
 def _load(node: Node, figures: Mapping[str, float]) -> Load:
     strategy = _strategy(node)
-    kind = strategy.text("type_") or ""
+    kind = strategy.text("type_") or strategy.text("kind") or ""
     if kind == "synchronous":
         return Load(1)
     if kind == "concurrent" and (streams := strategy.count("streams")):
@@ -216,7 +216,7 @@ def _with_requests(node: Node, result: Result) -> Result | None:
     if not ok or len(ok) != result.ok or len(errored) != (result.failed or 0):
         return None
     rows = [*((item, True) for item in ok), *((item, False) for item in errored)]
-    starts = [start for item, _ in rows if (start := item.number("request_start_time")) is not None]
+    starts = [start for item, _ in rows if (start := _stamp(item, "start_time")) is not None]
     if len(starts) < len(rows):
         return None
     first = min(starts)
@@ -224,17 +224,26 @@ def _with_requests(node: Node, result: Result) -> Result | None:
     kind = _strategy(node).text("type_") if result.rate else "poisson"
     load = f"[--profile concurrent --rate {{concurrency}}][--profile {kind} --rate {{rate}}]"
     command = f"guidellm benchmark --target URL {load} --max-requests {{requests}} --data DATA"
+    stated = result.rate is not None or _strategy(node).text("type_") != "throughput"
+    if not stated:  # the mean of a run with ramp and drain is below what it held
+        result = dataclasses.replace(result, concurrency=0, notes=())
     return dataclasses.replace(result, records=records, epoch=first, command=command)
+
+
+def _stamp(item: Node, key: str) -> float | None:
+    """A time of a request, by its key of now or of before 0.4."""
+    now = item.number(f"request_{key}")
+    return item.number(key) if now is None else now
 
 
 def _record(index: int, item: Node, succeeded: bool, start: float, first: float) -> Record:
     timings = item.at("info", "timings")
     sent = start - first
-    due = timings.number("targeted_start")
+    due = timings.number("targeted_start") or item.at("scheduler_info").number("targeted_start_time")
     scheduled = None if due is None else min(sent, due - first)
     ttft = item.number("time_to_first_token_ms")
     tokens, prompt = item.count("output_tokens"), item.count("prompt_tokens")
-    ended = item.number("request_end_time")
+    ended = _stamp(item, "end_time")
     end = sent if ended is None else max(sent, ended - first)
     if not succeeded or ttft is None or not tokens:
         error = item.text("error", 200) or item.at("info").text("error", 200) or "failed"
@@ -242,9 +251,9 @@ def _record(index: int, item: Node, succeeded: bool, start: float, first: float)
             index, -1, sent, Outcome.STREAM_ERROR, end, 0, 0, prompt_tokens=prompt, error=error, scheduled=scheduled
         )
     first_token = sent + ttft * 1e-3
-    iteration = timings.number("last_token_iteration")
+    iteration = timings.number("last_token_iteration") or item.number("last_token_time")
     last_token = end if iteration is None else iteration - first
-    events = max(1, timings.count("token_iterations") or 1)
+    events = max(1, timings.count("token_iterations") or (1 if timings.tree else tokens))  # not kept before 0.4
     return Record(
         index,
         -1,

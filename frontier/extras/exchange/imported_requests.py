@@ -89,7 +89,9 @@ def settled(file: str, result: Result) -> Result:
     result, held = _observed(result), True
     if result.records and not result.concurrency:
         concurrency, held = concurrency_of(result.records)
-        result = dataclasses.replace(result, concurrency=concurrency)
+        how = "the level that was held longest" if held else "the mean in flight"
+        notes = (*result.notes, f"the concurrency is {how}, by the times of the requests")
+        result = dataclasses.replace(result, concurrency=concurrency, notes=notes)
     if result.records and result.rate is not None:
         result, held = _at_its_rate(result, result.rate)
     if not 1 <= result.concurrency <= MOST_CONCURRENCY:

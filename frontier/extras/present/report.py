@@ -21,6 +21,7 @@ from frontier.extras.present.evidence_tables import cost_tables, evidence_tables
 from frontier.extras.present.review import SIMULATED, VIRTUAL, Review, made_by, portable, review_of
 from frontier.extras.present.speeds import Speeds, speeds_of
 from frontier.run import Run
+from frontier.show.picture.data import Picture
 from frontier.show.picture.labels import answer_rows, panel_names, view_name
 from frontier.show.picture.labels import headline as title_of
 from frontier.show.table import Table
@@ -152,6 +153,7 @@ class Report:
     - `notes`: the notes of extras on its series.
     - `review`: what a reviewer asks first; `speeds`: the throughput by the speed of each user;
       `before`: the figures of a baseline beside its own.
+    - `pictures`: the frontiers as `plot` draws them, then those on further axes.
     - `unfinished`: a sentence that a part of the run is not measured; `standing` is the same for
       machines.
     """
@@ -170,6 +172,7 @@ class Report:
     review: Review = field(default_factory=Review)
     speeds: Speeds | None = None
     before: Sequence[Table] = ()
+    pictures: Sequence[Picture] = ()
 
 
 FIGURE_HEADS = ("metric", "value", "bound", "limit", "headroom")
@@ -212,15 +215,13 @@ MOST_OTHERS = 2
 """The most further pictures of a page."""
 
 
-def other_axes(run: Run, limits: Sequence[Limit], views: Sequence[SeriesView]) -> list[list[SeriesView]]:
-    """The series of the views over further limited latencies, and over what each user gets."""
+def other_axes(limits: Sequence[Limit], views: Sequence[SeriesView]) -> list[tuple[str, str]]:
+    """The axes of further pictures: over other limited latencies, and over what each user gets."""
     drawn = {name for view in views for name in view.axes}
     known = {name for view in views for point in view.points for name in point.metrics}
     wanted = [*(limit.metric for limit in limits if limit.of.quantity is not None), "p50_interactivity"]
     others = [name for name in dict.fromkeys(wanted) if name in known - drawn][:MOST_OTHERS]
-    found = [views_of(run, limits, ("output_throughput", name)) for name in others]
-    names = [view.series for view in views]
-    return [[view for view in each if view.series in names] for each in found]
+    return [("output_throughput", name) for name in others]
 
 
 def _made_by(run: Run, provenance: Provenance) -> str:
@@ -237,7 +238,7 @@ def page_of(report: Report) -> dict[str, Any]:
     sections.
     """
     return {
-        "title": title_of(report.views),
+        "title": report.pictures[0].title if report.pictures else title_of(report.views),
         "sections": [_section(view, report) for view in report.views],
         "review": report.review,
         "speeds": report.speeds,

@@ -45,7 +45,7 @@ _LIKE_THIS = "write  vary: {seqs: [64, 128]}  into a deployment, and  {seqs}  in
 @click.option(
     "--objective",
     type=click.Choice(OBJECTIVES),
-    help=f"What is looked for inside the SLA; default: {OBJECTIVES[0]}.",
+    help=f"What is looked for within the SLA; default: {OBJECTIVES[0]}.",
 )
 @click.option(
     "--only", metavar="NAME", multiple=True, help="Race only these variants, the first as the baseline; repeatable."

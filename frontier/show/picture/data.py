@@ -22,6 +22,7 @@ Theme = Literal["light", "dark"]
 SIGN_WORDS: dict[Sign, str] = {
     "meets": "meets the SLA",
     "open": "not proven",
+    "over": "over by value, not proven",
     "violates": "violates",
     "excluded": "excluded",
 }
@@ -49,6 +50,14 @@ class Role(StrEnum):
     ROOFLINE = "roofline"
     QUIET = "quiet"
     TEXT = "text"
+
+
+SERIES = (
+    *(Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH),
+    *(Role.FIFTH, Role.SIXTH, Role.SEVENTH, Role.EIGHTH),
+)
+"""The roles of several frontiers in a panel, by colour and by the shape of the mark; more than
+eight cannot be told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +285,15 @@ def role_of(setting: SettingView) -> Role:
     return Role.FRONTIER if setting.place == "member" else Role.DOMINATED
 
 
-def mark_id(panel: int, concurrency: float) -> str:
+def mark_id(panel: int, concurrency: float, role: Role = Role.FRONTIER) -> str:
     """The id of a setting's mark in an SVG, by which a page links it to its row."""
-    return f"mark-{panel}-{concurrency:g}"
+    return f"mark-{panel}{owner(role) or OWNERS[0]}{concurrency:g}"
+
+
+OWNERS = tuple(f"_{i}-" for i, _ in enumerate(SERIES))
+"""What the ids of all parts of one of several frontiers have in common."""
+
+
+def owner(role: Role) -> str:
+    """The part of an id that names the frontier of a role; '' for what belongs to none."""
+    return OWNERS[SERIES.index(role)] if role in SERIES else ""

@@ -120,7 +120,7 @@ def _with_tooltips(svg: bytes, picture: Picture) -> bytes:
     for i, panel in enumerate((*picture.panels, *([picture.strip] if picture.strip else []))):
         for mark in panel.marks:
             for end in ("", "-star") if mark.star else ("",):
-                waiting.setdefault(mark_id(i, mark.concurrency) + end, []).append(escape(mark.tooltip))
+                waiting.setdefault(mark_id(i, mark.concurrency, mark.role) + end, []).append(escape(mark.tooltip))
 
     def titled(found: re.Match[str]) -> str:
         text = waiting[found[1]].pop(0)
@@ -221,8 +221,10 @@ def _cells(picture: Picture, width: int) -> tuple[list[_Cell], float]:
         cells.append(_Cell(layout, column * width / columns + left, row * each + head, left, large))
     deep = math.ceil(len(picture.panels) / columns) * each
     if picture.strip is not None:
-        left = max(left, 32 + max(text_width(name, 9.5) for name in picture.strip.y.names))
-        layout = PanelLayout(picture.strip, width - left - RIGHT, ROW * len(picture.strip.y.names), 9.5).run()
+        names = tuple(fit(name, 9.5, 0.55 * width, middle=True) for name in picture.strip.y.names)
+        strip = replace(picture.strip, y=replace(picture.strip.y, names=names))
+        left = max(left, 32 + max(text_width(name, 9.5) for name in names))
+        layout = PanelLayout(strip, width - left - RIGHT, ROW * len(names), 9.5).run()
         cells.append(_Cell(layout, left, deep + HEAD, left))
         deep += layout.height + 86
     return cells, deep

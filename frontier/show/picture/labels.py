@@ -162,7 +162,7 @@ def bar_key(views: Sequence[SeriesView]) -> list[str]:
 
 
 def limit_parts(views: Sequence[SeriesView]) -> list[str]:
-    """The limits that have no line: 'also inside: p95 TTFT 41.3 of 150 ms'. For several series, all
+    """The limits that have no line: 'also within: p95 TTFT 41.3 of 150 ms'. For several series, all
     limits where they are the same.
     """
     view = views[0]
@@ -175,8 +175,8 @@ def limit_parts(views: Sequence[SeriesView]) -> list[str]:
         promise = limit_value_text(limit.metric, limit.promise)
         value = f"{value_text(limit.metric, estimate.value)} of {promise}" if estimate else f"limit {promise}"
         parts.append(f"{limit.of.label} {value}")
-    inside = "also inside: " if view.chosen is not None else "also limited: "
-    return [f"{inside}{', '.join(parts)}"] if parts else []
+    within = "also within: " if view.chosen is not None else "also limited: "
+    return [f"{within}{', '.join(parts)}"] if parts else []
 
 
 def joined(parts: Sequence[str]) -> str:

@@ -113,14 +113,14 @@ def words_of(reason: Reason) -> dict[str, str]:
         "lower_ones": "" if reason.verdict is Verdict.MEETS else "; add lower concurrencies to find one that meets",
         "flags": "; ".join(map(_flag_with_advice, told(reason.flags))) or "it was flagged",
         "decide": _what_would_decide(reason),
-        "most": _MOST.get(reason.metric or "", "The most throughput inside the SLA"),
+        "most": _MOST.get(reason.metric or "", "The most throughput within the SLA"),
         "power": power_text([reason.power]) if reason.power else "",
         **_figure_words(reason),
         **_change_words(reason),
     }
 
 
-_MOST = {"goodput": "The most goodput inside the SLA, by its lower bound,", "cost": "The lowest cost inside the SLA"}
+_MOST = {"goodput": "The most goodput within the SLA, by its lower bound,", "cost": "The lowest cost within the SLA"}
 
 
 def _figure_words(reason: Reason) -> dict[str, str]:
@@ -172,7 +172,7 @@ def _where_in_range(reason: Reason) -> str:
         return ""
     comfort = limit_value_text(limit.metric, limit.comfort)
     if limit.comfortable(reason.estimate.value):
-        return f"inside the comfort mark {comfort}"
+        return f"within the comfort mark {comfort}"
     return f"between comfort {comfort} and promise {limit_value_text(limit.metric, limit.promise)}"
 
 

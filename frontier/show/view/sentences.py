@@ -112,6 +112,8 @@ def reason_words(reason: Reason, broken: Sequence[Limit] = ()) -> str:
         return f"{word} {label}"
     if reason.cause not in _NEEDS or reason.verdict is Verdict.MEETS:
         return word
+    if reason.cause is Cause.NO_INTERVAL and (broken or reason.estimate is not None):
+        return f"{word}: {f'over {broken[0].of.label}' if broken else 'within'} by value only"
     if broken:
         return f"{word}: {broken[0].of.label} is probably over its limit"
     if reason.need is None and any(flag.name == "client_bound" for flag in reason.flags):

@@ -427,7 +427,7 @@ CLEARLY = 0.1
 
 
 def is_clear(reason: Reason) -> bool:
-    """Whether the value that a setting is not proven by lies well inside its limit."""
+    """Whether the value that a setting is not proven by lies well within its limit."""
     limit, estimate = reason.limit, reason.estimate
     return limit is not None and estimate is not None and limit.margin(estimate.value) >= CLEARLY
 

@@ -74,7 +74,7 @@ def ratios(found):
     return {d.metric: d.ratio.value for d in found.differences}
 
 
-# --- inside the SLA
+# --- within the SLA
 
 
 def test_the_throughput_of_both_operating_points_is_compared():

@@ -50,6 +50,10 @@ def test_heads_that_others_write_are_read(heads: str) -> None:
         PLAIN.replace("ttft_ms", "ttft").replace("216.5", "216.5ms"),
         "| " + PLAIN.replace(",", " | ").replace("\n", " |\n|---|--:|---|---|---|---|\n| ", 1).strip() + " |\n",
         codecs.BOM_UTF16_LE + PLAIN.replace(",", "\t").encode("utf-16-le"),
+        codecs.BOM_UTF16_LE + PLAIN.replace(",", "\t").replace(".", ",").encode("utf-16-le"),
+        codecs.BOM_UTF16_LE + PLAIN.replace(",", "\t").replace("1283.2", "1,283.2").encode("utf-16-le"),
+        '[{"concurrency": 16, "isl": 256, "osl": 128, "n": 640, "output_throughput": 1283.2, "p99_ttft_ms": 216.5}]',
+        '{"users": 16, "shape": "256/128", "note": null, "tput": 1283.2, "TTFT p99 (ms)": 216.5}\n',
         codecs.BOM_UTF16_BE + PLAIN.encode("utf-16-be"),
     ],
 )
@@ -129,6 +133,11 @@ def test_the_load_of_a_table_on_its_side_is_its_head_or_a_row(text: str, loads: 
     rows = points(text)
     assert loads == [point.concurrency for point in rows]
     assert {"output_throughput": 118.0, "p99_ttft": 0.126} == {name: e.value for name, e in rows[0].metrics.items()}
+
+
+def test_heads_of_a_table_on_its_side_may_name_the_load() -> None:
+    rows = points("metric,c=1,c=4\noutput_throughput,118,430\np99_ttft_ms,126,144\nshape,2/8,2/8\n")
+    assert [1, 4] == [point.concurrency for point in rows]
 
 
 def test_a_table_on_its_side_without_a_load_asks_for_it() -> None:
