@@ -1,5 +1,5 @@
-"""The keys of the load: `concurrency`, or `rate` and `arrivals`; `requests` and `warmup`, the size
-of a trial; and `workers`, the client processes.
+"""The keys of the load (`concurrency`, `rate`, `arrivals`), of a trial's size (`requests`,
+`warmup`), and of the client processes (`workers`).
 """
 
 import re

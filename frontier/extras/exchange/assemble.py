@@ -131,13 +131,14 @@ def _settled(files: Sequence[ImportedFile]) -> tuple[list[tuple[str, Result]], l
 
 
 def _at_stated_load(file: ImportedFile, result: Result, files: Sequence[ImportedFile]) -> Result:
-    """Requests without a load at the one that the summary in their folder states, if one does.
-    UnsteadyError for requests of stages where there is not one.
+    """Requests without a load at the one that their tool's summary in their folder states, if one
+    does. UnsteadyError for requests of stages where there is not one.
     """
     if not result.records or result.concurrency:
         return result
     folder = Path(file.file).parent
-    beside = [r for other in files if Path(other.file).parent == folder for r in other.results if not r.records]
+    alike = (other for other in files if other.tool == file.tool and Path(other.file).parent == folder)
+    beside = [r for other in alike for r in other.results if not r.records]
     if len(beside) == 1:
         of = beside[0]
         return replace(result, concurrency=of.concurrency, rate=of.rate, arrivals=of.arrivals, model=of.model)

@@ -48,8 +48,8 @@ def _may_hold(path: Path) -> bool:
 
 
 def _is_hidden(path: Path) -> bool:
-    """Whether a part of a path begins with a dot, or is what macOS adds to a zip."""
-    return any(part.startswith((".", "__MACOSX")) for part in path.parts)
+    """Whether a part of a path begins with a dot, or is what macOS and Excel add."""
+    return any(part.startswith((".", "~$", "__MACOSX")) for part in path.parts)
 
 
 def _bytes(name: str) -> bytes:
@@ -98,8 +98,8 @@ def _sheets_or_itself(name: str, read: Callable[[], bytes], *, named: bool = Fal
 
 def _sheets(archive: zipfile.ZipFile) -> dict[str, str]:
     """Each sheet by its title, as CSV. ValueError for one that is too large."""
-    if sum(each.file_size for each in archive.infolist()) > MOST_BYTES:
-        raise ValueError(f"more than {MOST_BYTES:,} bytes are in it")
+    if sum(each.file_size for each in archive.infolist()) > MOST_BYTES // 4:  # a tree of XML is large
+        raise ValueError(f"more than {MOST_BYTES // 4:,} bytes are in it")
     relations = {of.get("Id"): of.get("Target", "") for of in _xml(archive, "xl/_rels/workbook.xml.rels")}
     shared = "xl/sharedStrings.xml"
     strings = [_text(item) for item in _xml(archive, shared)] if shared in archive.namelist() else []

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import Arrivals, Rate
 from frontier.core.model.shapes import MAX_TOKENS, Shape
 from frontier.core.model.trials import Measurement, Phase, Record, Trial, Window
 from frontier.core.window.window import Floats, Ints
@@ -23,6 +23,9 @@ HELD = 0.95
 """The load is held while at least this share of the concurrency is in flight."""
 MOST_CONCURRENCY = 1_000_000
 """Most requests in flight that a file may state."""
+EVEN = 0.5
+"""The coefficient of variation of gaps below which arrivals are even, whatever the file calls them;
+that of a Poisson process is 1."""
 OFF = 0.02
 """The share, or one token, by which observed lengths may differ from the ones asked for before they
 replace them."""
@@ -111,9 +114,14 @@ class UnsteadyError(ForeignFileError):
 
 
 def _at_its_rate(result: Result, rate: float) -> tuple[Result, bool]:
-    """The result with the flag of a rate that was not sent, and whether it was."""
-    sends = [r.sent for r in result.records]
-    seconds = max(sends) - min(sends)
+    """The result with its arrivals as they came and the flag of a rate that was not sent, and
+    whether it was sent.
+    """
+    sends = sorted(r.sent for r in result.records)
+    seconds = sends[-1] - sends[0]
+    gaps = np.diff(sends)
+    if len(gaps) and gaps.std() < EVEN * gaps.mean():
+        result = dataclasses.replace(result, arrivals=Arrivals(0.0))
     flags = tuple(rate_flags(rate, (len(sends) - 1) / seconds if seconds else None, len(sends)))
     kept = tuple(flag for flag in result.flags if flag.name != "under_rate")
     return dataclasses.replace(result, flags=(*kept, *flags)), not flags

@@ -1,7 +1,7 @@
 """Repeats of an imported setting: their median, with the interval between runs."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median, stdev
 
@@ -83,16 +83,18 @@ def _spread(values: Mapping[str, Sequence[float]]) -> str:
     return f": {'; '.join(words)}" if words else ""
 
 
-def unlike_runs(settings: Mapping[ImportedSetting, list[Result]]) -> Iterator[str]:
-    """A note for each deployment with repeats that differ more than repeats do: they may be of
-    several deployments, which only the names of their files tell apart.
+def unlike_runs(settings: Mapping[ImportedSetting, list[Result]]) -> list[str]:
+    """A note on deployments with repeats that differ more than repeats do: they may be of several
+    deployments, which only the names of their files tell apart.
     """
     widest: dict[str, float] = {}
     for (name, _, _), same in settings.items():
         rates = [rate for result in same if (rate := result.figures.get("output_throughput"))]
         if rates and not same[0].records:
             widest[name] = max(widest.get(name, 1.0), max(rates) / min(rates))
-    for name, apart in widest.items():
-        if apart > UNLIKE:
-            what = f"{name}: output throughput of runs of one setting differs by up to {apart - 1:.0%}"
-            yield f"{what}; where they are of several deployments, import the files of each with --deployment"
+    names = sorted((name for name, apart in widest.items() if apart > UNLIKE), key=lambda name: -widest[name])
+    if not names:
+        return []
+    listed = f"{', '.join(names[:3])}{f' and {len(names) - 3:,} more' if names[3:] else ''}"
+    what = f"output throughput of runs of one setting differs by up to {widest[names[0]] - 1:.0%}: {listed}"
+    return [f"{what}; where they are of several deployments, import the files of each with --deployment"]

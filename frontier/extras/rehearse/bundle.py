@@ -1,5 +1,6 @@
-"""What a rehearsal hands on: files as of a submission, with a named blank for what only the
-submitter knows; and the config of the sweep that is missing.
+"""What a rehearsal hands on: files as of a submission, and the config of the sweep that is missing.
+
+What only the submitter knows is a named blank in a file.
 """
 
 import itertools
@@ -14,6 +15,7 @@ import yaml
 
 from frontier.config import Setting, config_text
 from frontier.core.model.errors import UsageError
+from frontier.core.model.text import clean
 from frontier.core.model.units import format_elapsed
 from frontier.core.window.window import WindowData
 from frontier.extras.rehearse import endpoints_rules as rules
@@ -24,7 +26,9 @@ from frontier.run import Run
 from frontier.store.run_dir import RunDirectory
 
 PERCENTILES = (50, 90, 95, 99)
+"""The percentiles of a summary."""
 NANO = 1e9
+"""Nanoseconds of a second: the unit of their files."""
 
 
 def blank(what: str) -> str:
@@ -68,17 +72,16 @@ def _summary(data: WindowData) -> dict[str, Any]:
 
 def _point_file(made: Rehearsal, point: CurvePoint) -> dict[str, Any]:
     """A point's description."""
-    c_max, of = made.concurrencies[-1], rules.BENCHMARKS.get(made.benchmark or "")
-    known = None if of is None else made.benchmark
+    c_max, of = made.concurrencies[-1], made.dataset if made.benchmark is not None else None
     return {
         "notice": rules.NOTICE,
         "concurrency": point.concurrency,
         "region": point.region or blank("region"),
         "offline": "elected" if point.concurrency == c_max else "none",
-        "dataset": of.dataset if of else blank("dataset"),
+        "dataset": of.key if of else blank("dataset"),
         "division": blank("division: RDI, Standardized or Serviced"),
         "max_supported_concurrency": c_max,
-        "model_name": known or blank("model_name: one of the benchmark's models"),
+        "model_name": made.benchmark or blank("model_name: one of the benchmark's models"),
         "model_precision": blank("model_precision, as FP8"),
         "link_to_model": blank("link_to_model"),
         "dataset_name": of.name if of else blank("dataset_name"),
@@ -132,9 +135,9 @@ def missing(made: Rehearsal) -> list[int]:
     for name in regions.uncovered(wanted):
         low, high = regions.spans[name]
         wanted = sorted({*wanted, max(2, min(high, round(math.sqrt(low * high))))})
-    while len(wanted) < rules.POINTS:
-        ratio, gap = max((b / a, i) for i, (a, b) in enumerate(itertools.pairwise(wanted)) if b - a > 1)
-        wanted = sorted({*wanted, round(wanted[gap] * math.sqrt(ratio))})
+    while len(wanted) < min(rules.POINTS, wanted[-1] - wanted[0] + 1):
+        ratio, low = max((b / a, a) for a, b in itertools.pairwise(wanted) if b - a > 1)
+        wanted = sorted({*wanted, round(low * math.sqrt(ratio))})
     return [c for c in wanted if c not in steady]
 
 
@@ -151,8 +154,7 @@ def missing_config(made: Rehearsal, run: Run) -> str:
         raise UsageError("nothing is missing: every point has a steady window, and every region a point")
     hours = dict(zip(wanted, _hours(made, wanted, made.dataset.prompts), strict=True))
     longest = max(hours, key=lambda c: hours[c])
-    of = rules.BENCHMARKS.get(made.benchmark or "")
-    file = f"{of.dataset}.jsonl" if of is not None else str(run.config.prompts_file)
+    file = made.dataset.key if made.benchmark is None else f"{made.dataset.key}.jsonl"
     least = max(map(rules.least_seconds, wanted))
     settings = {
         "prompts": json.dumps(file),
@@ -174,7 +176,7 @@ def missing_config(made: Rehearsal, run: Run) -> str:
     if len(run.config.shapes) * len(run.config.deployments) > 1:
         head.append(f"Sweep it with  --only '{made.series.shape.label}' --only '{made.series.deployment}'")
     given = [Setting.of(f"{key}={value}") for key, value in settings.items()]
-    return "".join(f"# {line}\n" for line in head) + config_text(text, "config.yaml", given)
+    return "".join(f"# {clean(line, 500)}\n" for line in head) + config_text(text, "config.yaml", given)
 
 
 def _hours(made: Rehearsal, concurrencies: Sequence[int], prompts: int) -> list[float]:

@@ -32,7 +32,7 @@ def command(
       frontier rehearse runs/llama8b --benchmark llama3_1-8b
       frontier rehearse runs/llama8b -o curve.svg
       frontier rehearse runs/llama8b --benchmark llama3_1-8b --config > full.yaml
-      frontier rehearse runs/llama8b --benchmark llama3_1-8b --export results/h200/llama3_1-8b
+      frontier rehearse runs/llama8b --benchmark llama3_1-8b --export curve
     """
     from frontier.cli.plot import beside_an_answer, check_formats, save_pictures
     from frontier.extras.rehearse.bundle import bundle, missing_config

@@ -6,7 +6,7 @@ from frontier.extras.rehearse import endpoints_rules as rules
 from frontier.extras.rehearse.rehearsal import Rehearsal
 from frontier.extras.rehearse.rehearsal_text import curve_line
 from frontier.show.picture.axes import metric_axis, rising_axis
-from frontier.show.picture.data import Line, Mark, Panel, Picture, Role, Rule
+from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role, Rule
 
 ROLES = (Role.FIFTH, Role.OTHER, Role.THIRD, Role.FRONTIER)
 """The tints of the regions."""
@@ -26,16 +26,7 @@ def curve_picture(made: Rehearsal) -> Picture:
         Mark(p.concurrency, *place, Role.DOMINATED if p.worse_than else Role.FRONTIER, text=str(p.concurrency))
         for p, place in zip(made.points, places, strict=True)
     ]
-    shades, edges, names = list[Line](), list[Rule](), list[str]()
-    last, right = {p.region: place[0] for p, place in zip(made.points, places, strict=True)}, x.high
-    for role, (name, words) in zip(ROLES, rules.REGIONS.items(), strict=True):
-        left = x.low if made.points[-1].region == name else last.get(name, right)
-        if made.regions is not None and left < right:
-            low, high = made.regions.spans[name]
-            shades.append(Line("", (), role, "fit", band=((left, y.low, y.high), (right, y.low, y.high))))
-            edges += [Rule("x", left, role=Role.QUIET, dashed=True)] if left > x.low else []
-            names.append(f"{words} {low}–{high}" if low < high else f"{words} {high}")
-            right = left
+    shades, edges, names = _regions(made, x, y)
     worse = [str(p.concurrency) for p in made.points if p.worse_than]
     stays = f"Worse than a smaller concurrency on both axes, and still on the line: {', '.join(worse)}."
     notes = [curve_line(made), f"{rules.BASIS}, read {rules.READ}. Every point is a step, in order of concurrency."]
@@ -49,3 +40,20 @@ def curve_picture(made: Rehearsal) -> Picture:
         notes=(*notes, stays) if worse else tuple(notes),
         description=f"{title}. {curve_line(made)}",
     )
+
+
+def _regions(made: Rehearsal, x: Axis, y: Axis) -> tuple[list[Line], list[Rule], list[str]]:
+    """Each region as a shade up to its last point, the edges between, and the names of regions with
+    their concurrencies.
+    """
+    shades, edges, names = list[Line](), list[Rule](), list[str]()
+    last, right = {p.region: p.tps_per_user * x.scale for p in made.points}, x.high
+    last[made.points[-1].region] = x.low
+    for role, (name, (low, high)) in zip(ROLES, made.regions.spans.items() if made.regions else (), strict=False):
+        left = last.get(name, right)
+        if left < right:
+            shades.append(Line("", (), role, "fit", band=((left, y.low, y.high), (right, y.low, y.high))))
+            edges += [Rule("x", left, role=Role.QUIET, dashed=True)] if left > x.low else []
+            names.append(f"{rules.REGIONS[name]} {f'{low}–{high}' if low < high else high}")
+            right = left
+    return shades, edges, names

@@ -27,9 +27,10 @@ POINTS, MOST_POINTS = 7, 32
 """The points of a curve whose highest one is elected as Offline; and the most."""
 SHORT, LONG = 600.0, 1200.0
 """Seconds of the steady window up to ULTRA_LOW, and above."""
-PASSES = 5
-"""Passes over the dataset that a steady window takes: one is cut off, and SUPER_PASSES are left."""
-SUPER_PASSES = 4
+PASSES, SUPER_PASSES = 5, 4
+"""Passes over the dataset that a run with a steady window has, as one is cut off at the beginning;
+and those that are left.
+"""
 
 CROP, SHIFT = 0.05, 0.05
 """A pass at the beginning, or a later plateau, is another level when it is so far away."""
@@ -47,24 +48,27 @@ SEEDS = {
     "sample_index_rng_seed": 586478644936801402,
     "model_seed": 9315206023656308754,
 }
+"""The seeds that a submission of one of the cohorts takes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Benchmark:
-    """A model with its dataset: prompts of one pass, and requests of one run for the accuracy."""
+class Dataset:
+    """The dataset of a curve: `key` is its name in files, `prompts` are those of one pass, and
+    `accuracy` are the requests of one run for the accuracy.
+    """
 
-    dataset: str
+    key: str
     name: str
     prompts: int
     accuracy: int
 
 
 BENCHMARKS = {
-    "llama3_1-8b": Benchmark("cnn_dailymail", "CNN/DailyMail", 13_368, 13_368),
-    "gpt-oss-120b": Benchmark("gpt-oss-120b", "its performance set", 6_396, 4_395),
-    "deepseek-r1": Benchmark("deepseek-r1", "its dataset", 4_388, 4_388),
+    "llama3_1-8b": Dataset("cnn_dailymail", "CNN/DailyMail", 13_368, 13_368),
+    "gpt-oss-120b": Dataset("gpt-oss-120b", "the dataset of gpt-oss-120b", 6_396, 4_395),
+    "deepseek-r1": Dataset("deepseek-r1", "the dataset of deepseek-r1", 4_388, 4_388),
 }
-"""The benchmarks of single requests."""
+"""The benchmarks of single requests, by their models."""
 
 
 def least_seconds(concurrency: int) -> float:

@@ -1,5 +1,4 @@
-"""A rehearsal as data: the result curve of a run under the rules of MLPerf Endpoints, and the
-hours that the real runs take.
+"""A rehearsal as data: the curve that a run would be in MLPerf Endpoints, and its hours.
 
 A run is read and nothing is measured. One curve is one system, one model and one dataset; a point
 is a concurrency. The highest concurrency is elected as the Offline point.
@@ -11,28 +10,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from frontier.config.load_keys import Passes
 from frontier.core.model.errors import UsageError
 from frontier.core.model.loads import Rate
 from frontier.core.model.points import Point
 from frontier.core.model.series import Series
+from frontier.core.model.text import clean
 from frontier.core.window.window import WindowData
 from frontier.extras.rehearse import endpoints_rules as rules
+from frontier.extras.rehearse.endpoints_rules import Dataset
 from frontier.extras.rehearse.regions import Regions
 from frontier.extras.rehearse.steady import Steady, bound_rank, judged, passes_of
 from frontier.run import Run
-from frontier.show.view.selection import series_of
+from frontier.show.view.selection import provenance_of, series_of
 from frontier.show.view.wording import flag_kinds
 
 METRICS = ("output_throughput", "p90_tpot", "p90_interactivity", "p90_ttft", "request_throughput", "error_rate")
-
-
-@dataclass(frozen=True, slots=True)
-class Dataset:
-    """The dataset of the curve: prompts of a pass, and requests of a run for the accuracy."""
-
-    name: str
-    prompts: int
-    accuracy: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +37,13 @@ class CurvePoint:
     """
 
     concurrency: int
-    region: str | None
     system_tps: float
     tps_per_user: float
     ttft_p90: float
     requests: int
     request_rate: float
     failed: float
+    region: str | None = None
     ttft_p90_bound: float | None = None
     one_pass: float | None = None
     with_window: float | None = None
@@ -103,35 +96,36 @@ class Rehearsal:
 def rehearse(run: Run, benchmark: str | None = None) -> Rehearsal:
     """The rehearsal of a run with one series. UsageError where it cannot be a curve."""
     series = _only_series(run)
-    windows = run.samples(series)
     measured = [point for point in run.points(names=METRICS) if point.series == series]
-    usable = [p for p in measured if p.valid and all(math.isfinite(p.value(name)) for name in METRICS[:2])]
-    left_out = [kind.text() for kind in flag_kinds(p for p in measured if not p.valid) if kind.fatal]
-    left_out += [f"no p90 TPOT or no throughput: c={p.concurrency}" for p in measured if p.valid and p not in usable]
+    usable, left_out = _usable(measured)
     if not usable:
         raise UsageError(f"no point of the run counts: {left_out[0]}", f"frontier show {run.path}  says more")
-    dataset, size = _dataset(run, benchmark), run.config.passes.size if run.config.passes is not None else None
-    concurrencies = [point.concurrency for point in usable]
-    regions, problem = None, ""
+    regions, no_regions = None, ""
     try:
-        regions = Regions.of(concurrencies[0], concurrencies[-1])
+        regions = Regions.of(usable[0].concurrency, usable[-1].concurrency)
     except ValueError as error:
-        problem = str(error)
-    points = [_point(p, regions, dataset, windows.get(p.concurrency), size) for p in usable]
-    if regions is not None:
-        last = {p.region: p.concurrency for p in points}
-        points = [replace(p, accuracy=last[p.region] == p.concurrency) for p in points]
+        no_regions = str(error)
+    dataset, windows = _dataset(run, benchmark), run.samples(series)
+    points = [_point(point, dataset, windows.get(point.concurrency), run.config.passes) for point in usable]
     return Rehearsal(
         series,
-        ", ".join(sorted({d.model for d in run.config.deployments if d.model and d.name == series.deployment})),
+        clean(provenance_of(run).model or "", 80),
         benchmark,
         dataset,
         regions,
-        problem,
-        tuple(_compared(points)),
+        no_regions,
+        tuple(_placed(points, regions)),
         tuple(left_out),
         windows,
     )
+
+
+def _usable(points: Sequence[Point]) -> tuple[list[Point], list[str]]:
+    """The points that count, and why the others do not."""
+    usable = [p for p in points if p.valid and all(math.isfinite(p.value(name)) for name in METRICS[:2])]
+    left_out = [kind.text() for kind in flag_kinds(p for p in points if not p.valid) if kind.fatal]
+    odd = [f"c={p.concurrency}" for p in points if p.valid and p not in usable]
+    return usable, [*left_out, *([f"no finite p90 TPOT or throughput: {', '.join(odd)}"] if odd else [])]
 
 
 def _only_series(run: Run) -> Series:
@@ -152,45 +146,43 @@ def _only_series(run: Run) -> Series:
 def _dataset(run: Run, benchmark: str | None) -> Dataset | None:
     """The dataset of the benchmark; else the run's own file where its size is known."""
     if benchmark is not None:
-        of = rules.BENCHMARKS[benchmark]
-        return Dataset(of.name, of.prompts, of.accuracy)
+        return rules.BENCHMARKS[benchmark]
     passes, file = run.config.passes, run.config.prompts_file
-    return Dataset(file, passes.size, passes.size) if passes is not None and passes.size and file else None
+    return (
+        Dataset(file, clean(file, 80), passes.size, passes.size)
+        if passes is not None and passes.size and file
+        else None
+    )
 
 
-def _point(
-    point: Point, regions: Regions | None, dataset: Dataset | None, data: WindowData | None, size: int | None
-) -> CurvePoint:
+def _point(point: Point, dataset: Dataset | None, data: WindowData | None, passes: Passes | None) -> CurvePoint:
     """A point with its times. An imported one has no requests to look at."""
-    c, least = point.concurrency, rules.least_seconds(point.concurrency)
     tps, _, per_user, ttft, rate, failed = map(point.value, METRICS)
     rate = rate if rate > 0 else tps / point.shape.osl.mean
-    made = CurvePoint(
-        c,
-        None if regions is None else regions.region(c),
-        tps,
-        per_user,
-        ttft,
-        point.n,
-        rate,
-        0.0 if math.isnan(failed) else failed,
-    )
+    failed = 0.0 if math.isnan(failed) else failed
+    least = rules.least_seconds(point.concurrency)
+    made = CurvePoint(point.concurrency, tps, per_user, ttft, point.n, rate, failed)
     if data is not None and (rank := bound_rank(0.9, data.n)) is not None:
         made = replace(made, ttft_p90_bound=float(np.sort(data.ttft)[-rank]))
-    if data is not None and size is not None:
-        made = replace(made, steady=judged(passes_of(data, size), least))
+    if data is not None and passes is not None and passes.size:
+        made = replace(made, steady=judged(passes_of(data, passes.size), least))
     if dataset is None:
         return made
     one = dataset.prompts / rate
     return replace(made, one_pass=one, with_window=max(rules.PASSES * one, least), whole_run=max(one, least))
 
 
-def _compared(points: Sequence[CurvePoint]) -> Iterator[CurvePoint]:
-    """The points, each with the lower concurrency that is better on both axes, if there is one."""
+def _placed(points: Sequence[CurvePoint], regions: Regions | None) -> Iterator[CurvePoint]:
+    """The points with their regions, the last of each being asked for its accuracy; and with the
+    next lower concurrency that is better on both axes.
+    """
+    found = {} if regions is None else {p.concurrency: regions.region(p.concurrency) for p in points}
+    last = {region: c for c, region in found.items()}
     for i, point in enumerate(points):
         better = (
             p.concurrency
             for p in reversed(points[:i])
             if p.system_tps > point.system_tps and p.tps_per_user > point.tps_per_user
         )
-        yield replace(point, worse_than=next(better, None))
+        c = point.concurrency
+        yield replace(point, region=found.get(c), accuracy=c in last.values(), worse_than=next(better, None))

@@ -8,7 +8,7 @@ import numpy as np
 from frontier.core.model.units import count, format_elapsed, format_seconds, format_share
 from frontier.extras.rehearse import endpoints_rules as rules
 from frontier.extras.rehearse.rehearsal import CurvePoint, Rehearsal
-from frontier.extras.rehearse.steady import STEADY
+from frontier.extras.rehearse.steady import NOT_FOUND, STEADY
 from frontier.show.table import Table, to_text
 
 SCHEMA = "frontier.rehearse/1"
@@ -45,20 +45,22 @@ def _row(point: CurvePoint, c_max: int) -> list[str]:
         f"{point.tps_per_user:.1f}",
         format_seconds(point.ttft_p90),
         "" if point.ttft_p90_bound is None else format_seconds(point.ttft_p90_bound),
-        _hours(point.one_pass),
-        _hours(point.with_window),
+        _duration(point.one_pass),
+        _duration(point.with_window),
         "" if steady is None else f"{steady.steady_passes} of {steady.passes}",
         ", ".join(part for part in ("yes" if point.accuracy else "", offline) if part),
     ]
 
 
-def _hours(seconds: float | None) -> str:
-    """'2.66 h'; below six minutes as elapsed time; '' for None."""
+def _duration(seconds: float | None) -> str:
+    """'2.66 h', '44 min', '28 s'; '' for None."""
     if seconds is None:
         return ""
-    if seconds < 10:
+    if seconds < 60:
         return format_seconds(seconds)
-    return format_elapsed(seconds) if seconds < 360 else f"{seconds / 3600:,.2f} h"
+    if seconds < 3600:
+        return format_elapsed(60 * round(seconds / 60))
+    return f"{seconds / 3600:,.2f} h"
 
 
 def lines_of(made: Rehearsal) -> list[tuple[str, str]]:
@@ -83,7 +85,8 @@ def _window_lines(made: Rehearsal) -> list[tuple[str, str]]:
     kinds: dict[str, list[str]] = {}
     for point in made.points:
         if point.steady is not None:
-            verdict = "" if point.steady.verdict == STEADY else f" ({point.steady.verdict.replace('_', ' ')})"
+            verdict = point.steady.verdict.replace("_", " ")
+            verdict = "" if verdict in (STEADY, NOT_FOUND) else f" ({verdict})"
             kinds.setdefault(STATUSES[point.steady.status] + verdict, []).append(str(point.concurrency))
     text = "; ".join(f"{kind}: C={', '.join(where)}" for kind, where in kinds.items())
     return [("Windows", f"{text}.")] if kinds else []

@@ -30,11 +30,11 @@ from frontier.extras.rehearse.endpoints_rules import (
 
 Floats = NDArray[np.float64]
 STATES = {0: "Plateau", 1: "Drifting Up", -1: "Drifting Down"}
-STEADY, NOT_FOUND = "STEADY STATE", "not found"
+STEADY, ANOMALY, NOT_FOUND = "STEADY STATE", "anomaly", "not found"
 
 
 @dataclass(frozen=True, slots=True)
-class Passes:
+class SuperPasses:
     """The passes of a window over a dataset of `size`: the P50 and P90 of TPOT of each whole pass,
     when it began, and when the last one ended; and the P90 of E2E latency. Times are in seconds.
     """
@@ -91,7 +91,7 @@ def bound_rank(p: float, n: int) -> int | None:
     return rank if rank >= 1 else None
 
 
-def passes_of(data: WindowData, size: int) -> Passes:
+def passes_of(data: WindowData, size: int) -> SuperPasses:
     """The whole passes of the longest window of a setting."""
     window = int(np.argmax(np.bincount(data.window)))
     mine = np.flatnonzero(data.window == window)
@@ -100,7 +100,7 @@ def passes_of(data: WindowData, size: int) -> Passes:
     tpot = tuple(np.array([lower_percentile(data.tpot[part], p) for part in parts]) for p in (0.5, 0.9))
     ends = [data.sent[mine[number * size]] if number * size < len(mine) else data.ends[window]]
     begins = np.array([*(data.sent[part[0]] for part in parts), *ends])
-    return Passes(size, (tpot[0], tpot[1]), begins, lower_percentile(data.e2e[mine], 0.9))
+    return SuperPasses(size, (tpot[0], tpot[1]), begins, lower_percentile(data.e2e[mine], 0.9))
 
 
 def trend(values: Floats) -> tuple[float, float]:
@@ -158,7 +158,7 @@ def _crop(p50: Floats) -> int:
     return first
 
 
-def judged(passes: Passes, least: float) -> Steady:
+def judged(passes: SuperPasses, least: float) -> Steady:
     """The verdict on the passes of a window that has to last `least` seconds."""
     n, size, begins = passes.number, passes.size, passes.begins
     if not all(np.isfinite(values).all() for values in passes.tpot):
@@ -175,11 +175,13 @@ def judged(passes: Passes, least: float) -> Steady:
     start, end = (long or found)[0]
     seconds = float(begins[end] - begins[start])
     status = "windowable" if long and seconds >= least else "insufficient_duration"
-    verdict = "anomaly" if _shifted(passes.tpot[0], start, end, found) else STEADY if long else NOT_FOUND
+    verdict = STEADY if long else NOT_FOUND
+    if _shifted(passes.tpot[0], start, end, found):
+        verdict = ANOMALY
     return Steady(status, verdict, n, size, start, end - 1, seconds)
 
 
-def _needed(passes: Passes, start: int, end: int) -> float:
+def _needed(passes: SuperPasses, start: int, end: int) -> float:
     """Seconds that a plateau has to last."""
     spread = max(float(values[start:end].std() / values[start:end].mean()) for values in passes.tpot)
     wanted = math.ceil((norm.ppf(0.975) * spread / RELATIVE_ERROR) ** 2)

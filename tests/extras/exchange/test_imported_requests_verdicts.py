@@ -15,7 +15,7 @@ import pytest
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates import estimate
 from frontier.core.model.decisions import Limit, Verdict
-from frontier.core.model.loads import POISSON, Rate
+from frontier.core.model.loads import POISSON, Arrivals, Rate
 from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Outcome, Phase, Record, Trial
@@ -27,7 +27,7 @@ from frontier.extras.exchange.results import ImportedFile, Result
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
 from tests.extras.exchange.test_imported_requests import N, requests
-from tests.kit.peer_files import aiperf, aiperf_lines, guidellm_detailed, said, vllm_detailed
+from tests.kit.peer_files import aiperf, aiperf_lines, guidellm_detailed, said, vllm, vllm_detailed
 
 NAMES = ("p50_ttft", "p90_ttft", "p90_tpot", "p90_e2e", "output_throughput")
 SHAPE = "128/32"
@@ -228,6 +228,21 @@ def test_requests_of_an_open_loop_give_the_native_verdict_at_their_rate(kind: st
         )
         assert Verdict.MEETS is judge(theirs, (Limit(name, 1.1 * estimated.upper),)).verdict
         assert Verdict.VIOLATES is judge(theirs, (Limit(name, 0.8 * estimated.lower),)).verdict
+
+
+def test_requests_take_no_load_from_the_result_of_another_tool(tmp_path: Path) -> None:
+    (tmp_path / "profile_export.jsonl").write_bytes(aiperf_lines(requests()))
+    (tmp_path / "c64.json").write_text(json.dumps(vllm(max_concurrency=64)))
+    made = formats.read_files([tmp_path], shape=SHAPE).assembled
+    assert [N] == [measurement.trial.concurrency for measurement, _ in made.trials]
+
+
+def test_even_arrivals_are_even_whatever_the_file_calls_them() -> None:
+    records = [replace(r, sent=i / RATE.per_second) for i, r in enumerate(arrivals())]
+    even = [replace(r, first=r.sent + 0.01, last=r.sent + 0.2, end=r.sent + 0.2) for r in records]
+    tree = vllm_detailed(even, 0, max_concurrency=None, request_rate=RATE.per_second, burstiness=1.0)
+    ((measurement, _),) = assemble([said(tree)]).trials
+    assert Arrivals(0.0) == measurement.trial.shape.arrivals
 
 
 def test_a_rate_that_was_not_sent_is_an_aggregate_with_its_flag() -> None:

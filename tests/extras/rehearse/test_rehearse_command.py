@@ -8,7 +8,11 @@ from typing import Any
 import pytest
 
 from frontier.config import load_config
+from frontier.extras.rehearse.bundle import missing
 from frontier.extras.rehearse.endpoints_rules import NOTICE
+from frontier.extras.rehearse.regions import Regions
+from frontier.extras.rehearse.rehearsal import rehearse
+from frontier.read_run import load
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row
 from tests.kit.sweeps import sweep_in_virtual_time
@@ -158,3 +162,19 @@ def test_an_export_never_mixes_with_what_is_there(cwd: Path) -> None:
     assert 2 == again.code
     imported_run = frontier("rehearse", imported(cwd, table(SPEEDS), "table"), "--export", "new", cwd=cwd)
     assert (2, False) == (imported_run.code, (cwd / "new").exists())
+
+
+@pytest.mark.parametrize(
+    ("measured", "wanted"),
+    [((32, 33), [32, 33]), ((40, 64), [1, 2, 4, 9, 19, 40, 64]), ((1, 2), [1, 2, 3, 6, 11, 34, 64])],
+)
+def test_what_is_missing_lies_between_the_lowest_and_the_highest_that_a_curve_may_have(
+    cwd: Path, measured: tuple[int, ...], wanted: list[int]
+) -> None:
+    run = imported(cwd, table(dict.fromkeys(measured, (500.0, 50.0, 50.0))))
+    made = rehearse(load(cwd / run), "llama3_1-8b")
+    found = missing(made)
+    assert set(measured) <= set(found)
+    assert (wanted[0], wanted[-1]) == (found[0], found[-1])
+    assert len(found) == min(7, found[-1] - found[0] + 1)
+    assert Regions.of(found[0], found[-1]).uncovered(found) == []

@@ -8,7 +8,7 @@ import pytest
 
 from frontier.extras.rehearse.steady import (
     STEADY,
-    Passes,
+    SuperPasses,
     admissible,
     bound_rank,
     judged,
@@ -20,10 +20,10 @@ from frontier.extras.rehearse.steady import (
 LEAST = 600.0
 
 
-def passes(values: list[float], seconds: float = 300.0) -> Passes:
-    """Passes of these TPOT, its P50 and P90 alike."""
+def passes(values: list[float], seconds: float = 300.0) -> SuperPasses:
+    """SuperPasses of these TPOT, its P50 and P90 alike."""
     series = np.array(values)
-    return Passes(100, (series, series), np.arange(len(values) + 1) * seconds)
+    return SuperPasses(100, (series, series), np.arange(len(values) + 1) * seconds)
 
 
 @pytest.mark.parametrize(
