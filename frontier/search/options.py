@@ -73,12 +73,13 @@ def _full_at(state: State, low: int, high: int) -> int | None:
 def gives_way(state: State, c: int, proven: Sequence[int]) -> bool:
     """Whether a candidate gives way to one that is likely to be proven, as it is not.
 
-    While nothing is proven, one does that had MOST_OF_TIME or whose server wanders. Where a server
-    is slow in episodes each does: they come at every load, and only a lower one keeps its limit in
-    them.
+    Where time is short and nothing is proven, one does that had MOST_OF_TIME or whose server
+    wanders. Where a server is slow in episodes each does: they come at every load, and only a lower
+    one keeps its limit in them.
     """
     had = state.spent.get(c, 0.0) >= MOST_OF_TIME * (state.elapsed + state.within)
-    return (state.slow or (not proven and (had or state.wanders))) and forecast(state, c, 1.0).chance < LIKELY
+    short = not proven and state.within < math.inf and (had or state.wanders)
+    return (state.slow or short) and forecast(state, c, 1.0).chance < LIKELY
 
 
 def soonest(state: State, below: float = math.inf) -> int | None:

@@ -52,7 +52,8 @@ from frontier.search.window_size import allowance, dependence, mean_e2e, window_
 WANDER_SECONDS, AROUND = 45.0, 12.0
 """The least seconds of a window where the server wanders, as one that an episode fills does not
 show it; and those of a window's warm-up and end."""
-MANY = 1000  # times as many episodes show how much of the time is slow
+MANY = 1000
+"""So many times as many episodes show how much of the time is slow."""
 LOWER = 0.9
 """The next candidate after one given up is at most this share of it, unless something is proven."""
 FAR_LOWER = 0.7
