@@ -39,15 +39,8 @@ def trend(runs: Sequence[Measured], names: tuple[str, ...], series: Series, *, b
         )
         for i, one in enumerate(kept)
     )
-    ends = itertools.pairwise([0, *breaks, len(rows)]) if rows else ()
-    stretches = [(first, after - 1) for first, after in ends]
-    levels = {
-        name: tuple(
-            (first, last, sum(row.means[name].value for row in rows[first : last + 1]) / (last + 1 - first))
-            for first, last in stretches
-        )
-        for name in names
-    }
+    ends = list(itertools.pairwise([0, *breaks, len(rows)])) if rows else []
+    levels = {name: tuple(_level(rows, name, *each) for each in ends) for name in names}
     left_out = tuple(one.name for one in ordered if one not in kept)
     means = f"Geometric means over {', '.join(map(setting, settings))}."
     notes = [f"{date_text(rows[at].at)}  break at {rows[at].run}: {text}" for at, text in breaks.items()]
@@ -56,3 +49,9 @@ def trend(runs: Sequence[Measured], names: tuple[str, ...], series: Series, *, b
         notes.append(f"Left out, without all of these settings: {clean(', '.join(left_out), 300)}.")
     chosen = "by_values" if by_values else "proven"
     return TrendView(series, names, settings, chosen, rows, tuple(breaks.items()), left_out, levels, tuple(notes))
+
+
+def _level(rows: Sequence[TrendRow], name: str, first: int, after: int) -> tuple[int, int, float]:
+    """A stretch of runs: its first, its last, and the mean of a metric over it."""
+    values = [row.means[name].value for row in rows[first:after]]
+    return first, after - 1, sum(values) / len(values)

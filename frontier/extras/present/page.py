@@ -19,7 +19,7 @@ from frontier import registry
 from frontier.core.model.metrics import metric
 from frontier.core.model.text import capital, clean
 from frontier.extras.present.dark_page import dark_colours
-from frontier.extras.present.report import KEY, Report, page_of
+from frontier.extras.present.report import Report, page_of
 from frontier.show.picture.colours import ink, line_colour
 from frontier.show.picture.data import SERIES, Picture, mark_id, owner
 from frontier.show.picture.frontier_picture import small_multiples
@@ -176,7 +176,6 @@ def report_html(report: Report, figures: Figures | None = None) -> str:
         "page.html.j2",
         page=page_of(report),
         figures=figures,
-        key=KEY,
         script=Markup(script),  # noqa: S704  # our own file
         allowed=_allowed(script),
         mark=_marks(report),
@@ -247,7 +246,7 @@ def report_markdown(report: Report) -> str:
     """
     page, text = page_of(report), ""
     for number in range(len(PARTS) + 1):
-        text = _filled("page.md.j2", page=page, without=PARTS[:number], key=KEY)
+        text = _filled("page.md.j2", page=page, without=PARTS[:number])
         if len(text) <= LONGEST_MARKDOWN:
             break
     return text

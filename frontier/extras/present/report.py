@@ -176,10 +176,6 @@ class Report:
 
 
 FIGURE_HEADS = ("metric", "value", "bound", "limit", "headroom")
-KEY = (
-    "Brackets, and bars in the picture: 95% CI; its shade holds 90% of resamples. At most, at least: the bound that "
-    f"decides, with its confidence. {NO_BOUND_LEGEND}."
-)
 
 
 def report_of(
@@ -264,6 +260,18 @@ def answers_table(views: Sequence[SeriesView]) -> Table:
     return Table.of(heads, rows, "The answers")
 
 
+def _key(table: Table) -> str:
+    """What the signs of a table of points mean, of those that it has."""
+    cells = [cell for column in table.columns for cell in column.cells]
+    doubts = " ".join(cell.interval for cell in cells)
+    signs = {
+        "Brackets, and bars in the picture: 95% CI; its shade holds 90% of resamples.": "[" in doubts or "≥" in doubts,
+        "At most, at least: the bound that decides, with its confidence.": "at most" in doubts or "at least" in doubts,
+        f"{NO_BOUND_LEGEND}.": any(NO_BOUND in cell.value for cell in cells),
+    }
+    return " ".join(text for text, there in signs.items() if there)
+
+
 def _section(view: SeriesView, report: Report) -> dict[str, Any]:
     """The section of one series: its decision with figures and lines of the answer, and its points.
 
@@ -272,9 +280,9 @@ def _section(view: SeriesView, report: Report) -> dict[str, Any]:
     - `bars`: where value and bound of each figure lie on a bar that ends beyond the limit;
       `tightest`: whether it has the least headroom.
     """
-    points, answer, around = view.points, view.answer, neighbours(view)
+    points, answer, around, table = view.points, view.answer, neighbours(view), table_of(view)
     samples = report.samples.get(view.series, {})
-    lines: Sequence[tuple[str, str]] = (("No SLA", no_sla_sentence(points, view.frontier, view.gpus)),)
+    lines: Sequence[tuple[str, str]] = (("", no_sla_sentence(points, view.frontier, view.gpus)),)
     whole = lines
     drawn: Sequence[tuple[Figure, tuple[str, ...]]] = ()
     if answer is not None:
@@ -295,7 +303,8 @@ def _section(view: SeriesView, report: Report) -> dict[str, Any]:
         "legend": NO_BOUND_LEGEND if any(NO_BOUND in cell for row in rows for cell in row) else "",
         "lines": lines,
         "more": more,
-        "points": table_of(view),
+        "points": table,
+        "key": _key(table),
         "frontier": frontier_sentence(view.frontier),
         "neighbours": Table.of(HEADS, around, "Why this point: the settings around it") if around else None,
         "evidence": [*cost_tables(view.decision), *time_tables(points), *evidence_tables(samples)],

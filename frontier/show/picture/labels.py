@@ -203,7 +203,9 @@ def notes_of(view: SeriesView, panel: Panel, head: str) -> list[str]:
         notes.append(f"▷  at the edge: too many requests failed for a {metric(across).label} to exist: {where}")
     rest = [each for each in view.settings if each not in infinite]
     drawable = view.drawable
-    notes += [f"not on the frontier: {line}" for line in left_out([s.point for s in rest if s in drawable], view.frontier)]
+    notes += [
+        f"not on the frontier: {line}" for line in left_out([s.point for s in rest if s in drawable], view.frontier)
+    ]
     notes += [f"not drawn, {line}" for line in left_out([s.point for s in rest if s not in drawable], view.frontier)]
     drawn = {mark.concurrency for mark in panel.marks}
     if far := [setting(each.load) for each in drawable if each.load not in drawn]:

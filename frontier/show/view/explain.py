@@ -215,9 +215,9 @@ def _what_would_decide(reason: Reason) -> str:
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
     busy = next((flag for flag in reason.flags if flag.name == "client_bound" and reason.cause in UNDECIDED), None)
     decides = None if reason.need is None else f"about {roughly(reason.need)} requests"
-    if decides is not None and (reason.cut is None or reason.cut.by != "given_up"):
-        too = reason.cut is not None and reason.cut.by == "busy"  # which is said already
-        wide = "" if busy is None else f"{'that' if too else flag_kind(busy) + ', which'} widens its bound; "
+    by = "" if reason.cut is None else reason.cut.by
+    if decides is not None and by != "given_up":
+        wide = "" if busy is None else f"{'that' if by == 'busy' else flag_kind(busy) + ', which'} widens its bound; "
         return f"{cut}{wide}{decides} would decide"
     if busy is not None:
         return f"{cut}{_flag_with_advice(busy)}"

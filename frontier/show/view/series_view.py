@@ -15,7 +15,7 @@ from frontier.core.model.series import Series, by_series
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.view.answer_view import AnswerView, answer_view
 from frontier.show.view.sentences import reason_words
-from frontier.show.view.wording import VERDICT_WORDS, bound_text, flag_kind, interval_text, kind_words, told
+from frontier.show.view.wording import VERDICT_WORDS, bound_text, flag_kind, interval_text, told
 
 Sign = Literal["", "meets", "open", "over", "violates", "excluded"]
 """How a setting stands to the SLA: filled, a ring, a cross, or a hollow diamond in a picture; ''
@@ -279,7 +279,8 @@ def _words(
         return f"excluded: {', '.join(dict.fromkeys(map(flag_kind, told(point.fatal))))}"
     if point.overloaded:
         judged = reason is not None and reason.verdict is Verdict.VIOLATES
-        return f"{VERDICT_WORDS[Verdict.VIOLATES] if judged else 'excluded'}: {kind_words(OVERLOADED)}"
+        why = next(flag_kind(flag) for flag in point.flags if flag.name == OVERLOADED)
+        return f"{VERDICT_WORDS[Verdict.VIOLATES] if judged else 'excluded'}: {why}"
     if reason is not None:
         return reason_words(reason, broken)
     if sla or not frontier.objectives:

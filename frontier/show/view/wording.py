@@ -311,11 +311,7 @@ def flag_words(flag: Flag) -> str:
 
 def flag_kind(flag: Flag) -> str:
     """'requests came in waves'."""
-    return kind_words(clean(flag.name, 40))
-
-
-def kind_words(name: str) -> str:
-    """The words for the name of a kind of flag."""
+    name = clean(flag.name, 40)
     return _FLAG_WORDS.get(name, name.replace("_", " "))
 
 
