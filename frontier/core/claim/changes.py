@@ -113,7 +113,7 @@ class Unchanged(tuple[tuple[Trial, WindowData], ...]):
     remembered for this object: there is one for each history and limits.
     """
 
-    __hash__ = object.__hash__  # type: ignore[assignment]  # hundreds of windows take longer to hash than to judge
+    __hash__ = object.__hash__  # hundreds of windows take longer to hash than to judge
 
     changes: tuple[Change, ...] = ()
     since: int = 0
