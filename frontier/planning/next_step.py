@@ -113,16 +113,19 @@ def with_command(decision: Decision, again: SweepAgain | None, tool: str | None 
 
 
 def with_top(decision: Decision, config: Config, history: History, connections: int) -> Explanation:
-    """The explanation of a decision with the reason why no setting above the highest was tried,
-    where the sweep found its settings itself. The client can hold `connections` at once.
+    """The explanation of a decision with the reason why no setting above the highest was tried: the
+    config lists no other, the sweep ended before, or found none where it chose its settings itself.
+    The client can hold `connections` at once.
     """
     explained = decision.explanation
-    if not config.auto:
-        return explained
-    top, why = highest_tried(config.deployment(decision.deployment), connections)
-    points = SeriesHistory.of(decision.limits, history).points
+    top, why = max(config.concurrency), Cause.HIGHEST_MEASURED
+    if config.auto:
+        top, why = highest_tried(config.deployment(decision.deployment), connections)
+    points = SeriesHistory.of(decision.limits, history).points if config.auto else {}
 
     def cause_at(c: int) -> Cause:
+        if not config.auto:
+            return Cause.SCAN_CUT if c < top else why
         if c == top:  # a run may be read where fewer connections are allowed than it was made with
             return why
         if any(flag.name == "client_bound" for k, point in points.items() if k > c for flag in point.fatal):

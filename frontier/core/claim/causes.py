@@ -6,7 +6,7 @@ It also says by how much the limit binds, what was excluded, and what would deci
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -26,6 +26,7 @@ from frontier.core.model.decisions import (
     RejectedStep,
     Verdict,
 )
+from frontier.core.model.loads import setting
 from frontier.core.model.metrics import APART, claim_floor, metric
 from frontier.core.model.points import Estimate, Flag, Point
 
@@ -359,13 +360,20 @@ def _non_monotone(decision: Decision) -> list[Reason]:
 
 def _excluded(points: Iterable[Point]) -> list[Reason]:
     """The excluded settings, grouped by their flags; each reason has the flags of its lowest
-    setting.
+    setting, which it names where another was measured otherwise.
     """
     groups: dict[tuple[str, ...], list[Point]] = {}
     for point in sorted(points, key=lambda each: each.concurrency):
         if not point.valid:
             groups.setdefault(tuple(flag.name for flag in point.fatal), []).append(point)
     return [
-        Reason(Cause.EXCLUDED, tuple(point.concurrency for point in group), flags=group[0].fatal)
+        Reason(Cause.EXCLUDED, tuple(point.concurrency for point in group), flags=tuple(_flags_of_lowest(group)))
         for group in groups.values()
     ]
+
+
+def _flags_of_lowest(group: Sequence[Point]) -> Iterator[Flag]:
+    for alike in zip(*(point.fatal for point in group), strict=True):
+        differ = len({flag.measured for flag in alike}) > 1
+        at = f"at {setting(group[0].concurrency)} " if differ else ""
+        yield dataclasses.replace(alike[0], measured=f"{at}{alike[0].measured}")

@@ -104,14 +104,10 @@ def _cut_off(sample: WindowData) -> Iterator[Flag]:
     """Windows that the budget's end cut off: how long the requests in flight would have taken is
     not known.
     """
-    cut = sum(ended == "budget" for ended in sample.ended)
+    cut, windows = sum(ended == "budget" for ended in sample.ended), len(sample.ended)
     if cut:
-        yield Flag(
-            "cut_off",
-            f"{cut} of {len(sample.ended)} windows ended with the budget",
-            "0",
-            "run the same command again with more time",
-        )
+        what = "its window was not full" if windows == 1 else f"{cut} of {windows} windows were not full"
+        yield Flag("cut_off", what, "", "a larger budget measures it again")
 
 
 def _finishes(sample: WindowData) -> Iterator[Flag]:

@@ -223,7 +223,8 @@ def _what_would_decide(reason: Reason) -> str:
         return f"{cut}{_flag_with_advice(busy)}"
     limit, estimate = reason.limit, reason.estimate
     if limit is not None and estimate is not None and math.isfinite(estimate.value) and limit.breaks(estimate.value):
-        return f"{cut}its value is over the limit" + (f"; to prove that takes {decides}" if decides else "")
+        proof = f"; to prove that takes {decides}" if decides and reason.cause is not Cause.TOO_FEW else ""
+        return f"{cut}its value is over the limit{proof}"
     close = how_close(reason, "its bound is too wide", "it is too close to its limit", "too many requests fail")
     why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
     return f"{cut}{why}; it needs {decides}" if decides else f"{cut}{why} to decide in reasonable time"

@@ -311,7 +311,12 @@ def flag_words(flag: Flag) -> str:
 
 def flag_kind(flag: Flag) -> str:
     """'requests came in waves'."""
-    name = clean(flag.name, 40)
+    return flag_name_words(flag.name)
+
+
+def flag_name_words(name: str) -> str:
+    """The same for the name of a flag."""
+    name = clean(name, 40)
     return _FLAG_WORDS.get(name, name.replace("_", " "))
 
 
