@@ -108,7 +108,7 @@ class Config(Strict):
     given_objectives: Annotated[tuple[str, str], PlainValidator(read_objectives), PLAIN] | None = Field(
         None, alias="objectives"
     )
-    given_requests: Annotated[int | Passes, PlainValidator(read_requests)] | None = Field(None, alias="requests")
+    given_requests: Annotated[int | Passes, PlainValidator(read_requests), PLAIN] | None = Field(None, alias="requests")
     repeats: Annotated[int, whole_in(1, 100)] | None = None
     warmup: Annotated[float, PlainValidator(read_warmup)] = WARMUP_AUTO
     max_time: Annotated[float, duration_in(1.0, LONGEST)] | None = None

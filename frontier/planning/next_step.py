@@ -15,6 +15,7 @@ from frontier.core.claim.changes import History
 from frontier.core.model.decisions import Cause, Decision, Explanation, Limit, NextStep
 from frontier.core.model.loads import Rate, bare, kind_of
 from frontier.core.model.metrics import Unit, claim_floor
+from frontier.core.model.points import Point
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase
 from frontier.planning.budget import TrialTimes, price_of, raised
@@ -117,26 +118,28 @@ def with_top(decision: Decision, config: Config, history: History, connections: 
     config lists no other, the sweep ended before, or found none where it chose its settings itself.
     The client can hold `connections` at once.
     """
-    explained = decision.explanation
-    top, why = max(config.concurrency), Cause.HIGHEST_MEASURED
-    if config.auto:
-        top, why = highest_tried(config.deployment(decision.deployment), connections)
+    explained, top = decision.explanation, max(config.concurrency)
     points = SeriesHistory.of(decision.limits, history).points if config.auto else {}
 
     def cause_at(c: int) -> Cause:
         if not config.auto:
-            return Cause.SCAN_CUT if c < top else why
-        if c == top:  # a run may be read where fewer connections are allowed than it was made with
-            return why
-        if any(flag.name == "client_bound" for k, point in points.items() if k > c for flag in point.fatal):
-            return Cause.CLIENT_CAPACITY
-        return Cause.NO_MORE_THROUGHPUT if no_more_throughput(points) else Cause.SCAN_CUT
+            return Cause.SCAN_CUT if c < top else Cause.HIGHEST_MEASURED
+        return _found_top(c, points, *highest_tried(config.deployment(decision.deployment), connections))
 
     reasons = (
         replace(reason, cause=cause_at(reason.settings[0])) if reason.cause is Cause.HIGHEST_MEASURED else reason
         for reason in explained.reasons
     )
     return replace(explained, reasons=tuple(reasons))
+
+
+def _found_top(c: int, points: Mapping[int, Point], top: int, why: Cause) -> Cause:
+    """Why a sweep that finds its settings itself tried none above c; `why` where that is `top`."""
+    if c == top:  # a run may be read where fewer connections are allowed than it was made with
+        return why
+    if any(flag.name == "client_bound" for k, point in points.items() if k > c for flag in point.fatal):
+        return Cause.CLIENT_CAPACITY
+    return Cause.NO_MORE_THROUGHPUT if no_more_throughput(points) else Cause.SCAN_CUT
 
 
 def shared_commands(answer: SlaResult, again: SweepAgain | None) -> dict[str, str]:

@@ -8,20 +8,19 @@ import math
 from frontier.core.claim.undecided import UNDECIDED
 from frontier.core.model.decisions import Cause, Decision, EndedEarly, Reason, Verdict
 from frontier.core.model.loads import setting
-from frontier.core.model.metrics import APART, metric
+from frontier.core.model.metrics import metric
 from frontier.core.model.points import Flag
 from frontier.core.model.text import clean
 from frontier.show.view.costs import power_text
 from frontier.show.view.mixes import shares_sentence
 from frontier.show.view.rough import roughly
-from frontier.show.view.sentences import claim_sentence, next_step_note
+from frontier.show.view.sentences import claim_sentence, how_close, next_step_note
 from frontier.show.view.wording import (
     beside_limit,
     count,
     evidence_text,
     flag_kind,
     flag_words,
-    how_close,
     limit_value_text,
     told,
     value_text,
@@ -209,7 +208,7 @@ def _what_would_decide(reason: Reason) -> str:
     """'about 1,300 requests would decide', or that no reasonable number would; and what cut its
     trials short.
     """
-    if reason.metric is not None and reason.metric in APART:
+    if reason.metric in _PROMPTS:
         n = 0 if reason.estimate is None else 4 * reason.estimate.n
         return _PROMPTS[reason.metric].format(c=reason.settings[0], n=n)
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
@@ -221,13 +220,18 @@ def _what_would_decide(reason: Reason) -> str:
         return f"{cut}{wide}{decides} would decide"
     if busy is not None:
         return f"{cut}{_flag_with_advice(busy)}"
+    return f"{cut}{_what_stands_against(reason, decides)}"
+
+
+def _what_stands_against(reason: Reason, decides: str | None) -> str:
+    """Why no reasonable number of requests decides, or `decides` seems too many."""
     limit, estimate = reason.limit, reason.estimate
     if limit is not None and estimate is not None and math.isfinite(estimate.value) and limit.breaks(estimate.value):
         proof = f"; to prove that takes {decides}" if decides and reason.cause is not Cause.TOO_FEW else ""
-        return f"{cut}its value is over the limit{proof}"
+        return f"its value is over the limit{proof}"
     close = how_close(reason, "its bound is too wide", "it is too close to its limit", "too many requests fail")
     why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
-    return f"{cut}{why}; it needs {decides}" if decides else f"{cut}{why} to decide in reasonable time"
+    return f"{why}; it needs {decides}" if decides else f"{why} to decide in reasonable time"
 
 
 _PROMPTS = {

@@ -22,7 +22,6 @@ from frontier.show.view.wording import (
     count,
     flag_kind,
     flag_words,
-    how_close,
     limit_value_text,
     limits_text,
     named_value,
@@ -88,6 +87,25 @@ def no_answer_words(decision: Decision) -> str:
     if decision.verdict is Verdict.UNPROVEN and reason is not None:
         return f"{nearest} {reason_words(reason)}"
     return f"{word}; nearest {nearest}" + (f", {named_value(figure.metric, figure.estimate.value)}" if figure else "")
+
+
+CLEARLY = 0.1
+"""Headroom from which a setting is unproven for its bound and not for its value."""
+
+
+def is_clear(reason: Reason) -> bool:
+    """Whether the value that a setting is not proven by lies well within its limit."""
+    limit, estimate = reason.limit, reason.estimate
+    return limit is not None and estimate is not None and limit.margin(estimate.value) >= CLEARLY
+
+
+def how_close(reason: Reason, wide: str, close: str, failed: str) -> str:
+    """The word for why no reasonable number of requests decides: the bound is too wide, or the
+    value is too close to its limit, or infinite.
+    """
+    if reason.estimate is not None and math.isinf(reason.estimate.value):
+        return failed
+    return wide if is_clear(reason) else close
 
 
 _NEEDS = {
