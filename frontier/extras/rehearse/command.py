@@ -1,5 +1,6 @@
 """`frontier rehearse`: a run under the rules of MLPerf Endpoints."""
 
+import functools
 from pathlib import Path
 
 import click
@@ -16,7 +17,7 @@ from frontier.extras.rehearse.endpoints_rules import BENCHMARKS
 )
 @click.option("--config", "as_config", is_flag=True, help="Print the config of the sweep that is missing, instead.")
 @click.option("--export", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Write a folder per point.")
-@common.run_options("run", "deployments", "shapes", "as_json")
+@common.run_options("run", "deployments", "shapes", "detail", "as_json", more="Also the span of each region.")
 def command(
     options: common.RunOptions, files: tuple[Path, ...], benchmark: str | None, as_config: bool, folder: Path | None
 ) -> int:
@@ -49,7 +50,8 @@ def command(
     if as_config:
         common.answer(missing_config(made, run).rstrip("\n"))
     else:
-        common.answer(rehearsal_json(made) if options.as_json else rehearsal_text(made, **common.layout()))
+        text = functools.partial(rehearsal_text, made, detail=options.detail, **common.layout())
+        common.answer(rehearsal_json(made) if options.as_json else text())
     if files:
         with beside_an_answer():
             save_pictures([curve_picture(made)], files)

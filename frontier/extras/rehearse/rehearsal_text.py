@@ -10,6 +10,7 @@ from frontier.extras.rehearse import endpoints_rules as rules
 from frontier.extras.rehearse.rehearsal import CurvePoint, Rehearsal
 from frontier.extras.rehearse.steady import NOT_FOUND, STEADY
 from frontier.show.table import Table, to_text
+from frontier.show.verbosity import Detail
 
 SCHEMA = "frontier.rehearse/1"
 STATUSES = {
@@ -20,8 +21,8 @@ STATUSES = {
 }
 
 
-def rehearsal_text(made: Rehearsal, *, width: int, colour: bool) -> str:
-    """The table of the curve under what it is, and what is to be said of it."""
+def rehearsal_text(made: Rehearsal, *, detail: Detail, width: int, colour: bool) -> str:
+    """The table of the curve under what it is, and, but for `Detail.ANSWER`, what is to be said of it."""
     dataset = "" if made.dataset is None else f"{made.dataset.name} ({count(made.dataset.prompts, 'prompt')})"
     names = ", ".join(name for name in (made.benchmark or made.model or made.series.label(), dataset) if name)
     c_min, c_max = made.concurrencies[0], made.concurrencies[-1]
@@ -32,8 +33,14 @@ def rehearsal_text(made: Rehearsal, *, width: int, colour: bool) -> str:
     table = Table.of(
         [heads[i] for i in kept], [[row[i] for i in kept] for row in rows], right=[i for i in range(len(kept)) if i > 1]
     )
-    lines = Table.of((), lines_of(made))
-    return to_text(rules.HEAD, about, "", table.drawn(width), "", lines.drawn(width), width=width, colour=colour)
+    blocks = [rules.HEAD, about, "", table.drawn(width)]
+    if detail is not Detail.ANSWER:
+        lines = lines_of(made)
+        if detail is Detail.ALL and made.regions is not None:
+            spans = (f"{rules.REGIONS[name]} {low}–{high}" for name, (low, high) in made.regions.spans.items())
+            lines.append(("Regions", ", ".join(spans)))
+        blocks += ["", Table.of((), lines).drawn(width)]
+    return to_text(*blocks, width=width, colour=colour)
 
 
 def _row(point: CurvePoint, c_max: int) -> list[str]:
