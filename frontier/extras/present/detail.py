@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from frontier.core.model.errors import UsageError
-from frontier.core.model.loads import Rate, in_words, listed
+from frontier.core.model.loads import Rate, listed
 from frontier.extras.present.contexts_figure import contexts_figure
 from frontier.extras.present.request_figures import FROM_SAMPLES, Samples, detail_figure, timeline_figure
 from frontier.extras.present.series_figures import FROM_POINTS
@@ -12,6 +12,7 @@ from frontier.show.picture.data import Picture
 from frontier.show.picture.labels import view_name
 from frontier.show.view.selection import samples_of
 from frontier.show.view.series_view import SeriesView, changed
+from frontier.show.view.wording import load_words
 from frontier.store.run_dir import RunDirectory
 
 WHY_NOT = {
@@ -67,7 +68,10 @@ def _timeline(run: Run, view: SeriesView, at: int | None) -> Picture | None:
     if at is not None and isinstance(measured[-1], Rate):
         at = type(measured[-1]).of(at)
     if at is not None and at not in measured:
-        raise UsageError(f"{view_name(view)} was not measured at {in_words(at)}", f"it was at {listed(measured)}")
+        raise UsageError(
+            f"{view_name(view)} was not measured at {load_words(at, view.series.shape)}",
+            f"it was at {listed(measured)}",
+        )
     wanted = at or view.chosen or measured[-1]
     key = next(trial.key for trial, _ in reversed(history) if trial.concurrency == wanted)
     directory = RunDirectory.read(run.path)

@@ -22,7 +22,9 @@ STATUSES = {
 
 
 def rehearsal_text(made: Rehearsal, *, detail: Detail, width: int, colour: bool) -> str:
-    """The table of the curve under what it is, and, but for `Detail.ANSWER`, what is to be said of it."""
+    """The table of the curve under what it is, and, but for `Detail.ANSWER`, what is to be said of
+    it.
+    """
     dataset = "" if made.dataset is None else f"{made.dataset.name} ({count(made.dataset.prompts, 'prompt')})"
     names = ", ".join(name for name in (made.benchmark or made.model or made.series.label(), dataset) if name)
     c_min, c_max = made.concurrencies[0], made.concurrencies[-1]

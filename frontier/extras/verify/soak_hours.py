@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 from frontier.core.model.errors import UsageError
-from frontier.core.model.loads import in_words
 from frontier.core.model.metrics import metric
 from frontier.core.model.text import clean
 from frontier.core.model.units import count
@@ -15,6 +14,7 @@ from frontier.show.picture.axes import padded_axis
 from frontier.show.picture.data import Axis, Line, Panel, Picture, Role, Rule
 from frontier.show.view.axis_units import seconds_axis
 from frontier.show.view.series_view import SeriesView
+from frontier.show.view.wording import load_words
 from frontier.store.run_dir import RunDirectory
 
 
@@ -60,7 +60,9 @@ def _figure(held: Held, name: str) -> Picture:
         )
         panels.append(Panel(metric(limit.metric).label, x, y, (line,), rules=tuple(rules)))
     decision = held.plan.decision
-    title = f"{clean(decision.shape.label, 40)} {in_words(decision.concurrency or 0)}, window by window"
+    title = (
+        f"{clean(decision.shape.label, 40)} {load_words(decision.concurrency or 0, decision.shape)}, window by window"
+    )
     notes = [f"A dot: one of {count(len(held.windows), 'window')}."]
     notes += growth_texts(held)
     return Picture(name, title, tuple(panels), notes=tuple(notes), description=f"{title}.", tall=260)

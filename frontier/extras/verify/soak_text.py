@@ -8,7 +8,6 @@ from typing import Any
 from rich.text import Text
 
 from frontier.core.model.decisions import Verdict
-from frontier.core.model.loads import in_words
 from frontier.core.model.metrics import metric
 from frontier.core.model.units import count, format_elapsed, format_share
 from frontier.extras.verify.soak import Held, OverLimitShare
@@ -17,7 +16,7 @@ from frontier.extras.verify.soak_windows import Kept, allowed
 from frontier.show.table import Table, to_text
 from frontier.show.verbosity import Detail
 from frontier.show.view.rough import date_text
-from frontier.show.view.wording import value_text
+from frontier.show.view.wording import load_words, value_text
 
 HOLD_SCHEMA = "frontier.hold/1"
 HEADS: Mapping[Verdict, str] = {
@@ -43,7 +42,9 @@ def hold_text(held: Held, *, again: str, width: int, detail: Detail = Detail.USU
     verdict = HEADS[held.verdict]
     if held.another and held.verdict is Verdict.INVALID:
         verdict = f"could not be judged: another server answered in {held.another} of {len(held.windows)} windows"
-    head = f"{in_words(decision.concurrency or 0).capitalize()} {verdict}: {count(requests, 'request')}"
+    head = (
+        f"{load_words(decision.concurrency or 0, decision.shape).capitalize()} {verdict}: {count(requests, 'request')}"
+    )
     head += f" in {format_elapsed(held.seconds)}, {count(len(held.windows), 'window')}"
     rows = [_row(share) for share in held.shares]
     table = Table.of(("", "over it", "at most (95%)", "allowed", "worst hour", "from", ""), rows, right=(1, 2, 3, 4))

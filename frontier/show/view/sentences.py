@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from frontier.core.model.decisions import Cause, Decision, Limit, NextStep, Reason, Verdict
-from frontier.core.model.loads import Rate, bare, in_words, listed, setting
+from frontier.core.model.loads import Rate, bare, listed, setting
 from frontier.core.model.metrics import fewest_to_bound, metric
 from frontier.core.model.points import Frontier, Point
 from frontier.core.model.text import clean
@@ -24,6 +24,7 @@ from frontier.show.view.wording import (
     flag_words,
     limit_value_text,
     limits_text,
+    load_words,
     named_value,
     told,
     value_text,
@@ -170,7 +171,7 @@ def _with_better(decision: Decision, numbers: str) -> str:
     operating point.
     """
     asked = "" if decision.verdict is Verdict.MEETS else " (not proven, accepted as asked)"
-    at, step = in_words(decision.concurrency or 0), decision.next_step
+    at, step = load_words(decision.concurrency or 0, decision.shape), decision.next_step
     if step is not None and half_undecided(decision):
         half = f"More than half of the throughput is undecided: {may_give(step)}"
         word = "Accepted" if asked else "Proven"

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
-from frontier.core.model.loads import in_words, setting
+from frontier.core.model.loads import setting
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Flag
 from frontier.core.model.series import Series
@@ -25,7 +25,7 @@ from frontier.core.model.units import format_elapsed
 from frontier.planning.sweep_progress import HigherSetting, Progress, Stage
 from frontier.planning.time_left import TimeLeft as TimeLeft
 from frontier.show.view.rough import format_range, format_rough
-from frontier.show.view.wording import VERDICT_WORDS, count, flag_words, told, value_text
+from frontier.show.view.wording import VERDICT_WORDS, count, flag_words, load_words, told, value_text
 
 if TYPE_CHECKING:
     from frontier.client.load.loop import TrialProgress
@@ -146,8 +146,8 @@ class SweepProgress(Progress, ABC):
         if not figures or self._states.get(tuple(place)) == state:
             return
         self._states[tuple(place)] = state
-        took = format_elapsed(self._clock() - self._row_begun) if word == "prove" else ""
-        parts = (figures_text(figures, self.limited, aligned=True), ", ".join(filter(None, (state, took))))
+        took = f"after {format_elapsed(self._clock() - self._row_begun)}" if word == "prove" else ""
+        parts = (figures_text(figures, self.limited, aligned=True), " ".join(filter(None, (state, took))))
         self._line("   ".join(filter(None, (f"{self._row_head}{parts[0]}", parts[1], self._left() * self.is_log))))
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
@@ -211,7 +211,7 @@ class SweepProgress(Progress, ABC):
         name = f"{decision.series.label()}  " if self._stage.series_count > 1 else ""
         rate = decision.metrics.get("output_throughput")
         tokens = "" if rate is None else f"{value_text('output_throughput', rate.value)}, "
-        at = in_words(decision.concurrency or 0)
+        at = load_words(decision.concurrency or 0, decision.shape)
         line = f"{name}Run at {at}: {tokens}proven after {format_elapsed(seconds)}."
         if better is not None:
             line += f" {setting(better.concurrency)} may give {better.gain:.0%} more"

@@ -11,9 +11,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.loads import Rate, in_words
 from frontier.core.model.loads import setting as setting
 from frontier.core.model.metrics import RATES, Unit, metric, per_gpu
 from frontier.core.model.points import Estimate, Flag, Frontier, Point, TimeBreakdown
+from frontier.core.model.shapes import Shape
 from frontier.core.model.text import clean as clean
 from frontier.core.model.text import clean_name as clean_name
 from frontier.core.model.units import count as count
@@ -114,6 +116,12 @@ def beside_limit(value: float | None, limit: Limit) -> str:
     promise = limit.promise * factor
     side = (value > limit.promise, value < limit.promise)
     return _in_digits(text, value * factor, lambda r: (r > promise, r < promise) == side)
+
+
+def load_words(load: int, shape: Shape) -> str:
+    """How a sentence names the load of a shape: 'concurrency 64', '64 concurrent sessions'."""
+    sessions = shape.has_sessions and not isinstance(load, Rate)
+    return count(load, "concurrent session") if sessions else in_words(load)
 
 
 VERDICT_WORDS = {
