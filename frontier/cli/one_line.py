@@ -48,6 +48,6 @@ def require_line(url: str, settings: Sequence[Setting]) -> None:
         sla = next((setting.value for setting in settings if setting.key == "sla"), None)
         examples = (
             shlex.join(["frontier", "sweep", url, "--shape", shape, "--sla", limits])
-            for limits in ([sla, "chat"] if sla else ["p99_ttft<=500ms, p99_tpot<=30ms", "chat"])
+            for limits in list(dict.fromkeys(filter(None, (sla, "p99_ttft<=500ms, p99_tpot<=30ms", "chat"))))[:2]
         )
         raise UsageError(f"{url} alone says no {' and no '.join(w.split()[1] for w in missing)}", "\n  ".join(examples))

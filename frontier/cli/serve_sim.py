@@ -53,7 +53,7 @@ def command(config: Path | None, port: int, host: str, settings: tuple[str, ...]
     try:
         asyncio.run(run_server(spec, host, port, ready))
     except (OSError, ValueError) as error:  # a ValueError: a host that cannot be a name
-        why = error.strerror if isinstance(error, OSError) else error
+        why = str(error.strerror).rpartition(": ")[2] if isinstance(error, OSError) else error
         raise UsageError(
             f"cannot listen on {host}:{port}: {why}", "choose another with  --port,  or 0 for a free one"
         ) from error

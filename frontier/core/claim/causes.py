@@ -204,10 +204,12 @@ def _of_connections(reason: Reason, point: Point | None) -> Reason:
 
 
 def _of_a_busy_client(reason: Reason, point: Point | None) -> Reason:
-    """The reason, with the flag of a busy client where that made the bound too wide."""
-    if reason.cause is not Cause.CROSSES or reason.metric in APART:
-        return reason
-    return dataclasses.replace(reason, flags=(*reason.flags, *widened(point)))
+    """The reason, with the flag of a busy client where that made the bound too wide, or the
+    requests so much alike that no reasonable number decides.
+    """
+    hopeless = reason.cause is Cause.TOO_FEW and (reason.need is None or reason.cut == EndedEarly("given_up"))
+    busy = (hopeless or reason.cause is Cause.CROSSES) and reason.metric not in APART
+    return dataclasses.replace(reason, flags=(*reason.flags, *widened(point))) if busy else reason
 
 
 def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, limit: Limit | None) -> Cause:

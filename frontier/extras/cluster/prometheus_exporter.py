@@ -202,7 +202,7 @@ class Exporter:
             await web.TCPSite(self._runner, "127.0.0.1", port).start()
         except OSError as error:
             raise UsageError(
-                f"cannot serve metrics on 127.0.0.1:{port}: {error.strerror}",
+                f"cannot serve metrics on 127.0.0.1:{port}: {str(error.strerror).rpartition(': ')[2]}",
                 "choose another port with  --prometheus,  or 0 for a free one",
             ) from error
         return f"http://127.0.0.1:{self._runner.addresses[0][1]}/metrics"

@@ -18,7 +18,7 @@ from frontier.planning.sla_result import ArrivalRate
 from frontier.run import Run
 from frontier.show.table import Table
 from frontier.show.view.series_view import SeriesView
-from frontier.show.view.wording import flag_kinds, value_text
+from frontier.show.view.wording import flag_kinds, flag_name_words, value_text
 from frontier.store.run_dir import RunDirectory
 
 VIRTUAL = "virtual"
@@ -153,13 +153,13 @@ def _doubts(views: Sequence[SeriesView], *, imported: bool = False) -> Iterable[
 def _doubts_of(view: SeriesView) -> Iterable[str]:
     shown = view.answer.shown if view.answer is not None else None
     for kind in flag_kinds(view.points):
-        limit = f", limit {kind.limit}" if kind.limit else ""
+        limit, words = f", limit {kind.limit}" if kind.limit else "", flag_name_words(kind.name.replace(" ", "_"))
         at_answer = next((figure for c, figure in kind.where if c == shown), None)
         if kind.fatal:
             loads = ", ".join(setting(c) for c, _ in kind.where)
-            yield f"{loads} excluded, {kind.name}: {kind.where[0][1]}{limit}."
+            yield f"{loads} excluded, {words}: {kind.where[0][1]}{limit}."
         elif at_answer is not None and shown is not None:
-            yield f"{kind.name} at {setting(shown)}: {at_answer}{limit} (warning, the point is kept)."
+            yield f"{words} at {setting(shown)}: {at_answer}{limit} (warning, the point is kept)."
 
 
 def _quality(deployments: Sequence[DeploymentConfig], views: Sequence[SeriesView]) -> str:

@@ -144,7 +144,7 @@ def _figure_words(reason: Reason) -> dict[str, str]:
         "evidence": f"{evidence_text(estimate, limit)}{failed}" if limit else "its limit was not measured",
         "not_load": "this is service time, not queueing" if takes_time else "load is not the cause",
         "alone": _alone(reason, known=known),
-        "lacks": "; ".join(map(_flag_with_advice, told(reason.flags))) or lacks,
+        "lacks": "; ".join(_flag_with_advice(f) for f in told(reason.flags) if f.name != "client_bound") or lacks,
         "where": _where_in_range(reason),
     }
 

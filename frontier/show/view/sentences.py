@@ -138,7 +138,7 @@ def reason_words(reason: Reason, broken: Sequence[Limit] = ()) -> str:
     if reason.need is None and any(flag.name == "client_bound" for flag in reason.flags):
         return f"{word}: this machine was busy"
     close = how_close(reason, "has too wide a bound", "is too close to its limit", "is infinite, as requests failed")
-    few = "has too few requests" if reason.cause is Cause.TOO_FEW else close
+    few = "rests on requests too much alike" if reason.cause is Cause.TOO_FEW else close
     needs = few if reason.need is None else f"needs about {roughly(reason.need)} requests"
     return f"{word}: {_NEEDS[reason.cause].format(label=label, needs=needs)}"
 
@@ -222,7 +222,7 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
     if any(flag.name == "client_bound" for flag in step.flags):
         return "on an idle machine "
     if decision.concurrency is None and _spoilt(decision):
-        return "this machine was busy, which excluded other settings; on an idle machine "
+        return "this machine was busy, which spoilt other settings; on an idle machine "
     reason = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
     if reason is not None and reason.cause in _SINCE:
         return _SINCE[reason.cause]
@@ -231,9 +231,8 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
 
 
 def _spoilt(decision: Decision) -> bool:
-    """Whether a setting is excluded because the client was busy."""
-    excluded = [reason for reason in decision.explanation.settings if reason.cause is Cause.EXCLUDED]
-    return any(flag.name == "client_bound" for reason in excluded for flag in reason.flags)
+    """Whether a setting is excluded or not proven because the client was busy."""
+    return any(flag.name == "client_bound" for reason in decision.explanation.settings for flag in reason.flags)
 
 
 _SINCE = {

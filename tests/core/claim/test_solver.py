@@ -812,6 +812,7 @@ def test_a_busy_client_that_widened_a_bound_is_named_as_the_cause_with_what_to_d
         cuts={64: EndedEarly("given_up")},
     )
     assert (None, (busy,)) == (alike.next_step.requests, alike.next_step.widened), "its requests are too much alike"
+    assert busy.measured in sentence(of_setting(alike, 64))
     calm = solver.solve([points[0], point(64, (0.3, value, high), 500)], [TTFT])
     assert () == calm.next_step.widened
 
