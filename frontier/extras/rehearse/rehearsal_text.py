@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from rich.console import RenderableType
 
 from frontier.core.model.units import count, format_elapsed, format_seconds, format_share
 from frontier.extras.rehearse import endpoints_rules as rules
@@ -35,7 +36,7 @@ def rehearsal_text(made: Rehearsal, *, detail: Detail, width: int, colour: bool)
     table = Table.of(
         [heads[i] for i in kept], [[row[i] for i in kept] for row in rows], right=[i for i in range(len(kept)) if i > 1]
     )
-    blocks = [rules.HEAD, about, "", table.drawn(width)]
+    blocks: list[RenderableType] = [rules.HEAD, about, "", table.drawn(width)]
     if detail is not Detail.ANSWER:
         lines = lines_of(made)
         if detail is Detail.ALL and made.regions is not None:
