@@ -203,7 +203,7 @@ def _event_text(event: Mapping[str, Any]) -> str:
 
 
 def trial_words(key: str) -> str:
-    """A trial's key for a person: 'short c=64', 'short 2.5/s', 'fp8-1024x256 c=8, repeat 2'. A key
+    """A trial's key for a person: 'short c=64', 'short 2.5/s', 'fp8 1024/256 c=8, repeat 2'. A key
     of another form stays as it is. Of a name that cannot be a file name, the safe part remains:
     'chat80 rag20 c=4'.
     """
@@ -215,7 +215,8 @@ def trial_words(key: str) -> str:
     proof = "proof of " if phase in PROOFS else ""
     again = f", repeat {repeat}" if repeat != "1" else ""
     where = re.sub(r"(.*)-[0-9a-f]{8}", lambda safe: safe[1].replace("_", " ").strip(), where)
-    return f"{proof}{where.removeprefix(DEFAULT_DEPLOYMENT + '-')} {load}{again}"
+    where = re.sub(r"(?:^|-)(\d[\d-]*)x(\d[\d-]*)$", r" \1/\2", where.removeprefix(DEFAULT_DEPLOYMENT + "-"))
+    return f"{proof}{where.strip()} {load}{again}"
 
 
 def line(state: Mapping[str, Any]) -> str:
