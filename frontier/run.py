@@ -306,7 +306,7 @@ class Run:
             replace(
                 d,
                 explanation=with_top(d, self.config, self.histories.get(d.series, ()), most),
-                next_step=with_command(d, self.again, self._tools.get(d.deployment)),
+                next_step=with_command(d, self.again, self._tools.get(d.deployment), self.histories.get(d.series, ())),
                 engine=self._engine(d.series),
                 ranks=self._ranks(d.series),
             )

@@ -21,6 +21,7 @@ from frontier.core.claim import solver
 from frontier.core.model.decisions import Limit
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.trials import Phase
+from frontier.planning.next_step import between_measured
 from frontier.search.series_history import SeriesHistory
 
 THROUGHPUT, TAIL = 0.03, 0.10
@@ -70,7 +71,7 @@ def job(seed: int) -> dict[str, Any]:
     sweep.run()
     decision = SeriesHistory.of(server.limits, sweep.history).decision
     answer = None if decision is None else decision.concurrency
-    step = None if decision is None else decision.next_step
+    step = None if decision is None else decision.next_step or between_measured(decision, sweep.history)
     early = _announced(sweep)
     return {
         "seed": seed,

@@ -528,6 +528,8 @@ class Process:
         """
         law = self.law
         rows = math.ceil((1.3 * n + 4 * c) / c) + 2
+        if law.heavy:  # a stream of short answers must have more of them until the window ends
+            rows = 2 * rows + 24
         starts, first, e2e_flat, tokens = (
             self._alone(c, rows, rng) if law.convoys is None else self._in_convoys(law.convoys, c, rows, rng)
         )

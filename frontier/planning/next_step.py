@@ -12,6 +12,8 @@ from dataclasses import dataclass, replace
 
 from frontier.config import Config
 from frontier.core.claim.changes import History
+from frontier.core.claim.proof import WINDOWS, violation
+from frontier.core.claim.solver import solve
 from frontier.core.model.decisions import Cause, Decision, Explanation, Limit, NextStep
 from frontier.core.model.loads import Rate, bare, kind_of
 from frontier.core.model.metrics import Unit, claim_floor
@@ -23,6 +25,9 @@ from frontier.planning.plan import highest_tried, make_plan, make_trial
 from frontier.planning.sla_result import SlaResult
 from frontier.planning.time_left import outlook
 from frontier.search.auto import no_more_throughput
+from frontier.search.complete import USUAL_PROOF, window_of_proof
+from frontier.search.curves import RUN_TO_RUN
+from frontier.search.options import full_at
 from frontier.search.series_history import SeriesHistory
 from frontier.store.journal import Amount
 
@@ -92,11 +97,16 @@ def least_to_prove(limits: Sequence[Limit]) -> int:
     return max((claim_floor(limit.of.p) for limit in limits if limit.of.p is not None), default=1)
 
 
-def with_command(decision: Decision, again: SweepAgain | None, tool: str | None = None) -> NextStep | None:
+def with_command(
+    decision: Decision, again: SweepAgain | None, tool: str | None = None, history: History = ()
+) -> NextStep | None:
     """The next step of a decision with its command and its time. `again` is None for an import;
-    `tool` is then the command of the tool that sent its requests, if known.
+    `tool` is then the command of the tool that sent its requests, if known. Where no measured
+    setting may be a better answer, one between those of the `history` may be.
     """
     step = decision.next_step
+    if step is None and again is not None and again.config.marginal_gain:
+        step = between_measured(decision, history)
     if step is None:
         return step
     if again is None and tool is not None and step.requests is not None:
@@ -111,6 +121,31 @@ def with_command(decision: Decision, again: SweepAgain | None, tool: str | None 
     needs = {decision.series: step.requests}
     command, need = again.to_prove(step.concurrency, decision.limits, needs, ENOUGH)
     return replace(step, seconds=None if need is None else need.seconds, command=command)
+
+
+def between_measured(decision: Decision, history: History) -> NextStep | None:
+    """The setting that was not measured and may be a better answer: above the operating point the
+    server may be full, as the next measured setting gives more throughput with so much longer a
+    tail that the answer is the lower one. None without such a setting, where the next one is
+    outside the SLA, and where it gives more by no more than differs from run to run.
+
+    A forecast that names what to measure, and no claim.
+    """
+    c = decision.concurrency
+    if c is None or isinstance(c, Rate) or not history:
+        return None
+    known = SeriesHistory.of(decision.limits, history)
+    rates = {k: p.value("output_throughput") for k, p in known.points.items() if p.value("output_throughput") > 0}
+    higher = min((k for k in known.points if k > c), default=c)
+    pair = [known.points[k] for k in (c, higher) if k in rates]
+    full = full_at(rates, c, higher) if len(pair) == 2 and math.log(rates[higher] / rates[c]) > RUN_TO_RUN else None
+    if full is None or solve(pair, decision.limits, point_estimates=True).concurrency != c:
+        return None
+    over = violation(pair[-1], decision.limits)
+    if over is None or over > 0:
+        return None
+    requests = math.ceil(USUAL_PROOF * WINDOWS * window_of_proof(full, known).requests)
+    return NextStep(full, rates[higher] / rates[c] - 1, requests=requests)
 
 
 def with_top(decision: Decision, config: Config, history: History, connections: int) -> Explanation:

@@ -6,7 +6,7 @@ where nothing is proven.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from frontier.core.claim.proof import TOO_BUSY, WINDOWS
 from frontier.core.claim.undecided import CLEARLY_MORE
@@ -39,14 +39,15 @@ def corner(state: State, proven: Sequence[int], listed: Sequence[int] = ()) -> i
     named = max((*proven, *(c for c in state.points if c in listed and c < max(proven))), key=state.merit)
     best = state.merit(named)
     tried = {*proven, *(k.concurrency for k in state.candidates)}
+    rates = {c: state.rate(c) for c in state.points}
     once = [c for c in state.points if c < max(proven) and c not in tried and state.looks.get(c) == 1]
     hopes = [(hope, c) for c in once if (hope := state.merit(c) * (1 + RUN_TO_RUN) / best - 1) > PREFERRED]
     for low, high in itertools.pairwise(state.points):
         beyond = high > max(proven) or (named in listed and low >= named)
-        hope = state.merit(low) * state.rate(high) / state.rate(low) / best - 1
+        hope = state.merit(low) * rates[high] / rates[low] / best - 1
         if (beyond and state.value(high) > 0) or hope <= (CLEARLY_MORE if beyond else PREFERRED):
             continue
-        c = _full_at(state, low, high)
+        c = full_at(rates, low, high)
         if c is not None and (look := _listed_near(c, low, high, listed)) not in state.looks:
             hopes.append((hope, look))
     return max(hopes, default=(0.0, None))[1]
@@ -57,15 +58,16 @@ def _listed_near(c: int, low: int, high: int, listed: Sequence[int]) -> int:
     return min((k for k in listed if low < k < high), key=lambda k: (abs(k - c), k), default=c)
 
 
-def _full_at(state: State, low: int, high: int) -> int | None:
+def full_at(rates: Mapping[int, float], low: int, high: int) -> int | None:
     """Where between two settings a server is full, if throughput goes on as it grew below the lower
-    one; None where they are close, or the higher one gives no more.
+    one; None where they are close, or the higher one gives no more. `rates` are the throughputs of
+    the measured settings.
     """
-    rise = state.rate(high) / state.rate(low)
+    rise = rates[high] / rates[low]
     if rise <= 1 or high - low < 2 or high / low <= APART:
         return None
-    before = max((c for c in state.points if c * BELOW <= low), default=low)
-    grown = math.log(state.rate(low) / state.rate(before)) / math.log(low / before) if before < low else 1.0
+    before = max((c for c in rates if c * BELOW <= low), default=low)
+    grown = math.log(rates[low] / rates[before]) / math.log(low / before) if before < low else 1.0
     c = min(high - 1, max(low + 1, round(low * rise ** (1 / min(1.0, max(LEAST_GROWTH, grown))))))
     return c if c * NEAR <= high else between(low, high)
 

@@ -18,12 +18,20 @@ from frontier.core.model.loads import Rate
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
 from frontier.planning.budget import AROUND, TrialTimes
-from frontier.planning.next_step import ENOUGH_FOR_PROOFS, SweepAgain, shared_commands, with_command
+from frontier.planning.next_step import (
+    ENOUGH_FOR_PROOFS,
+    SweepAgain,
+    between_measured,
+    shared_commands,
+    with_command,
+)
 from frontier.planning.plan import make_plan, make_trial
 from frontier.planning.sla_result import SlaResult
+from frontier.search.series_history import SeriesHistory
 from frontier.show.view.explain import with_notes
 from frontier.store.journal import Amount
 from tests.kit.commands import frontier
+from tests.kit.made import Server, trial
 from tests.kit.places import DATA
 from tests.kit.sweeps import ENGINES, commands_in_virtual_time
 
@@ -297,3 +305,37 @@ def test_the_command_for_one_concurrency_in_all_shapes_has_room_in_a_budget_that
     (command,) = shared_commands(answer, again).values()
     (raised,) = [word for word in shlex.split(command) if word.startswith("budget.requests=")]
     assert int(raised.partition("=")[2]) > 3000 + ENOUGH_FOR_PROOFS * 1000, "a p99 takes a thousand"
+
+
+# --- a server that is full between two measured settings
+
+
+def full_at(seats, limit=10.0, settings=(16, 32, 64, 128)):
+    """The decision of a sweep of a server with so many seats, where c=64 is proven; its history."""
+    server = Server(lambda c: 0.05 + 1.04 * max(0, c - seats) / seats, lambda c: 0.01, sigma=0.02)
+    history = []
+    for c in settings:
+        for repeat in range(1, 4 if c == 64 else 2):
+            t = trial(c, Phase.PROVE if c == 64 else Phase.SCAN, repeat, 2000)
+            history.append((t, server.run(t)))
+    return SeriesHistory.of((Limit("p99_e2e", limit),), history).decision, history
+
+
+def test_a_setting_between_measured_ones_that_may_be_the_better_answer_is_named_with_its_price():
+    decision, history = full_at(69)
+    assert (64, None) == (decision.concurrency, decision.next_step)
+    step = between_measured(decision, history)
+    assert step.concurrency in range(66, 73)
+    assert step.gain == pytest.approx(5 / 64, abs=0.01)
+    assert step.requests > 0
+    again = SweepAgain(load_config(CONFIG, "x.yaml"), AGAIN, NO_TIMES, NOTHING, "runs/night-2")
+    assert ["--prove", str(step.concurrency)] == shlex.split(with_command(decision, again, None, history).command)[5:7]
+    off = replace(again, config=load_config(CONFIG + "marginal_gain: false\n", "x.yaml"))
+    assert with_command(decision, off, None, history) is None
+
+
+@pytest.mark.parametrize(("seats", "limit"), [(65, 10.0), (300, 10.0), (69, 1.5)])
+def test_none_is_named_without_more_throughput_where_the_higher_one_is_worth_its_tail_or_breaks_the_sla(seats, limit):
+    decision, history = full_at(seats, limit)
+    assert 64 == decision.concurrency
+    assert between_measured(decision, history) is None

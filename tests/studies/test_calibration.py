@@ -220,6 +220,13 @@ def test_a_window_may_end_by_time(family):
     assert more.n == whole.n == 3000
 
 
+@pytest.mark.parametrize(("concurrency", "requests"), [(1, 40), (32, 128), (128, 854)])
+def test_streams_of_heavy_tails_have_requests_until_the_window_ends(concurrency, requests):
+    server = Process.drawn("heavy_tail", 16)
+    found = server.trial(make_trial(server, concurrency, Phase.PROVE, 1, requests), 1)
+    assert found.in_flight.mean() == pytest.approx(concurrency, rel=0.01)
+
+
 TRIALS = 60
 """Trials of an engine whose values are held against its truth: 30,000 requests."""
 

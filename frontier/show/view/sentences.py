@@ -224,6 +224,8 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
     if decision.concurrency is None and _spoilt(decision):
         return "this machine was busy, which spoilt other settings; on an idle machine "
     reason = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
+    if reason is None and step.gain is not None and step.throughput is None:
+        return "the server may be full from there on; "
     if reason is not None and reason.cause in _SINCE:
         return _SINCE[reason.cause]
     cut = reason.cut.by if reason is not None and reason.cut is not None else ""
