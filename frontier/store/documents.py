@@ -273,7 +273,7 @@ def _table(file: str, text: str) -> Document:
                 what = f"line {number} has more or fewer cells than the header"
                 raise ForeignFileError(file, what, f"{INCOMPLETE}; cells that hold commas are quoted")
             rows += [(number, dict(zip(heads, cells, strict=True)))] if cells else []
-        rows = _with_points(rows) if between == ";" or (between == "\t" and _has_decimal_commas(rows)) else rows
+        rows = _with_points(rows) if between in ";\t|" and _has_decimal_commas(rows, between) else rows
     except csv.Error as error:
         raise ForeignFileError(file, f"not a CSV table: {foreign_text(str(error), 100)}", INCOMPLETE) from None
     return Document.listed(file, "table", "line", rows)
@@ -304,26 +304,31 @@ def _metrics(file: str, text: str) -> Document:
     return Document(file, "metrics", [Node(file, "", found)])
 
 
-_DECIMAL_COMMA = re.compile(r"-?\d+(?:\.\d{3})*,\d+")
+_DECIMAL_COMMA = re.compile(r"(?<![\w.,])-?\d+(?:\.\d{3})*,\d+(?![\d.,])")
+_THOUSANDS_POINT = re.compile(r"(?<![\w.,])-?\d{1,3}(?:\.\d{3})+(?![\d.,])")
 
 
-def _has_decimal_commas(rows: list[tuple[int, Mapping[str, str]]]) -> bool:
-    """Whether some cell has a comma that parts no thousands, and none a point behind a comma."""
+def _has_decimal_commas(rows: list[tuple[int, Mapping[str, str]]], between: str) -> bool:
+    """Whether some cell has a comma that parts no thousands, and none a point behind a comma. Where
+    each comma could part thousands, they do so between tabs, and beside decimal points.
+    """
     cells = [cell.strip() for _, row in rows for cell in row.values()]
-    decimal = any(re.fullmatch(r"-?\d+(?:\.\d{3})*,(?:\d\d?|\d{4,})", cell) for cell in cells)
-    return decimal and not any(re.fullmatch(r"-?[\d,]+,\d{3}\.\d+", cell) for cell in cells)
+    if any(re.match(r"-?[\d,]+,\d{3}\.\d+", cell) for cell in cells):
+        return False
+    if any(re.match(r"-?\d+(?:\.\d{3})*,(?:\d\d?|\d{4,})(?![\d.,])", cell) for cell in cells):
+        return True
+    with_points = any(re.match(r"-?\d+\.(?:\d\d?|\d{4,})(?![\d.,])", cell) for cell in cells)
+    return between == ";" and not with_points and any(map(_DECIMAL_COMMA.match, cells))
 
 
 def _with_points(rows: list[tuple[int, Mapping[str, str]]]) -> list[tuple[int, Mapping[str, str]]]:
-    """Rows of a table between semicolons, with decimal points where it has decimal commas."""
-    if not any(_DECIMAL_COMMA.fullmatch(cell.strip()) for _, cells in rows for cell in cells.values()):
-        return rows
+    """Rows of a table with decimal commas, with decimal points."""
 
     def pointed(cell: str) -> str:
-        in_thousands = re.fullmatch(r"-?\d{1,3}(\.\d{3})+", cell.strip())
-        return (
-            cell.replace(".", "").replace(",", ".") if in_thousands or _DECIMAL_COMMA.fullmatch(cell.strip()) else cell
-        )
+        if not re.match(r"\s*[-~<>]?\d", cell):
+            return cell
+        whole = _THOUSANDS_POINT.sub(lambda found: found[0].replace(".", ""), cell)
+        return _DECIMAL_COMMA.sub(lambda found: found[0].replace(".", "").replace(",", "."), whole)
 
     return [(number, {head: pointed(cell) for head, cell in cells.items()}) for number, cells in rows]
 

@@ -71,7 +71,18 @@ _NAMED_AGAIN = re.compile(r"\s*\((?:ttft|tpot|itl|e2el?)\)")
 _UNIT = re.compile(r"^(.*?)\s*[(\[]([^()\[\]]*)[)\]]\s*$")
 _SUFFIX = re.compile(rf"^(.+)_({'|'.join((*SECONDS, *SHARES))})$")
 _NUMBER = re.compile(r"(-?[\d.,]+(?:e[+-]?\d+)?)\s*([^\d\s].*)?")
-_THOUSANDS = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_GROUPED = re.compile(r"^\s*-?\d{1,3}(?:([,'\u2019\s])\d{3})(?:\1\d{3})*(?![\d,])")
+_SPREAD = re.compile(r"(.*?)\s*\(?\s*(?:±|\+/?-)\s*[\d.,]+\s*([^\d\s()%]*)%?\s*\)?")
+"""A value with what it varies by: '12.3 ± 0.4 ms'."""
+_LOADS = {
+    "concurrency": re.compile(
+        r"(c|conc|(?:max_?)?concurrency|concurrent|users?|streams?|clients?)?\s*[=:_ -]?\s*"
+        r"(\d+(?:\.\d+)?)\s*(users?|streams?|clients?|concurrent|in flight)?",
+        re.I,
+    ),
+    "rate": re.compile(r"(r|rate|rps|qps)?\s*[=:_ -]?\s*(\d+(?:\.\d+)?)\s*(req(?:uests?)?/s(?:ec)?|rps|qps)?", re.I),
+}
+"""Loads with a name or a unit: 'c=16', '16 users', '2.5 req/s'."""
 
 
 class ColumnHead(NamedTuple):
@@ -145,15 +156,16 @@ def _named(name: str, unit: str) -> str | None:
 
 
 def plain_number(cell: str, of: str, *, stated: bool) -> tuple[str, float]:
-    """A cell without thousands' commas and unit, and the factor of that unit where the head of the
-    column states none: '1,283.2 tok/s', '126ms', '12%'.
+    """A cell without thousands' commas, spread and unit, and the factor of that unit where the head
+    of the column states none: '1,283.2 tok/s', '126ms', '12%', '12.3 ± 0.4 ms'.
     """
-    found = _NUMBER.fullmatch(cell.strip().lower())
+    text = ungrouped(cell.strip().lower())
+    if spread := _SPREAD.fullmatch(text):
+        text = f"{spread[1]} {spread[2] if spread[1][-1:].isdigit() else ''}"
+    found = _NUMBER.fullmatch(text.strip())
     if found is None:
         return cell, 1.0
     number, unit = found[1], (found[2] or "").replace(" ", "")
-    if _THOUSANDS.fullmatch(number):
-        number = number.replace(",", "")
     units: Mapping[str, float] = {**SECONDS, **SHARES, **_RATES}
     kind = metric(of).unit
     fits = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(kind, _RATES)
@@ -162,10 +174,21 @@ def plain_number(cell: str, of: str, *, stated: bool) -> tuple[str, float]:
     return number, 1.0 if stated else units[unit]
 
 
-def plain_count(cell: object) -> object:
-    """A cell of a count without thousands' commas."""
-    text = str(cell or "").strip()
-    return text.replace(",", "") if _THOUSANDS.fullmatch(text) else cell
+def ungrouped(cell: str) -> str:
+    """A cell whose number has nothing between its thousands: '1,283.2', "1'283.2", '1 283.2'."""
+    return _GROUPED.sub(lambda found: re.sub(r"[,'\u2019\s]", "", found[0]), cell, count=1)
+
+
+def plain_load(cell: str, name: str) -> str:
+    """The number in a cell of a load: 'c=16', '16 users'."""
+    found = _LOADS["rate" if name == "rate" else "concurrency"].fullmatch(cell)
+    return found[2] if found else cell
+
+
+def load_head(head: str) -> tuple[str, str] | None:
+    """The load that a head names, and its number: 'c=16', '2 req/s'; None for a bare number."""
+    named = ((name, pattern.fullmatch(head.strip())) for name, pattern in _LOADS.items())
+    return next(((name, found[2]) for name, found in named if found and (found[1] or found[3])), None)
 
 
 def given_columns(text: str) -> dict[str, ColumnHead]:

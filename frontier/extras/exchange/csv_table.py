@@ -20,9 +20,11 @@ from frontier.extras.exchange.column_heads import (
     UNITS,
     ColumnHead,
     column_name,
-    plain_count,
+    load_head,
+    plain_load,
     plain_number,
     read_head,
+    ungrouped,
 )
 from frontier.extras.exchange.results import LONGEST_NAME, NO_LENGTHS, ImportedFile, Load, Result, TokenLengths, figure
 from frontier.show.point_rows import unguarded
@@ -39,8 +41,6 @@ _NO_FACT = re.compile(
 """Columns of names that say nothing of how a model was served."""
 _DERIVED = ("goodput", "attainment", "cost", "energy")
 """Metrics that depend on an SLA, a price or a power that is not in the table."""
-_LOAD_HEAD = re.compile(r"(?:c|conc|concurrency|users)\s*[=: ]?\s*(\d{1,7})", re.I)
-"""The head of a column of one load, in a table on its side: 'c=16'."""
 _SHAPE = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
 _OVER_ROWS = re.compile(
     r"mean|avg|average|median|total|sum|all|overall|max|min|std|stdev|geo_?mean|gmean|summary", re.I
@@ -97,7 +97,10 @@ def read(document: Document, given: Mapping[str, ColumnHead] | None = None) -> I
 
 
 def _plain(name: str, cell: object) -> object:
-    return plain_count(cell) if name in _COUNTS else cell
+    if name not in _COUNTS:
+        return cell
+    text = ungrouped(str(cell or "").strip())
+    return plain_load(text, name) if name in _LOADS else text
 
 
 def _names(document: Document) -> set[str]:
@@ -129,14 +132,14 @@ def _upright(document: Document) -> Document:
     below = {head.name for head in map(read_head, names) if head is not None}
     if _names(document) - _READ or not below - _READ or len(set(names)) < len(names):
         return document
-    stated = [_LOAD_HEAD.fullmatch(head.strip()) for head in others]
+    stated = [load_head(head) for head in others]
     rows = []
-    for head in others:
+    for head, load in zip(others, stated, strict=True):
         cells = dict(zip(names, (row.tree[head] for row in document.objects), strict=True))
         if read_head(first):  # 'concurrency' before 1, 2, 4
             cells[first] = head
-        elif all(stated) and (load := _LOAD_HEAD.fullmatch(head.strip())):
-            cells["concurrency"] = load[1]
+        elif load and all(stated):
+            cells[load[0]] = load[1]
         rows.append(Node(document.file, f"column {head!r}", cells))
     return replace(document, objects=rows)
 

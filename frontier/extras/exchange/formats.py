@@ -227,7 +227,7 @@ def _opened(file: FoundFile) -> tuple[str, Document | str]:
     try:
         return digest, parsed(file.name, text)
     except ForeignFileError as error:
-        if file.named or file.name.lower().endswith(("json", "jsonl")):
+        if file.named or file.name.lower().removesuffix(".gz").endswith(("json", "jsonl")):
             raise
         return digest, error.what.removeprefix(f"{foreign_text(file.name, 300)}: ")
 

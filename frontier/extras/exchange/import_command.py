@@ -52,7 +52,7 @@ def command(
 
     Supported are results of vllm bench serve (and SGLang's), AIPerf, GuideLLM, genai-bench,
     inference-perf, InferenceX, LLMPerf, llm-d, EvalScope, trtllm-bench and CSV tables; a folder or
-    a zip stands for the files in it. Where a file holds every request with its times, all
+    an archive stands for the files in it. Where a file holds every request with its times, all
     statistics apply. Files with aggregates only have no confidence intervals: solve decides on them
     only with --point-estimates.
 

@@ -153,17 +153,30 @@ def _result(node: Node) -> Result:
 
 
 _LOAD = "[--max-concurrency {concurrency}][--request-rate {rate}]"
+_SIZES = ("random-input-len", "random-output-len", "random-range-ratio")
 
 
 def _command(node: Node) -> str:
     """The command that sends more of the same; SGLang's states its data set."""
-    model, lengths = shlex.quote(_model(node) or "MODEL"), _asked(node)
-    sizes = f" --random-input-len {lengths[0]:g} --random-output-len {lengths[1]:g}" if all(lengths) else ""
-    data = shlex.quote(node.text("dataset_name") or ("random" if sizes else "DATASET"))
-    load = f"--dataset-name {data}{sizes} {_LOAD} --num-prompts {{requests}}"
+    sizes = "".join(f" --{key} {of:g}" for key in _SIZES if (of := _option(node, key)))
+    data = node.text("dataset_name") or ("random" if sizes else "DATASET")
+    sizes = sizes if data.startswith("random") else ""
+    backend = node.text("backend") or node.text("endpoint_type")
+    client = f" --backend {shlex.quote(backend)}" if backend else ""
+    burstiness = node.number("burstiness") or 1.0
+    more = f" --burstiness {burstiness:g}" if burstiness != 1 and node.number("request_rate") else ""
+    load = f"{_LOAD}{more} --num-prompts {{requests}}"
+    ask = f"{client} --base-url URL --model {shlex.quote(_model(node) or 'MODEL')} --dataset-name {shlex.quote(data)}"
     if "sharegpt_output_len" in node.tree:
-        return f"python -m sglang.bench_serving --base-url URL --model {model} {load} --output-details"
-    return f"vllm bench serve --base-url URL --model {model} {load} --save-result --save-detailed"
+        return f"python -m sglang.bench_serving{ask}{sizes} {load} --output-details"
+    path = " --endpoint /v1/chat/completions" if backend == "openai-chat" else ""
+    return f"vllm bench serve{ask}{path}{sizes} {load} --save-result --save-detailed"
+
+
+def _option(node: Node, key: str) -> float | None:
+    """An option of the tool that its file keeps, as SGLang's and vLLM's sweeps do."""
+    stated = node.number(key.replace("-", "_"))
+    return node.number(key) if stated is None else stated
 
 
 def _figures(node: Node) -> dict[str, float]:
@@ -210,14 +223,10 @@ def _achieved(figures: Mapping[str, float], sent: int, seconds: float | None) ->
 
 
 def _asked(node: Node) -> TokenLengths:
-    """The lengths asked for, which SGLang and vLLM's sweeps keep under the names of the user's
-    options.
-    """
-    for first, second in (("random_input_len", "random_output_len"), ("random-input-len", "random-output-len")):
-        isl, osl = node.number(first), node.number(second)
-        if isl and osl and node.number("random_range_ratio") in (None, 1.0):
-            return isl, osl
-    return NO_LENGTHS
+    """The lengths asked for, if they were all alike. SGLang keeps them beside any data set."""
+    isl, osl, ratio = (_option(node, key) for key in _SIZES)
+    is_random = (node.text("dataset_name") or "random").startswith("random")
+    return (isl, osl) if isl and osl and ratio in (None, 1.0) and is_random else NO_LENGTHS
 
 
 def _facts(node: Node) -> dict[str, str]:

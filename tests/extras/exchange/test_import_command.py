@@ -323,6 +323,6 @@ def test_requests_that_would_decide_come_with_the_tools_own_command(
     assert 4 == run(["solve", "r", "--sla", "p99_e2e<=2s", "--json"])
     step = json.loads(capsys.readouterr().out)["shapes"][0]["next_step"]
     assert step["command"].startswith({"vllm": "vllm bench serve"}.get(tool, tool))
-    assert " URL " in step["command"]
-    (sent,) = (int(word) for word in step["command"].split() if word.isdigit() and int(word) > N)
+    assert "URL" in step["command"]
+    (sent,) = map(int, re.findall(r"(?:num-prompts |count[ =])(\d+)", step["command"]))
     assert sent >= step["requests"]
