@@ -195,7 +195,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _json_document(file: str, text: str) -> Document:
-    """JSON, or JSON lines where the first line is a value by itself."""
+    """JSON, or JSON lines and other values one after the other."""
     try:
         tree = _parse_json(text)
     except ValueError as error:
@@ -206,16 +206,26 @@ def _json_document(file: str, text: str) -> Document:
 
 
 def _json_lines(file: str, text: str, as_a_whole: str) -> list[tuple[int, Any]]:
-    """The values by their line. `as_a_whole` is why the text is not one of JSON."""
+    """The values one after the other, by the line that each begins in. `as_a_whole` is why the text
+    is not one of JSON.
+    """
     rows: list[tuple[int, Any]] = []
     _require_rows(file, text)
-    for number, line in enumerate(text.split("\n"), 1):
+    decoder, place, number = json.JSONDecoder(), 0, 1
+    while found := _NOT_SPACE.search(text, place):
+        number += text.count("\n", place, found.start())
         try:
-            rows += [(number, _parse_json(line))] if line.strip() else []
-        except ValueError as error:
-            why = f"line {number} is not JSON: {error}" if rows else f"not JSON: {as_a_whole}"
+            value, place = decoder.raw_decode(text, found.start())
+        except (ValueError, RecursionError) as error:
+            words = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            why = f"line {number} is not JSON: {words}" if rows else f"not JSON: {as_a_whole}"
             raise ForeignFileError(file, foreign_text(why, 120), INCOMPLETE) from None
+        rows.append((number, value))
+        number += text.count("\n", found.start(), place)
     return rows
+
+
+_NOT_SPACE = re.compile(r"\S")
 
 
 def _parse_json(text: str) -> Any:
@@ -253,13 +263,14 @@ def _yaml_document(file: str, text: str) -> Document:
 
 
 def _table(file: str, text: str) -> Document:
-    """Values with a header, between commas, semicolons, tabs or a page's bars; lines that begin
-    with # before it are comments.
+    """Values with a header, between commas, semicolons, tabs or a page's bars. Before it may be a
+    title, and lines that begin with #.
     """
     _require_rows(file, text)
     lines = text.splitlines(keepends=True)
-    before = next((i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), 0)
-    lines = _of_a_page(lines) if lines[before].lstrip().startswith("|") else lines
+    page = [line for line in lines if line.lstrip().startswith("|")]
+    lines = _of_a_page(page) if page[2:] else lines
+    before = next((i for i, line in enumerate(lines) if _has_cells(line)), 0)
     between = max(",;\t|", key=lines[before].count)
     reader = csv.reader(lines[before:], strict=True, delimiter=between)
     rows: list[tuple[int, Mapping[str, str]]] = []
@@ -277,6 +288,11 @@ def _table(file: str, text: str) -> Document:
     except csv.Error as error:
         raise ForeignFileError(file, f"not a CSV table: {foreign_text(str(error), 100)}", INCOMPLETE) from None
     return Document.listed(file, "table", "line", rows)
+
+
+def _has_cells(line: str) -> bool:
+    """Whether a line has two cells: it is no title, no comment and not empty."""
+    return not line.lstrip().startswith("#") and sum(map(bool, map(str.strip, re.split(r"[,;\t|]", line)))) > 1
 
 
 def _heads(file: str, rows: Iterator[list[str]]) -> list[str]:

@@ -217,7 +217,7 @@ def _told_apart(results: Sequence[Result]) -> list[str]:
         model: [
             key
             for key in dict.fromkeys(key for result in of for key in result.facts)
-            if len({result.facts.get(key) for result in of}) > 1
+            if len({result.facts.get(key) for result in of if result.facts}) > 1
         ]
         for model, of in alike.items()
     }

@@ -21,6 +21,7 @@ _RATES = {
     **{f"{what}/{time}": 1 / 60 for what in _COUNTED for time in ("min", "minute")},
     **dict.fromkeys(("tps", "rps", "qps"), 1.0),
     **dict.fromkeys(("tpm", "rpm", "qpm"), 1 / 60),
+    **dict.fromkeys(("ktok/s", "ktokens/s", "ktps"), 1e3),
 }
 _OF_REQUESTS = ("req", "rp", "qp")
 """How units of requests, and not of tokens, begin."""
@@ -28,6 +29,7 @@ SCALED = frozenset({*SECONDS, *SHARES, *_RATES, *(f"{rate}/gpu" for rate in _RAT
 UNITS = SCALED | {"tokens", "token", "tok", "requests", "reqs", "#", "count", "users", "-", "n"}
 """Units that stand in a row of their own; those of SCALED scale what is below."""
 _FACTS = {
+    "shape": "isl/osl|isl_osl|in/out|input/output|lengths|workload",
     "concurrency": "conc|max_concurrency|num_concurrency|concurrent_(?:users|requests)|users|"
     "num_(?:users|concurrent_requests)|number_of_concurrency|concurrency_level",
     "in_flight": "concurrency_(?:mean|avg)|(?:mean|avg|average)_(?:concurrency|in_flight)|requests_in_flight",
@@ -107,6 +109,9 @@ def read_head(head: str) -> ColumnHead | None:
     >>> [tuple(read_head(head) or ()) for head in ("TTFT p99 (ms)", "Tput/GPU (tok/s)")]
     [('p99_ttft', 0.001, True, False), ('output_throughput', 1.0, True, True)]
     """
+    if "|" in head:  # the rows of a head: 'ttft | p50'
+        parts = [part.strip() for part in head.split("|")]
+        return read_head(" ".join(parts)) or read_head(" ".join(reversed(parts)))
     text = _NAMED_AGAIN.sub("", head.strip().lower())
     bracketed = _UNIT.match(text)
     plain, unit = (bracketed[1], bracketed[2].replace(" ", "")) if bracketed else (text, "")
@@ -122,7 +127,7 @@ def read_head(head: str) -> ColumnHead | None:
     elif not unit and re.search("_per_min(ute)?$", name):
         unit = "rpm"
     found = _named(name, unit)
-    if found is None or found in _FACTS or found in ("shape", "valid", "flags"):
+    if found is None or found in _FACTS or found in ("valid", "flags"):
         return ColumnHead(found) if found and not per_gpu else None
     known = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(metric(found).unit, _RATES)
     if (unit and unit not in known) or (per_gpu and not found.endswith("throughput")):
@@ -132,7 +137,7 @@ def read_head(head: str) -> ColumnHead | None:
 
 def _named(name: str, unit: str) -> str | None:
     """The fact or the metric of a head without its unit."""
-    if name in ("shape", "valid", "flags"):
+    if name in ("valid", "flags"):
         return name
     facts = [ours for ours, theirs in _FACTS.items() if not unit and (name == ours or re.fullmatch(theirs, name))]
     if facts:
@@ -166,6 +171,8 @@ def plain_number(cell: str, of: str, *, stated: bool) -> tuple[str, float]:
     if found is None:
         return cell, 1.0
     number, unit = found[1], (found[2] or "").replace(" ", "")
+    if unit == "k" and metric(of).unit not in (Unit.SECONDS, Unit.SHARE):
+        return number, 1000.0
     units: Mapping[str, float] = {**SECONDS, **SHARES, **_RATES}
     kind = metric(of).unit
     fits = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(kind, _RATES)

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from frontier.core.model.loads import POISSON, Arrivals
 from frontier.core.model.metrics import metric
@@ -26,7 +27,16 @@ from frontier.extras.exchange.column_heads import (
     read_head,
     ungrouped,
 )
-from frontier.extras.exchange.results import LONGEST_NAME, NO_LENGTHS, ImportedFile, Load, Result, TokenLengths, figure
+from frontier.extras.exchange.results import (
+    LONGEST_NAME,
+    NO_LENGTHS,
+    ImportedFile,
+    Load,
+    Result,
+    TokenLengths,
+    figure,
+    gpus_of,
+)
 from frontier.show.point_rows import unguarded
 from frontier.store.documents import Document, Node, foreign_text
 
@@ -41,7 +51,9 @@ _NO_FACT = re.compile(
 """Columns of names that say nothing of how a model was served."""
 _DERIVED = ("goodput", "attainment", "cost", "energy")
 """Metrics that depend on an SLA, a price or a power that is not in the table."""
-_SHAPE = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
+_SHAPE = re.compile(
+    r"(?:in|isl)?\s*=?\s*(\d{1,9})\s*(?:in)?\s*[/x×:,;|_-]\s*(?:out|osl)?\s*=?\s*(\d{1,9})\s*(?:out)?", re.I
+)
 _OVER_ROWS = re.compile(
     r"mean|avg|average|median|total|sum|all|overall|max|min|std|stdev|geo_?mean|gmean|summary", re.I
 )
@@ -66,6 +78,7 @@ def detect(document: Document) -> bool:
     table = _as_table(document)
     if table is None:
         return False
+    table = _wide(table)
     upright = _upright(table)
     names = _names(_with_units(upright))
     return bool(names - _READ) and (upright is not table or not names.isdisjoint(_LOADS))
@@ -73,7 +86,7 @@ def detect(document: Document) -> bool:
 
 def read(document: Document, given: Mapping[str, ColumnHead] | None = None) -> ImportedFile:
     """Every row of the table. `given` are the columns that the user names, by their heads."""
-    document = _as_table(document) or document
+    document = _wide(_as_table(document) or document)
     upright = _upright(document)
     what, example = "column", "as  concurrency,isl,osl,n,output_throughput,p99_ttft_ms"
     if upright is not document:
@@ -90,10 +103,17 @@ def read(document: Document, given: Mapping[str, ColumnHead] | None = None) -> I
         for row in document.objects
     ]
     facts = _facts(document, columns)
+    renamed = [_with_gpus(row, of) for row, of in zip(renamed, facts, strict=True)]
     results = tuple(_result(row, columns, of) for row, of in zip(renamed, facts, strict=True))
     _require_units(document.top, columns, results)
     sums = [f"{row.where} is left out: it sums up other rows" for row in summed]
     return ImportedFile(document.file, "table", results, (*NOTES, *sums, *_unread(document, columns)))
+
+
+def _with_gpus(row: Node, facts: Mapping[str, str]) -> Node:
+    """The row with its number of GPUs, which follows from its columns of TP, PP and DP."""
+    gpus = row.count("gpus") or gpus_of(Node(row.file, row.where, facts))
+    return Node(row.file, row.where, {**row.tree, "gpus": gpus})
 
 
 def _plain(name: str, cell: object) -> object:
@@ -109,16 +129,76 @@ def _names(document: Document) -> set[str]:
 
 
 def _as_table(document: Document) -> Document | None:
-    """The document where it is a table; rows of plain values in JSON as one, otherwise None."""
+    """The document where it is a table; rows or columns of plain values in JSON as one, otherwise
+    None. Values one level below a row have both names: 'p99 ttft'.
+    """
     if document.kind == "table":
         return document
-    rows = document.objects
-    nested = any(isinstance(value, dict | list) for row in rows for value in row.tree.values())
-    if nested or document.kind not in ("json", "lines"):
+    if document.kind not in ("json", "lines"):
         return None
-    heads = dict.fromkeys(str(head) for row in rows for head in row.tree)
-    texts = [{head: "" if (cell := row.tree.get(head)) is None else str(cell) for head in heads} for row in rows]
+    rows = _rows(document)
+    flat: list[dict[str, object]] = []
+    for row in rows:
+        below = {head: value for head, value in row.tree.items() if isinstance(value, Mapping)}
+        plain = {str(head): value for head, value in row.tree.items() if head not in below}
+        flat.append(plain | {f"{head} | {name}": x for head, value in below.items() for name, x in value.items()})
+    if any(isinstance(value, dict | list) for row in flat for value in row.values()):
+        return None
+    heads = dict.fromkeys(head for row in flat for head in row)
+    texts = [{head: "" if (cell := row.get(head)) is None else str(cell) for head in heads} for row in flat]
     return replace(document, kind="table", objects=[Node(r.file, r.where, t) for r, t in zip(rows, texts, strict=True)])
+
+
+def _rows(document: Document) -> Sequence[Node]:
+    """The rows in JSON: its objects, those of its only list with what stands beside it, or those of
+    columns, as pandas writes them.
+    """
+    top = document.top
+    if len(document.objects) > 1:
+        return document.objects
+    listed = [key for key in top.tree if top.items(key)]
+    if len(listed) == 1:
+        beside = {key: value for key, value in top.tree.items() if not isinstance(value, Mapping | list)}
+        return [Node(row.file, row.where, {**beside, **row.tree}) for row in top.items(listed[0])]
+    columns: dict[str, Mapping[Any, Any]] = {
+        head: dict(enumerate(value)) if isinstance(value, list) else value
+        for head, value in top.tree.items()
+        if isinstance(value, list | Mapping)
+    }
+    keys = next((tuple(column) for column in columns.values()), ())
+    if not keys or len(columns) < len(top.tree) or any(tuple(column) != keys for column in columns.values()):
+        return document.objects
+    if not any(map(read_head, map(str, columns))):  # a row by its name
+        return [Node(document.file, str(name), row) for name, row in columns.items()]
+    return [Node(document.file, f"row {key}", {head: of[key] for head, of in columns.items()}) for key in keys]
+
+
+def _wide(document: Document) -> Document:
+    """The table with a row per setting, where it has a row per metric, with its name, and perhaps
+    its statistic and unit, in columns of their own.
+    """
+    heads = {column_name(head): head for head in document.top.tree}
+    name = next((heads[head] for head in ("metric", "metric_name", "measure", "variable") if head in heads), None)
+    if name is None or "value" not in heads or _names(document) - _READ:
+        return document
+    more = [heads[head] for head in ("statistic", "stat", "percentile", "quantile") if head in heads]
+    parts = {name, heads["value"], *more, *(heads[head] for head in ("unit", "units") if head in heads)}
+    rows: dict[tuple[str, ...], Node] = {}
+    for row in document.objects:
+        kept = {head: str(cell) for head, cell in row.tree.items() if head not in parts}
+        cells = rows.setdefault(tuple(kept.values()), Node(row.file, row.where, kept)).tree
+        unit = next((str(row.tree[heads[head]]) for head in ("unit", "units") if head in heads), "")
+        of = " ".join(str(row.tree[head] or "") for head in (*more, name))
+        rows[tuple(kept.values())] = Node(
+            row.file,
+            row.where,
+            {**cells, f"{of} ({unit})" if unit in SCALED else of: row.tree[heads["value"]]},
+        )
+    every = dict.fromkeys(head for row in rows.values() for head in row.tree)
+    return replace(
+        document,
+        objects=[Node(row.file, row.where, {head: row.tree.get(head, "") for head in every}) for row in rows.values()],
+    )
 
 
 def _upright(document: Document) -> Document:
@@ -286,7 +366,7 @@ def _cell(row: Node, name: str, head: str, holds: ColumnHead) -> dict[str, float
     number, unit = plain_number(written, name, stated=holds.stated)
     gpus = row.count("gpus") if holds.per_gpu else 1
     if gpus is None:
-        raise row.error(f"{row.where}: {foreign_text(head, 60)} is per GPU", "add a column gpus")
+        raise row.error(f"{row.where}: {foreign_text(head, 60)} is per GPU", "add a column gpus, or tp")
     row = Node(row.file, row.where, {**row.tree, name: number})
     if row.number(name) is None:
         what = f"{row.where}: {foreign_text(head, 60)} is {row.text(name)!r}, not a number"

@@ -3,7 +3,7 @@
 Its keys name their units. The percentiles stand in another file, without the load.
 """
 
-from frontier.extras.exchange.results import ImportedFile, Load, Result, open_loop, rates
+from frontier.extras.exchange.results import ImportedFile, Result, rates, stated_load
 from frontier.store.documents import Document
 
 _MEANS = {
@@ -30,7 +30,7 @@ def read(document: Document) -> ImportedFile:
     top = document.top
     figures = rates(top, _RATES) | rates(top, _MEANS)
     concurrency, rate = top.count("Number of concurrency"), top.number("Request rate (req/s)")
-    load = Load(concurrency) if concurrency else open_loop(top, figures, rate, "run it with --parallel")
+    load = stated_load(top, figures, rate, concurrency, "run it with --parallel")
     lengths = tuple(top.number(f"Average {side} tokens per request") for side in ("input", "output"))
     result = Result(
         load.concurrency,

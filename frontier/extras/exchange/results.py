@@ -194,6 +194,41 @@ def open_loop(
     return Load(max(1, round(mean)), None, (note,))
 
 
+REACHED = 0.95
+"""The share of a cap that a rate keeps in flight where it reaches it."""
+
+
+def stated_load(
+    node: Node,
+    figures: Mapping[str, float],
+    rate: float | None,
+    cap: int | None,
+    hint: str,
+    mean: float | None = None,
+) -> Load:
+    """The load of a result that states a rate, a cap of requests in flight, or both. The cap is its
+    concurrency where the rate reaches it, or where there is no rate.
+    """
+    in_flight = mean or figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
+    if not cap or (rate and in_flight and max(1, round(in_flight)) < REACHED * cap):
+        return open_loop(node, figures, rate, hint, mean)
+    held = f"a rate of {rate:g} requests/s was asked for, and the cap of {cap:,} in flight held it down" if rate else ""
+    return Load(cap, None, (held,) if held else ())
+
+
+PARALLEL = (
+    ("tensor_parallel_size", "tp"),
+    ("pipeline_parallel_size", "pp"),
+    ("data_parallel_size", "dp"),
+)
+
+
+def gpus_of(node: Node) -> int | None:
+    """TP x PP x DP, where one of them is stated."""
+    sizes = [node.count(key) or node.count(key.replace("_", "-")) or node.count(short) for key, short in PARALLEL]
+    return math.prod(size or 1 for size in sizes) if any(sizes) else None
+
+
 def falls_short(asked: float, rate: float, requests: int) -> bool:
     """Whether a rate is below the requested one by more than UNDER_RATE, and by more than chance:
     three standard deviations of a Poisson count.

@@ -59,6 +59,19 @@ def test_heads_that_others_write_are_read(heads: str) -> None:
         '[{"concurrency":16,"isl":256,"osl":128,"n":640,"output_throughput":1283.2,"p99_ttft_ms":216.5}]',
         '{"users":16,"shape":"256/128","note":null,"tput":1283.2,"p99_ttft_ms":216.5}\n',
         codecs.BOM_UTF16_BE + PLAIN.encode("utf-16-be"),
+        "A night in May\n" + PLAIN,
+        "Some prose, and\n\n| "
+        + PLAIN.replace(",", " | ").replace("\n", " |\n|-|-|-|-|-|-|\n| ", 1).strip()
+        + " |\n\nMore, of it.\n",
+        PLAIN.replace("isl,osl", "ISL/OSL").replace("256,128", "256x128"),
+        PLAIN.replace("1283.2", "1.2832k"),
+        ",,,,throughput,throughput,ttft (ms)\n"
+        + PLAIN.replace("p99_ttft_ms", "total,p99").replace("_throughput", "").replace("216.5", ",216.5"),
+        "concurrency,shape,metric,stat,unit,value\n16,256/128,ttft,p99,ms,216.5\n16,256/128,output_throughput,,tok/s,1283.2\n",
+        '{"isl":256,"osl":128,"rows":[{"concurrency":16,"ttft_ms":{"p99":216.5},"throughput":{"output":1283.2}}]}',
+        '{"concurrency":[16],"shape":["256/128"],"tput":[1283.2],"p99_ttft_ms":[216.5]}',
+        '{"concurrency":{"0":16},"shape":{"0":"256/128"},"tput":{"0":1283.2},"p99_ttft_ms":{"0":216.5}}',
+        '{"first":{"concurrency":16,"shape":"256/128","tput":1283.2,"p99_ttft_ms":216.5}}',
     ],
 )
 def test_what_is_between_the_cells_and_how_they_are_written_is_recognised(text: str | bytes) -> None:
@@ -69,7 +82,8 @@ def test_a_rate_per_gpu_is_multiplied_by_its_gpus() -> None:
     head = PLAIN.replace("output_throughput", "output_throughput_per_gpu")
     with pytest.raises(ForeignFileError, match="gpus"):
         points(head)
-    assert 4 * 1283.2 == values(head.replace("isl", "gpus,isl").replace("16,", "16,4,"))["output_throughput"]
+    for column in ("gpus", "TP"):
+        assert 4 * 1283.2 == values(head.replace("isl", f"{column},isl").replace("16,", "16,4,"))["output_throughput"]
 
 
 def test_milliseconds_under_a_head_without_a_unit_are_asked_about() -> None:

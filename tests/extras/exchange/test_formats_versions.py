@@ -90,6 +90,44 @@ def test_the_load_of_a_warm_up_is_not_that_of_the_run() -> None:
     assert 4 == only(aiperf(input_config={"phases": phases}, **lengths)).concurrency
 
 
+def test_a_cap_that_a_rate_does_not_reach_is_no_concurrency() -> None:
+    lengths = {"input_sequence_length": {"unit": "tokens", "avg": 200.0}}
+    phases = [{"name": "profiling", "type": "poisson", "rate": 9.5, "concurrency": 64}]
+    assert Rate.of(9.5) == only(aiperf(input_config={"phases": phases}, **lengths)).concurrency
+
+
+def test_a_ramp_of_rates_is_no_burst_and_excluded() -> None:
+    found = only(vllm(max_concurrency=None, ramp_up_strategy="linear", ramp_up_start_rps=1, ramp_up_end_rps=20))
+    assert {"under_rate"} <= {flag.name for flag in found.fatal}
+    assert not any("at once" in note for note in found.notes)
+
+
+def test_the_data_set_of_sglang_tells_whether_its_lengths_were_asked_for() -> None:
+    lengths = {"random_input_len": 1024, "random_output_len": 64, "random_range_ratio": 1.0}
+    asked = [only(vllm(dataset_name=name, **lengths)).shape.label for name in ("random", "sharegpt")]
+    assert asked[0].startswith("1024/")
+    assert not asked[1].startswith("1024/")
+
+
+def test_sglang_says_what_its_server_is() -> None:
+    info = {"tp_size": 4, "dp_size": 4, "enable_dp_attention": True, "model_path": "org/m"}
+    tree = {key: value for key, value in vllm(server_info=info).items() if key != "model_id"}
+    (deployment,) = assemble([said(tree)]).deployments
+    assert ("org/m", 4) == (deployment.model, deployment.gpus)
+
+
+def test_a_file_that_states_no_flags_is_of_the_only_deployment_of_its_model() -> None:
+    with_flags = vllm(model_id="org/m", backend="openai-chat")
+    guide = guidellm()
+    guide["args"] = {"model": "org/m"}
+    assert 1 == len(assemble([said(with_flags), said(guide)]).deployments)
+
+
+def test_results_that_stand_one_after_the_other_are_all_read() -> None:
+    text = "\n".join(json.dumps(vllm(max_concurrency=c), indent=1) for c in (6, 8))
+    assert [6, 8] == [point.concurrency for point in points(formats.read_results("a.json", text.encode()))]
+
+
 def test_the_failures_of_aiperf_are_those_of_its_summary() -> None:
     assert 64 / 128 == only(aiperf(error_summary=[{"count": 60}, {"count": 4}])).metrics["error_rate"].value
 
