@@ -41,6 +41,7 @@ _FACTS = {
     "(?:mean|avg)_(?:output|completion)_(?:tokens|len|length|token_length)|random_output_len",
     "n": "requests|num_requests|total_requests|n_req(?:uests)?|request_count|num_prompts|samples",
     "failed": "failures|failed_requests|error_requests|num_(?:errors|failed)|errors|error_count",
+    "ok": "ok|succe(?:ss|ssful|ssful_requests|eded|eded_requests|ss_requests|ss_count)|completed(?:_requests)?",
     "gpus": "gpu|num_gpus?|n_gpus?|gpu_count",
     "deployment": "config|configuration|setup",
     "model": "model_(?:id|name)",
@@ -115,6 +116,8 @@ def read_head(head: str) -> ColumnHead | None:
     text = _NAMED_AGAIN.sub("", head.strip().lower())
     bracketed = _UNIT.match(text)
     plain, unit = (bracketed[1], bracketed[2].replace(" ", "")) if bracketed else (text, "")
+    if text.removesuffix("/gpu") in _RATES:
+        text = f"throughput {text}"
     before, _, last = text.rpartition(" ")
     if not bracketed and last.removesuffix("/gpu") in _RATES:
         plain, unit = before, last
@@ -127,7 +130,7 @@ def read_head(head: str) -> ColumnHead | None:
     elif not unit and re.search("_per_min(ute)?$", name):
         unit = "rpm"
     found = _named(name, unit)
-    if found is None or found in _FACTS or found in ("valid", "flags"):
+    if found is None or found in _FACTS or found in ("valid", "flags", "success_rate"):
         return ColumnHead(found) if found and not per_gpu else None
     known = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(metric(found).unit, _RATES)
     if (unit and unit not in known) or (per_gpu and not found.endswith("throughput")):
@@ -137,8 +140,8 @@ def read_head(head: str) -> ColumnHead | None:
 
 def _named(name: str, unit: str) -> str | None:
     """The fact or the metric of a head without its unit."""
-    if name in ("valid", "flags"):
-        return name
+    if name in ("valid", "flags") or re.fullmatch("success_(?:rate|share|ratio)", name):
+        return name if name in ("valid", "flags") else "success_rate"
     facts = [ours for ours, theirs in _FACTS.items() if not unit and (name == ours or re.fullmatch(theirs, name))]
     if facts:
         return facts[0]

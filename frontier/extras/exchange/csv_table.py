@@ -60,11 +60,11 @@ _OVER_ROWS = re.compile(
 """What stands in the cell of the load where a row sums up the others."""
 _READ = frozenset(
     {"concurrency", "in_flight", "rate", "shape", "isl", "osl", "n", "failed", "deployment", "model", "gpus", "valid"}
-    | {"flags", "arrivals"}
+    | {"flags", "arrivals", "ok", "success_rate"}
 )
 _SIDES = ("isl", "osl")
 _LOADS = ("concurrency", "rate", "in_flight")
-_COUNTS = frozenset({*_LOADS, "isl", "osl", "n", "failed", "gpus"})
+_COUNTS = frozenset({*_LOADS, "isl", "osl", "n", "ok", "failed", "gpus"})
 _EXPORTED = ("on_frontier", "objectives", "power_w", "power_source")
 """Further columns of our own export."""
 NOTES = ("figures are taken as they stand: seconds, tokens per second and shares, unless a column names its unit",)
@@ -302,6 +302,10 @@ def _unread(document: Document, columns: Mapping[str, tuple[str, ColumnHead]]) -
         if head not in intervals and name not in known and "_interactivity" not in name
     ]
     notes = [NO_INTERVALS] if intervals else []
+    bare = {head: mean for head in rest if not read_head(head) and (mean := read_head(f"mean {head}"))}
+    for head, mean in list(bare.items())[:1]:
+        column = f"{mean.name}={foreign_text(head, 40)}{'' if mean.stated else ':ms'}"
+        notes.append(f"{foreign_text(head, 40)!r} names no statistic: if it is the mean, give  --columns '{column}'")
     if not any(name.endswith("_throughput") for name in columns):
         notes.append("no column of a throughput is read: without one no row is on a frontier")
     if others:
@@ -378,7 +382,13 @@ def _counted(row: Node, share: float | None) -> tuple[int | None, int | None]:
     """Requests and failed requests, as counts or as a share. ForeignFileError for
     impossible ones.
     """
-    n, failed = row.count("n"), row.count("failed")
+    n, ok, failed = (row.count(name) for name in ("n", "ok", "failed"))
+    if n is not None and ok is not None and failed is None:
+        failed = max(0, n - ok)
+    n = ok + (failed or 0) if n is None and ok is not None else n
+    served = Node(row.file, row.where, {"": (row.text("success_rate") or "").removesuffix("%").strip()}).number("")
+    if share is None and served is not None:
+        share = 1 - (served / 100 if served > 1 else served)
     if share is not None and share > 1:
         raise row.error(f"{row.where}: error_rate is {share:g}, above 1", "call a column of percent error_rate_pct")
     if n is not None and failed is not None and failed > n:

@@ -88,7 +88,8 @@ class Result:
 class ImportedFile:
     """The results of one file. `notes` name where the tool's definitions differ from ours. `again`:
     the file says again what other files of its tool say, if they are there. `single_stage`: its
-    requests count only beside the one result that states their load.
+    requests count only beside the one result that states their load. `beside`: further figures of
+    the one result of its tool in its folder.
     """
 
     file: str
@@ -97,6 +98,7 @@ class ImportedFile:
     notes: tuple[str, ...] = ()
     again: bool = False
     single_stage: bool = False
+    beside: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def tool(self) -> str:

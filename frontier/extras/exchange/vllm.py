@@ -170,7 +170,10 @@ def _result(node: Node) -> Result:
         notes=load.notes,
         place=node.where,
     )
-    return dataclasses.replace(result, records=_requests(node), command=_command(node))
+    records, notes = _requests(node), result.notes
+    if node.numbers("ttfts") and not records:
+        notes = (*notes, "its requests have no start times: no window of them proves anything")
+    return dataclasses.replace(result, records=records, notes=notes, command=_command(node))
 
 
 _LOAD = "[--max-concurrency {concurrency}][--request-rate {rate}]"

@@ -170,3 +170,28 @@ def test_a_mean_in_flight_is_no_setting_where_a_rate_was_asked_for() -> None:
     cells += ["poisson,5.0,335,21.84,264,126,5.58,94.1", "throughput,-,758,63.96,263,118,12.63,154.7"]
     found = {(p.concurrency, p.shape.arrivals and p.shape.arrivals.cv): p.n for p in points(heads + "\n".join(cells))}
     assert {(16, None): 259, (Rate.of(5), 0.0): 281, (Rate.of(5), 1.0): 335, (64, None): 758} == found
+
+
+@pytest.mark.parametrize("more", ["Success Rate (%),95", "failed,32", "successful requests,608", "success_rate,0.95"])
+def test_failures_follow_from_the_successes(more: str) -> None:
+    head, _, cell = more.partition(",")
+    (found,) = points(PLAIN.replace("n,", f"n,{head},").replace("640,", f"640,{cell},"))
+    assert 0.05 == found.metrics["error_rate"].value
+
+
+@pytest.mark.parametrize(
+    ("head", "cell"), [("Total tok/s", 3849.6), ("req/s", 10.025), ("tokens/min", 76992), ("tok/s", 1283.2)]
+)
+def test_the_output_throughput_follows_from_another_and_the_lengths(head: str, cell: float) -> None:
+    found = values(PLAIN.replace("output_throughput", head).replace("1283.2", str(cell)))
+    assert 1283.2 == pytest.approx(found["output_throughput"])
+
+
+def test_a_first_token_after_the_last_is_a_contradiction() -> None:
+    (found,) = points(PLAIN.replace("ttft_ms", "ttft_ms,p99_e2e_ms").replace("216.5", "216.5,200"))
+    assert ["identity"] == [flag.name for flag in found.fatal]
+
+
+def test_a_latency_without_its_statistic_is_asked_about() -> None:
+    notes = formats.read_results("t.csv", PLAIN.replace("p99_ttft_ms", "TTFT (ms)").encode()).notes
+    assert any("mean_ttft=TTFT (ms)" in note for note in notes)

@@ -128,6 +128,38 @@ def test_results_that_stand_one_after_the_other_are_all_read() -> None:
     assert [6, 8] == [point.concurrency for point in points(formats.read_results("a.json", text.encode()))]
 
 
+EVALSCOPE = {
+    "Concurrency": 16,
+    "Request Rate (req/s)": -1.0,
+    "Success Requests": 640,
+    "Failed Requests": 0,
+    "Req Throughput (req/s)": 10.0,
+    "Output Throughput (tok/s)": 1280.0,
+    "Total Throughput (tok/s)": 3840.0,
+    "Avg Latency (s)": 1.6,
+    "TTFT (ms)": 72.0,
+    "TPOT (ms)": 12.0,
+    "Avg Input Tokens": 256.0,
+    "Avg Output Tokens": 128.0,
+}
+"""modelscope/evalscope, evalscope/perf/utils/perf_constants.py."""
+
+
+def test_evalscope_has_its_percentiles_in_a_file_of_their_own(tmp_path: Path) -> None:
+    rows = [{"Percentiles": f"{rank}%", "TTFT (ms)": 2.0 * rank, "Latency (s)": 0.02 * rank} for rank in (50, 99)]
+    (tmp_path / "benchmark_summary.json").write_text(json.dumps(EVALSCOPE))
+    (tmp_path / "benchmark_percentile.json").write_text(json.dumps(rows))
+    (found,) = formats.read_files([tmp_path]).assembled.points
+    true = {"mean_ttft": 0.072, "p99_ttft": 0.198, "p50_e2e": 1.0, "mean_tpot": 0.012, "output_throughput": 1280.0}
+    assert true == pytest.approx({name: found.metrics[name].value for name in true})
+    assert (16, 640, "256/128", ()) == (found.concurrency, found.n, found.shape.label, found.flags)
+
+
+def test_requests_without_start_times_are_said_to_prove_nothing() -> None:
+    found = only(vllm(ttfts=[0.1] * 9, itls=[[0.1]] * 9, input_lens=[9] * 9, output_lens=[2] * 9))
+    assert any("start times" in note for note in found.notes)
+
+
 def test_the_failures_of_aiperf_are_those_of_its_summary() -> None:
     assert 64 / 128 == only(aiperf(error_summary=[{"count": 60}, {"count": 4}])).metrics["error_rate"].value
 
