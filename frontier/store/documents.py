@@ -195,7 +195,7 @@ def _pairs(text: str) -> dict[str, str]:
 
 
 def _json_document(file: str, text: str) -> Document:
-    """JSON, or JSON lines where the first line is a value by itself."""
+    """JSON, or JSON lines and other values one after the other."""
     try:
         tree = _parse_json(text)
     except ValueError as error:
@@ -206,16 +206,26 @@ def _json_document(file: str, text: str) -> Document:
 
 
 def _json_lines(file: str, text: str, as_a_whole: str) -> list[tuple[int, Any]]:
-    """The values by their line. `as_a_whole` is why the text is not one of JSON."""
+    """The values one after the other, by the line that each begins in. `as_a_whole` is why the text
+    is not one of JSON.
+    """
     rows: list[tuple[int, Any]] = []
     _require_rows(file, text)
-    for number, line in enumerate(text.split("\n"), 1):
+    decoder, place, number = json.JSONDecoder(), 0, 1
+    while found := _NOT_SPACE.search(text, place):
+        number += text.count("\n", place, found.start())
         try:
-            rows += [(number, _parse_json(line))] if line.strip() else []
-        except ValueError as error:
-            why = f"line {number} is not JSON: {error}" if rows else f"not JSON: {as_a_whole}"
+            value, place = decoder.raw_decode(text, found.start())
+        except (ValueError, RecursionError) as error:
+            words = "nested too deeply" if isinstance(error, RecursionError) else str(error)
+            why = f"line {number} is not JSON: {words}" if rows else f"not JSON: {as_a_whole}"
             raise ForeignFileError(file, foreign_text(why, 120), INCOMPLETE) from None
+        rows.append((number, value))
+        number += text.count("\n", found.start(), place)
     return rows
+
+
+_NOT_SPACE = re.compile(r"\S")
 
 
 def _parse_json(text: str) -> Any:
@@ -253,13 +263,14 @@ def _yaml_document(file: str, text: str) -> Document:
 
 
 def _table(file: str, text: str) -> Document:
-    """Values with a header, between commas, semicolons, tabs or a page's bars; lines that begin
-    with # before it are comments.
+    """Values with a header, between commas, semicolons, tabs or a page's bars. Before it may be a
+    title, and lines that begin with #.
     """
     _require_rows(file, text)
     lines = text.splitlines(keepends=True)
-    before = next((i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("#")), 0)
-    lines = _of_a_page(lines) if lines[before].lstrip().startswith("|") else lines
+    page = [line for line in lines if line.lstrip().startswith("|")]
+    lines = _of_a_page(page) if page[2:] else lines
+    before = next((i for i, line in enumerate(lines) if _has_cells(line)), 0)
     between = max(",;\t|", key=lines[before].count)
     reader = csv.reader(lines[before:], strict=True, delimiter=between)
     rows: list[tuple[int, Mapping[str, str]]] = []
@@ -273,10 +284,15 @@ def _table(file: str, text: str) -> Document:
                 what = f"line {number} has more or fewer cells than the header"
                 raise ForeignFileError(file, what, f"{INCOMPLETE}; cells that hold commas are quoted")
             rows += [(number, dict(zip(heads, cells, strict=True)))] if cells else []
-        rows = _with_points(rows) if between == ";" or (between == "\t" and _has_decimal_commas(rows)) else rows
+        rows = _with_points(rows) if between in ";\t|" and _has_decimal_commas(rows, between) else rows
     except csv.Error as error:
         raise ForeignFileError(file, f"not a CSV table: {foreign_text(str(error), 100)}", INCOMPLETE) from None
     return Document.listed(file, "table", "line", rows)
+
+
+def _has_cells(line: str) -> bool:
+    """Whether a line has two cells: it is no title, no comment and not empty."""
+    return not line.lstrip().startswith("#") and sum(map(bool, map(str.strip, re.split(r"[,;\t|]", line)))) > 1
 
 
 def _heads(file: str, rows: Iterator[list[str]]) -> list[str]:
@@ -304,26 +320,31 @@ def _metrics(file: str, text: str) -> Document:
     return Document(file, "metrics", [Node(file, "", found)])
 
 
-_DECIMAL_COMMA = re.compile(r"-?\d+(?:\.\d{3})*,\d+")
+_DECIMAL_COMMA = re.compile(r"(?<![\w.,])-?\d+(?:\.\d{3})*,\d+(?![\d.,])")
+_THOUSANDS_POINT = re.compile(r"(?<![\w.,])-?\d{1,3}(?:\.\d{3})+(?![\d.,])")
 
 
-def _has_decimal_commas(rows: list[tuple[int, Mapping[str, str]]]) -> bool:
-    """Whether some cell has a comma that parts no thousands, and none a point behind a comma."""
+def _has_decimal_commas(rows: list[tuple[int, Mapping[str, str]]], between: str) -> bool:
+    """Whether some cell has a comma that parts no thousands, and none a point behind a comma. Where
+    each comma could part thousands, they do so between tabs, and beside decimal points.
+    """
     cells = [cell.strip() for _, row in rows for cell in row.values()]
-    decimal = any(re.fullmatch(r"-?\d+(?:\.\d{3})*,(?:\d\d?|\d{4,})", cell) for cell in cells)
-    return decimal and not any(re.fullmatch(r"-?[\d,]+,\d{3}\.\d+", cell) for cell in cells)
+    if any(re.match(r"-?[\d,]+,\d{3}\.\d+", cell) for cell in cells):
+        return False
+    if any(re.match(r"-?\d+(?:\.\d{3})*,(?:\d\d?|\d{4,})(?![\d.,])", cell) for cell in cells):
+        return True
+    with_points = any(re.match(r"-?\d+\.(?:\d\d?|\d{4,})(?![\d.,])", cell) for cell in cells)
+    return between == ";" and not with_points and any(map(_DECIMAL_COMMA.match, cells))
 
 
 def _with_points(rows: list[tuple[int, Mapping[str, str]]]) -> list[tuple[int, Mapping[str, str]]]:
-    """Rows of a table between semicolons, with decimal points where it has decimal commas."""
-    if not any(_DECIMAL_COMMA.fullmatch(cell.strip()) for _, cells in rows for cell in cells.values()):
-        return rows
+    """Rows of a table with decimal commas, with decimal points."""
 
     def pointed(cell: str) -> str:
-        in_thousands = re.fullmatch(r"-?\d{1,3}(\.\d{3})+", cell.strip())
-        return (
-            cell.replace(".", "").replace(",", ".") if in_thousands or _DECIMAL_COMMA.fullmatch(cell.strip()) else cell
-        )
+        if not re.match(r"\s*[-~<>]?\d", cell):
+            return cell
+        whole = _THOUSANDS_POINT.sub(lambda found: found[0].replace(".", ""), cell)
+        return _DECIMAL_COMMA.sub(lambda found: found[0].replace(".", "").replace(",", "."), whole)
 
     return [(number, {head: pointed(cell) for head, cell in cells.items()}) for number, cells in rows]
 

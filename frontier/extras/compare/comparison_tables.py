@@ -161,7 +161,8 @@ def no_characters(comparison: Comparison, a: Run, b: Run) -> list[str]:
     lacking = [str(run.path) for (run, _), characters in zip(sides, known, strict=True) if not characters]
     if not lacking or len(set(models)) < 2:
         return []
-    return [f"Other models may cut text into other tokens: {' and '.join(lacking)} holds no text lengths to tell."]
+    named = f"{' and '.join(lacking)} {'hold' if lacking[1:] else 'holds'}"
+    return [f"Other models may cut text into other tokens: {named} no text lengths to tell."]
 
 
 def changed_settings(a: Settings, of_a: str, b: Settings, of_b: str) -> list[str]:

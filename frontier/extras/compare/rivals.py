@@ -231,15 +231,27 @@ def _open_notes(comparison: Comparison) -> list[str]:
         notes.append(ON_VALUES if asked else f"No confidence interval{of} is known for one side{nothing}.")
     elif any(abs(d.ratio.value - 1) <= INDIFFERENCE for d in surely):
         notes.append(f"A difference within {INDIFFERENCE:.0%} is less than two runs of one server can differ by.")
+    notes += _between_runs_note(comparison.contest)
     if (inside := comparison.inside_sla) in surely and inside is not None and inside.verdict == "not resolved":
         less = comparison.contest.sides[0 if (inside.ratio.value > 1) == metric(inside.metric).higher_is_better else 1]
-        notes += _gap_note(less)
+        notes += _gap_note(less, known="known" if comparison.contest.rules.point_estimates else "proven")
     if lost := sorted({*comparison.lost[0], *comparison.lost[1]}):
         notes.append(f"Usable on one side only, and not compared: {listed(lost)}.")
     return notes
 
 
-def _gap_note(side: Side) -> list[str]:
+def _between_runs_note(contest: Contest) -> list[str]:
+    """A note that intervals are those between runs of imported values, where some are."""
+    points = [point for side in contest.sides for point in side.points if contest.rules.gain in point.metrics]
+    values = [(point, point.metrics[contest.rules.gain]) for point in points]
+    runs = sorted({point.repeats for point, of in values if of.has_interval > of.has_bound and point.repeats > 1})
+    if not runs:
+        return []
+    of_runs = f"{runs[0]} to {runs[-1]} runs" if runs[1:] else count(runs[0], "run")
+    return [f"Values of {of_runs} a setting, not a proof: the intervals are between runs."]
+
+
+def _gap_note(side: Side, known: str) -> list[str]:
     """A note where a side may serve more within the SLA than at its operating point."""
     decision = side.decision
     if decision is None or decision.last_pass is None:
@@ -248,7 +260,7 @@ def _gap_note(side: Side) -> list[str]:
     if decision.first_fail is None:
         return [f"{side.name} may serve more within the SLA: no setting violates it, {top} is the highest that meets."]
     return [
-        f"{side.name} may serve more within the SLA: nothing was proven from {top} to {setting(decision.first_fail)}."
+        f"{side.name} may serve more within the SLA: nothing is {known} from {top} to {setting(decision.first_fail)}."
     ]
 
 

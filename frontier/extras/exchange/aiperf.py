@@ -21,7 +21,7 @@ from frontier.extras.exchange.results import (
     Result,
     TokenLengths,
     microseconds,
-    open_loop,
+    stated_load,
     statistics,
     successes,
 )
@@ -226,11 +226,9 @@ def _load(top: Node, figures: Mapping[str, float], mean: float | None) -> Load:
     config = top.at("input_config")
     before = config.at("loadgen"), config.at("perf_analyzer", "stimulus"), config
     places += [(node, "concurrency") for node in before]
-    for node, key in places:
-        if concurrency := node.count(key):
-            return Load(concurrency)
+    cap = next((concurrency for node, key in places if (concurrency := node.count(key))), None)
     rates = [node.number(key) for node in (*profiling[:1], *before) for key in ("rate", "request_rate")]
-    return open_loop(top, figures, next(filter(None, rates), None), "run it with --concurrency", mean)
+    return stated_load(top, figures, next(filter(None, rates), None), cap, "run it with --concurrency", mean)
 
 
 # --- requests

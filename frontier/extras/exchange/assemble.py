@@ -22,7 +22,7 @@ from frontier.core.model.trials import Measurement, Record
 from frontier.extras.exchange.checks import at_its_load, flags_of
 from frontier.extras.exchange.imported_requests import UnsteadyError, settled, trial_of
 from frontier.extras.exchange.repeats import AXES, ImportedSetting, joined, unlike_runs
-from frontier.extras.exchange.results import ImportedFile, Result
+from frontier.extras.exchange.results import ImportedFile, Result, TokenLengths
 from frontier.store.documents import INCOMPLETE, ForeignFileError
 
 ALIKE = 0.05
@@ -217,7 +217,7 @@ def _told_apart(results: Sequence[Result]) -> list[str]:
         model: [
             key
             for key in dict.fromkeys(key for result in of for key in result.facts)
-            if len({result.facts.get(key) for result in of}) > 1
+            if len({result.facts.get(key) for result in of if result.facts}) > 1
         ]
         for model, of in alike.items()
     }
@@ -289,7 +289,9 @@ def point_of(deployment: str, shape: Shape, concurrency: int, result: Result) ->
     """The point of a result, with what follows from its figures: the third of input, output and
     total throughput, the effect of failures on latencies, and interactivity.
     """
-    whole, computed = _with_third(result.figures)
+    lengths = result.asked if all(result.asked) else result.came
+    thirds, computed = _with_third(result.figures)
+    whole = _with_output(thirds, lengths)
     values, failures = _with_failures(whole, result.ok, result.failed)
     values |= {
         name.replace("_tpot", "_interactivity"): 0.0 if math.isinf(value) else 1 / value
@@ -298,6 +300,8 @@ def point_of(deployment: str, shape: Shape, concurrency: int, result: Result) ->
     }
     n = result.ok + (result.failed or 0)
     notes = [*result.notes, *failures, *computed]
+    if whole.keys() > thirds.keys():
+        notes.append(f"computed: {metric('output_throughput').label} is by the lengths and the other throughput")
     if n == 0:
         notes.append("the number of requests behind it is not known")
     in_flight = 0 if isinstance(concurrency, Rate) else concurrency
@@ -312,6 +316,18 @@ def point_of(deployment: str, shape: Shape, concurrency: int, result: Result) ->
         repeats=1,
         notes=tuple(notes),
     )
+
+
+def _with_output(figures: Mapping[str, float], lengths: TokenLengths) -> dict[str, float]:
+    """The figures with the output throughput, which follows from that of requests or of all tokens
+    and the lengths.
+    """
+    isl, osl = lengths
+    requests, total = (figures.get(f"{name}_throughput") for name in ("request", "total"))
+    if "output_throughput" in figures or not isl or not osl or (requests is None and total is None):
+        return dict(figures)
+    output = requests * osl if requests is not None else (total or 0.0) * osl / (isl + osl)
+    return {**figures, "output_throughput": output}
 
 
 def _with_third(figures: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:

@@ -74,6 +74,10 @@ def _contradictions(figures: Mapping[str, float], tokens: float | None) -> Itera
         # One request in a hundred would have to weigh more than all others.
         if top and mean in figures and figures[mean] > 3 * figures[top] > 0:
             found.append(f"{_words(mean, figures)} is far above {_words(top, figures)}")
+    for name in ("mean", *_QUANTILES):
+        first, whole = (figures.get(f"{name}_{quantity}", math.nan) for quantity in ("ttft", "e2e"))
+        if math.isfinite(first) and first > whole * 1.001:
+            found.append(f"{_words(f'{name}_ttft', figures)} is above {_words(f'{name}_e2e', figures)}")
     output, total, rate = (figures.get(f"{x}_throughput", math.nan) for x in ("output", "total", "request"))
     if total < output * (1 - IDENTITY):
         found.append(f"{_words('total_throughput', figures)} in all is below {_words('output_throughput', figures)}")

@@ -21,6 +21,7 @@ _RATES = {
     **{f"{what}/{time}": 1 / 60 for what in _COUNTED for time in ("min", "minute")},
     **dict.fromkeys(("tps", "rps", "qps"), 1.0),
     **dict.fromkeys(("tpm", "rpm", "qpm"), 1 / 60),
+    **dict.fromkeys(("ktok/s", "ktokens/s", "ktps"), 1e3),
 }
 _OF_REQUESTS = ("req", "rp", "qp")
 """How units of requests, and not of tokens, begin."""
@@ -28,6 +29,7 @@ SCALED = frozenset({*SECONDS, *SHARES, *_RATES, *(f"{rate}/gpu" for rate in _RAT
 UNITS = SCALED | {"tokens", "token", "tok", "requests", "reqs", "#", "count", "users", "-", "n"}
 """Units that stand in a row of their own; those of SCALED scale what is below."""
 _FACTS = {
+    "shape": "isl/osl|isl_osl|in/out|input/output|lengths|workload",
     "concurrency": "conc|max_concurrency|num_concurrency|concurrent_(?:users|requests)|users|"
     "num_(?:users|concurrent_requests)|number_of_concurrency|concurrency_level",
     "in_flight": "concurrency_(?:mean|avg)|(?:mean|avg|average)_(?:concurrency|in_flight)|requests_in_flight",
@@ -39,6 +41,7 @@ _FACTS = {
     "(?:mean|avg)_(?:output|completion)_(?:tokens|len|length|token_length)|random_output_len",
     "n": "requests|num_requests|total_requests|n_req(?:uests)?|request_count|num_prompts|samples",
     "failed": "failures|failed_requests|error_requests|num_(?:errors|failed)|errors|error_count",
+    "ok": "ok|succe(?:ss|ssful|ssful_requests|eded|eded_requests|ss_requests|ss_count)|completed(?:_requests)?",
     "gpus": "gpu|num_gpus?|n_gpus?|gpu_count",
     "deployment": "config|configuration|setup",
     "model": "model_(?:id|name)",
@@ -71,7 +74,18 @@ _NAMED_AGAIN = re.compile(r"\s*\((?:ttft|tpot|itl|e2el?)\)")
 _UNIT = re.compile(r"^(.*?)\s*[(\[]([^()\[\]]*)[)\]]\s*$")
 _SUFFIX = re.compile(rf"^(.+)_({'|'.join((*SECONDS, *SHARES))})$")
 _NUMBER = re.compile(r"(-?[\d.,]+(?:e[+-]?\d+)?)\s*([^\d\s].*)?")
-_THOUSANDS = re.compile(r"-?\d{1,3}(?:,\d{3})+(?:\.\d+)?")
+_GROUPED = re.compile(r"^\s*-?\d{1,3}(?:([,'\u2019\s])\d{3})(?:\1\d{3})*(?![\d,])")
+_SPREAD = re.compile(r"(.*?)\s*\(?\s*(?:±|\+/?-)\s*[\d.,]+\s*([^\d\s()%]*)%?\s*\)?")
+"""A value with what it varies by: '12.3 ± 0.4 ms'."""
+_LOADS = {
+    "concurrency": re.compile(
+        r"(c|conc|(?:max_?)?concurrency|concurrent|users?|streams?|clients?)?\s*[=:_ -]?\s*"
+        r"(\d+(?:\.\d+)?)\s*(users?|streams?|clients?|concurrent|in flight)?",
+        re.I,
+    ),
+    "rate": re.compile(r"(r|rate|rps|qps)?\s*[=:_ -]?\s*(\d+(?:\.\d+)?)\s*(req(?:uests?)?/s(?:ec)?|rps|qps)?", re.I),
+}
+"""Loads with a name or a unit: 'c=16', '16 users', '2.5 req/s'."""
 
 
 class ColumnHead(NamedTuple):
@@ -96,9 +110,14 @@ def read_head(head: str) -> ColumnHead | None:
     >>> [tuple(read_head(head) or ()) for head in ("TTFT p99 (ms)", "Tput/GPU (tok/s)")]
     [('p99_ttft', 0.001, True, False), ('output_throughput', 1.0, True, True)]
     """
+    if "|" in head:  # the rows of a head: 'ttft | p50'
+        parts = [part.strip() for part in head.split("|")]
+        return read_head(" ".join(parts)) or read_head(" ".join(reversed(parts)))
     text = _NAMED_AGAIN.sub("", head.strip().lower())
     bracketed = _UNIT.match(text)
     plain, unit = (bracketed[1], bracketed[2].replace(" ", "")) if bracketed else (text, "")
+    if text.removesuffix("/gpu") in _RATES:
+        text = f"throughput {text}"
     before, _, last = text.rpartition(" ")
     if not bracketed and last.removesuffix("/gpu") in _RATES:
         plain, unit = before, last
@@ -111,7 +130,7 @@ def read_head(head: str) -> ColumnHead | None:
     elif not unit and re.search("_per_min(ute)?$", name):
         unit = "rpm"
     found = _named(name, unit)
-    if found is None or found in _FACTS or found in ("shape", "valid", "flags"):
+    if found is None or found in _FACTS or found in ("valid", "flags", "success_rate"):
         return ColumnHead(found) if found and not per_gpu else None
     known = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(metric(found).unit, _RATES)
     if (unit and unit not in known) or (per_gpu and not found.endswith("throughput")):
@@ -121,8 +140,8 @@ def read_head(head: str) -> ColumnHead | None:
 
 def _named(name: str, unit: str) -> str | None:
     """The fact or the metric of a head without its unit."""
-    if name in ("shape", "valid", "flags"):
-        return name
+    if name in ("valid", "flags") or re.fullmatch("success_(?:rate|share|ratio)", name):
+        return name if name in ("valid", "flags") else "success_rate"
     facts = [ours for ours, theirs in _FACTS.items() if not unit and (name == ours or re.fullmatch(theirs, name))]
     if facts:
         return facts[0]
@@ -145,15 +164,18 @@ def _named(name: str, unit: str) -> str | None:
 
 
 def plain_number(cell: str, of: str, *, stated: bool) -> tuple[str, float]:
-    """A cell without thousands' commas and unit, and the factor of that unit where the head of the
-    column states none: '1,283.2 tok/s', '126ms', '12%'.
+    """A cell without thousands' commas, spread and unit, and the factor of that unit where the head
+    of the column states none: '1,283.2 tok/s', '126ms', '12%', '12.3 ± 0.4 ms'.
     """
-    found = _NUMBER.fullmatch(cell.strip().lower())
+    text = ungrouped(cell.strip().lower())
+    if spread := _SPREAD.fullmatch(text):
+        text = f"{spread[1]} {spread[2] if spread[1][-1:].isdigit() else ''}"
+    found = _NUMBER.fullmatch(text.strip())
     if found is None:
         return cell, 1.0
     number, unit = found[1], (found[2] or "").replace(" ", "")
-    if _THOUSANDS.fullmatch(number):
-        number = number.replace(",", "")
+    if unit == "k" and metric(of).unit not in (Unit.SECONDS, Unit.SHARE):
+        return number, 1000.0
     units: Mapping[str, float] = {**SECONDS, **SHARES, **_RATES}
     kind = metric(of).unit
     fits = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(kind, _RATES)
@@ -162,10 +184,21 @@ def plain_number(cell: str, of: str, *, stated: bool) -> tuple[str, float]:
     return number, 1.0 if stated else units[unit]
 
 
-def plain_count(cell: object) -> object:
-    """A cell of a count without thousands' commas."""
-    text = str(cell or "").strip()
-    return text.replace(",", "") if _THOUSANDS.fullmatch(text) else cell
+def ungrouped(cell: str) -> str:
+    """A cell whose number has nothing between its thousands: '1,283.2', "1'283.2", '1 283.2'."""
+    return _GROUPED.sub(lambda found: re.sub(r"[,'\u2019\s]", "", found[0]), cell, count=1)
+
+
+def plain_load(cell: str, name: str) -> str:
+    """The number in a cell of a load: 'c=16', '16 users'."""
+    found = _LOADS["rate" if name == "rate" else "concurrency"].fullmatch(cell)
+    return found[2] if found else cell
+
+
+def load_head(head: str) -> tuple[str, str] | None:
+    """The load that a head names, and its number: 'c=16', '2 req/s'; None for a bare number."""
+    named = ((name, pattern.fullmatch(head.strip())) for name, pattern in _LOADS.items())
+    return next(((name, found[2]) for name, found in named if found and (found[1] or found[3])), None)
 
 
 def given_columns(text: str) -> dict[str, ColumnHead]:

@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from frontier.core.model.loads import POISSON, Arrivals
 from frontier.core.model.metrics import metric
@@ -20,11 +21,22 @@ from frontier.extras.exchange.column_heads import (
     UNITS,
     ColumnHead,
     column_name,
-    plain_count,
+    load_head,
+    plain_load,
     plain_number,
     read_head,
+    ungrouped,
 )
-from frontier.extras.exchange.results import LONGEST_NAME, NO_LENGTHS, ImportedFile, Load, Result, TokenLengths, figure
+from frontier.extras.exchange.results import (
+    LONGEST_NAME,
+    NO_LENGTHS,
+    ImportedFile,
+    Load,
+    Result,
+    TokenLengths,
+    figure,
+    gpus_of,
+)
 from frontier.show.point_rows import unguarded
 from frontier.store.documents import Document, Node, foreign_text
 
@@ -39,20 +51,20 @@ _NO_FACT = re.compile(
 """Columns of names that say nothing of how a model was served."""
 _DERIVED = ("goodput", "attainment", "cost", "energy")
 """Metrics that depend on an SLA, a price or a power that is not in the table."""
-_LOAD_HEAD = re.compile(r"(?:c|conc|concurrency|users)\s*[=: ]?\s*(\d{1,7})", re.I)
-"""The head of a column of one load, in a table on its side: 'c=16'."""
-_SHAPE = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
+_SHAPE = re.compile(
+    r"(?:in|isl)?\s*=?\s*(\d{1,9})\s*(?:in)?\s*[/x×:,;|_-]\s*(?:out|osl)?\s*=?\s*(\d{1,9})\s*(?:out)?", re.I
+)
 _OVER_ROWS = re.compile(
     r"mean|avg|average|median|total|sum|all|overall|max|min|std|stdev|geo_?mean|gmean|summary", re.I
 )
 """What stands in the cell of the load where a row sums up the others."""
 _READ = frozenset(
     {"concurrency", "in_flight", "rate", "shape", "isl", "osl", "n", "failed", "deployment", "model", "gpus", "valid"}
-    | {"flags", "arrivals"}
+    | {"flags", "arrivals", "ok", "success_rate"}
 )
 _SIDES = ("isl", "osl")
 _LOADS = ("concurrency", "rate", "in_flight")
-_COUNTS = frozenset({*_LOADS, "isl", "osl", "n", "failed", "gpus"})
+_COUNTS = frozenset({*_LOADS, "isl", "osl", "n", "ok", "failed", "gpus"})
 _EXPORTED = ("on_frontier", "objectives", "power_w", "power_source")
 """Further columns of our own export."""
 NOTES = ("figures are taken as they stand: seconds, tokens per second and shares, unless a column names its unit",)
@@ -66,6 +78,7 @@ def detect(document: Document) -> bool:
     table = _as_table(document)
     if table is None:
         return False
+    table = _wide(table)
     upright = _upright(table)
     names = _names(_with_units(upright))
     return bool(names - _READ) and (upright is not table or not names.isdisjoint(_LOADS))
@@ -73,7 +86,7 @@ def detect(document: Document) -> bool:
 
 def read(document: Document, given: Mapping[str, ColumnHead] | None = None) -> ImportedFile:
     """Every row of the table. `given` are the columns that the user names, by their heads."""
-    document = _as_table(document) or document
+    document = _wide(_as_table(document) or document)
     upright = _upright(document)
     what, example = "column", "as  concurrency,isl,osl,n,output_throughput,p99_ttft_ms"
     if upright is not document:
@@ -90,14 +103,24 @@ def read(document: Document, given: Mapping[str, ColumnHead] | None = None) -> I
         for row in document.objects
     ]
     facts = _facts(document, columns)
+    renamed = [_with_gpus(row, of) for row, of in zip(renamed, facts, strict=True)]
     results = tuple(_result(row, columns, of) for row, of in zip(renamed, facts, strict=True))
     _require_units(document.top, columns, results)
     sums = [f"{row.where} is left out: it sums up other rows" for row in summed]
     return ImportedFile(document.file, "table", results, (*NOTES, *sums, *_unread(document, columns)))
 
 
+def _with_gpus(row: Node, facts: Mapping[str, str]) -> Node:
+    """The row with its number of GPUs, which follows from its columns of TP, PP and DP."""
+    gpus = row.count("gpus") or gpus_of(Node(row.file, row.where, facts))
+    return Node(row.file, row.where, {**row.tree, "gpus": gpus})
+
+
 def _plain(name: str, cell: object) -> object:
-    return plain_count(cell) if name in _COUNTS else cell
+    if name not in _COUNTS:
+        return cell
+    text = ungrouped(str(cell or "").strip())
+    return plain_load(text, name) if name in _LOADS else text
 
 
 def _names(document: Document) -> set[str]:
@@ -106,16 +129,76 @@ def _names(document: Document) -> set[str]:
 
 
 def _as_table(document: Document) -> Document | None:
-    """The document where it is a table; rows of plain values in JSON as one, otherwise None."""
+    """The document where it is a table; rows or columns of plain values in JSON as one, otherwise
+    None. Values one level below a row have both names: 'p99 ttft'.
+    """
     if document.kind == "table":
         return document
-    rows = document.objects
-    nested = any(isinstance(value, dict | list) for row in rows for value in row.tree.values())
-    if nested or document.kind not in ("json", "lines"):
+    if document.kind not in ("json", "lines"):
         return None
-    heads = dict.fromkeys(str(head) for row in rows for head in row.tree)
-    texts = [{head: "" if (cell := row.tree.get(head)) is None else str(cell) for head in heads} for row in rows]
+    rows = _rows(document)
+    flat: list[dict[str, object]] = []
+    for row in rows:
+        below = {head: value for head, value in row.tree.items() if isinstance(value, Mapping)}
+        plain = {str(head): value for head, value in row.tree.items() if head not in below}
+        flat.append(plain | {f"{head} | {name}": x for head, value in below.items() for name, x in value.items()})
+    if any(isinstance(value, dict | list) for row in flat for value in row.values()):
+        return None
+    heads = dict.fromkeys(head for row in flat for head in row)
+    texts = [{head: "" if (cell := row.get(head)) is None else str(cell) for head in heads} for row in flat]
     return replace(document, kind="table", objects=[Node(r.file, r.where, t) for r, t in zip(rows, texts, strict=True)])
+
+
+def _rows(document: Document) -> Sequence[Node]:
+    """The rows in JSON: its objects, those of its only list with what stands beside it, or those of
+    columns, as pandas writes them.
+    """
+    top = document.top
+    if len(document.objects) > 1:
+        return document.objects
+    listed = [key for key in top.tree if top.items(key)]
+    if len(listed) == 1:
+        beside = {key: value for key, value in top.tree.items() if not isinstance(value, Mapping | list)}
+        return [Node(row.file, row.where, {**beside, **row.tree}) for row in top.items(listed[0])]
+    columns: dict[str, Mapping[Any, Any]] = {
+        head: dict(enumerate(value)) if isinstance(value, list) else value
+        for head, value in top.tree.items()
+        if isinstance(value, list | Mapping)
+    }
+    keys = next((tuple(column) for column in columns.values()), ())
+    if not keys or len(columns) < len(top.tree) or any(tuple(column) != keys for column in columns.values()):
+        return document.objects
+    if not any(map(read_head, map(str, columns))):  # a row by its name
+        return [Node(document.file, str(name), row) for name, row in columns.items()]
+    return [Node(document.file, f"row {key}", {head: of[key] for head, of in columns.items()}) for key in keys]
+
+
+def _wide(document: Document) -> Document:
+    """The table with a row per setting, where it has a row per metric, with its name, and perhaps
+    its statistic and unit, in columns of their own.
+    """
+    heads = {column_name(head): head for head in document.top.tree}
+    name = next((heads[head] for head in ("metric", "metric_name", "measure", "variable") if head in heads), None)
+    if name is None or "value" not in heads or _names(document) - _READ:
+        return document
+    more = [heads[head] for head in ("statistic", "stat", "percentile", "quantile") if head in heads]
+    parts = {name, heads["value"], *more, *(heads[head] for head in ("unit", "units") if head in heads)}
+    rows: dict[tuple[str, ...], Node] = {}
+    for row in document.objects:
+        kept = {head: str(cell) for head, cell in row.tree.items() if head not in parts}
+        cells = rows.setdefault(tuple(kept.values()), Node(row.file, row.where, kept)).tree
+        unit = next((str(row.tree[heads[head]]) for head in ("unit", "units") if head in heads), "")
+        of = " ".join(str(row.tree[head] or "") for head in (*more, name))
+        rows[tuple(kept.values())] = Node(
+            row.file,
+            row.where,
+            {**cells, f"{of} ({unit})" if unit in SCALED else of: row.tree[heads["value"]]},
+        )
+    every = dict.fromkeys(head for row in rows.values() for head in row.tree)
+    return replace(
+        document,
+        objects=[Node(row.file, row.where, {head: row.tree.get(head, "") for head in every}) for row in rows.values()],
+    )
 
 
 def _upright(document: Document) -> Document:
@@ -129,14 +212,14 @@ def _upright(document: Document) -> Document:
     below = {head.name for head in map(read_head, names) if head is not None}
     if _names(document) - _READ or not below - _READ or len(set(names)) < len(names):
         return document
-    stated = [_LOAD_HEAD.fullmatch(head.strip()) for head in others]
+    stated = [load_head(head) for head in others]
     rows = []
-    for head in others:
+    for head, load in zip(others, stated, strict=True):
         cells = dict(zip(names, (row.tree[head] for row in document.objects), strict=True))
         if read_head(first):  # 'concurrency' before 1, 2, 4
             cells[first] = head
-        elif all(stated) and (load := _LOAD_HEAD.fullmatch(head.strip())):
-            cells["concurrency"] = load[1]
+        elif load and all(stated):
+            cells[load[0]] = load[1]
         rows.append(Node(document.file, f"column {head!r}", cells))
     return replace(document, objects=rows)
 
@@ -219,6 +302,10 @@ def _unread(document: Document, columns: Mapping[str, tuple[str, ColumnHead]]) -
         if head not in intervals and name not in known and "_interactivity" not in name
     ]
     notes = [NO_INTERVALS] if intervals else []
+    bare = {head: mean for head in rest if not read_head(head) and (mean := read_head(f"mean {head}"))}
+    for head, mean in list(bare.items())[:1]:
+        column = f"{mean.name}={foreign_text(head, 40)}{'' if mean.stated else ':ms'}"
+        notes.append(f"{foreign_text(head, 40)!r} names no statistic: if it is the mean, give  --columns '{column}'")
     if not any(name.endswith("_throughput") for name in columns):
         notes.append("no column of a throughput is read: without one no row is on a frontier")
     if others:
@@ -283,7 +370,7 @@ def _cell(row: Node, name: str, head: str, holds: ColumnHead) -> dict[str, float
     number, unit = plain_number(written, name, stated=holds.stated)
     gpus = row.count("gpus") if holds.per_gpu else 1
     if gpus is None:
-        raise row.error(f"{row.where}: {foreign_text(head, 60)} is per GPU", "add a column gpus")
+        raise row.error(f"{row.where}: {foreign_text(head, 60)} is per GPU", "add a column gpus, or tp")
     row = Node(row.file, row.where, {**row.tree, name: number})
     if row.number(name) is None:
         what = f"{row.where}: {foreign_text(head, 60)} is {row.text(name)!r}, not a number"
@@ -295,7 +382,13 @@ def _counted(row: Node, share: float | None) -> tuple[int | None, int | None]:
     """Requests and failed requests, as counts or as a share. ForeignFileError for
     impossible ones.
     """
-    n, failed = row.count("n"), row.count("failed")
+    n, ok, failed = (row.count(name) for name in ("n", "ok", "failed"))
+    if n is not None and ok is not None and failed is None:
+        failed = max(0, n - ok)
+    n = ok + (failed or 0) if n is None and ok is not None else n
+    served = Node(row.file, row.where, {"": (row.text("success_rate") or "").removesuffix("%").strip()}).number("")
+    if share is None and served is not None:
+        share = 1 - (served / 100 if served > 1 else served)
     if share is not None and share > 1:
         raise row.error(f"{row.where}: error_rate is {share:g}, above 1", "call a column of percent error_rate_pct")
     if n is not None and failed is not None and failed > n:

@@ -1,44 +1,83 @@
-"""EvalScope's benchmark_summary.json: one operating point, in seconds, with means only.
+"""EvalScope's performance runs: benchmark_summary.json, one operating point, and
+benchmark_percentile.json beside it.
 
-Its keys name their units. The percentiles stand in another file, without the load.
+Its keys were written out before 1.4; newer ones are short, and in ms.
 """
 
-from frontier.extras.exchange.results import ImportedFile, Load, Result, open_loop, rates
-from frontier.store.documents import Document
+from frontier.extras.exchange.results import STATISTICS, ImportedFile, Result, figure, rates, stated_load
+from frontier.store.documents import Document, Node
 
-_MEANS = {
-    "mean_ttft": "Average time to first token (s)",
-    "mean_tpot": "Average time per output token (s)",
-    "mean_itl": "Average inter-token latency (s)",
-    "mean_e2e": "Average latency (s)",
+_QUANTITIES = {"TTFT": "ttft", "TPOT": "tpot", "ITL": "itl", "Latency": "e2e"}
+_LONG = {
+    "TTFT (s)": "Average time to first token (s)",
+    "TPOT (s)": "Average time per output token (s)",
+    "ITL (s)": "Average inter-token latency (s)",
+    "Latency (s)": "Average latency (s)",
+    "Avg Latency (s)": "Average latency (s)",
+    "Output Throughput (tok/s)": "Output token throughput (tok/s)",
+    "Total Throughput (tok/s)": "Total token throughput (tok/s)",
+    "Req Throughput (req/s)": "Request throughput (req/s)",
+    "Concurrency": "Number of concurrency",
+    "Request Rate (req/s)": "Request rate (req/s)",
+    "Success Requests": "Succeed requests",
+    "Failed Requests": "Failed requests",
+    "Avg Input Tokens": "Average input tokens per request",
+    "Avg Output Tokens": "Average output tokens per request",
 }
+"""The keys of before 1.4, by those of now."""
 _RATES = {
-    "output_throughput": "Output token throughput (tok/s)",
-    "total_throughput": "Total token throughput (tok/s)",
-    "request_throughput": "Request throughput (req/s)",
+    "output_throughput": "Output Throughput (tok/s)",
+    "total_throughput": "Total Throughput (tok/s)",
+    "request_throughput": "Req Throughput (req/s)",
 }
-NOTES = ("its summary has means only; throughput is over the whole run, ramp and drain included",)
+PERCENTILES = "its percentiles are in benchmark_percentile.json: without it there are means only"
+WHOLE_RUN = "throughput is over the whole run, ramp and drain included"
 
 
 def detect(document: Document) -> bool:
-    """Whether it looks like its summary."""
-    return document.kind == "json" and {"Number of concurrency", "Succeed requests"} <= document.top.tree.keys()
+    """Whether it looks like its summary or its percentiles."""
+    return document.kind == "json" and bool(_loads(document.top) or "Percentiles" in document.top.tree)
+
+
+def _loads(top: Node) -> bool:
+    return any({load, ok} <= top.tree.keys() for load, ok in (("Concurrency", "Success Requests"), _OLD))
+
+
+_OLD = ("Number of concurrency", "Succeed requests")
 
 
 def read(document: Document) -> ImportedFile:
     """The point of the file. A concurrency of -1 is an open loop, a rate of -1 is none."""
-    top = document.top
-    figures = rates(top, _RATES) | rates(top, _MEANS)
-    concurrency, rate = top.count("Number of concurrency"), top.number("Request rate (req/s)")
-    load = Load(concurrency) if concurrency else open_loop(top, figures, rate, "run it with --parallel")
-    lengths = tuple(top.number(f"Average {side} tokens per request") for side in ("input", "output"))
+    if not _loads(document.top):
+        return ImportedFile(document.file, "EvalScope percentiles", beside=_percentiles(document))
+    tree = document.top.tree
+    top = Node(document.file, "", {**{new: tree[old] for new, old in _LONG.items() if old in tree}, **tree})
+    figures = rates(top, _RATES)
+    for name, quantity in (*_QUANTITIES.items(), ("Avg Latency", "e2e")):
+        figures |= _latency(top, name, f"mean_{quantity}")
+    rate = top.number("Request Rate (req/s)")
+    load = stated_load(top, figures, rate, top.count("Concurrency"), "run it with --parallel")
     result = Result(
         load.concurrency,
         figures,
-        top.count("Succeed requests") or 0,
-        top.count("Failed requests"),
-        came=(lengths[0], lengths[1]),
+        top.count("Success Requests") or 0,
+        top.count("Failed Requests"),
+        came=(top.number("Avg Input Tokens"), top.number("Avg Output Tokens")),
         rate=load.rate,
         notes=load.notes,
     )
-    return ImportedFile(document.file, "EvalScope", (result,), NOTES)
+    return ImportedFile(document.file, "EvalScope", (result,), (WHOLE_RUN, PERCENTILES))
+
+
+def _percentiles(document: Document) -> dict[str, float]:
+    """The percentiles of latencies, a row each."""
+    figures: dict[str, float] = {}
+    for row in document.objects:
+        rank = STATISTICS.get(f"p{(row.text('Percentiles') or '').removesuffix('%')}")
+        for name, quantity in _QUANTITIES.items() if rank else ():
+            figures |= _latency(row, name, f"{rank}_{quantity}")
+    return figures
+
+
+def _latency(node: Node, name: str, ours: str) -> dict[str, float]:
+    return figure(node, f"{name} (s)", ours) | figure(node, f"{name} (ms)", ours, 1e-3)

@@ -117,6 +117,16 @@ def read_results(file: str, data: bytes, name: str | None = None) -> ImportedFil
     return _results(read_document(file, data), name)
 
 
+def _completed(file: ImportedFile, others: Collection[ImportedFile]) -> ImportedFile:
+    """The file, its one result with the figures that another file of its folder has."""
+    alike = (each for each in others if each.tool == file.tool and Path(each.file).parent == Path(file.file).parent)
+    more = [each.beside for each in alike if each.beside]
+    if len(file.results) != 1 or len(more) != 1:
+        return file
+    (result,) = file.results
+    return replace(file, results=(replace(result, figures={**more[0], **result.figures}),))
+
+
 def _said_once(file: ImportedFile, others: Collection[ImportedFile]) -> ImportedFile:
     """The file, without results where the files of its runs are there, too: they count."""
     runs = any(each.results and each.tool == file.tool and not each.again for each in others)
@@ -214,7 +224,8 @@ def _read_all(
             read[digest] = ImportedFile(found.name, LEFT_OUT, notes=(document,))
         elif digest not in read:
             read[digest] = _results(document, name, given, listed=found.named)
-    return {digest: _said_once(each, read.values()) for digest, each in read.items()}
+    whole = {digest: _completed(each, read.values()) for digest, each in read.items()}
+    return {digest: _said_once(each, read.values()) for digest, each in whole.items()}
 
 
 def _opened(file: FoundFile) -> tuple[str, Document | str]:
@@ -227,7 +238,7 @@ def _opened(file: FoundFile) -> tuple[str, Document | str]:
     try:
         return digest, parsed(file.name, text)
     except ForeignFileError as error:
-        if file.named or file.name.lower().endswith(("json", "jsonl")):
+        if file.named or file.name.lower().removesuffix(".gz").endswith(("json", "jsonl")):
             raise
         return digest, error.what.removeprefix(f"{foreign_text(file.name, 300)}: ")
 

@@ -1,20 +1,25 @@
-"""The files of an import: those that are named, and those in a folder, a zip or an Excel file."""
+"""The files of an import: those named, and those in a folder, an archive or an Excel file."""
 
 import csv
+import gzip
 import io
 import re
+import tarfile
 import zipfile
-from collections.abc import Callable, Iterator
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 from xml.etree import ElementTree as ET  # expat bounds how far entities grow
 
-from frontier.store.documents import MOST_BYTES, ForeignFileError
+from frontier.store.documents import INCOMPLETE, MOST_BYTES, ForeignFileError
 from frontier.store.files import read_given
 
 MOST_FILES = 5_000
-"""Files of a folder or a zip."""
+"""Files of a folder or an archive."""
 _RESULTS = (".json", ".jsonl", ".ndjson", ".csv", ".tsv", ".yaml", ".yml", ".xlsx")
+_ARCHIVES = (".zip", ".tar", ".tar.gz", ".tgz")
 _SUMMARY = "mlperf_log_summary.txt"
 _HINT = "name files, as  results/*.json"
 
@@ -28,23 +33,23 @@ class FoundFile(NamedTuple):
 
 
 def files_of(name: str) -> Iterator[FoundFile]:
-    """The file of a name; of a folder or a zip all files in it that may hold results, in order; of
-    an Excel file its sheets, as CSV. ForeignFileError where it cannot be read.
+    """The file of a name; of a folder, a zip or a tar all files in it that may hold results, in
+    order; of an Excel file its sheets, as CSV. ForeignFileError where it cannot be read.
     """
     path = Path(name)
     if path.is_dir():
         found = (p for p in path.rglob("*") if _may_hold(p) and p.is_file() and not p.is_symlink())
         inside = sorted(p for p in found if not _is_hidden(p.relative_to(path)))
         _require_some(name, len(inside))
-        yield from (found for p in inside for found in _sheets_or_itself(str(p), lambda p=p: _bytes(str(p))))  # type: ignore[misc]
-    elif path.suffix.lower() == ".zip" and path.is_file():
-        yield from _of_zip(name)
+        yield from (found for p in inside for found in _sheets_or_itself(str(p), partial(_bytes, str(p))))
+    elif path.name.lower().endswith(_ARCHIVES) and path.is_file():
+        yield from _of_archive(name)
     else:
-        yield from _sheets_or_itself(name, lambda: _bytes(name), named=True)
+        yield from _sheets_or_itself(name, partial(_bytes, name), named=True)
 
 
 def _may_hold(path: Path) -> bool:
-    return path.suffix.lower() in _RESULTS or path.name == _SUMMARY
+    return path.name.lower().removesuffix(".gz").endswith(_RESULTS) or path.name == _SUMMARY
 
 
 def _is_hidden(path: Path) -> bool:
@@ -54,9 +59,23 @@ def _is_hidden(path: Path) -> bool:
 
 def _bytes(name: str) -> bytes:
     try:
-        return read_given(Path(name), MOST_BYTES)
+        return _unpacked(name, read_given(Path(name), MOST_BYTES))
     except OSError as error:
         raise ForeignFileError(name, f"it cannot be read: {error.strerror}", _HINT) from None
+
+
+def _unpacked(name: str, data: bytes) -> bytes:
+    """The bytes of a file, unpacked where gzip packed them."""
+    if data[:2] != b"\x1f\x8b":
+        return data
+    try:
+        with gzip.open(io.BytesIO(data)) as packed:
+            plain = packed.read(MOST_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise ForeignFileError(name, f"its gzip is damaged: {error}", INCOMPLETE) from None
+    if len(plain) > MOST_BYTES:
+        raise ForeignFileError(name, f"more than {MOST_BYTES:,} bytes are in it", "name a smaller file")
+    return plain
 
 
 def _require_some(name: str, number: int) -> None:
@@ -64,18 +83,41 @@ def _require_some(name: str, number: int) -> None:
         raise ForeignFileError(name, f"{number:,} files of results are in it", _HINT)
 
 
-def _of_zip(name: str) -> Iterator[FoundFile]:
+def _of_archive(name: str) -> Iterator[FoundFile]:
     try:
-        archive = zipfile.ZipFile(io.BytesIO(_bytes(name)))
-    except zipfile.BadZipFile as error:
-        raise ForeignFileError(name, f"not a zip: {error}", "unpack it, and name the folder") from None
-    named = ((Path(i.filename), i) for i in archive.infolist())
-    inside = sorted((i for p, i in named if _may_hold(p) and not _is_hidden(p)), key=lambda i: i.filename)
+        members = _members(_bytes(name))
+    except (zipfile.BadZipFile, tarfile.TarError) as error:
+        raise ForeignFileError(name, f"a damaged archive: {error}", "unpack it, and name the folder") from None
+    named = ((Path(file), size, read) for file, size, read in members)
+    inside = sorted((m for m in named if _may_hold(m[0]) and not _is_hidden(m[0])), key=lambda m: m[0].as_posix())
     _require_some(name, len(inside))
-    if sum(each.file_size for each in inside) > MOST_BYTES:
+    if sum(size for _, size, _ in inside) > MOST_BYTES:
         raise ForeignFileError(name, f"more than {MOST_BYTES:,} bytes are in it", "unpack it, and name a part")
-    for each in inside:
-        yield from _sheets_or_itself(f"{name}/{each.filename}", lambda each=each: archive.read(each))  # type: ignore[misc]
+    for path, _, read in inside:
+        file = f"{name}/{path.as_posix()}"
+        yield from _sheets_or_itself(file, partial(_taken, file, read))
+
+
+def _taken(file: str, read: Callable[[], bytes]) -> bytes:
+    """The bytes of a file of an archive. ForeignFileError for a damaged or an encrypted one."""
+    try:
+        return _unpacked(file, read())
+    except (zipfile.BadZipFile, tarfile.TarError, RuntimeError, EOFError, zlib.error) as error:
+        raise ForeignFileError(file, f"it cannot be unpacked: {error}", "unpack it, and name the folder") from None
+
+
+def _members(data: bytes) -> Sequence[tuple[str, int, Callable[[], bytes]]]:
+    """The files of a zip or a tar: name, size, and how to read it."""
+    if zipfile.is_zipfile(io.BytesIO(data)):
+        packed = zipfile.ZipFile(io.BytesIO(data))
+        return [(i.filename, i.file_size, partial(packed.read, i)) for i in packed.infolist()]
+    archive = tarfile.open(fileobj=io.BytesIO(data), mode="r:")  # noqa: SIM115  # its files are read later
+
+    def read(member: tarfile.TarInfo) -> bytes:
+        file = archive.extractfile(member)
+        return file.read() if file else b""
+
+    return [(m.name, m.size, partial(read, m)) for m in archive.getmembers() if m.isfile()]
 
 
 # --- Excel

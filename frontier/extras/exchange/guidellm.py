@@ -8,6 +8,7 @@ Its time_per_output_token_ms folds TTFT in and is not read; its inter_token_late
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
@@ -25,7 +26,7 @@ from frontier.extras.exchange.results import (
     rate_flags,
     statistics,
 )
-from frontier.store.documents import Document, Node
+from frontier.store.documents import Document, Node, foreign_text
 
 _LATENCIES = {
     "ttft": ("time_to_first_token_ms", 1e-3),
@@ -74,7 +75,7 @@ def read(document: Document) -> ImportedFile:
     results = []
     for node in top.items("benchmarks"):
         result = _result(node, model or node.at("worker").text("backend_model", LONGEST_NAME), asked)
-        results.append(_with_requests(node, result) or result)
+        results.append(_with_requests(node, result, top) or result)
     notes = NOTES if any(not r.records for r in results) else (NO_GAPS,)
     return ImportedFile(document.file, "GuideLLM", tuple(results), notes)
 
@@ -143,7 +144,7 @@ def _result(node: Node, model: str | None, asked: TokenLengths) -> Result:
         (prompt, tokens),
         model=model,
         rate=load.rate,
-        arrivals=Arrivals(0.0) if _strategy(node).text("type_") == "constant" else POISSON,
+        arrivals=Arrivals(0.0) if _kind(node) == "constant" else POISSON,
         flags=tuple(rate_flags(load.rate, achieved, sent)),
         notes=load.notes,
         place=node.where,
@@ -192,9 +193,13 @@ def _strategy(node: Node) -> Node:
     return next((found for found in places if found.tree), node.at("none"))
 
 
-def _load(node: Node, figures: Mapping[str, float]) -> Load:
+def _kind(node: Node) -> str:
     strategy = _strategy(node)
-    kind = strategy.text("type_") or strategy.text("kind") or ""
+    return strategy.text("type_") or strategy.text("kind") or ""
+
+
+def _load(node: Node, figures: Mapping[str, float]) -> Load:
+    strategy, kind = _strategy(node), _kind(node)
     if kind == "synchronous":
         return Load(1)
     if kind == "concurrent" and (streams := strategy.count("streams")):
@@ -207,7 +212,7 @@ def _load(node: Node, figures: Mapping[str, float]) -> Load:
 # --- requests
 
 
-def _with_requests(node: Node, result: Result) -> Result | None:
+def _with_requests(node: Node, result: Result, top: Node) -> Result | None:
     """The point with its requests, when the file has every one of them (it may hold a sample) with
     its times.
     """
@@ -221,13 +226,29 @@ def _with_requests(node: Node, result: Result) -> Result | None:
         return None
     first = min(starts)
     records = [_record(i, *row, start, first) for i, (row, start) in enumerate(zip(rows, starts, strict=True))]
-    kind = _strategy(node).text("type_") if result.rate else "poisson"
-    load = f"[--profile concurrent --rate {{concurrency}}][--profile {kind} --rate {{rate}}]"
-    command = f"guidellm benchmark --target URL {load} --max-requests {{requests}} --data DATA"
-    stated = result.rate is not None or _strategy(node).text("type_") != "throughput"
+    command = _command(node, result, top)
+    stated = result.rate is not None or _kind(node) != "throughput"
     if not stated:  # the mean of a run with ramp and drain is below what it held
         result = dataclasses.replace(result, concurrency=0, notes=())
     return dataclasses.replace(result, records=records, epoch=first, command=command)
+
+
+def _command(node: Node, result: Result, top: Node) -> str:
+    """The command that sends more of the same, of 0.7 and later or of before."""
+    kind = "constant" if _kind(node) == "constant" else "poisson"
+    if "spec" in top.at("config").tree:
+        isl, osl = result.asked
+        sizes = f"kind=synthetic_text,prompt_tokens={isl:g},output_tokens={osl:g}" if isl and osl else "DATA"
+        backend = shlex.quote(f"kind=openai_http,target=URL,model={result.model or 'MODEL'}")
+        load = f"[--profile kind=concurrent,streams={{concurrency}}][--profile kind={kind},rate={{rate}}]"
+        return (
+            f"guidellm run --backend {backend} {load} --constraint kind=max_requests,count={{requests}} --data {sizes}"
+        )
+    listed = top.at("args").tree.get("data")
+    data = listed[0] if isinstance(listed, list) and listed else node.at("request_loader").text("data", LONGEST_NAME)
+    stated = shlex.quote(foreign_text(data, LONGEST_NAME)) if isinstance(data, str) and data else "DATA"
+    load = f"[--profile concurrent --rate {{concurrency}}][--profile {kind} --rate {{rate}}]"
+    return f"guidellm benchmark --target URL {load} --max-requests {{requests}} --data {stated}"
 
 
 def _stamp(item: Node, key: str) -> float | None:

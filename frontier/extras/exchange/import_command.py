@@ -52,7 +52,7 @@ def command(
 
     Supported are results of vllm bench serve (and SGLang's), AIPerf, GuideLLM, genai-bench,
     inference-perf, InferenceX, LLMPerf, llm-d, EvalScope, trtllm-bench and CSV tables; a folder or
-    a zip stands for the files in it. Where a file holds every request with its times, all
+    an archive stands for the files in it. Where a file holds every request with its times, all
     statistics apply. Files with aggregates only have no confidence intervals: solve decides on them
     only with --point-estimates.
 
@@ -95,8 +95,8 @@ def _draw(path: Path, file: Path) -> None:
 def lines(imported: "Import") -> list[str]:
     """What was imported: a line per deployment and shape."""
     trials = [measurement.trial for measurement, _ in imported.assembled.trials]
-    read = [file for file in imported.files if file.results]
-    formats = ", ".join(dict.fromkeys(file.format for file in read))
+    read = [file for file in imported.files if file.results or file.beside]
+    formats = ", ".join(dict.fromkeys(file.format for file in read if file.results))
     others = len(imported.files) - len(read)
     table = [f"{count(len(read), 'file')} of {formats}{f'; {others:,} left out' if others else ''}"]
     measured: list[Point | Trial] = [*imported.assembled.points, *trials]

@@ -7,10 +7,9 @@ The format has one `time_per_output_token`, which tools define differently. Here
 from frontier.extras.exchange.results import (
     LONGEST_NAME,
     ImportedFile,
-    Load,
     Result,
     figure,
-    open_loop,
+    stated_load,
     statistics,
 )
 from frontier.store.documents import Document, Node
@@ -69,7 +68,7 @@ def _result(node: Node) -> Result:
     requests = aggregate.at("requests")
     sent, failed = requests.count("total") or 0, requests.count("failures")
     rate, concurrency = asked.number("rate_qps"), asked.count("concurrency")
-    load = Load(concurrency, rate) if concurrency else open_loop(node, figures, rate, "leave the report out")
+    load = stated_load(node, figures, rate, concurrency, "leave the report out")
     stack = node.at("scenario").items("stack")
     return Result(
         load.concurrency,
@@ -97,7 +96,7 @@ def _of_0_1(node: Node) -> Result:
     sent, failed = requests.count("total") or 0, requests.count("failures")
     concurrency = args.count("max_concurrency") or args.count("concurrency")
     rate = args.number("qps_values") or args.number("request_rate")
-    load = Load(concurrency) if concurrency else open_loop(node, figures, rate, "leave the report out")
+    load = stated_load(node, figures, rate, concurrency, "leave the report out")
     return Result(
         load.concurrency,
         figures,

@@ -88,7 +88,8 @@ class Result:
 class ImportedFile:
     """The results of one file. `notes` name where the tool's definitions differ from ours. `again`:
     the file says again what other files of its tool say, if they are there. `single_stage`: its
-    requests count only beside the one result that states their load.
+    requests count only beside the one result that states their load. `beside`: further figures of
+    the one result of its tool in its folder.
     """
 
     file: str
@@ -97,6 +98,7 @@ class ImportedFile:
     notes: tuple[str, ...] = ()
     again: bool = False
     single_stage: bool = False
+    beside: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def tool(self) -> str:
@@ -192,6 +194,41 @@ def open_loop(
         return Load(max(1, round(mean)), rate, (f"an open loop at {rate:g} requests/s, {mean:.3g} in flight",))
     note = f"an open loop: the concurrency is the mean in flight{'' if stated else ' (rate x mean E2E)'}"
     return Load(max(1, round(mean)), None, (note,))
+
+
+REACHED = 0.95
+"""The share of a cap that a rate keeps in flight where it reaches it."""
+
+
+def stated_load(
+    node: Node,
+    figures: Mapping[str, float],
+    rate: float | None,
+    cap: int | None,
+    hint: str,
+    mean: float | None = None,
+) -> Load:
+    """The load of a result that states a rate, a cap of requests in flight, or both. The cap is its
+    concurrency where the rate reaches it, or where there is no rate.
+    """
+    in_flight = mean or figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
+    if not cap or (rate and in_flight and max(1, round(in_flight)) < REACHED * cap):
+        return open_loop(node, figures, rate, hint, mean)
+    held = f"a rate of {rate:g} requests/s was asked for, and the cap of {cap:,} in flight held it down" if rate else ""
+    return Load(cap, None, (held,) if held else ())
+
+
+PARALLEL = (
+    ("tensor_parallel_size", "tp"),
+    ("pipeline_parallel_size", "pp"),
+    ("data_parallel_size", "dp"),
+)
+
+
+def gpus_of(node: Node) -> int | None:
+    """TP x PP x DP, where one of them is stated."""
+    sizes = [node.count(key) or node.count(key.replace("_", "-")) or node.count(short) for key, short in PARALLEL]
+    return math.prod(size or 1 for size in sizes) if any(sizes) else None
 
 
 def falls_short(asked: float, rate: float, requests: int) -> bool:

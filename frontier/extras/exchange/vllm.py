@@ -10,10 +10,11 @@ import dataclasses
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from frontier.core.model.loads import Arrivals
+from frontier.core.model.points import Flag
 from frontier.core.model.trials import Outcome, Record
 from frontier.extras.exchange.checks import mean_in_flight
 from frontier.extras.exchange.results import (
@@ -23,10 +24,12 @@ from frontier.extras.exchange.results import (
     Load,
     Result,
     TokenLengths,
+    gpus_of,
     microseconds,
     open_loop,
     rate_flags,
     rates,
+    stated_load,
     statistics,
 )
 from frontier.store.documents import INCOMPLETE, Document, Node, foreign_text
@@ -45,7 +48,16 @@ _NO_FLAG = re.compile(
     r"server_info|.*_s|.*retokenized|num_requests|isl|osl|"
 )
 """The keys of a result that say how it was measured; others say how the model was served."""
-_PARALLEL = (("tensor_parallel_size", "tp"), ("pipeline_parallel_size", "pp"), ("data_parallel_size", "dp"))
+_SERVER_INFO = {
+    "tp_size": "tensor_parallel_size",
+    "pp_size": "pipeline_parallel_size",
+    "dp_size": "data_parallel_size",
+    "ep_size": "expert_parallel_size",
+    "model_path": "model_id",
+    **{key: key for key in ("quantization", "kv_cache_dtype", "attention_backend", "speculative_algorithm")},
+    **{key: key for key in ("chunked_prefill_size", "max_running_requests", "mem_fraction_static")},
+}
+"""What SGLang's file says of its server, by vLLM's names."""
 _PRINTED = {
     "Successful requests": "completed",
     "Failed requests": "failed",
@@ -97,7 +109,16 @@ def _points(document: Document) -> Sequence[Node]:
         return [_of_print(node) for node in document.objects]
     tests = [(node.at("config", "server_args").tree, node.at("results")) for node in document.top.items("test_results")]
     flagged = [Node(node.file, node.where, {**flags, **node.tree}) for flags, node in tests]
-    return flagged or document.top.items("results") or document.objects
+    return flagged or [_with_server(node) for node in document.top.items("results") or document.objects]
+
+
+def _with_server(node: Node) -> Node:
+    """The result with what SGLang says of its server. DP attention takes no GPUs of its own."""
+    info = node.at("server_info").tree
+    stated = {ours: info[theirs] for theirs, ours in _SERVER_INFO.items() if info.get(theirs) is not None}
+    if info.get("enable_dp_attention") is True:
+        stated.pop("data_parallel_size", None)
+    return Node(node.file, node.where, {**stated, **node.tree})
 
 
 def _of_print(node: Node) -> Node:
@@ -141,29 +162,45 @@ def _result(node: Node) -> Result:
         (prompt, tokens),
         label,
         _model(node),
-        _gpus(node),
+        gpus_of(node),
         rate=load.rate,
         arrivals=Arrivals((node.number("burstiness") or 1.0) ** -0.5),
         facts=_facts(node),
-        flags=tuple(rate_flags(load.rate, _achieved(figures, sent, node.number("duration")), sent)),
+        flags=(*rate_flags(load.rate, _achieved(figures, sent, node.number("duration")), sent), *_ramp_flags(node)),
         notes=load.notes,
         place=node.where,
     )
-    return dataclasses.replace(result, records=_requests(node), command=_command(node))
+    records, notes = _requests(node), result.notes
+    if node.numbers("ttfts") and not records:
+        notes = (*notes, "its requests have no start times: no window of them proves anything")
+    return dataclasses.replace(result, records=records, notes=notes, command=_command(node))
 
 
 _LOAD = "[--max-concurrency {concurrency}][--request-rate {rate}]"
+_SIZES = ("random-input-len", "random-output-len", "random-range-ratio")
 
 
 def _command(node: Node) -> str:
     """The command that sends more of the same; SGLang's states its data set."""
-    model, lengths = shlex.quote(_model(node) or "MODEL"), _asked(node)
-    sizes = f" --random-input-len {lengths[0]:g} --random-output-len {lengths[1]:g}" if all(lengths) else ""
-    data = shlex.quote(node.text("dataset_name") or ("random" if sizes else "DATASET"))
-    load = f"--dataset-name {data}{sizes} {_LOAD} --num-prompts {{requests}}"
+    sizes = "".join(f" --{key} {of:g}" for key in _SIZES if (of := _option(node, key)))
+    data = node.text("dataset_name") or ("random" if sizes else "DATASET")
+    sizes = sizes if data.startswith("random") else ""
+    backend = node.text("backend") or node.text("endpoint_type")
+    client = f" --backend {shlex.quote(backend)}" if backend else ""
+    burstiness = node.number("burstiness") or 1.0
+    more = f" --burstiness {burstiness:g}" if burstiness != 1 and node.number("request_rate") else ""
+    load = f"{_LOAD}{more} --num-prompts {{requests}}"
+    ask = f"{client} --base-url URL --model {shlex.quote(_model(node) or 'MODEL')} --dataset-name {shlex.quote(data)}"
     if "sharegpt_output_len" in node.tree:
-        return f"python -m sglang.bench_serving --base-url URL --model {model} {load} --output-details"
-    return f"vllm bench serve --base-url URL --model {model} {load} --save-result --save-detailed"
+        return f"python -m sglang.bench_serving{ask}{sizes} {load} --output-details"
+    path = " --endpoint /v1/chat/completions" if backend == "openai-chat" else ""
+    return f"vllm bench serve{ask}{path}{sizes} {load} --save-result --save-detailed"
+
+
+def _option(node: Node, key: str) -> float | None:
+    """An option of the tool that its file keeps, as SGLang's and vLLM's sweeps do."""
+    stated = node.number(key.replace("-", "_"))
+    return node.number(key) if stated is None else stated
 
 
 def _figures(node: Node) -> dict[str, float]:
@@ -179,25 +216,27 @@ def _figures(node: Node) -> dict[str, float]:
 
 
 def _load(node: Node, figures: Mapping[str, float], completed: int, tokens: float | None) -> Load:
-    """The load. The cap is its concurrency where a rate reaches it, or where there is no rate."""
+    """The load. Without a cap and a rate all requests were sent at once."""
     rate, cap = node.number("request_rate"), node.count("max_concurrency")
-    mean = figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
-    if cap and (not rate or not mean or max(1, round(mean)) >= 0.95 * cap):
-        held = (
-            f"a rate of {rate:g} requests/s was asked for, and the cap of {cap:,} in flight held it down"
-            if rate
-            else ""
-        )
-        return Load(cap, None, (held,) if held else ())
-    if rate:
+    if node.text("ramp_up_strategy"):
+        load = open_loop(node, figures, None, "run it at one rate", mean_in_flight(figures, tokens))
+        ends = " to ".join(f"{node.number(f'ramp_up_{end}_rps') or 0:g}" for end in ("start", "end"))
+        return load._replace(notes=(f"its rate ramped from {ends} requests/s",))
+    if cap or rate:
         hint = "mean_e2el_ms would tell: use --max-concurrency, or --percentile-metrics ttft,tpot,itl,e2el"
-        return open_loop(node, figures, rate, hint)
+        return stated_load(node, figures, rate, cap, hint)
     if "num_prompts" not in node.tree and "request_rate" not in node.tree:
         return open_loop(node, figures, None, "give the file of  --save-result", mean_in_flight(figures, tokens))
     sent = node.count("num_prompts") or completed
     if not sent:
         raise node.error("max_concurrency is missing, and nothing was sent", "run it with --max-concurrency")
     return Load(sent, None, ("all requests were sent at once: this is a burst of that many, not a steady concurrency",))
+
+
+def _ramp_flags(node: Node) -> Iterator[Flag]:
+    """The flag of a run whose rate ramped up."""
+    if kind := node.text("ramp_up_strategy"):
+        yield Flag("under_rate", f"its rate ramped up ({kind})", "one load", "run it at one rate, or at a concurrency")
 
 
 def _achieved(figures: Mapping[str, float], sent: int, seconds: float | None) -> float | None:
@@ -210,14 +249,10 @@ def _achieved(figures: Mapping[str, float], sent: int, seconds: float | None) ->
 
 
 def _asked(node: Node) -> TokenLengths:
-    """The lengths asked for, which SGLang and vLLM's sweeps keep under the names of the user's
-    options.
-    """
-    for first, second in (("random_input_len", "random_output_len"), ("random-input-len", "random-output-len")):
-        isl, osl = node.number(first), node.number(second)
-        if isl and osl and node.number("random_range_ratio") in (None, 1.0):
-            return isl, osl
-    return NO_LENGTHS
+    """The lengths asked for, if they were all alike. SGLang keeps them beside any data set."""
+    isl, osl, ratio = (_option(node, key) for key in _SIZES)
+    is_random = (node.text("dataset_name") or "random").startswith("random")
+    return (isl, osl) if isl and osl and ratio in (None, 1.0) and is_random else NO_LENGTHS
 
 
 def _facts(node: Node) -> dict[str, str]:
@@ -230,12 +265,6 @@ def _facts(node: Node) -> dict[str, str]:
 def _scalar(node: Node, key: str) -> str | None:
     value = node.tree.get(key)
     return str(value).lower() if isinstance(value, bool) else node.text(key, 40)
-
-
-def _gpus(node: Node) -> int | None:
-    """TP x PP x DP, where the file has one of them."""
-    sizes = [node.count(key) or node.count(key.replace("_", "-")) or node.count(short) for key, short in _PARALLEL]
-    return math.prod(size or 1 for size in sizes) if any(sizes) else None
 
 
 def _model(node: Node) -> str | None:

@@ -161,10 +161,13 @@ def legend_line(views: Sequence[SeriesView], *, own_axes: bool) -> str:
 
 def bar_key(views: Sequence[SeriesView]) -> list[str]:
     """What bars, shade and thick ticks are; empty where there are none."""
-    barred = any(each.metrics[name].has_interval for view in views for each in view.drawable for name in view.axes)
-    key = "bars 95% CI" + ", shade 90% of resamples" * any(view.band for view in views)
-    limited = any(limit.metric == view.axes[0] for view in views for limit in view.sla)
-    return [key + ", thick tick the bound that decides" * limited] * barred
+    drawn = (each.metrics[name] for view in views for each in view.drawable for name in view.axes)
+    barred = {estimate.has_bound for estimate in drawn if estimate.has_interval}
+    words = {True: "95% CI", False: "between runs"}
+    key = f"bars {' or '.join(words[each] for each in sorted(barred, reverse=True))}"
+    key += ", shade 90% of resamples" * any(view.band for view in views)
+    limited = True in barred and any(limit.metric == view.axes[0] for view in views for limit in view.sla)
+    return [key + ", thick tick the bound that decides" * limited] if barred else []
 
 
 def limit_parts(views: Sequence[SeriesView]) -> list[str]:

@@ -221,7 +221,7 @@ def test_names_of_old_runs_keep_their_files() -> None:
         ("output_throughput,total_throughput", "900,1000", {"input_throughput": 100.0}),
         ("input_throughput,total_throughput", "100,1000", {"output_throughput": 900.0}),
         ("output_throughput,p99_ttft", "900,1", {}),
-        ("total_throughput,p99_ttft", "900,1", {}),
+        ("total_throughput,p99_ttft", "900,1", {"output_throughput": 100.0}),
     ],
 )
 def test_sums_that_follow_are_formed_and_said(head: str, row: str, made: dict[str, float]) -> None:

@@ -47,6 +47,10 @@ def test_heads_that_others_write_are_read(heads: str) -> None:
         PLAIN.replace(",", ";").replace("1283.2", "1.283,2").replace("216.5", "216,5"),
         PLAIN.replace(",", "\t"),
         PLAIN.replace("1283.2", '"1,283.2 tok/s"'),
+        PLAIN.replace("1283.2", "1283.2 ± 3").replace("216.5", "216.5 (+/- 0.4)").replace("16,", "c=16,", 1),
+        PLAIN.replace("ttft_ms", "ttft").replace("216.5", "216.5 ± 0.4 ms").replace("16,", "16 users,", 1),
+        PLAIN.replace(",", ";").replace("1283.2", "1 283,2 ± 3,5").replace("216.5", "216,5 ms"),
+        PLAIN.replace(",", ";").replace("1283.2", "1'283.2").replace("216.5", "216.5"),
         PLAIN.replace("ttft_ms", "ttft").replace("216.5", "216.5ms"),
         "| " + PLAIN.replace(",", " | ").replace("\n", " |\n|---|--:|---|---|---|---|\n| ", 1).strip() + " |\n",
         codecs.BOM_UTF16_LE + PLAIN.replace(",", "\t").encode("utf-16-le"),
@@ -55,6 +59,19 @@ def test_heads_that_others_write_are_read(heads: str) -> None:
         '[{"concurrency":16,"isl":256,"osl":128,"n":640,"output_throughput":1283.2,"p99_ttft_ms":216.5}]',
         '{"users":16,"shape":"256/128","note":null,"tput":1283.2,"p99_ttft_ms":216.5}\n',
         codecs.BOM_UTF16_BE + PLAIN.encode("utf-16-be"),
+        "A night in May\n" + PLAIN,
+        "Some prose, and\n\n| "
+        + PLAIN.replace(",", " | ").replace("\n", " |\n|-|-|-|-|-|-|\n| ", 1).strip()
+        + " |\n\nMore, of it.\n",
+        PLAIN.replace("isl,osl", "ISL/OSL").replace("256,128", "256x128"),
+        PLAIN.replace("1283.2", "1.2832k"),
+        ",,,,throughput,throughput,ttft (ms)\n"
+        + PLAIN.replace("p99_ttft_ms", "total,p99").replace("_throughput", "").replace("216.5", ",216.5"),
+        "concurrency,shape,metric,stat,unit,value\n16,256/128,ttft,p99,ms,216.5\n16,256/128,output_throughput,,tok/s,1283.2\n",
+        '{"isl":256,"osl":128,"rows":[{"concurrency":16,"ttft_ms":{"p99":216.5},"throughput":{"output":1283.2}}]}',
+        '{"concurrency":[16],"shape":["256/128"],"tput":[1283.2],"p99_ttft_ms":[216.5]}',
+        '{"concurrency":{"0":16},"shape":{"0":"256/128"},"tput":{"0":1283.2},"p99_ttft_ms":{"0":216.5}}',
+        '{"first":{"concurrency":16,"shape":"256/128","tput":1283.2,"p99_ttft_ms":216.5}}',
     ],
 )
 def test_what_is_between_the_cells_and_how_they_are_written_is_recognised(text: str | bytes) -> None:
@@ -65,7 +82,8 @@ def test_a_rate_per_gpu_is_multiplied_by_its_gpus() -> None:
     head = PLAIN.replace("output_throughput", "output_throughput_per_gpu")
     with pytest.raises(ForeignFileError, match="gpus"):
         points(head)
-    assert 4 * 1283.2 == values(head.replace("isl", "gpus,isl").replace("16,", "16,4,"))["output_throughput"]
+    for column in ("gpus", "TP"):
+        assert 4 * 1283.2 == values(head.replace("isl", f"{column},isl").replace("16,", "16,4,"))["output_throughput"]
 
 
 def test_milliseconds_under_a_head_without_a_unit_are_asked_about() -> None:
@@ -152,3 +170,28 @@ def test_a_mean_in_flight_is_no_setting_where_a_rate_was_asked_for() -> None:
     cells += ["poisson,5.0,335,21.84,264,126,5.58,94.1", "throughput,-,758,63.96,263,118,12.63,154.7"]
     found = {(p.concurrency, p.shape.arrivals and p.shape.arrivals.cv): p.n for p in points(heads + "\n".join(cells))}
     assert {(16, None): 259, (Rate.of(5), 0.0): 281, (Rate.of(5), 1.0): 335, (64, None): 758} == found
+
+
+@pytest.mark.parametrize("more", ["Success Rate (%),95", "failed,32", "successful requests,608", "success_rate,0.95"])
+def test_failures_follow_from_the_successes(more: str) -> None:
+    head, _, cell = more.partition(",")
+    (found,) = points(PLAIN.replace("n,", f"n,{head},").replace("640,", f"640,{cell},"))
+    assert 0.05 == found.metrics["error_rate"].value
+
+
+@pytest.mark.parametrize(
+    ("head", "cell"), [("Total tok/s", 3849.6), ("req/s", 10.025), ("tokens/min", 76992), ("tok/s", 1283.2)]
+)
+def test_the_output_throughput_follows_from_another_and_the_lengths(head: str, cell: float) -> None:
+    found = values(PLAIN.replace("output_throughput", head).replace("1283.2", str(cell)))
+    assert 1283.2 == pytest.approx(found["output_throughput"])
+
+
+def test_a_first_token_after_the_last_is_a_contradiction() -> None:
+    (found,) = points(PLAIN.replace("ttft_ms", "ttft_ms,p99_e2e_ms").replace("216.5", "216.5,200"))
+    assert ["identity"] == [flag.name for flag in found.fatal]
+
+
+def test_a_latency_without_its_statistic_is_asked_about() -> None:
+    notes = formats.read_results("t.csv", PLAIN.replace("p99_ttft_ms", "TTFT (ms)").encode()).notes
+    assert any("mean_ttft=TTFT (ms)" in note for note in notes)

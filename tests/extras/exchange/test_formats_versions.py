@@ -90,6 +90,76 @@ def test_the_load_of_a_warm_up_is_not_that_of_the_run() -> None:
     assert 4 == only(aiperf(input_config={"phases": phases}, **lengths)).concurrency
 
 
+def test_a_cap_that_a_rate_does_not_reach_is_no_concurrency() -> None:
+    lengths = {"input_sequence_length": {"unit": "tokens", "avg": 200.0}}
+    phases = [{"name": "profiling", "type": "poisson", "rate": 9.5, "concurrency": 64}]
+    assert Rate.of(9.5) == only(aiperf(input_config={"phases": phases}, **lengths)).concurrency
+
+
+def test_a_ramp_of_rates_is_no_burst_and_excluded() -> None:
+    found = only(vllm(max_concurrency=None, ramp_up_strategy="linear", ramp_up_start_rps=1, ramp_up_end_rps=20))
+    assert {"under_rate"} <= {flag.name for flag in found.fatal}
+    assert not any("at once" in note for note in found.notes)
+
+
+def test_the_data_set_of_sglang_tells_whether_its_lengths_were_asked_for() -> None:
+    lengths = {"random_input_len": 1024, "random_output_len": 64, "random_range_ratio": 1.0}
+    asked = [only(vllm(dataset_name=name, **lengths)).shape.label for name in ("random", "sharegpt")]
+    assert asked[0].startswith("1024/")
+    assert not asked[1].startswith("1024/")
+
+
+def test_sglang_says_what_its_server_is() -> None:
+    info = {"tp_size": 4, "dp_size": 4, "enable_dp_attention": True, "model_path": "org/m"}
+    tree = {key: value for key, value in vllm(server_info=info).items() if key != "model_id"}
+    (deployment,) = assemble([said(tree)]).deployments
+    assert ("org/m", 4) == (deployment.model, deployment.gpus)
+
+
+def test_a_file_that_states_no_flags_is_of_the_only_deployment_of_its_model() -> None:
+    with_flags = vllm(model_id="org/m", backend="openai-chat")
+    guide = guidellm()
+    guide["args"] = {"model": "org/m"}
+    assert 1 == len(assemble([said(with_flags), said(guide)]).deployments)
+
+
+def test_results_that_stand_one_after_the_other_are_all_read() -> None:
+    text = "\n".join(json.dumps(vllm(max_concurrency=c), indent=1) for c in (6, 8))
+    assert [6, 8] == [point.concurrency for point in points(formats.read_results("a.json", text.encode()))]
+
+
+EVALSCOPE = {
+    "Concurrency": 16,
+    "Request Rate (req/s)": -1.0,
+    "Success Requests": 640,
+    "Failed Requests": 0,
+    "Req Throughput (req/s)": 10.0,
+    "Output Throughput (tok/s)": 1280.0,
+    "Total Throughput (tok/s)": 3840.0,
+    "Avg Latency (s)": 1.6,
+    "TTFT (ms)": 72.0,
+    "TPOT (ms)": 12.0,
+    "Avg Input Tokens": 256.0,
+    "Avg Output Tokens": 128.0,
+}
+"""modelscope/evalscope, evalscope/perf/utils/perf_constants.py."""
+
+
+def test_evalscope_has_its_percentiles_in_a_file_of_their_own(tmp_path: Path) -> None:
+    rows = [{"Percentiles": f"{rank}%", "TTFT (ms)": 2.0 * rank, "Latency (s)": 0.02 * rank} for rank in (50, 99)]
+    (tmp_path / "benchmark_summary.json").write_text(json.dumps(EVALSCOPE))
+    (tmp_path / "benchmark_percentile.json").write_text(json.dumps(rows))
+    (found,) = formats.read_files([tmp_path]).assembled.points
+    true = {"mean_ttft": 0.072, "p99_ttft": 0.198, "p50_e2e": 1.0, "mean_tpot": 0.012, "output_throughput": 1280.0}
+    assert true == pytest.approx({name: found.metrics[name].value for name in true})
+    assert (16, 640, "256/128", ()) == (found.concurrency, found.n, found.shape.label, found.flags)
+
+
+def test_requests_without_start_times_are_said_to_prove_nothing() -> None:
+    found = only(vllm(ttfts=[0.1] * 9, itls=[[0.1]] * 9, input_lens=[9] * 9, output_lens=[2] * 9))
+    assert any("start times" in note for note in found.notes)
+
+
 def test_the_failures_of_aiperf_are_those_of_its_summary() -> None:
     assert 64 / 128 == only(aiperf(error_summary=[{"count": 60}, {"count": 4}])).metrics["error_rate"].value
 

@@ -1,6 +1,8 @@
 """Folders, zips, columns that the user names, and the tools of which one file is read."""
 
+import gzip
 import json
+import tarfile
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -30,15 +32,21 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "sweep"
 
 
-@pytest.mark.parametrize("as_zip", [False, True])
-def test_a_folder_or_a_zip_stands_for_the_files_in_it(folder: Path, as_zip: bool) -> None:
+@pytest.mark.parametrize("packed", [None, "gz", "zip", "tar.gz"])
+def test_a_folder_or_an_archive_stands_for_the_files_in_it(folder: Path, packed: str | None) -> None:
     """vllm-project/vllm#27085, ai-dynamo/aiperf#699."""
-    named = folder
-    if as_zip:
-        named = folder.parent / "sweep.zip"
+    named = folder if packed in (None, "gz") else folder.parent / f"sweep.{packed}"
+    if packed == "gz":
+        for path in [*folder.rglob("run*.json")]:
+            path.with_name(f"{path.name}.gz").write_bytes(gzip.compress(path.read_bytes()))
+            path.unlink()
+    if packed == "zip":
         with zipfile.ZipFile(named, "w") as archive:
             for path in folder.rglob("*.*"):
                 archive.write(path, path.relative_to(folder))
+    if packed == "tar.gz":
+        with tarfile.open(named, "w:gz") as tar:
+            tar.add(folder, arcname=".")
     read = formats.read_files([named])
     assert [(6, 3), (8, 3)] == [(point.concurrency, point.repeats) for point in read.assembled.points]
     (left,) = (note for note in read.notes if note.startswith("left out"))
@@ -68,8 +76,10 @@ def test_a_summary_beside_the_files_of_its_stages_is_left_out(tmp_path: Path) ->
 
 
 def test_a_folder_of_nothing_and_a_broken_zip_are_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.zip").write_bytes(b"PK\x03\x04")
-    for path in (tmp_path, tmp_path / "a.zip"):
+    for name, data in (("a.zip", b"PK\x03\x04"), ("b.tar.gz", b"\x1f\x8b12"), ("c.tar", b"x" * 600)):
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "d.json.gz").write_bytes(gzip.compress(b"{}" * 999)[:-9])
+    for path in (tmp_path, *tmp_path.glob("*.*")):
         with pytest.raises(ForeignFileError):
             formats.read_files([path])
 

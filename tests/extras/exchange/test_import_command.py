@@ -10,6 +10,9 @@ import pytest
 import frontier
 from frontier._version import __version__
 from frontier.cli.main import run
+from frontier.read_run import load
+from frontier.show.picture.labels import bar_key
+from frontier.show.view.series_view import series_views
 from frontier.store.run_dir import RunDirectory
 from tests.extras.exchange.test_imported_requests import N, requests
 from tests.kit.golden import assert_golden_row
@@ -291,6 +294,25 @@ def test_values_decide_where_they_are_asked_to_and_nothing_is_called_proven(
     assert 2 == run(["compare", "--gate", "r", *sides, "--point-estimates"])
 
 
+@pytest.mark.parametrize("asked", [[], ["--point-estimates"]])
+def test_repeats_are_called_values_of_runs_and_no_proof(
+    here: Path, capsys: pytest.CaptureFixture[str], asked: list[str]
+) -> None:
+    for name, more in (("a", 0), ("b", 200)):
+        rows = [f"{c},64,8,400,{90 * c + more + k},{0.1 * c}" for c in (8, 16) for k in (0, 5, 9)]
+        heads = "concurrency,isl,osl,n,output_throughput,p99_ttft"
+        Path(f"{name}.csv").write_text("\n".join([heads, *rows]))
+        run(["import", f"{name}.csv", "--deployment", name, "-o", name])
+    capsys.readouterr()
+    run(["compare", "a", "b", "--sla", "p99_ttft<=1s", *asked])
+    assert "3 runs" in capsys.readouterr().out
+    found = load(Path("a"))
+    points = found.points()
+    (key,) = bar_key(series_views(points, found.frontiers(points), found.limits(), (), {}))
+    assert "between runs" in key
+    assert "95% CI" not in key
+
+
 @pytest.mark.parametrize(
     ("sla", "code", "chosen"),
     [("p90_ttft<=400ms", 5, None), ("p90_ttft<=400ms, error_rate<=6%", 0, 8), ("p99_ttft<=400ms", 3, None)],
@@ -323,6 +345,6 @@ def test_requests_that_would_decide_come_with_the_tools_own_command(
     assert 4 == run(["solve", "r", "--sla", "p99_e2e<=2s", "--json"])
     step = json.loads(capsys.readouterr().out)["shapes"][0]["next_step"]
     assert step["command"].startswith({"vllm": "vllm bench serve"}.get(tool, tool))
-    assert " URL " in step["command"]
-    (sent,) = (int(word) for word in step["command"].split() if word.isdigit() and int(word) > N)
+    assert "URL" in step["command"]
+    (sent,) = map(int, re.findall(r"(?:num-prompts |count[ =])(\d+)", step["command"]))
     assert sent >= step["requests"]
