@@ -74,6 +74,8 @@ _MOST = 1e12
 """Seconds, tokens, requests or microseconds: more than any trial has, and few enough to be counted
 with."""
 _WORDS = frozenset({"error", "finish_reason"})
+_OUTCOMES = {outcome.value: outcome for outcome in Outcome}
+"""Far quicker than `Outcome(value)`."""
 
 
 def encode_record(record: Record) -> bytes:
@@ -98,7 +100,7 @@ def decode_record(line: bytes, file: Path | None = None) -> Record:
     """
     try:
         fields = orjson.loads(line)
-        fields["outcome"] = Outcome(fields["outcome"])
+        fields["outcome"] = _OUTCOMES[fields["outcome"]]
         fields["gaps"] = tuple(fields.get("gaps", ()))
         numbers = [value for name, value in fields.items() if name in _NUMBERS and value is not None]
         if not (-_MOST <= min(numbers) and max(numbers) <= _MOST and -_MOST <= sum(fields["gaps"]) <= _MOST):

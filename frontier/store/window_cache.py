@@ -7,9 +7,11 @@ read.
 """
 
 import dataclasses
+import gc
 import hashlib
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -52,7 +54,8 @@ def load_window_data(run: RunDirectory, measurement: Measurement, evidence: Tria
             if (sample := unpack(cached, made_from)) is not None:
                 return sample
     try:
-        sample = window_data(measurement, run.records(key, evidence))
+        with _without_collection():
+            sample = window_data(measurement, run.records(key, evidence))
     except (OSError, TypeError, ValueError, AttributeError, OverflowError) as error:
         run.require_unaltered(key)
         file = run.trial_file(key)
@@ -63,6 +66,20 @@ def load_window_data(run: RunDirectory, measurement: Measurement, evidence: Tria
             cache.make()
             cache.write_whole(f"{key}.sample", pack(sample, made_from))
     return sample
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """No garbage collection in this block: it would look through the records read so far again and
+    again, which hold no cycles.
+    """
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
 
 
 def pack(sample: WindowData, made_from: str) -> bytes:

@@ -68,9 +68,10 @@ _COUNTS = (
     "first_tokens",
     "most_tokens",
 )
-_OF_RECORD = (*_TIMES, *_COUNTS, "connect")
+_OF_RECORD = (*_TIMES, *_COUNTS, "connect", "visible")
 """The columns that are taken from a record as they are."""
-_MADE = ("since", "silence", "hollow", "irregular")
+_FIELDS = operator.attrgetter(*_OF_RECORD)
+_SILENCE = ("silence", "hollow", "irregular")
 Columns = dict[str, Floats]
 """A number per record, by name."""
 
@@ -201,23 +202,20 @@ def _gaps(batch: Sequence[Record]) -> tuple[Ints, Ints]:
 
 def _columns(batch: Sequence[Record], gaps: Ints, gap_counts: Ints, open_loop: bool) -> Columns:
     """The columns of a batch, with NaN for missing values. The caller makes failures infinite."""
-    fields = operator.attrgetter(*_OF_RECORD)
-    raw = [
-        (r.scheduled if open_loop and r.scheduled is not None else r.sent, *silence, *fields(r), _CODE[r.outcome])
-        for r, silence in zip(batch, _hollowness(batch), strict=True)
-    ]
-    names = (*_MADE, *_OF_RECORD, "code")
-    table = np.array(raw, dtype=np.float64).reshape(-1, len(names)).T
-    times, counts, _ = np.split(table, [names.index(_COUNTS[0]), names.index("connect")])
-    _require_possible(times, LONGEST)
-    _require_possible(counts, MOST_COUNT)
-    columns = dict(zip(names, table, strict=True))
+    table = np.array(list(map(_FIELDS, batch)), dtype=np.float64).reshape(-1, len(_OF_RECORD)).T
+    columns = dict(zip(_OF_RECORD, table, strict=True))
+    due = [r.scheduled if r.scheduled is not None else r.sent for r in batch] if open_loop else columns["sent"]
+    silence = np.array(_hollowness(batch)).reshape(-1, len(_SILENCE)).T
+    columns |= {"since": np.asarray(due), **dict(zip(_SILENCE, silence, strict=True))}
+    columns["code"] = np.array([_CODE[r.outcome] for r in batch], dtype=np.float64)
+    for names, most in (((*_TIMES, "since", *_SILENCE), LONGEST), (_COUNTS, MOST_COUNT)):
+        _require_possible(np.array([columns[name] for name in names]), most)
     first, last, since, code = (columns[name] for name in ("first", "last", "since", "code"))
     code[(code == _OK) & (np.isnan(first) | np.isnan(last))] = _EMPTY  # a success has tokens, and their times
     columns["first_tokens"] = timed_tokens.first_tokens(columns, gaps, gap_counts)
     tpot = timed_tokens.seconds_per_token(columns)
     columns |= {"ttft": first - since, "tpot": tpot, "e2e": last - since, "began": columns["sent"]}
-    reader = felt(batch, gaps, gap_counts, since)
+    reader = felt(columns, gaps, gap_counts, since)
     _require_possible(reader[:2], LONGEST)
     return columns | dict(zip(READER, reader, strict=True)) | {"sent": since}
 
