@@ -19,7 +19,7 @@ import numpy as np
 from frontier.core.model.errors import StoreError
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement
-from frontier.core.window.from_records import window_data
+from frontier.core.window.from_records import window_of_batches
 from frontier.core.window.histogram import ALPHA, X0, LogHistogram
 from frontier.core.window.window import WindowData
 from frontier.store.records import build, shape_tree
@@ -27,8 +27,8 @@ from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import TrialEvidence
 
 VERSION = 12
-"""Raised whenever `from_records.window_data` or `WindowData` changes what it says; older caches are
-then made anew."""
+"""Raised whenever `window_of_batches` or `WindowData` changes what it says; older caches are then
+made anew."""
 TYPES = ("<f8", "<i8", "|b1")
 _DIGEST = hashlib.sha256().digest_size
 _LENGTH = 8
@@ -55,7 +55,7 @@ def load_window_data(run: RunDirectory, measurement: Measurement, evidence: Tria
                 return sample
     try:
         with _without_collection():
-            sample = window_data(measurement, run.records(key, evidence))
+            sample = window_of_batches(measurement, run.batches(key, evidence))
     except (OSError, TypeError, ValueError, AttributeError, OverflowError) as error:
         run.require_unaltered(key)
         file = run.trial_file(key)
