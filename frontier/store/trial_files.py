@@ -13,17 +13,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, BinaryIO, Self
+from typing import Any, BinaryIO, Self, TypeVar
 
 import orjson
 
 from frontier.core.model.errors import StoreError
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Measurement, Record, Trial
+from frontier.core.window.from_records import BATCH, Batch
 from frontier.store.files import Folder, writing
 from frontier.store.records import (
+    decode_batch,
     decode_imported,
     decode_measurement,
     decode_record,
@@ -32,6 +35,7 @@ from frontier.store.records import (
     encode_record,
 )
 
+T = TypeVar("T")
 EVIDENCE_BYTES = 64 * 2**20
 RECORD_BYTES, RECORDS_BYTES = 64 * 2**20, 2**40
 """The most bytes of one record, which may have a gap for each of four million tokens, and of a
@@ -161,18 +165,31 @@ class TrialFiles:
         as they were written, at the latest after the last record; StoreError when a record cannot
         be read.
         """
+        return self._decoded(key, evidence, 1, lambda lines, path: decode_record(lines[0], path))
+
+    def batches(self, key: str, evidence: TrialEvidence | None = None) -> Iterator[Batch]:
+        """The same records in batches, for `window_of_batches`: far quicker, as no Record is
+        made.
+        """
+        return self._decoded(key, evidence, BATCH, decode_batch)
+
+    def _decoded(
+        self, key: str, evidence: TrialEvidence | None, size: int, decode: Callable[[list[bytes], Path], T]
+    ) -> Iterator[T]:
         evidence = evidence or self.evidence(key)
         self._require_size(key, evidence)
         digest, path = hashlib.sha256(), self.trial_file(key)
         with self.trials.reader(path.name, RECORDS_BYTES) as file:
-            for line in iter(partial(file.readline, RECORD_BYTES), b""):
-                digest.update(line)
+            remaining = iter(partial(file.readline, RECORD_BYTES), b"")
+            while lines := list(islice(remaining, size)):
+                for line in lines:
+                    digest.update(line)
                 try:
-                    record = decode_record(line, path)
+                    decoded = decode(lines, path)
                 except StoreError:
                     self.require_unaltered(key, evidence)
                     raise
-                yield record
+                yield decoded
         self._require_same(key, evidence, digest.hexdigest())
 
     def require_unaltered(self, key: str, evidence: TrialEvidence | None = None) -> None:

@@ -7,9 +7,11 @@ read.
 """
 
 import dataclasses
+import gc
 import hashlib
 import json
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any, get_type_hints
 
 import numpy as np
@@ -17,7 +19,7 @@ import numpy as np
 from frontier.core.model.errors import StoreError
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement
-from frontier.core.window.from_records import window_data
+from frontier.core.window.from_records import window_of_batches
 from frontier.core.window.histogram import ALPHA, X0, LogHistogram
 from frontier.core.window.window import WindowData
 from frontier.store.records import build, shape_tree
@@ -25,8 +27,8 @@ from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import TrialEvidence
 
 VERSION = 12
-"""Raised whenever `from_records.window_data` or `WindowData` changes what it says; older caches are
-then made anew."""
+"""Raised whenever `window_of_batches` or `WindowData` changes what it says; older caches are then
+made anew."""
 TYPES = ("<f8", "<i8", "|b1")
 _DIGEST = hashlib.sha256().digest_size
 _LENGTH = 8
@@ -52,7 +54,8 @@ def load_window_data(run: RunDirectory, measurement: Measurement, evidence: Tria
             if (sample := unpack(cached, made_from)) is not None:
                 return sample
     try:
-        sample = window_data(measurement, run.records(key, evidence))
+        with _without_collection():
+            sample = window_of_batches(measurement, run.batches(key, evidence))
     except (OSError, TypeError, ValueError, AttributeError, OverflowError) as error:
         run.require_unaltered(key)
         file = run.trial_file(key)
@@ -63,6 +66,20 @@ def load_window_data(run: RunDirectory, measurement: Measurement, evidence: Tria
             cache.make()
             cache.write_whole(f"{key}.sample", pack(sample, made_from))
     return sample
+
+
+@contextmanager
+def _without_collection() -> Iterator[None]:
+    """No garbage collection in this block: it would look through the records read so far again and
+    again, which hold no cycles.
+    """
+    collected = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collected:
+            gc.enable()
 
 
 def pack(sample: WindowData, made_from: str) -> bytes:

@@ -17,7 +17,14 @@ from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase
 from frontier.core.model.units import LONGEST
 from frontier.store.files import Folder
 from frontier.store.journal import Journal
-from frontier.store.records import decode_measurement, decode_record, encode_measurement, encode_record, stored
+from frontier.store.records import (
+    decode_batch,
+    decode_measurement,
+    decode_record,
+    encode_measurement,
+    encode_record,
+    stored,
+)
 from frontier.store.run_dir import AnotherSweepError, RunDirectory, last_measured, runs_under
 from frontier.store.trial_files import AlteredError
 from frontier.sweep.given_files import prompts_facts
@@ -129,6 +136,9 @@ def test_a_damaged_record_is_an_error_with_a_reason() -> None:
     for line in (b"{", b"[]", b"{}", b'{"outcome": "no such"}', b'{"outcome": "ok", "surprise": 1}', *of_text):
         with pytest.raises(StoreError) as refused:
             decode_record(line)
+        with pytest.raises(StoreError) as of_batch:
+            decode_batch([b"{%s}" % sent, line])
+        assert str(of_batch.value) == str(refused.value)
         what, _, why = refused.value.what.partition(": ")  # why: Python's own words
         assert why
         assert_golden_row("messages", f"{what}: ...\n  {refused.value.hint}")

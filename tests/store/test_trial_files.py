@@ -2,9 +2,11 @@
 
 import hashlib
 import os
+import random
 import shutil
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import orjson
@@ -13,13 +15,16 @@ import pytest
 from frontier import import_files
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import StoreError
+from frontier.core.model.trials import Record
+from frontier.core.window.from_records import BATCH, window_data, window_of_batches
 from frontier.read_run import load
 from frontier.store.files import Folder
 from frontier.store.journal import Journal, server_words, servers
-from frontier.store.records import STORED, stored
+from frontier.store.records import STORED, decode_batch, decode_record, encode_record, stored
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError, sealed, unsealed
 from frontier.store.window_cache import pack, unpack
+from tests.core.window.test_window import measured, random_records
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row
 from tests.kit.sweeps import ENGINES, config_text, sweep_in_virtual_time
@@ -355,3 +360,50 @@ def test_what_was_stored_is_stored_again_as_it_is(said: str) -> None:
     assert len(once) <= STORED
     assert stored(once) == once
     assert (once == said) == (len(said) <= 2_000)
+
+
+# --- records in batches
+
+
+def odd_in_places(record: Record, rng: random.Random) -> Record:
+    """The record with some of the fields that few records have."""
+    some = {
+        "first_text": None if record.first is None else record.first + rng.random(),
+        "scheduled": record.sent - rng.random(),
+        "finish_reason": rng.choice(("stop", "content_filter")),
+        "error": "HTTP 429: try again in 16 s",
+        "status": 429,
+        "resent": True,
+        "connect": rng.random(),
+        "session": rng.randrange(9),
+        "turn": 0,
+        "connection": rng.randrange(4),
+        "first_chars": 3,
+        "most_tokens": 2_000,
+    }
+    return replace(record, **{name: value for name, value in some.items() if rng.random() < 0.3})
+
+
+@pytest.mark.parametrize("open_loop", [False, True])
+def test_batches_give_the_window_data_of_their_records_to_the_last_bit(tmp_path: Path, open_loop: bool) -> None:
+    rng, made = random.Random(3), random_records(2 * BATCH + 100, 3)
+    with open_run(tmp_path / "run") as run, run.writer(trial()) as writer:
+        for each in made:
+            writer.add(odd_in_places(each, rng))
+        writer.commit(measurement(trial()))
+    found = measured(5.0, 25.0)
+    slow = window_data(found, run.records(trial().key), open_loop=open_loop)
+    quick = window_of_batches(found, run.batches(trial().key), open_loop=open_loop)
+    assert slow.n > BATCH
+    assert len(slow.failures) > 1
+    assert slow.hollow.any()
+    assert pack(quick, "") == pack(slow, "")
+
+
+def test_an_odd_line_of_a_batch_is_read_as_a_record_is() -> None:
+    plain = [encode_record(each) for each in random_records(50, 5)]
+    for old, new in ((b'"gaps":[', b'"gaps":[12.5,'), (b'"index":7', b'"error":null,"index":7')):
+        lines = [line.replace(old, new) for line in plain]
+        assert lines != plain
+        slow = window_data(measured(5.0, 25.0), map(decode_record, lines))
+        assert pack(window_of_batches(measured(5.0, 25.0), [decode_batch(lines)]), "") == pack(slow, "")

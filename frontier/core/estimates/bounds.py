@@ -6,6 +6,7 @@ session are alike, the requests of a connection are alike, and the server's spee
 these only ever widens a bound.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from dataclasses import replace
@@ -61,11 +62,11 @@ def percentile(
     wandering speed.
     """
     x, windows = values[has], sample.window[has]
-    units = _units(sample, has, x)
+    units = functools.partial(_units, sample, has, x)  # a sort, which few percentiles need
     worth = _worth_of_sessions(sample, lambda order: intervals.n_eff(values[order][has[order]], p))
     # As `intervals.steadier`, and not further from the tail than the largest tenth.
     steadier = max(intervals.steadier(p), min(p, 0.9))
-    worth = min(worth, _worth_of_streams(sample, has, _beyond(x, p), _beyond(x, steadier)))
+    worth = min(worth, _worth_of_streams(sample, has, lambda: (_beyond(x, p), _beyond(x, steadier))))
     worth = min(worth, connections.worth(sample, x, has, p), len(x) / sample.runs)
     exact = _ranked(sample, x, windows, units, p, confidence, worth)
     if wander is None or not wander.deviation:
@@ -128,22 +129,22 @@ def _beyond(x: Floats, p: float) -> Bools:
     return beyond if beyond.any() else x >= value
 
 
-def _worth_of_streams(sample: WindowData, has: Bools, hits: Bools, steadier: Bools) -> float:
+def _worth_of_streams(sample: WindowData, has: Bools, hits: Callable[[], tuple[Bools, Bools]]) -> float:
     """The most independent requests that those of `has` are worth, as the requests of one stream
     are alike.
 
     With equal lengths a stream keeps its place among the others for a whole window, and with it its
-    latency. Time blocks cannot see that, as each holds all places. `hits` marks the requests beyond
-    the percentile, `steadier` those beyond a lower one. Infinite where streams differ in them by
+    latency. Time blocks cannot see that, as each holds all places. `hits` gives the requests beyond
+    the percentile, and those beyond a lower one. Infinite where streams differ in them by
     chance only, and where there are too few windows to show the places in another window.
     """
-    if len(sample.stream) != sample.n or not len(hits):
+    if len(sample.stream) != sample.n or not has.any():
         return math.inf
     streams, windows = sample.stream[has], sample.window[has]
-    if len(np.unique(windows)) < FEWEST_WINDOWS:
+    if np.count_nonzero(np.bincount(windows)) < FEWEST_WINDOWS:
         return math.inf
     of_stream = windows * (int(streams.max()) + 1) + streams
-    at_p, towards = (intervals.vif_of_clusters(each, of_stream, windows) for each in (hits, steadier))
+    at_p, towards = (intervals.vif_of_clusters(each, of_stream, windows) for each in hits())
     return len(streams) / intervals.inflation(at_p, towards) if max(at_p, towards) > 1 else math.inf
 
 
@@ -200,17 +201,23 @@ def wandering_mean(mean: Estimate, wander: Wander | None, confidence: float) -> 
 
 
 def _ranked(
-    sample: WindowData, x: Floats, windows: Ints, units: Ints, p: float, confidence: float, most: float = math.inf
+    sample: WindowData,
+    x: Floats,
+    windows: Ints,
+    units: Callable[[], Ints],
+    p: float,
+    confidence: float,
+    most: float = math.inf,
 ) -> Estimate:
     """A percentile by order statistics at the effective sample size, which is `most` at most, its
     upper bound by the largest latency of each unit where that is too small.
     """
-    ordered = np.sort(x)
-    value, middle = (float(ordered[intervals.rank(q, len(x)) - 1]) for q in (p, 0.5))
+    ordered, tail = np.sort(x), intervals.steadier(p)
+    value, middle, steady = (float(ordered[intervals.rank(q, len(x)) - 1]) for q in (p, 0.5, tail))
     beyond = np.isinf(x) if math.isinf(value) else x > value
     counts = np.bincount(windows).astype(np.float64)
     tails = np.bincount(windows, beyond, len(counts)).astype(np.float64)
-    effective = min(intervals.n_eff(x, p), most)
+    effective = min(len(x) / intervals.inflation(intervals.vif(x, value), intervals.vif(x, steady)), most)
     least = connections.least_requests(sample, p, confidence)
     by_ranks = from_ranks(
         p,
@@ -224,7 +231,7 @@ def _ranked(
     )
     if math.isfinite(by_ranks.upper) or len(x) < least:
         return by_ranks
-    largest = _largest(x, units)
+    largest = _largest(x, units())
     enough = np.count_nonzero(counts) >= FEWEST_WINDOWS and sample.runs == 1
     side, bound = (above_largest(largest, middle, p, level) if enough else math.inf for level in (SIDE, confidence))
     return replace(by_ranks, high=min(by_ranks.high, side), upper=bound)
@@ -372,7 +379,7 @@ def share(sample: WindowData, hits: Bools, confidence: float) -> Estimate:
     n, windows = len(hits), sample.window
     effective = _worth_of_sessions(sample, lambda order: intervals.share_n_eff(hits[order]))
     effective = min(effective, intervals.share_n_eff(hits), connections.share_worth(sample, hits), n / sample.runs)
-    effective = min(effective, _worth_of_streams(sample, np.ones(n, np.bool_), hits, hits))
+    effective = min(effective, _worth_of_streams(sample, np.ones(n, np.bool_), lambda: (hits, hits)))
     value = float(hits.mean())
     counts = np.bincount(windows).astype(np.float64)
     hits_of_window = np.bincount(windows, hits, len(counts)).astype(np.float64)

@@ -209,7 +209,7 @@ def vif_of_clusters(beyond: NDArray[np.bool_], clusters: NDArray[np.int64], grou
     `beyond` marks values, `clusters` and `groups` are numbers of each value's cluster and group.
     """
     _, first, cluster = np.unique(clusters, return_index=True, return_inverse=True)
-    _, group = np.unique(groups, return_inverse=True)
+    group = (np.bincount(groups) > 0).cumsum()[groups] - 1
     hits, counts = (np.bincount(cluster, w).astype(np.float64) for w in (beyond, None))
     share = np.bincount(group, beyond) / np.bincount(group)
     freedom, independent = len(first) - len(share), float((share * (1 - share))[group].sum())

@@ -8,6 +8,7 @@ import functools
 import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice
 from typing import Any, Literal
 
@@ -68,14 +69,40 @@ _COUNTS = (
     "first_tokens",
     "most_tokens",
 )
-_OF_RECORD = (*_TIMES, *_COUNTS, "connect")
+_OF_RECORD = (*_TIMES, *_COUNTS, "connect", "visible")
 """The columns that are taken from a record as they are."""
-_MADE = ("since", "silence", "hollow", "irregular")
+_FIELDS = operator.attrgetter(*_OF_RECORD)
+_SILENCE = ("silence", "hollow", "irregular")
 Columns = dict[str, Floats]
 """A number per record, by name."""
 
 
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Records worked on at once, at most BATCH. Their gaps are beside them: those of all in a row,
+    in microseconds, as many of each as `counts` says. The records' own are not read.
+    """
+
+    records: Sequence[Record]
+    gaps: Ints
+    counts: Ints
+
+
+def batches(records: Iterable[Record]) -> Iterator[Batch]:
+    """The records in batches."""
+    stream = iter(records)
+    while batch := list(islice(stream, BATCH)):
+        counts = np.fromiter((len(r.gaps) for r in batch), dtype=np.int64, count=len(batch))
+        gaps = np.fromiter(chain.from_iterable(r.gaps for r in batch), dtype=np.int64, count=int(counts.sum()))
+        yield Batch(batch, gaps, counts)
+
+
 def window_data(measurement: Measurement, records: Iterable[Record], *, open_loop: bool = False) -> WindowData:
+    """The window data of a trial, as `window_of_batches`."""
+    return window_of_batches(measurement, batches(records), open_loop=open_loop)
+
+
+def window_of_batches(measurement: Measurement, of_records: Iterable[Batch], *, open_loop: bool = False) -> WindowData:
     """The window data of a trial. Records may come in any order; the sample is in the order of
     sending.
 
@@ -86,7 +113,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
     trial, window = measurement.trial, measurement.window
     open_loop = open_loop or isinstance(trial.concurrency, Rate)
     still = Standstill(measurement.readings)
-    everything, blocks, words, limited = _read(records, window, open_loop, still)
+    everything, blocks, words, limited = _read(of_records, window, open_loop, still)
     order = np.argsort(everything["sent"], kind="stable")
     sent = everything["sent"][order]
     inside = order[(sent >= window.start) & (sent <= window.end)]
@@ -137,21 +164,20 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
 
 
 def _read(
-    records: Iterable[Record], window: Window, open_loop: bool, still: Standstill
+    of_records: Iterable[Batch], window: Window, open_loop: bool, still: Standstill
 ) -> tuple[Columns, "_Blocks", WindowWords, int]:
     """One pass over the records: their columns, the sums of time blocks, the words of the window,
     and how many requests met a rate limit in it.
     """
     blocks, words, limited = _Blocks(window), WindowWords(window), 0
     parts: list[Columns] = []
-    for batch in _batches(records):
-        gaps, counts = _gaps(batch)
-        parts.append(_columns(batch, gaps, counts, open_loop))
-        blocks.add(parts[-1], gaps, counts)
-        still.add(parts[-1]["first"], gaps, counts)
-        words.add(batch)
-        limited += sum(r.status == TOO_MANY and window.start <= r.sent <= window.end for r in batch)
-    parts = parts or [_columns((), *_gaps(()), open_loop)]
+    for batch in of_records:
+        parts.append(_columns(batch, open_loop))
+        blocks.add(parts[-1], batch.gaps, batch.counts)
+        still.add(parts[-1]["first"], batch.gaps, batch.counts)
+        words.add(batch.records)
+        limited += sum(r.status == TOO_MANY and window.start <= r.sent <= window.end for r in batch.records)
+    parts = parts or [_columns(Batch((), *np.zeros((2, 0), np.int64)), open_loop)]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, blocks, words, limited
 
 
@@ -162,8 +188,10 @@ def _turns(columns: Columns, shape: Shape) -> dict[str, Any]:
     if shape.session is None and not shape.mix:
         return {}
     names = ("session", "turn", *(["class_index"] if shape.mix else []))
-    numbers = {name: np.nan_to_num(columns[name]).astype(np.int64) for name in names}
-    return numbers | {"reusable": columns["reusable"]}
+    return {
+        "reusable": columns["reusable"],
+        **{name: np.nan_to_num(columns[name]).astype(np.int64) for name in names},
+    }
 
 
 def _connections(columns: Columns) -> Ints:
@@ -184,42 +212,25 @@ def _reader(columns: Columns, ok: Bools) -> dict[str, Any]:
     return {"visible": visible, "second": second, "pace": np.where(np.isinf(visible), 0.0, pace)}
 
 
-def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
-    stream = iter(records)
-    while batch := list(islice(stream, BATCH)):
-        yield batch
-
-
-def _gaps(batch: Sequence[Record]) -> tuple[Ints, Ints]:
-    """The gaps of a batch in a row, in microseconds, and how many each record has."""
-    counts = np.fromiter((len(r.gaps) for r in batch), dtype=np.int64, count=len(batch))
-    gaps = np.fromiter(chain.from_iterable(r.gaps for r in batch), dtype=np.int64, count=int(counts.sum()))
-    if len(gaps) and not 0 <= gaps.min() <= gaps.max() <= _LONGEST:
-        raise ValueError("a gap of a record is beyond what can be")
-    return gaps, counts
-
-
-def _columns(batch: Sequence[Record], gaps: Ints, gap_counts: Ints, open_loop: bool) -> Columns:
+def _columns(batch: Batch, open_loop: bool) -> Columns:
     """The columns of a batch, with NaN for missing values. The caller makes failures infinite."""
-    fields = operator.attrgetter(*_OF_RECORD)
-    raw = [
-        (r.scheduled if open_loop and r.scheduled is not None else r.sent, *silence, *fields(r), _CODE[r.outcome])
-        for r, silence in zip(batch, _hollowness(batch), strict=True)
-    ]
-    names = (*_MADE, *_OF_RECORD, "code")
-    table = np.array(raw, dtype=np.float64).reshape(-1, len(names)).T
-    times, counts, _ = np.split(table, [names.index(_COUNTS[0]), names.index("connect")])
-    _require_possible(times, LONGEST)
-    _require_possible(counts, MOST_COUNT)
-    columns = dict(zip(names, table, strict=True))
+    if len(batch.gaps) and not 0 <= batch.gaps.min() <= batch.gaps.max() <= _LONGEST:
+        raise ValueError("a gap of a record is beyond what can be")
+    table = np.array(list(map(_FIELDS, batch.records)), dtype=np.float64).reshape(-1, len(_OF_RECORD)).T
+    columns = dict(zip(_OF_RECORD, table, strict=True))
+    due = [r.scheduled if r.scheduled is not None else r.sent for r in batch.records] if open_loop else columns["sent"]
+    silence = np.array(_hollowness(batch)).reshape(-1, len(_SILENCE)).T
+    columns |= {"since": np.asarray(due), **dict(zip(_SILENCE, silence, strict=True))}
+    columns["code"] = np.array([_CODE[r.outcome] for r in batch.records], dtype=np.float64)
+    for names, most in (((*_TIMES, "since", "connect", *_SILENCE), LONGEST), (_COUNTS, MOST_COUNT)):
+        _require_possible(np.array([columns[name] for name in names]), most)
     first, last, since, code = (columns[name] for name in ("first", "last", "since", "code"))
     code[(code == _OK) & (np.isnan(first) | np.isnan(last))] = _EMPTY  # a success has tokens, and their times
-    columns["first_tokens"] = timed_tokens.first_tokens(columns, gaps, gap_counts)
-    tpot = timed_tokens.seconds_per_token(columns)
-    columns |= {"ttft": first - since, "tpot": tpot, "e2e": last - since, "began": columns["sent"]}
-    reader = felt(batch, gaps, gap_counts, since)
+    columns["first_tokens"] = timed_tokens.first_tokens(columns, batch.gaps, batch.counts)
+    latencies = {"ttft": first - since, "tpot": timed_tokens.seconds_per_token(columns), "e2e": last - since}
+    reader = felt(columns, batch.gaps, batch.counts, since)
     _require_possible(reader[:2], LONGEST)
-    return columns | dict(zip(READER, reader, strict=True)) | {"sent": since}
+    return columns | latencies | dict(zip(READER, reader, strict=True)) | {"began": columns["sent"], "sent": since}
 
 
 def _require_possible(numbers: Floats, most: float) -> None:
@@ -227,7 +238,7 @@ def _require_possible(numbers: Floats, most: float) -> None:
         raise ValueError("a number of a record is beyond what can be")
 
 
-def _hollowness(batch: Sequence[Record]) -> list[tuple[float, float, float]]:
+def _hollowness(batch: Batch) -> list[tuple[float, float, float]]:
     """Per record: seconds from the first token to the first visible character, whether that is
     hollow, and how often ordinary gaps are as long.
 
@@ -237,11 +248,11 @@ def _hollowness(batch: Sequence[Record]) -> list[tuple[float, float, float]]:
     most of all. So the first gaps of CONTROLS other answers are compared. A token that is sent
     ahead to look fast is followed by a silence that these do not have.
     """
-    if all(r.first_text is None for r in batch):
-        return [(0.0, 0.0, math.nan)] * len(batch)
+    if all(r.first_text is None for r in batch.records):
+        return [(0.0, 0.0, math.nan)] * len(batch.records)
     controls, rows = CONTROLS, []
-    for r in batch:
-        gaps = np.array(r.gaps) * _MICRO
+    for r, micros in zip(batch.records, np.split(batch.gaps, batch.counts.cumsum()[:-1]), strict=True):
+        gaps = micros.astype(np.float64) * _MICRO
         row = (0.0, 0.0, math.nan)
         if r.first is None or r.outcome is not Outcome.OK:
             pass
@@ -380,8 +391,7 @@ def _facts(measurement: Measurement, everything: Columns, limited: int) -> dict[
     `client_http_429` counts the requests sent in the window that were refused for a rate limit,
     where there are any.
     """
-    facts = dict(measurement.server)
-    facts |= {"client_http_429": float(limited)} if limited else {}
+    facts = {**measurement.server, **({"client_http_429": float(limited)} if limited else {})}
     facts |= time_breakdown.client_sums(everything, everything["code"] == _OK, facts)
     left = np.isin(everything["code"], _LEFT)
     return held_against(facts, measurement.readings, everything["began"], np.where(left, math.inf, everything["end"]))

@@ -8,11 +8,10 @@ waits for more, notices. The measure is that of a player whose buffer runs empty
 reading speed can be judged later.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 import numpy as np
 
-from frontier.core.model.trials import Record
 from frontier.core.window.window import Floats, Ints
 
 _MICRO = 1e-6
@@ -21,21 +20,17 @@ _TOGETHER = 1e-5
 token: gaps and times are kept to the microsecond, and their errors add up."""
 
 
-def felt(batch: Sequence[Record], gaps: Ints, counts: Ints, since: Floats) -> Floats:
-    """Three rows with a figure per record. They are the seconds from `since` to the first visible
-    token, those to the second token, and the fastest reading, in tokens per second, that never
-    waits for text. NaN where not known. `gaps` are those of all records in a row, in microseconds,
-    as many of each as `counts` says.
+def felt(columns: Mapping[str, Floats], gaps: Ints, counts: Ints, since: Floats) -> Floats:
+    """Three rows with a figure per record, of the records' columns. They are the seconds from
+    `since` to the first visible token, those to the second token, and the fastest reading, in
+    tokens per second, that never waits for text. NaN where not known. `gaps` are those of all
+    records in a row, in microseconds, as many of each as `counts` says.
 
     Events are what is timed. The second token is taken to come with the second event, or with the
     only one where that brought several. The tokens of an answer are spread evenly over its events;
     each brought at least one.
     """
-    first, visible, tokens = (
-        np.array([getattr(r, name) for r in batch], dtype=np.float64)
-        for name in ("first", "visible", "completion_tokens")
-    )
-    events = np.array([r.events for r in batch], dtype=np.int64)
+    first, visible, tokens, events = (columns[name] for name in ("first", "visible", "completion_tokens", "events"))
     second = np.where((events == 1) & (tokens > 1), first, np.nan)
     has = counts > 0
     second[has] = first[has] + gaps[(counts.cumsum() - counts)[has]] * _MICRO
