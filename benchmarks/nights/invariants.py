@@ -214,7 +214,7 @@ def changed(told: Told) -> bool:
 
 
 def a_harder_question_takes_more(told: Told) -> Iterator[str]:
-    """A p95 inside a limit takes no more requests than a p99 inside it, and one need has one
+    """A p95 within a limit takes no more requests than a p99 inside it, and one need has one
     number.
     """
     if not alone(told):

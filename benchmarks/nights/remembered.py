@@ -1,40 +1,51 @@
 """What is worked out of a window is remembered for a whole night, whichever command read it.
 
 The commands of a night are processes of their own to a user, and each reads the run's files anew.
-Here they share a process. Windows with the same contents count as one, so the caches of `frontier`
-serve all of them: what is remembered is what would be worked out again.
+Here they share a process. Bytes that were decoded once are not decoded again, and windows with the
+same contents count as one, so the caches of `frontier` serve all commands: what is remembered is
+what would be worked out again.
 """
 
 import contextlib
 import dataclasses
+import functools
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
+import orjson
 
-from frontier.core.claim import changes, proof
-from frontier.core.estimates import estimate, widening
+from frontier.core.claim import changes, claim, proof
+from frontier.core.estimates import estimate, sides, widening
 from frontier.core.flags import flags, load_flags
-from frontier.core.stats import connections, wander
+from frontier.core.model.trials import Measurement
+from frontier.core.stats import connections, episodes, wander
 from frontier.core.window import window
 from frontier.core.window.histogram import LogHistogram
 from frontier.core.window.window import WindowData
+from frontier.search import curves, series_history, window_size
+from frontier.store import trial_files, window_cache
 
 CACHES = (
-    changes.level, changes.spoilt, changes._unchanged, proof.join, proof.judged_point, proof.pilot_point,
-    proof.point_of, estimate.estimate, widening.widening, flags.flags, load_flags.of_load, connections.clusters,
-    connections.count, wander.of_latencies, window.narrowed, window.gaps,
+    changes.level, changes.spoilt, changes._unchanged, changes._with_series, claim.late_shares, proof._candidates,
+    proof.join, proof.judged_point, proof.pilot_point, proof.point_of, estimate._estimate, sides.sides,
+    widening.widening, flags.flags, load_flags.of_load, connections.clusters, connections.count,
+    episodes.slow_blocks, wander.of_latencies, window.narrowed, window.gaps,
+    curves._between_episodes, series_history._remembered, window_size.dependence,
 )  # fmt: skip
 _FIELDS = tuple(field.name for field in dataclasses.fields(WindowData))
 
 
-def _contents(value: Any) -> bytes:
+def _digest(value: Any) -> bytes:
+    """Eight bytes for the contents of a field."""
     if isinstance(value, np.ndarray):
-        return bytes(value.dtype.str.encode() + value.tobytes())
-    if isinstance(value, tuple) and value and isinstance(value[0], LogHistogram):
-        return b"".join(array.tobytes() for array in LogHistogram.flat(value).values())
-    return repr(value).encode()
+        contents = bytes(value.dtype.str.encode() + value.tobytes())
+    elif isinstance(value, tuple) and value and isinstance(value[0], LogHistogram):
+        contents = b"".join(array.tobytes() for array in LogHistogram.flat(value).values())
+    else:
+        contents = repr(value).encode()
+    return hashlib.blake2b(contents, digest_size=8).digest()
 
 
 @contextlib.contextmanager
@@ -43,25 +54,41 @@ def windows_by_contents() -> Iterator[None]:
     of them.
     """
     known: dict[int, tuple[WindowData, int]] = {}
+    parts: dict[int, tuple[Any, bytes]] = {}
+    identity = object.__hash__  # `id` is an event for the hook that the disk has
+
+    def digest(part: Any) -> bytes:
+        """That of a part, which the windows of one trial share."""
+        if (found := parts.get(identity(part))) is None:
+            parts[identity(part)] = found = (part, _digest(part))
+        return found[1]
 
     def contents(sample: WindowData) -> int:
-        if (found := known.get(id(sample))) is None:
-            digest = hashlib.blake2b(digest_size=8)
-            for name in _FIELDS:
-                part = _contents(getattr(sample, name))
-                digest.update(len(part).to_bytes(8, "little") + part)
-            known[id(sample)] = found = (sample, int.from_bytes(digest.digest(), "little"))
+        if (found := known.get(identity(sample))) is None:
+            fields = b"".join(digest(getattr(sample, name)) for name in _FIELDS)
+            whole = hashlib.blake2b(fields, digest_size=8)
+            known[identity(sample)] = found = (sample, int.from_bytes(whole.digest(), "little"))
         return found[1]
 
     def alike(a: WindowData, b: object) -> bool:
         return a is b or (isinstance(b, WindowData) and contents(a) == contents(b))
 
+    unpack, decode = window_cache.unpack, trial_files.decode_measurement
+    decoded = functools.cache(lambda encoded: decode(orjson.loads(encoded)))
+
+    def decode_once(tree: Mapping[str, Any]) -> Measurement:
+        found: Measurement = decoded(orjson.dumps(tree))
+        return found
+
     try:
+        window_cache.unpack = functools.cache(unpack)
+        trial_files.decode_measurement = decode_once  # type: ignore[attr-defined]
         WindowData.__eq__ = alike  # type: ignore[method-assign, assignment]
         WindowData.__hash__ = contents  # type: ignore[method-assign, assignment]
         yield
     finally:
         for cache in CACHES:
             cache.cache_clear()
+        window_cache.unpack, trial_files.decode_measurement = unpack, decode  # type: ignore[attr-defined]
         WindowData.__eq__ = object.__eq__  # type: ignore[method-assign]
         WindowData.__hash__ = object.__hash__  # type: ignore[method-assign]

@@ -100,7 +100,7 @@ class Requests:
     def __init__(self, law: Law, shape: Shape, seed: Any) -> None:
         self.law, self.shape = law, shape
         self.rng = np.random.default_rng(seed)
-        self.pool: list[tuple[float, ...]] = []
+        self.drawn, self.pool = np.empty((0, 5)), list[list[float]]()
         self.common = 0.0
         self.medians = cache(self._medians)
 
@@ -114,8 +114,11 @@ class Requests:
     def draw(self, load: float, isl: float, osl: int) -> tuple[float, float, float]:
         """TTFT and TPOT in seconds, and the request's place among all, of one more request."""
         if not self.pool:
-            normal, even = self.rng.standard_normal((4096, 3)), self.rng.random((4096, 2))
-            self.pool = list(map(tuple, np.concatenate([normal, even], axis=1).tolist()))
+            if not len(self.drawn):
+                normal, even = self.rng.standard_normal((4096, 3)), self.rng.random((4096, 2))
+                self.drawn = np.concatenate([normal, even], axis=1)
+            self.drawn, rows = self.drawn[:-64], self.drawn[-64:]
+            self.pool = rows.tolist()  # most trials are short
         a, b, shock, u, v = self.pool.pop()
         law = self.law
         self.common = 0.5 * self.common + math.sqrt(0.75) * law.shared * shock
@@ -338,9 +341,14 @@ class _Trial:
         raise RuntimeError(f"{trial.key}: {MOST_REQUESTS} requests, and no end")
 
     def over(self, now: float) -> Played:
-        cut = (replace(r, outcome=Outcome.CANCELLED, end=now, error=None, **_unseen(r, now)) for r in self.records)
-        records = [r if r.end <= now else next_ for r, next_ in zip(self.records, cut, strict=True)]
-        return Played(records, self.state, now)
+        return Played([_cut(record, now) for record in self.records], self.state, now)
+
+
+def _cut(record: Record, now: float) -> Record:
+    """The record as it is where the trial ends now."""
+    if record.end <= now:
+        return record
+    return replace(record, outcome=Outcome.CANCELLED, end=now, error=None, **_unseen(record, now))
 
 
 def _unseen(record: Record, now: float) -> dict[str, Any]:
@@ -434,8 +442,7 @@ class NightBackend(Backend):
     ) -> Measurement:
         for record in left:
             if record.sent < now:
-                cut = replace(record, outcome=Outcome.CANCELLED, end=now, error=None, **_unseen(record, now))
-                on_record(record if record.end <= now else cut)
+                on_record(_cut(record, now))
         begun = run.state.start is not None and run.state.start <= now
         state = WindowState(start=run.state.start if begun else now).cut_short(now, "interrupted")
         if run.state.end is not None and run.state.end <= now:

@@ -160,7 +160,7 @@ def measured_plan(
 
 
 def _nowhere(config: Config, history: History) -> str:
-    """What is known where no setting is expected; that none is inside, of what was measured."""
+    """What is known where no setting is expected; that what was measured is over the limits."""
     if not (config.searches and config.limits):
         return "–"
     raised = [[flag for flag in flags(sample, config.limits) if flag.fatal] for _, sample in history]
@@ -168,7 +168,7 @@ def _nowhere(config: Config, history: History) -> str:
         return "not known: no trial was finished"
     if all(raised):
         return f"not known: {flag_kind(raised[0][0])}"
-    return "none is inside"
+    return "none is within the limits"
 
 
 def _expected(

@@ -137,7 +137,7 @@ class Standing:
             return ""
         if self.end == "running":
             return f"{self.brief}. {self.gaps}"
-        way = "Where this machine is idle, this completes it" if self.busy else "To complete it"
+        way = "Where this machine is idle, this completes it" if self.busy else "To complete the sweep"
         if damaged is not None:
             what = "" if damaged.trial in self.reason else f"trial {damaged.trial} was changed or damaged: "
             way = f"{capital(f'{what}{damaged.hint}')}. Then"

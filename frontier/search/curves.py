@@ -51,7 +51,7 @@ class Part:
     on.
 
     Where a limit is on requests of several classes, a percentile is looked at class by class: the
-    tail of a mixture of classes does not follow from its median. The percentile is inside the limit
+    tail of a mixture of classes does not follow from its median. The percentile is within the limit
     where that of each class is.
     """
 
@@ -101,9 +101,10 @@ class Curve:
             level = level if m.name in RISING else rising(level, {c: p.n for c, p in points.items()})
             return cls(part, level, {c: points[c].n for c in level}, {}, {})
         logs = _logs(part, samples)
-        medians = {c: max(DEEP, min(FAR, float(np.median(x)))) for c, x in logs.items()}
+        middles = {c: float(np.median(x)) for c, x in logs.items()}
+        medians = {c: max(DEEP, min(FAR, x)) for c, x in middles.items()}
         level = rising(medians, {c: p.n for c, p in points.items()})
-        tails = {c: _tail(logs, c) for c in level}
+        tails = {c: _tail(logs, middles, c) for c in level}
         sigma, pooled = ({c: tail[i] for c, tail in tails.items()} for i in (0, 1))
         counts = {c: int(k) for c, k in pooled.items()}
         slow = [sample.episodes for sample in samples.values()][:1]
@@ -123,6 +124,13 @@ class Curve:
             return usual
         shift = dict(self.slow.shifts).get(self.limit.of.quantity or "", 0.0)
         return max(usual, min(FAR, shift + self.between_episodes(c, tail / self.slow.share, least)))
+
+    def later(self, times: float) -> "Curve":
+        """The curve with the most episodes that there may be once so many times these are seen."""
+        if self.slow is None:
+            return self
+        surer = episodes.most_times(times * self.slow.spans) / episodes.most_times(self.slow.spans)
+        return replace(self, slow=replace(self.slow, share=surer * self.slow.share))
 
     def between_episodes(self, c: int, tail: float, least: float = -FAR) -> float:
         """`at`, between the episodes."""
@@ -165,7 +173,7 @@ def logs_over(values: Floats, promise: float) -> Floats:
     return logs
 
 
-def _tail(logs: Mapping[int, Floats], c: int) -> tuple[float, int]:
+def _tail(logs: Mapping[int, Floats], medians: Mapping[int, float], c: int) -> tuple[float, int]:
     """The standard deviation of the normal law with the tail of the settings nearest to c (in ln,
     from the median), and the number of values behind it.
 
@@ -173,7 +181,7 @@ def _tail(logs: Mapping[int, Floats], c: int) -> tuple[float, int]:
     largest deviation counts.
     """
     near = sorted(logs, key=lambda k: (abs(math.log(k / c)), k))[:3]
-    parts = [logs[k] - np.median(logs[k]) for k in near if np.isfinite(np.median(logs[k]))]
+    parts = [logs[k] - medians[k] for k in near if math.isfinite(medians[k])]
     pooled = np.sort(np.concatenate(parts)) if parts else np.zeros(1)
     telling = [p for p in (0.8, 0.9, 0.95, 0.99) if len(pooled) * (1 - p) >= 3]
     widths = [float(pooled[math.ceil(p * len(pooled)) - 1]) / normal_quantile(p) for p in telling]

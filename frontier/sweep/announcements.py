@@ -12,7 +12,6 @@ from typing import Literal
 
 from frontier.config import Config
 from frontier.core.claim import proof
-from frontier.core.claim.claimed import claim_points
 from frontier.core.claim.verdict import judge
 from frontier.core.model.decisions import Judgement, Limit, Verdict
 from frontier.core.model.loads import load_facts, setting
@@ -25,6 +24,7 @@ from frontier.planning.sweep_progress import Progress, Stage
 from frontier.run import GrowingHistory, Run
 from frontier.search.auto import SETTINGS
 from frontier.search.scan import Ask
+from frontier.search.series_history import SeriesHistory
 from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.ledger import Ledger
@@ -79,9 +79,11 @@ class Announcer:
         history = self.histories[trial.series]
         if not limits:
             return
-        own = [(t, s) for t, s in history if t.concurrency == trial.concurrency]
-        points = () if trial.phase in (*proof.SCANS, Phase.FRONTIER) else claim_points(own, limits, names=())
-        point = points[0] if points else proof.pilot_point(proof.join(tuple(s for _, s in own)), limits)
+        claims = () if trial.phase in (*proof.SCANS, Phase.FRONTIER) else SeriesHistory.of(limits, history).claims
+        point = next((p for p in claims if p.concurrency == trial.concurrency), None)
+        if point is None:
+            own = tuple(s for t, s in history if t.concurrency == trial.concurrency)
+            point = proof.pilot_point(proof.join(own), limits)
         judgement = judge(point, limits)
         if (shown := deciding_limit(point, judgement, limits)) is not None:
             self.progress.judged(trial, judgement, shown, point.metrics[shown.metric])

@@ -109,8 +109,11 @@ class Unchanged(tuple[tuple[Trial, WindowData], ...]):
     `changes` made the rest stale; the last of them came before the trial number `since`. The last
     window of a load in `suspect` differs from its earlier ones. What was measured of a load in
     `doubted` excludes the tail that the next higher load showed since: it has to be proven anew.
-    `growing` holds the loads at which a latency grows, and by how much.
+    `growing` holds the loads at which a latency grows, and by how much. What follows from it is
+    remembered for this object: there is one for each history and limits.
     """
+
+    __hash__ = object.__hash__  # hundreds of windows take longer to hash than to judge
 
     changes: tuple[Change, ...] = ()
     since: int = 0

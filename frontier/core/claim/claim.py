@@ -18,6 +18,7 @@ If the mean is m or more, the capital does not grow on average. It then reaches 
 twenty cases (Ville's inequality), however often it is looked at and whenever the sweep ends.
 """
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -80,6 +81,7 @@ def proven_over_turns(windows: Sequence[WindowData], limit: Limit) -> bool:
     return capital(np.concatenate([late_shares(sample, limit) for sample in windows]), 1 - limit.of.p) >= PROVEN
 
 
+@functools.lru_cache(maxsize=4096)
 def late_shares(sample: WindowData, limit: Limit) -> Floats:
     """The share of requests over the limit in each turn, among requests of the class that is
     limited.

@@ -44,13 +44,14 @@ def point(
     flags, the notes.
 
     With limits also goodput and attainment; with a `price` (dollars per hour for the deployment)
-    also the cost; where the sample has a power the energy, where its deployment has a quality that.
+    also the cost; where the sample has a power the energy, and its quality and
+    agreement where it has them.
     """
     wanted = [*names, *(limit.metric for limit in limits)]
     if set(DEFAULT_METRICS) <= set(wanted):
         wanted += [f"{group}.{name}" for group in sample.shape.classes for name in OF_CLASSES]
     given = {"limits": bool(limits), "price": price is not None}
-    given |= {"power": sample.power is not None, "quality": sample.quality is not None}
+    given |= {name: getattr(sample, name) is not None for name in ("power", "quality", "agreement")}
     wanted += [name for name, need in NEEDS.items() if given[need]]
     wanted += ["cached_share"] if price is not None else []
     estimates = {name: estimate(sample, name, limits=limits, price=price) for name in dict.fromkeys(wanted)}
@@ -75,7 +76,6 @@ def _in_flight(sample: WindowData) -> float | None:
     return float((sample.in_flight * sample.block_seconds).sum()) / seconds if seconds > 0 else None
 
 
-@functools.lru_cache(maxsize=8192)
 def estimate(
     sample: WindowData,
     name: str,
@@ -86,11 +86,19 @@ def estimate(
 ) -> Estimate | None:
     """The metric `name` of this sample; None when the sample lacks it. ValueError for an unknown
     name. Remembered: the points of a sample for the search, the answer and the table share most of
-    their metrics.
+    their metrics, and so do the points under other limits.
 
     `lower` and `upper` are one-sided bounds at `confidence` each; `low`..`high` is always the
     two-sided 95%.
     """
+    needs = metric(name).needs
+    return _estimate(sample, name, limits if needs == "limits" else (), confidence, price if needs == "price" else None)
+
+
+@functools.lru_cache(maxsize=8192)
+def _estimate(
+    sample: WindowData, name: str, limits: tuple[Limit, ...], confidence: float, price: float | None
+) -> Estimate | None:
     m = metric(name)
     sample = narrowed(sample, m.group)
     if not sample.n:

@@ -1,5 +1,6 @@
 """The least and the most that the latency of each request may have been."""
 
+import functools
 import math
 
 import numpy as np
@@ -13,6 +14,7 @@ TEXT_OFF = 0.2
 together."""
 
 
+@functools.lru_cache(maxsize=512)
 def sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
     """The least and the most that each request's latency may have been: the same array twice where
     it is known exactly.

@@ -104,14 +104,10 @@ def _cut_off(sample: WindowData) -> Iterator[Flag]:
     """Windows that the budget's end cut off: how long the requests in flight would have taken is
     not known.
     """
-    cut = sum(ended == "budget" for ended in sample.ended)
+    cut, windows = sum(ended == "budget" for ended in sample.ended), len(sample.ended)
     if cut:
-        yield Flag(
-            "cut_off",
-            f"{cut} of {len(sample.ended)} windows ended with the budget",
-            "0",
-            "run the same command again with more time",
-        )
+        what = "its window was not full" if windows == 1 else f"{cut} of {windows} windows were not full"
+        yield Flag("cut_off", what, "", "a larger budget measures it again")
 
 
 def _finishes(sample: WindowData) -> Iterator[Flag]:
@@ -310,7 +306,7 @@ def _too_few(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
             "too_few_samples",
             f"{sample.n} requests",
             f"{least} for a {label}",
-            f"no {label} can be proven: ask for more requests, more repeats or a longer max_time",
+            f"no {label} can be proven to keep a limit: ask for more requests, more repeats or a longer max_time",
             fatal=False,
         )
 
@@ -331,8 +327,8 @@ def _few_connections(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[
         "too_few_connections",
         f"{seen} connections",
         f"{least} for a {label}",
-        f"no {label} can be proven, as {format_share(connections.unseen(seen))} of replicas may be slow and not seen: "
-        "ask for more requests or more repeats, whose connections are new",
+        f"no {label} can be proven to keep a limit, as {format_share(connections.unseen(seen))} of replicas may be "
+        "slow and not seen: ask for more requests or more repeats, whose connections are new",
         fatal=False,
     )
 
