@@ -1,9 +1,9 @@
 """`frontier tune`: which flags should the server run with?"""
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -28,7 +28,7 @@ from frontier.store.files import free_beside
 
 if TYPE_CHECKING:
     from frontier.cli.sweep_request import SweepRequest
-    from frontier.config import Config
+    from frontier.config import Config, DeploymentConfig
     from frontier.extras.tune.race import Race
     from frontier.extras.tune.variants import Variant
     from frontier.sweep.conductor import SweepEnd
@@ -173,14 +173,22 @@ def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", obje
 
 def _same_server(config: "Config") -> tuple[str, str] | None:
     """The names of two variants that differ in nothing but their names, as where a value is what
-    the engine uses anyway; None without two.
+    the engine uses anyway, or another's in a different unit; None without two.
     """
     bare = {"name": "", "simulator": None}
-    servers = [(d.model_copy(update=bare), d.engine_spec() if d.is_simulator else None) for d in config.deployments]
+    servers = [(d.model_copy(update=bare), _engine(d) if d.is_simulator else None) for d in config.deployments]
     for i, server in enumerate(servers):
         if server in servers[:i]:
             return config.deployments[servers.index(server)].name, config.deployments[i].name
     return None
+
+
+def _engine(deployment: "DeploymentConfig") -> Any:
+    """The parameters of an embedded engine, to twelve digits: 0.2 ms and 200 us are read as
+    neighbouring numbers.
+    """
+    tree = json.dumps(asdict(deployment.engine_spec()), default=str)
+    return json.loads(tree, parse_float=lambda text: f"{float(text):.12g}")
 
 
 def _plan_text(request: "SweepRequest", variants: "tuple[Variant, ...]") -> str:

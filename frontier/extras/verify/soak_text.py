@@ -50,7 +50,7 @@ def hold_text(held: Held, *, again: str, width: int, detail: Detail = Detail.USU
     table = Table.of(("", "over it", "at most (95%)", "allowed", "worst hour", "from", ""), rows, right=(1, 2, 3, 4))
     answer = [to_text(Text(head, style="bold"), table.drawn(width), width=width), *growth_texts(held)]
     lines = []
-    if not held.growths and not math.isinf(held.minutes_to_see):
+    if not held.growths and held.watches:
         lines.append(_nothing_grew(held))
     if not math.isinf(held.minutes_to_see):
         minutes = format_elapsed(60 * held.minutes_to_see)

@@ -112,7 +112,11 @@ class LatencyWatch:
         self.squares += step * (level - self.mean)
 
     def windows_to_see(self, times: float) -> float:
-        """The number of windows until a latency that has grown by the factor `times` is noticed."""
+        """The number of windows until a latency that has grown by the factor `times` is noticed;
+        infinite while too few windows are known to judge by.
+        """
+        if self.n < FEWEST:
+            return math.inf
         return self.threshold / max(0.05, min(CLIP, math.log(times) / self.deviation) - SLACK)
 
     @property

@@ -264,6 +264,7 @@ def test_the_least_growth_that_could_be_named_is_named_and_a_smaller_one_is_not(
 def test_of_few_windows_no_growth_could_be_named():
     watch = LatencyWatch(threshold(10_000))
     for i in range(8):
+        assert math.isinf(watch.windows_to_see(1.1)) == (i < 5), "how windows scatter is not known before"
         watch.add(0.0, i, i + 1)
     assert watch.least_named is None
 
