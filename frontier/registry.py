@@ -36,6 +36,8 @@ if TYPE_CHECKING:
     from frontier.show.view.notes import Noted
     from frontier.show.view.series_view import DrawnRoofline, SeriesView
     from frontier.store.run_dir import RunDirectory
+    from frontier.sweep.backend import Backend
+    from frontier.sweep.conductor import Conductor, Course
 
 _EXTRAS = Path(__file__).parent / "extras"
 T = TypeVar("T")
@@ -177,6 +179,16 @@ class Expand(Protocol):
     """Makes several deployments out of one in a config. True where there was one to expand."""
 
     def __call__(self, root: "yaml.MappingNode", complain: Callable[[Any, str, str], None]) -> bool: ...
+
+
+class KnobOfSweep(Protocol):
+    """A knob of a running server. `turned`: what runs the trials of a sweep, setting the knob
+    before them, and the order in which it measures. `result`: what the values give, by shape: a
+    table, sentences, and both for JSON; nothing for a run without a knob.
+    """
+
+    def turned(self, conductor: "Conductor") -> "tuple[Backend, Course]": ...
+    def result(self, run: "Run") -> "Sequence[tuple[Table, str, Mapping[str, Any]]]": ...
 
 
 class SourcesOf(Protocol):
@@ -331,9 +343,13 @@ MODEL_FILE: "Row[ModelFile]" = Row("predict.model_file")
 ROOFLINES: "Row[RooflinesOf]" = Row("predict.drawn_roofline:rooflines")
 EXECUTOR: "Row[Executor]" = Row("cluster.ray_workers")
 ON_RAY: "Row[Callable[[Any], OnRay]]" = Row("cluster.ray_keys:read_ray")
-EXPANSIONS: "Mapping[str, Row[Expand]]" = {"tune": Row("tune.variants:expand")}
+EXPANSIONS: "Mapping[str, Row[Expand]]" = {
+    "sweep": Row("tune.knob_values:expand"),
+    "tune": Row("tune.variants:expand"),
+}
 """Functions that make several deployments out of one in a config, by the command that measures
 them."""
+KNOB: "Row[KnobOfSweep]" = Row("tune.knob")
 SOURCES: "Row[SourcesOf]" = Row("cluster.gpu_readers:sources")
 FOUND_RATES: "Row[RatesFound]" = Row("verify.found_rates:rates_found")
 COMPARED_ANSWERS: "Row[AnswersOf]" = Row("verify.agreement:of_run")

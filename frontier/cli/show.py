@@ -10,6 +10,7 @@ import click
 
 from frontier import registry
 from frontier.cli import common, completion
+from frontier.cli.knob import knob_json, print_knob
 from frontier.core.model.errors import ExitCode
 from frontier.show.verbosity import Detail
 
@@ -59,7 +60,7 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     pools = pooled_of([run], axes, run.limits()) if pooled_of and axes else []
     if options.as_json:
         views = series_views(points, [summary.frontier for summary in summaries], run.limits(), decisions, run.gpus)
-        tree = {"unfinished": common.unfinished_json(run), "pooled": [tree for _, tree in pools]}
+        tree = {"unfinished": common.unfinished_json(run), "pooled": [tree for _, tree in pools], **knob_json(run)}
         common.answer({**points_json(views, summaries, notes), **tree})
     else:
         _print(run, points, summaries, decisions, notes, [table for table, _ in pools], options.detail)
@@ -107,5 +108,6 @@ def _print(
         common.answer("\n" + table(below=True, summaries=summaries, notes=notes))
     if len(run.config.deployments) > 1 and pooled:
         common.answer("\n" + captioned(pooled, **layout))
+    print_knob(run, detail)
     if run.not_measured:
         common.answer_prose(run.not_measured)

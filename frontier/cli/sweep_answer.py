@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from frontier.cli import common
+from frontier.cli.knob import knob_json, print_knob
 from frontier.core.model.decisions import Decision
 from frontier.core.model.errors import UsageError
 from frontier.run import Run
@@ -26,7 +27,8 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool, cut: Sequen
     answers = run.answers(run.config.tiers[:1])
     decisions = answers[0].decisions if answers else ()
     if shown.as_json:
-        common.answer({**answers_json(answers), "unfinished": common.unfinished_json(run), "not_proven": list(cut)})
+        left = {"unfinished": common.unfinished_json(run), "not_proven": list(cut)}
+        common.answer({**answers_json(answers), **left, **knob_json(run)})
         draw(run)
         return decisions
     layout, points = common.layout(), run.points()
@@ -39,6 +41,7 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool, cut: Sequen
         common.answer(table(below=True) + "\n" * bool(decisions))
     if decisions:
         common.answer(answers_text(tier_views(answers, run.gpus), detail=shown.detail, **layout))
+    print_knob(run, shown.detail)
     picture = draw(run)
     if shown.detail >= Detail.USUAL:
         for line in next_lines(run, decisions) if ended else ():

@@ -78,6 +78,27 @@ class StopConfig(Strict):
     within: Annotated[float, duration_in(0.1, 600.0)] = 30.0
 
 
+class ApplyConfig(Strict):
+    """A knob of a running server: `command` sets it, with the value in the place of {`name`}. A
+    config has the command alone; `vary` makes a deployment of each value.
+    """
+
+    command: ShellCommand
+    name: Annotated[str, PLAIN]
+    value: float
+
+    def line(self, value: float) -> str:
+        """The command that sets a value."""
+        text = str(int(value)) if value.is_integer() else repr(value)
+        return re.sub(rf"(?<!\$)\{{{re.escape(self.name)}\}}", text, self.command)
+
+
+def _of_values(value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise Problem("{key} has no values to set", "write  vary: {watts: [400, 320]}  into the deployment itself")
+    return value
+
+
 def _as_command(value: Any) -> Any:
     return {"command": value} if isinstance(value, str) else value
 
@@ -109,7 +130,12 @@ def _quality(value: Any) -> float | QualityConfig:
     return float(value)
 
 
-_MEASURED = {"endpoint", "model", "api", "dialect", "headers", "extra_body", "timeouts", "proxy", "simulator", "start"}
+_MEASURED = {"endpoint", "model", "api", "dialect", "headers", "extra_body", "timeouts", "proxy", "simulator"}
+_MEASURED |= {"start", "apply"}
+_STARTED = ("start", "a server that the sweep starts", "COMMAND")
+_TURNED = ("apply", "a knob", "COMMAND {watts}")
+_BESIDE = {"ready": _STARTED, "stop": _STARTED, "check": _TURNED, "settle": _TURNED}
+"""Keys that stand beside another alone: that one, what both are for, and what to write."""
 Api = Literal["auto", "completions", "chat"]
 
 
@@ -139,6 +165,9 @@ class DeploymentConfig(Strict):
     start: ShellCommand | None = None
     ready: Annotated[ReadyConfig, BeforeValidator(_as_command)] = ReadyConfig()
     stop: Annotated[StopConfig, BeforeValidator(_as_command)] = StopConfig()
+    apply: Annotated[ApplyConfig | None, BeforeValidator(_of_values)] = None
+    check: ShellCommand | None = None
+    settle: Annotated[float, duration_in(0.0, 600.0)] = 5.0
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -158,9 +187,9 @@ class DeploymentConfig(Strict):
             wrong(named[0], "the simulator takes no key")
         elif len(named) == 2:
             wrong("api_key_file", "the key is named twice", "keep one of the two")
-        for key in ("ready", "stop"):
-            if key in self.model_fields_set and self.start is None:
-                wrong(key, f"{key} is for a server that the sweep starts", "add  start: COMMAND,  or remove the key")
+        for key, (other, what, command) in _BESIDE.items():
+            if key in self.model_fields_set and getattr(self, other) is None:
+                wrong(key, f"{key} is for {what}", f"add  {other}: {command},  or remove the key")
         if self.is_simulator and self.start is not None:
             wrong("start", "the simulator starts by itself")
         if self.hardware is not None and (parts := self.hardware.uneven(self.gpus or 1)):

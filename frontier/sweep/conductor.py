@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
+from frontier import registry
 from frontier.client.ask.same_server import journalled
 from frontier.config import Config, DeploymentConfig
 from frontier.core.claim.changes import PROOFS
@@ -88,6 +89,8 @@ class Conductor:
 
     def __post_init__(self) -> None:
         config, run, progress, state = self.config, self.run, self.progress, self.state
+        if any(deployment.apply is not None for deployment in config.deployments):
+            self.backend, self.course = registry.KNOB.require("apply:").turned(self)
         self.ledger = ledger = Ledger(config.budget, self.clock, self.wall)
         self._servers = Servers(
             run, self.backend, progress, self.stop, self.clock, self.ready_wait, state.failures, state.done
@@ -106,7 +109,7 @@ class Conductor:
             self._resume()
             self._report_unproven()
             try:
-                await (self._measure_all() if self.course is None else self.course(self))
+                await (self.measure_all() if self.course is None else self.course(self))
             except _Interrupted:
                 end = "interrupted"
                 await self._servers.close()
@@ -158,9 +161,9 @@ class Conductor:
                 self.progress.note(f"{series.label(keep_shape=True)}: {self.prove.named} proved nothing")
 
     # -- turns
-    # ----------------------------------------------------------------------------------------------
 
-    async def _measure_all(self) -> None:
+    async def measure_all(self) -> None:
+        """Measure all there is, the answers first."""
         todo = [trial for trial in self.plan.trials if trial.key not in self.state.done]
         self.progress.plan(len(self.plan.trials), len(self.state.done))
         self._announcer.time_left()
@@ -224,7 +227,6 @@ class Conductor:
         return up
 
     # -- the passes of a turn
-    # ----------------------------------------------------------------------------------------------
 
     async def _passes(self, deployments: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> None:
         """Measure one turn, the answers first.
@@ -378,7 +380,6 @@ class Conductor:
         return "lost"
 
     # -- numbers that mean nothing
-    # ----------------------------------------------------------------------------------------------
 
     def _to_repeat(self, series: Series) -> Trial | None:
         """A trial whose numbers mean nothing, by what may pass; its setting has no valid one."""
@@ -420,7 +421,6 @@ class Conductor:
         self._in_vain = self._in_vain + 1 if again in self.state.excluded else 0
 
     # -- what is reported
-    # ----------------------------------------------------------------------------------------------
 
     def _report_skipped(self, series: Series) -> None:
         """Report the settings that the completion left out, since they show nothing new."""

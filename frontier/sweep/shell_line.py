@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 
 _LOOK = 0.1
@@ -15,13 +15,20 @@ _LOOK = 0.1
 
 
 def run_line(
-    line: str, given: bytes, environ: Mapping[str, str], within: float, *, most: int, stopped: Callable[[], bool] = bool
+    line: str,
+    given: bytes,
+    environ: Mapping[str, str],
+    within: float,
+    *,
+    most: int,
+    stopped: Callable[[], bool] = bool,
+    inherits: Sequence[int] = (),
 ) -> subprocess.CompletedProcess[bytes]:
     """Run a line with /bin/sh in a process group of its own, with `given` on its standard input.
 
     It may run for `within` seconds, or until `stopped` returns True. Then the whole group is
-    killed, and `returncode` is None. The last `most` bytes of each output are read. OSError where
-    the line cannot be run.
+    killed, and `returncode` is None. The last `most` bytes of each output are read. It `inherits`
+    these descriptors. OSError where the line cannot be run.
     """
     with tempfile.TemporaryFile() as given_file, tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         given_file.write(given)
@@ -33,6 +40,7 @@ def run_line(
             stderr=errors,
             env=dict(environ),
             start_new_session=True,
+            pass_fds=inherits,
         )
         status, end = None, time.monotonic() + within
         while status is None and not stopped() and (left := end - time.monotonic()) > 0:

@@ -156,6 +156,9 @@ def raised(config: "Config") -> str:
 def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", objective: str) -> None:
     """UsageError where the config has no race, or none for the objective in it."""
     config = request.config
+    if any(deployment.apply is not None for deployment in config.deployments):
+        what = f"{request.source} turns a knob of a running server, which is no race"
+        raise UsageError(what, f"sweep it:  frontier sweep {request.source}")
     if not variants:
         raise UsageError(f"{request.source} varies nothing", _LIKE_THIS)
     if not config.limits:

@@ -23,12 +23,12 @@ from frontier.config.yaml_source import compose, is_null
 MOST = 64
 """Most variants of a race: each is started at least once, and a night has room for some 200 starts
 of a large model."""
-_KEYS = ("vary", "variants")
+KEYS = ("vary", "variants")
 ONLY = "only"
 """The key that limits a race to some of the variants; the first of them is its baseline."""
 _COMMANDS = ("start", "ready", "stop")
 _NAMED = re.compile(r"(?<!\$)\{([A-Za-z_][A-Za-z0-9_]*)\}")
-_MAP, _TEXT = "tag:yaml.org,2002:map", "tag:yaml.org,2002:str"
+_MAP, TEXT = "tag:yaml.org,2002:map", "tag:yaml.org,2002:str"
 _LIKE_THIS = "write  vary: {seqs: [64, 128]}"
 
 Combination = tuple[str | None, dict[str, yaml.Node]]
@@ -39,7 +39,7 @@ Complain = Callable[[Any, str, str], None]
 """A function that takes a mistake: its mark, what it is, and what to do."""
 
 
-class _Mistake(Exception):  # noqa: N818
+class Mistake(Exception):  # noqa: N818
     """A deployment that cannot be expanded into variants."""
 
 
@@ -65,11 +65,11 @@ def expand(root: yaml.MappingNode, complain: Complain) -> bool:
     try:
         if len(listed) > 1:
             other = next(node for node in listed if node is not varied[0])
-            _refuse(complain, other, "a race is between the variants of one deployment", "remove the others")
+            refuse(complain, other, "a race is between the variants of one deployment", "remove the others")
         listed[:] = [made for _, made in _made_of(varied[0], complain)]
-    except _Mistake:
+    except Mistake:
         for node in varied:  # what is wrong was said
-            node.value = [(key, value) for key, value in node.value if key.value not in (*_KEYS, ONLY)]
+            node.value = [(key, value) for key, value in node.value if key.value not in (*KEYS, ONLY)]
     return True
 
 
@@ -82,37 +82,51 @@ def variants_of(text: str, file: str) -> tuple[Variant, ...]:
 
 
 def _deployments(root: yaml.Node) -> tuple[list[yaml.Node], list[yaml.MappingNode]]:
-    """All deployments of a config, and its deployments with variants."""
-    listed = _entries(root).get("deployments")
-    nodes = listed.value if isinstance(listed, yaml.SequenceNode) else []
-    return nodes, [node for node in nodes if not _entries(node).keys().isdisjoint(_KEYS)]
+    """All deployments of a config, and its deployments with variants of a server."""
+    nodes = deployments_in(root)
+    mappings = [node for node in nodes if isinstance(node, yaml.MappingNode)]
+    varied = [node for node in mappings if not entries(node).keys().isdisjoint(KEYS)]
+    return nodes, [node for node in varied if "apply" not in entries(node)]
+
+
+def deployments_in(root: yaml.Node) -> list[yaml.Node]:
+    """The nodes of a config's deployments."""
+    listed = entries(root).get("deployments")
+    return listed.value if isinstance(listed, yaml.SequenceNode) else []
 
 
 def _made_of(node: yaml.MappingNode, complain: Complain) -> Iterator[tuple[Variant, yaml.MappingNode]]:
     """Each variant of a deployment, with its node."""
-    own = _entries(node)
-    _refuse_again([key for key, _ in node.value if key.value in (*_KEYS, ONLY)], complain)
-    if len(own) < len(node.value):
-        raise _Mistake  # a key given twice stays in the node, and the reader of configs says so
-    given = [(key, own.pop(key)) for key in list(own) if key in _KEYS]
-    key, varied = given[-1]
-    if len(given) == 2:
-        _refuse(complain, varied, "vary and variants are two lists of the same", "keep one of the two")
+    own, varied, combinations = combined(node, complain)
     only = own.pop(ONLY, None)
-    of = str(own["name"].value) if "name" in own else "variant"
-    combinations = _grid(varied, complain) if key == "vary" else _list(varied, complain)
     simulated = getattr(own.get("endpoint"), "value", None) == "simulator"
     if not simulated:
-        _check_names(own, varied, combinations, complain)
-    for name, values in _chosen(dict(_named(of, combinations)), only, complain):
-        words = {key: _words(value) for key, value in values.items()}
-        mine = {**own, "name": yaml.ScalarNode(_TEXT, name, node.start_mark, node.end_mark)}
+        if "start" not in own:
+            what = "variants are started by the race, and there is no  start:"
+            refuse(complain, varied, what, "add it, or  endpoint: simulator")
+        check_names(own, varied, combinations, complain)
+    for name, values in _chosen(dict(named(own, combinations)), only, complain):
+        words = {key: words_of(value) for key, value in values.items()}
+        mine = {**own, "name": yaml.ScalarNode(TEXT, name, node.start_mark, node.end_mark)}
         if simulated:
             mine["simulator"] = _merged(own.get("simulator"), values, varied)
         else:
             mine |= {key: _filled(own[key], words) for key in _COMMANDS if key in own}
         start = mine.get("start")
-        yield Variant(name, words, start.value if isinstance(start, yaml.ScalarNode) else None), _mapping(mine, node)
+        yield Variant(name, words, start.value if isinstance(start, yaml.ScalarNode) else None), mapping(mine, node)
+
+
+def combined(node: yaml.MappingNode, complain: Complain) -> tuple[dict[str, yaml.Node], yaml.Node, list[Combination]]:
+    """The keys of a deployment without those that vary it, their node, and what they make."""
+    own = entries(node)
+    _refuse_again([key for key, _ in node.value if key.value in (*KEYS, ONLY)], complain)
+    if len(own) < len(node.value):
+        raise Mistake  # a key given twice stays in the node, and the reader of configs says so
+    given = [(key, own.pop(key)) for key in list(own) if key in KEYS]
+    key, varied = given[-1]
+    if len(given) == 2:
+        refuse(complain, varied, "vary and variants are two lists of the same", "keep one of the two")
+    return own, varied, _grid(varied, complain) if key == "vary" else _list(varied, complain)
 
 
 # ---- the values
@@ -121,17 +135,15 @@ def _made_of(node: yaml.MappingNode, complain: Complain) -> Iterator[tuple[Varia
 def _grid(node: yaml.Node, complain: Complain) -> list[Combination]:
     """Every combination of `vary`, in the order of the lists: the first has the first of each."""
     if not isinstance(node, yaml.MappingNode) or not node.value:
-        _refuse(complain, node, "vary has names, each with its values", _LIKE_THIS)
+        refuse(complain, node, "vary has names, each with its values", _LIKE_THIS)
     _refuse_again([key for key, _ in node.value], complain)
     names: list[str] = [key.value for key, _ in node.value]
     for key, values in node.value:
         if not isinstance(values, yaml.SequenceNode) or not values.value:
-            _refuse(complain, values, f"vary has no list of values for {key.value}", _LIKE_THIS)
+            refuse(complain, values, f"vary has no list of values for {key.value}", _LIKE_THIS)
     lists: list[list[yaml.Node]] = [values.value for _, values in node.value]
     if (count := math.prod(map(len, lists))) > MOST:
-        _refuse(
-            complain, node, f"vary makes {count:,} combinations, and a race has at most {MOST}", "vary fewer values"
-        )
+        refuse(complain, node, f"vary makes {count:,} combinations, and a race has at most {MOST}", "vary fewer values")
     return _enough([(None, dict(zip(names, each, strict=True))) for each in itertools.product(*lists)], node, complain)
 
 
@@ -139,52 +151,55 @@ def _list(node: yaml.Node, complain: Complain) -> list[Combination]:
     """The combinations of `variants`, each with its name."""
     entries = node.value if isinstance(node, yaml.SequenceNode) else []
     if not entries or not all(isinstance(entry, yaml.MappingNode) for entry in entries):
-        _refuse(complain, node, "variants is a list of names with values", "write  variants: [{name: a, seqs: 64}]")
+        refuse(complain, node, "variants is a list of names with values", "write  variants: [{name: a, seqs: 64}]")
     found: list[Combination] = []
     for entry in entries[: MOST + 1]:
         _refuse_again([key for key, _ in entry.value], complain)
         values = {key.value: value for key, value in entry.value}
         name = values.pop("name", None)
         if not isinstance(name, yaml.ScalarNode) or is_null(name) or not values:
-            _refuse(complain, entry, "a variant has a name and values", "write  {name: a, seqs: 64}")
+            refuse(complain, entry, "a variant has a name and values", "write  {name: a, seqs: 64}")
         if name.value in (other for other, _ in found):
-            _refuse(complain, name, f"two variants are called {name.value}", "give each a name of its own")
+            refuse(complain, name, f"two variants are called {name.value}", "give each a name of its own")
         if missing := set(found[0][1] if found else values) ^ set(values):
             what = f"the variants do not have the same values: {sorted(missing)[0]} is in some of them"
-            _refuse(complain, entry, what, "give it in each; null is nothing at all")
+            refuse(complain, entry, what, "give it in each; null is nothing at all")
         found.append((name.value, values))
     if len(entries) > MOST:
-        _refuse(complain, node, f"{len(entries):,} variants, and a race has at most {MOST}", "list fewer")
+        refuse(complain, node, f"{len(entries):,} variants, and a race has at most {MOST}", "list fewer")
     return _enough(found, node, complain)
 
 
 def _enough(found: list[Combination], node: yaml.Node, complain: Complain) -> list[Combination]:
     if len(found) < 2:
-        _refuse(complain, node, "one variant is no race", "add a value, or sweep it without  vary")
+        refuse(complain, node, "one variant is no race", "add a value, or sweep it without  vary")
     known: list[dict[str, Words]] = []
     for _, values in found:
-        words = {key: _words(value, complain) for key, value in values.items()}
+        words = {key: words_of(value, complain) for key, value in values.items()}
         if words in known:
             same = Variant("", words).settings
-            _refuse(complain, node, f"two variants are the same: {same}", "remove one of them: a race compares servers")
+            refuse(complain, node, f"two variants are the same: {same}", "remove one of them: a race compares servers")
         known.append(words)
     return found
 
 
-def _words(value: yaml.Node, complain: Complain = lambda *_: None) -> Words:
+def words_of(value: yaml.Node, complain: Complain = lambda *_: None) -> Words:
     """A value as the words that it is for the shell. A complaint about any other value."""
     if is_null(value):
         return ()
     parts = value.value if isinstance(value, yaml.SequenceNode) else [value]
     if not all(isinstance(part, yaml.ScalarNode) and part.value.isprintable() for part in parts):
-        _refuse(complain, value, "a value is a word, a list of words, or null", _LIKE_THIS)
+        refuse(complain, value, "a value is a word, a list of words, or null", _LIKE_THIS)
     return tuple(part.value for part in parts)
 
 
-def _named(of: str, combinations: Sequence[Combination]) -> Iterator[tuple[str, dict[str, yaml.Node]]]:
-    """The combinations with their names: 'vllm-seqs64-budget2048', or a number where that is no
-    name.
+def named(
+    own: Mapping[str, yaml.Node], combinations: Sequence[Combination]
+) -> Iterator[tuple[str, dict[str, yaml.Node]]]:
+    """The combinations of a deployment with their names: 'vllm-seqs64-budget2048', or a number
+    where that is no name.
     """
+    of = str(own["name"].value) if "name" in own else "variant"
     names = [name or _name(of, values) for name, values in combinations]
     plain = len(set(names)) == len(names) and max(map(len, names)) <= 60
     for i, (name, (given, values)) in enumerate(zip(names, combinations, strict=True), start=1):
@@ -197,46 +212,44 @@ def _chosen(
     """All named variants, or those in `only`, in its order."""
     if only is None:
         return named.items()
-    names = _words(only, complain)
+    names = words_of(only, complain)
     for name in names:
         if name not in named:
-            _refuse(complain, only, f"there is no variant {name}", f"the variants are {', '.join(named)}")
+            refuse(complain, only, f"there is no variant {name}", f"the variants are {', '.join(named)}")
     if len(set(names)) < 2:
-        _refuse(complain, only, "one variant is no race", "name two of them or more")
+        refuse(complain, only, "one variant is no race", "name two of them or more")
     return [(name, named[name]) for name in dict.fromkeys(names)]
 
 
 def _name(of: str, values: Mapping[str, yaml.Node]) -> str:
-    name = "-".join([of, *(f"{key}{'-'.join(_words(value))}" for key, value in values.items())])
+    name = "-".join([of, *(f"{key}{'-'.join(words_of(value))}" for key, value in values.items())])
     return re.sub(r"[^A-Za-z0-9._-]+", "-", name)
 
 
 # ---- the places of the values
 
 
-def _check_names(
+def check_names(
     own: Mapping[str, yaml.Node],
     node: yaml.Node,
     combinations: Sequence[Combination],
     complain: Complain,
+    commands: Sequence[str] = _COMMANDS,
 ) -> None:
     """Complain about a name in a command that has no value, and about a value without a place."""
-    if "start" not in own:
-        what = "variants are started by the race, and there is no  start:"
-        _refuse(complain, node, what, "add it, or  endpoint: simulator")
-    texts = [text for key in _COMMANDS if key in own for text in _texts(own[key])]
+    texts = [text for key in commands if key in own for text in _texts(own[key])]
     used = [(name, text) for text in texts for name in _NAMED.findall(text.value)]
     values = combinations[0][1]
     for name, text in used:
         if name not in values:
             hint = f"there are {', '.join(values)}; a variable of the shell is written ${{{name}}}"
-            _refuse(complain, text, f"{{{name}}} has no value", hint)
+            refuse(complain, text, f"{{{name}}} has no value", hint)
     for name in values:
         if not _NAMED.fullmatch(f"{{{name}}}"):
             what = f"{name} is no name: one has letters, digits and _, and does not begin with a digit"
-            _refuse(complain, node, what, "call it another, in  start:  too")
+            refuse(complain, node, what, f"call it another, in  {commands[0]}:  too")
         if name not in dict(used):
-            _refuse(complain, node, f"no command uses the value {name}", f"put  {{{name}}}  into  start:")
+            refuse(complain, node, f"no command uses the value {name}", f"put  {{{name}}}  into  {commands[0]}:")
 
 
 def _texts(node: yaml.Node) -> Iterator[yaml.ScalarNode]:
@@ -260,7 +273,7 @@ def _filled(node: yaml.Node, words: Mapping[str, Words]) -> yaml.Node:
 
 def _merged(simulator: yaml.Node | None, values: Mapping[str, yaml.Node], at: yaml.Node) -> yaml.MappingNode:
     """The engine's parameters with the values among them; null leaves one out."""
-    merged = _mapping({key: value for key, value in values.items() if not is_null(value)}, at)
+    merged = mapping({key: value for key, value in values.items() if not is_null(value)}, at)
     before = simulator.value if isinstance(simulator, yaml.MappingNode) else []
     merged.value = [*((key, value) for key, value in before if key.value not in values), *merged.value]
     return merged
@@ -269,15 +282,15 @@ def _merged(simulator: yaml.Node | None, values: Mapping[str, yaml.Node], at: ya
 # ---- nodes
 
 
-def _entries(node: yaml.Node | None) -> dict[str, yaml.Node]:
+def entries(node: yaml.Node | None) -> dict[str, yaml.Node]:
     """What a mapping holds by its keys; nothing of another node."""
     pairs = node.value if isinstance(node, yaml.MappingNode) else []
     return {key.value: value for key, value in pairs if isinstance(key, yaml.ScalarNode)}
 
 
-def _mapping(entries: Mapping[str, yaml.Node], at: yaml.Node) -> yaml.MappingNode:
+def mapping(entries: Mapping[str, yaml.Node], at: yaml.Node) -> yaml.MappingNode:
     """A mapping of these entries, in the place of a node."""
-    pairs = [(yaml.ScalarNode(_TEXT, k, at.start_mark, at.end_mark), value) for k, value in entries.items()]
+    pairs = [(yaml.ScalarNode(TEXT, k, at.start_mark, at.end_mark), value) for k, value in entries.items()]
     return yaml.MappingNode(_MAP, pairs, at.start_mark, at.end_mark)
 
 
@@ -285,9 +298,9 @@ def _refuse_again(keys: Sequence[yaml.Node], complain: Complain) -> None:
     """Complain about a key that is given twice; a dict would keep only the last."""
     for i, key in enumerate(keys):
         if key.value in [before.value for before in keys[:i]]:
-            _refuse(complain, key, f"{key.value!r} is given twice", "remove one of them")
+            refuse(complain, key, f"{key.value!r} is given twice", "remove one of them")
 
 
-def _refuse(complain: Complain, node: yaml.Node, what: str, hint: str) -> NoReturn:
+def refuse(complain: Complain, node: yaml.Node, what: str, hint: str) -> NoReturn:
     complain(node.start_mark, what, hint)
-    raise _Mistake
+    raise Mistake

@@ -75,6 +75,8 @@ def send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") -> 
         backend = open_backend(config, os.environ, new_salt())
         return await work(Sender(run, backend, store, tick, stop))
 
+    if (knob := next((d.apply for d in run.config.deployments if d.apply is not None), None)) is not None:
+        say(f"{knob.name} is not set here, only in a sweep; it stays as it is")
     with RunDirectory.open_to_verify(run.path) as store:
         done = run_to_end(go())
     tick.clear()
