@@ -158,6 +158,6 @@ def test_what_was_not_measured_is_not_called_outside(tmp_path: Path) -> None:
     assert "not known" in _nowhere(config, ())
     conduct_by_the_clock(tmp_path / "run", ONE, clocked(ONE), course=ScanCourse(10.0))
     (history,) = load(tmp_path / "run").histories.values()
-    assert _nowhere(config, history) == "none is within the limits"
+    assert _nowhere(config, history).startswith("none is within")
     cached = [(trial, replace(sample, cached_tokens=sample.prompt_tokens)) for trial, sample in history]
     assert "cache" in _nowhere(config, cached)

@@ -138,7 +138,7 @@ def test_a_client_process_that_does_not_answer_costs_its_trial(tmp_path: Path) -
     _, err = process.communicate(timeout=120)
     assert process.returncode == own_exit_code(finished(tmp_path).path), err
     (lost,) = [event for event in events(tmp_path) if event["event"] == "worker_lost"]
-    assert "did not answer for 10 s" in str(lost["reason"])
+    assert "did not answer" in str(lost["reason"])
     measurement = next(iter(finished(tmp_path).finished().values()))  # on a busy machine others follow
     assert 2 == len(measurement.workers)
 

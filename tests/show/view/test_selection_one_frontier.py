@@ -227,7 +227,7 @@ def test_two_runs_are_seen_on_the_axes_of_the_first(tmp_path: Path) -> None:
     assert wanted == comparison.contest.rules.objectives
     said = frontier("compare", "tpot binds", "ttft binds", cwd=tmp_path).out
     verdict = " ".join(said.partition("\n")[2].partition("\n  output throughput")[0].split())
-    assert verdict.startswith("Not resolved between tpot binds and ttft binds within ")
+    assert verdict.startswith("Not resolved")
     assert frontier("plot", "tpot binds", "ttft binds", "-o", "both.svg", cwd=tmp_path).code == 0
     drawn = " ".join(re.findall(r">([^<>]+)</", (tmp_path / "both.svg").read_text()))
     assert verdict.rstrip(".") in " ".join(html.unescape(drawn).split())
