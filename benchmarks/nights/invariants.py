@@ -171,7 +171,7 @@ def verdicts_agree(told: Told) -> Iterator[str]:
 def figures_are_of_the_setting_named(told: Told) -> Iterator[str]:
     """Each number of an answer is of the setting in whose block it stands."""
     for said, load, figure, known in _figures(told):
-        if known["value"] is not None and not outputs.near(known["value"], figure.value, 0.006):
+        if known["value"] is not None and not outputs.as_shown(figure.value, known["value"]):
             yield f"{said.line}: {figure.words} {figure.value:g} under c={load}, which has {known['value']:g}"
 
 
@@ -188,18 +188,21 @@ def _figures(told: Told) -> Iterator[tuple[Said, int | None, outputs.Figure, Map
     """Every figure of an answer in text, with the setting that it stands under and that setting's
     metric in the JSON.
     """
-    for said, shown in _asked(told):
-        by_setting = {load: point for (_, _, load), point in outputs.points(tree(shown)).items()}
-        for answer in outputs.answers(said.out):
-            metrics = by_setting.get(answer.setting, {}).get("metrics", {})
+    for said, shown in _asked(told, several=True):
+        points, answers = outputs.points(tree(shown)), outputs.answers(said.out)
+        of_tier = [*dict.fromkeys((deployment, shape) for deployment, shape, _ in points)]
+        if not of_tier or len(answers) % len(of_tier):
+            continue  # nothing was measured of a series
+        for answer, (deployment, shape) in zip(answers, itertools.cycle(of_tier), strict=False):
+            metrics = points.get((deployment, shape, answer.setting), {}).get("metrics", {})
             for figure in answer.figures:
                 if known := metrics.get(outputs.metric_of(figure.words)):
                     yield said, answer.setting, figure, known
 
 
-def _asked(told: Told) -> Iterator[tuple[Said, Said | None]]:
-    """Every answer in text at the end, with the points of the same data."""
-    if not alone(told):
+def _asked(told: Told, *, several: bool = False) -> Iterator[tuple[Said, Said | None]]:
+    """Every answer in text at the end, with the points of its data; also of `several` series."""
+    if not (alone(told) or (several and told.night.kind in ("closed", "sessions"))):
         return
     other = changed(told)
     for said in told.said[told.looks :]:

@@ -1,5 +1,6 @@
 """What was written, read as a user reads it: tables, answers, counts, needs and commands."""
 
+import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -32,6 +33,13 @@ def joined(text: str) -> str:
 def near(a: float, b: float, within: float = 0.011) -> bool:
     """Equal as far as three digits tell."""
     return abs(a - b) <= within * max(abs(a), abs(b), 1e-12)
+
+
+def as_shown(shown: float, known: float) -> bool:
+    """Whether a number is shown as it is: to three digits, or to more."""
+    if not known or not math.isfinite(known):
+        return near(shown, known)
+    return abs(shown - known) <= 0.51 * 10.0 ** (math.floor(math.log10(abs(known))) - 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,22 +123,33 @@ _FIGURE = re.compile(
 )
 
 
+def blocks(text: str) -> list[list[str]]:
+    """The lines of each answer in a text of `solve`, from its first line on."""
+    found: list[list[str]] = []
+    for line in text.splitlines():
+        if re.match(r"(Corrected: )?([Rr]un at|No setting|No valid|Nothing|Every setting|More than half)", line):
+            found.append([])
+        if found:
+            found[-1].append(line)
+    return found
+
+
 def answers(text: str) -> list[Answer]:
     """The answers in a text of `solve`."""
-    found: list[Answer] = []
-    head, setting, figures = "", None, list[Figure]()
-    for line in [*text.splitlines(), "Run at END"]:
-        if re.match(r"(Run at|No setting|Nothing|Every setting|More than half)", line):
-            if head:
-                found.append(Answer(head, setting, tuple(figures)))
-            head, setting, figures = line, None, []
+    return list(map(_answer, blocks(text)))
+
+
+def _answer(lines: list[str]) -> Answer:
+    setting, figures = None, list[Figure]()
+    for line in lines:
         if match := _FIGURE.match(line):
             bound = number(match[5], match[6]) if match[5] and match[4] == "at most" else None
             figures.append(Figure(match[1], number(match[2], match[3]), bound))
         elif not figures and (named := _NAMED.findall(_own(line))):
             # The answer's own setting comes first; what may give more stands after it.
-            setting = int(next(filter(None, named[0 if line.startswith("Run at") else -1])))
-    return found
+            first = re.match(r"(Corrected: )?[Rr]un at", line)
+            setting = int(next(filter(None, named[0 if first else -1])))
+    return Answer(lines[0], setting, tuple(figures))
 
 
 def metric_of(words: str) -> str:

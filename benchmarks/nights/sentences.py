@@ -2,7 +2,7 @@
 
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.nights import outputs
@@ -94,22 +94,30 @@ def requests_are_of_the_setting(told: Told) -> Iterator[str]:
 
 def sentences_and_verdicts_agree(told: Told) -> Iterator[str]:
     """What a sentence calls a setting is what the JSON judges."""
-    tree = told.tree("solve", RUN, "--json")
-    if not _points(told) or len(tree.get("tiers", ())) != 1:
+    answered = [shape for tier in told.tree("solve", RUN, "--json").get("tiers", ()) for shape in tier["shapes"]]
+    if told.night.kind not in ("closed", "sessions"):
         return
-    judged = {j["concurrency"]: j["verdict"] for j in tree["shapes"][0]["judgements"]}
+    for said in _answers(told):
+        blocks = outputs.blocks(said.out)
+        if answered and len(blocks) != len(answered):
+            yield f"{said.line}: {len(blocks)} answers, in the JSON {len(answered)}"
+        for block, shape in zip(blocks, answered, strict=False):
+            yield from (f"{said.line}: {line}" for line in _disagrees(block, shape))
+
+
+def _disagrees(block: Sequence[str], shape: Mapping[str, Any]) -> Iterator[str]:
+    """What the text of an answer calls a setting, and the JSON otherwise."""
+    judged = {j["concurrency"]: j["verdict"] for j in shape["judgements"]}
     words = {"violates": ("violates",), "is not proven": ("unproven", "marginal"), "also meets": ("meets",)}
     words |= {"excluded": ("invalid",), "was excluded": ("invalid",)}
-    for said in _answers(told):
-        text = re.sub(r"\s+", " ", said.out)
-        for load, word in re.findall(rf"c=(\d+) ({'|'.join(words)})\b", text):
-            verdict = judged.get(int(load))
-            if verdict is not None and verdict not in words[word]:
-                yield f"{said.line}: c={load} {word}, in the JSON {verdict}"
-        head = re.search(r"(?:[Rr]un at|Proven so far:) concurrency (\d+)", text)
-        chosen = tree["shapes"][0]["concurrency"]
-        if (int(head[1]) if head else None) != chosen:
-            yield f"{said.line}: {said.out.splitlines()[0]}; in the JSON c={chosen}"
+    text = re.sub(r"\s+", " ", " ".join(block))
+    for load, word in re.findall(rf"c=(\d+) ({'|'.join(words)})\b", text):
+        verdict = judged.get(int(load))
+        if verdict is not None and verdict not in words[word]:
+            yield f"c={load} {word}, in the JSON {verdict}"
+    head = re.search(r"(?:[Rr]un at|Proven so far:) concurrency (\d+)", text)
+    if (int(head[1]) if head else None) != shape["concurrency"]:
+        yield f"{block[0]}; in the JSON c={shape['concurrency']}"
 
 
 def causes_are_the_flags(told: Told) -> Iterator[str]:

@@ -15,7 +15,9 @@ from benchmarks.nights.sentences import SENTENCES
 
 SOLVE, SHOW = (("solve", RUN), ("solve", RUN, "-v")), (("show", RUN),)
 Change = Callable[[str], str]
-NIGHTS = (38, *range(60))  # six find them all; where a sweep goes another way, another night may show a fault
+NIGHTS = (38, 3, *range(60))  # seven find them all; where a sweep goes another way, another night may show a fault
+WHEREVER = ("a verdict's word swapped", "a rounding that hides a difference")
+"""Faults that are found in each closed loop that shows them, also of two shapes or tiers."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,9 @@ def figure(change: Callable[[str, str], str], column: int) -> Change:
 
 
 def rounded(value: str, _bound: str) -> str:
-    """The value with two digits."""
-    return f"{float(f'{float(value):.2g}'):g}"
+    """The value with two digits, where that hides something."""
+    short = f"{float(f'{float(value):.2g}'):g}"
+    return value if float(short) == float(value) else short
 
 
 def swapped_cells(column: str) -> Change:
@@ -111,10 +114,13 @@ def test_nights_find_each_fault_of_a_renderer() -> None:
             play(player, told)
             look_further(player, told)
             assert found(told) == set()
-            for mutation in list(left.values()):
-                wrong = mutation.of(told)
-                if wrong is not None and mutation.invariant in found(wrong):
-                    del left[mutation.name]
+            for mutation in MUTATIONS if seed in NIGHTS[:2] else list(left.values()):
+                if (wrong := mutation.of(told)) is None:
+                    continue
+                if mutation.invariant in found(wrong):
+                    left.pop(mutation.name, None)
+                else:
+                    assert mutation.name not in WHEREVER or draw(seed).kind in ("rate", "mix")
         if not left:
             return
     assert not left
