@@ -20,7 +20,7 @@ from frontier.core.model.units import count, format_elapsed
 from frontier.planning.standing import counts_text
 from frontier.show.verbosity import Detail
 from frontier.show.view.rough import format_rough
-from frontier.show.view.wording import flag_name_words
+from frontier.show.view.wording import flag_kind
 from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import RunDirectory
 from frontier.world import world
@@ -196,7 +196,7 @@ def _event_text(event: Mapping[str, Any]) -> str:
         name = "server never came up"
     trials = count(len(event["trials"]), "trial") if "trials" in event else ""
     about = trial_words(event["trial"]) if event.get("trial") else event.get("deployment") or trials
-    why = event.get("text") or event.get("reason") or ", ".join(map(flag_name_words, event.get("flags", ())))
+    why = event.get("text") or event.get("reason") or ", ".join(map(flag_kind, event.get("flags", ())))
     when = time.strftime("%H:%M", time.localtime(event["time"]))
     return clean(f"{when}  {' '.join(part for part in (name, str(about)) if part)}{': ' if why else ''}{why}", 300)
 

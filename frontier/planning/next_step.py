@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 from frontier.config import Config
 from frontier.core.claim.changes import History
-from frontier.core.model.decisions import Cause, Decision, Limit, NextStep
+from frontier.core.model.decisions import Cause, Decision, Limit, NextStep, Reason
 from frontier.core.model.loads import Rate
 from frontier.core.model.metrics import Unit, claim_floor
 from frontier.core.model.series import Series
@@ -118,26 +118,28 @@ def with_top(decision: Decision, config: Config, history: History, connections: 
     other, the sweep ended before, or found none where it chose its settings itself. The client can
     hold `connections` at once.
     """
-    top, why = max(config.concurrency), Cause.HIGHEST_MEASURED
-    if config.auto:
-        top, why = highest_tried(config.deployment(decision.deployment), connections)
-    points = SeriesHistory.of(decision.limits, history).points if config.auto else {}
 
-    def cause_at(c: int) -> Cause:
-        if not config.auto:
-            return Cause.SCAN_CUT if c < top else why
-        if c == top:  # a run may be read where fewer connections are allowed than it was made with
-            return why
-        if any(flag.name == "client_bound" for k, point in points.items() if k > c for flag in point.fatal):
-            return Cause.CLIENT_CAPACITY
-        return Cause.NO_MORE_THROUGHPUT if no_more_throughput(points) else Cause.SCAN_CUT
+    def why(reason: Reason) -> Reason:
+        if reason.cause is not Cause.HIGHEST_MEASURED:
+            return reason
+        c = reason.settings[0]
+        if config.auto:
+            return replace(reason, cause=_top_of_search(c, decision, config, history, connections))
+        return replace(reason, cause=Cause.SCAN_CUT) if c < max(config.concurrency) else reason
 
     explained = decision.explanation
-    reasons = (
-        replace(reason, cause=cause_at(reason.settings[0])) if reason.cause is Cause.HIGHEST_MEASURED else reason
-        for reason in explained.reasons
-    )
-    return replace(decision, explanation=replace(explained, reasons=tuple(reasons)))
+    return replace(decision, explanation=replace(explained, reasons=tuple(map(why, explained.reasons))))
+
+
+def _top_of_search(c: int, decision: Decision, config: Config, history: History, connections: int) -> Cause:
+    """Why a search that chose its settings itself tried none above c."""
+    top, why = highest_tried(config.deployment(decision.deployment), connections)
+    if c == top:  # a run may be read where fewer connections are allowed than it was made with
+        return why
+    points = SeriesHistory.of(decision.limits, history).points
+    if any(flag.name == "client_bound" for k, point in points.items() if k > c for flag in point.fatal):
+        return Cause.CLIENT_CAPACITY
+    return Cause.NO_MORE_THROUGHPUT if no_more_throughput(points) else Cause.SCAN_CUT
 
 
 def shared_commands(answer: SlaResult, again: SweepAgain | None) -> dict[str, str]:

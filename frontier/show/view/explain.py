@@ -206,7 +206,7 @@ def _what_would_decide(reason: Reason) -> str:
     busy = next((flag for flag in reason.flags if flag.name == "client_bound" and reason.cause in UNDECIDED), None)
     decides = None if reason.need is None else f"about {roughly(reason.need)} requests"
     if decides is not None and (reason.cut is None or reason.cut.by != "given_up"):
-        wide = "" if busy is None else f"{flag_kind(busy)}, which widens its bound; "
+        wide = "" if busy is None else f"{flag_kind(busy.name)}, which widens its bound; "
         return f"{cut}{wide}{decides} would decide"
     if busy is not None:
         return f"{cut}{_flag_with_advice(busy)}"

@@ -177,7 +177,7 @@ def may_give(step: NextStep) -> str:
         gain = f"may give {1 + step.gain:.0%} of it at {share:.0%} of the {metric(name).label}"
     if not step.flags:
         return f"{setting(step.concurrency)} {gain}"
-    why = "; ".join(dict.fromkeys(flag_kind(flag) for flag in told(step.flags)))
+    why = "; ".join(dict.fromkeys(flag_kind(flag.name) for flag in told(step.flags)))
     return f"{setting(step.concurrency)} was excluded ({why}) and measured again {gain}"
 
 

@@ -261,7 +261,7 @@ def _words(
     'excluded: this machine was busy'. Without an SLA: its place on the frontier.
     """
     if not point.valid:
-        return f"excluded: {', '.join(dict.fromkeys(map(flag_kind, told(point.fatal))))}"
+        return f"excluded: {', '.join(dict.fromkeys(flag_kind(flag.name) for flag in told(point.fatal)))}"
     if point.overloaded:
         return "excluded: more arrived than was served"
     if reason is not None:

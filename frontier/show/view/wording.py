@@ -305,17 +305,12 @@ def flag_words(flag: Flag) -> str:
         )
     else:
         text = f"{'; '.join(measured)}, limit {', '.join(limits)}"
-    text = f"{flag_kind(flag)}: {text}"
+    text = f"{flag_kind(flag.name)}: {text}"
     return f"{text} (its bounds are wider for it)" if flag.name in WIDENS and not flag.fatal else text
 
 
-def flag_kind(flag: Flag) -> str:
-    """'requests came in waves'."""
-    return flag_name_words(flag.name)
-
-
-def flag_name_words(name: str) -> str:
-    """The same for the name of a flag."""
+def flag_kind(name: str) -> str:
+    """'requests came in waves', of the name of a flag."""
     name = clean(name, 40)
     return _FLAG_WORDS.get(name, name.replace("_", " "))
 
