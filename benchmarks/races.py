@@ -146,7 +146,7 @@ def faster(server: Process, gain: float) -> Law:
 
 
 def true_best(server: Process) -> float:
-    """The most throughput inside the SLA at any load; 0 where none is."""
+    """The most throughput within the SLA at any load; 0 where none is."""
     c = last_inside(server, 1, 2 * TOP)
     return 0.0 if c is None else server.truth(c)["output_throughput"]
 

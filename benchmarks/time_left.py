@@ -43,10 +43,8 @@ class Reading:
         return low <= self.true <= high
 
 
-def readings(server: Process, seed: int) -> list[Reading]:
-    """What one sweep showed at each tenth of its time."""
-    sweep = Sweep(server, seed)
-    steps = sweep.run()
+def readings(sweep: Sweep, steps: Sequence[Step]) -> list[Reading]:
+    """What one sweep, which took these steps, showed at each tenth of its time."""
     found = []
     for tenth in TENTHS if steps else ():
         now = sweep.clock * tenth / len(TENTHS)
@@ -93,7 +91,8 @@ def main() -> None:
     sweeps: list[list[Reading]] = []
     for i in range(count):
         family, seed = SIZED_BY_SWEEP[i % len(SIZED_BY_SWEEP)], i // len(SIZED_BY_SWEEP)
-        sweeps.append(readings(Process.drawn(family, seed), i + 1))
+        sweep = Sweep(Process.drawn(family, seed), i + 1)
+        sweeps.append(readings(sweep, sweep.run()))
         print(f"\r{i + 1}/{count}", end="", file=sys.stderr, flush=True)
     print("\n" + table(sweeps))
 

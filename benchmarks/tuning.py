@@ -4,7 +4,7 @@
 
 A family is a deployment with 4 to 24 variants (caps, token budgets, KV memory, prices of a step),
 an SLA, and a server whose speed is drawn anew at each start. The truth of a variant is its most
-throughput inside the SLA at any load, of long runs at the speed in the middle. A race runs in
+throughput within the SLA at any load, of long runs at the speed in the middle. A race runs in
 virtual time; each start of a server costs the seconds drawn for it. Beside it: every variant swept
 to its first proof, the best of one short run of each, and successive halving on values.
 """
@@ -172,7 +172,7 @@ def true_best(
     seed: int = 7,
     speed: float = 0.0,
 ) -> float:
-    """The most throughput inside the SLA at any load, by bisection of the load; ln of the `speed`
+    """The most throughput within the SLA at any load, by bisection of the load; ln of the `speed`
     of this start is added to that in the middle.
     """
     spec, shape = deployment.engine_spec(), config.shapes[0]

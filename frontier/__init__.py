@@ -1,4 +1,4 @@
-"""frontier: the throughput-latency frontier of an LLM deployment, and the concurrency proven inside
+"""frontier: the throughput-latency frontier of an LLM deployment, and the concurrency proven within
 its SLA.
 
 Everything the command line does is a call of these names; each is imported when first used.

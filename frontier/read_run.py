@@ -40,7 +40,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
     run = RunDirectory.read(Path(path))
     config = _read_config(run, settings)
     finished = run.evidences()
-    compared = _compared(config, run)
+    compared, alike = _compared(config, run), _agreements(run)
     histories: dict[Series, GrowingHistory] = {}
     altered: list[tuple[Trial, AlteredError]] = []
     empty: GrowingHistory = []
@@ -58,7 +58,9 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
         windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
         known = _quality(config, trial, compared)
         first[trial.deployment], sample = first.get(trial.deployment, Identity()).with_window(sample)
-        sample = replace(sample, power=power_of(config, trial.deployment, windows), quality=known)
+        power = power_of(config, trial.deployment, windows)
+        agreement = alike.get((trial.deployment, trial.shape.label, trial.concurrency))
+        sample = replace(sample, power=power, quality=known, agreement=agreement)
         histories.setdefault(trial.series, []).append((trial, sample))
     for trial, sample in empty:  # a setting of which nothing else is left still has its place, and its flag
         history = histories.setdefault(trial.series, [])
@@ -103,6 +105,15 @@ def _compared(config: Config, run: RunDirectory) -> Mapping[Series, registry.Com
         return {}
     compared = registry.COMPARED_ANSWERS.require("quality: {reference: NAME}")
     return compared(config, RunDirectory.read_checks(run.path))
+
+
+def _agreements(run: RunDirectory) -> Mapping[tuple[str, str, int], Estimate]:
+    """How alike answers under load are to those given alone, by deployment, shape and concurrency;
+    empty where none are kept.
+    """
+    checks = RunDirectory.read_checks(run.path)
+    of = registry.AGREEMENTS.find() if checks.has_answers_under_load else None
+    return {} if of is None else of(checks)
 
 
 def _quality(config: Config, trial: Trial, compared: Mapping[Series, registry.ComparedAnswer]) -> Estimate | None:

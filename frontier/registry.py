@@ -217,6 +217,14 @@ class AnswersOf(Protocol):
     def __call__(self, config: "Config", checks: "RunDirectory") -> "Mapping[Series, ComparedAnswer]": ...
 
 
+class AgreementsOf(Protocol):
+    """How alike the answers of a run's deployments among the load of a setting are to those that
+    they gave alone, by series and concurrency.
+    """
+
+    def __call__(self, checks: "RunDirectory") -> "Mapping[tuple[str, str, int], Estimate]": ...
+
+
 class SweepOption(Protocol):
     """An option of `frontier sweep`: `option` decorates the command, `around` wraps its
     progress.
@@ -257,7 +265,7 @@ COMMANDS = {
     "verify": Command("Measure", "the operating point under open-loop (Poisson) load", "verify.command"),
     "quick": Command("Measure", "a plain answer in about a minute"),
     "show": Command("Decide", "the points of a run as a table"),
-    "solve": Command("Decide", "the operating point: the concurrency proven inside the SLA"),
+    "solve": Command("Decide", "the operating point: the concurrency proven within the SLA"),
     "compare": Command("Decide", "compare two runs: is B's frontier better than A's?", "compare.command"),
     "trend": Command("Decide", "runs over time: a table and a figure", "compare.trend_command"),
     "tune": Command("Decide", "a race of server settings: which flags to run with", "tune.command"),
@@ -275,6 +283,7 @@ COMMANDS = {
         "results of other tools as a run: vLLM, AIPerf, GuideLLM, genai-bench, InferenceX, CSV",
         "exchange.import_command",
     ),
+    "rehearse": Command("Exchange", "a run under the rules of MLPerf Endpoints: a rehearsal", "rehearse.command"),
     "serve-sim": Command("Also", "the embedded simulated engine behind an OpenAI-compatible address"),
     "ceilings": Command(
         "Also",
@@ -328,6 +337,7 @@ them."""
 SOURCES: "Row[SourcesOf]" = Row("cluster.gpu_readers:sources")
 FOUND_RATES: "Row[RatesFound]" = Row("verify.found_rates:rates_found")
 COMPARED_ANSWERS: "Row[AnswersOf]" = Row("verify.agreement:of_run")
+AGREEMENTS: "Row[AgreementsOf]" = Row("verify.under_load:agreements")
 SWEEP_OPTION: "Row[SweepOption]" = Row("cluster.prometheus_option")
 API: "Mapping[str, Row[Any]]" = {
     "load": Row("api.notebook_run:load"),

@@ -64,6 +64,7 @@ HOW_TO_GIVE = {
     "power": "say what it draws, as  --set hardware.power=5600W,  where nothing measured it",
     "limits": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
     "quality": "state it as  quality: 0.95  in the config, or measure it:  frontier verify --quality",
+    "agreement": "measure it:  frontier verify --quality --under-load",
 }
 """How to give a metric what it needs (`metrics.NEEDS`)."""
 
@@ -301,14 +302,15 @@ class Run:
         end = None if self.standing is None else self.standing.ended(self.config)
         solved = solver.solve_all(points, limits, scanned=scanned, histories=self.histories, end=end, **chosen)
         most = most_connections(MOST)
-        decisions = [with_top(d, self.config, self.histories.get(d.series, ()), most) for d in solved]
         return points, tuple(
             replace(
-                with_command(decision, self.again, self._tools.get(decision.deployment)),
-                engine=self._engine(decision.series),
-                ranks=self._ranks(decision.series),
+                d,
+                explanation=with_top(d, self.config, self.histories.get(d.series, ()), most),
+                next_step=with_command(d, self.again, self._tools.get(d.deployment)),
+                engine=self._engine(d.series),
+                ranks=self._ranks(d.series),
             )
-            for decision in decisions
+            for d in solved
         )
 
     @property

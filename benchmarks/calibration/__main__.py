@@ -1,5 +1,5 @@
-"""python -m benchmarks.calibration [--deployments N] [--engine N] [--rule NAME] [--jobs N]
-[--results FILE] [--tables]
+"""python -m benchmarks.calibration [--deployments N] [--engine N] [--family NAME] [--rule NAME]
+[--jobs N] [--results FILE] [--tables]
 
 Draws deployments by number, so the same numbers are the same deployments. Each finished one is a
 line of the results file; started again with the same file, the study goes on, whatever stopped it.
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.calibration import study, tables
-from benchmarks.calibration.servers import FAMILIES
+from benchmarks.calibration.servers import EVERY, FAMILIES
 
 
 def main() -> None:
@@ -23,13 +23,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.calibration", description=__doc__)
     parser.add_argument("--deployments", type=int, default=140, help="of the process model (default 140)")
     parser.add_argument("--engine", type=int, default=0, help="of the engine itself, many times slower (default 0)")
+    parser.add_argument("--family", action="append", default=[], choices=EVERY, help="only this one")
     parser.add_argument("--rule", action="append", default=[], help="only this rule; 'intervals': their coverage")
     parser.add_argument("--jobs", type=int, default=1, help="processes (default 1: this one)")
     parser.add_argument("--results", type=Path, help="a file of results to go on from and add to")
     parser.add_argument("--tables", action="store_true", help="only print the tables of what the file holds")
     asked = parser.parse_args()
+    families = asked.family or FAMILIES
     wanted = [
-        (kind, FAMILIES[i % len(FAMILIES)], i // len(FAMILIES))
+        (kind, families[i % len(families)], i // len(families))
         for kind, count in (("process", asked.deployments), ("engine", asked.engine))
         for i in range(count)
     ]

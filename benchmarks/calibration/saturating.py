@@ -57,7 +57,7 @@ def true_points(server: Process) -> list[Point]:
 
 
 def truth(server: Process) -> Point | None:
-    """The setting that the rule takes of all of them; None where none is inside."""
+    """The setting that the rule takes of all of them; None where none is within."""
     points = true_points(server)
     return solver._choose(points, server.limits, "output_throughput", True, True)
 

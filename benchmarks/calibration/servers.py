@@ -46,7 +46,12 @@ FAMILIES = (
     "noise_1",
     "stated_sizes",
 )
-"""New ones come last: a family's place is part of the seed of its deployments."""
+EVERY = (*FAMILIES, "heavy_tail", "slow_speed")
+"""With those of a study of their own. New ones come last: a family's place is part of the seed of
+its deployments."""
+PROMPT_CV, ANSWER_CV = 1.5, 1.0
+"""Coefficients of variation of the lengths of the family of heavy tails. Both are lognormal; TTFT
+is in proportion to the length of the prompt."""
 STEP_NOISE = {"no_noise": 0.0, "noise_0.5": 0.005, "noise_1": 0.01}
 """Families whose steps hardly vary, as of engines that replay CUDA graphs, and the coefficient of
 variation of a step. Lengths are fixed, so a stream keeps its place among the others, and with it
@@ -94,7 +99,7 @@ def excess(server: Server, concurrency: int) -> float:
 
 
 def last_inside(server: Server, low: int, high: int) -> int | None:
-    """The highest concurrency inside the SLA from `low` to `high`, by halving; None when `low` is
+    """The highest concurrency within the SLA from `low` to `high`, by halving; None when `low` is
     outside.
     """
     if excess(server, low) > 1:
@@ -193,6 +198,7 @@ class Law:
     episodes: Episodes | None = None
     rare: RareStalls | None = None
     step_noise: float | None = None
+    heavy: bool = False
 
 
 def _between(rng: np.random.Generator, low: float, high: float) -> float:
@@ -241,6 +247,10 @@ def draw_law(rng: np.random.Generator, family: str) -> Law:
         return dataclasses.replace(law, osl_cv=0.0, convoys=convoys)
     if family == "noisy":
         return dataclasses.replace(law, wander=draw_wander(rng))
+    if family == "heavy_tail":
+        return dataclasses.replace(law, heavy=True, osl_cv=ANSWER_CV, ttft_noise=_log_sd(PROMPT_CV))
+    if family == "slow_speed":
+        return dataclasses.replace(law, wander=Wander(rng.uniform(0.03, 0.15), _between(rng, 20, 300)))
     if family in STEP_NOISE:
         noise = STEP_NOISE[family]
         steady = {"osl_cv": 0.0, "shared_noise": 0.0, "tpot_noise": noise / math.sqrt(law.osl), "error_rate": 0.0}
@@ -248,6 +258,13 @@ def draw_law(rng: np.random.Generator, family: str) -> Law:
             law, step_noise=noise, run_effect=law.run_effect / 10, ttft_noise=rng.uniform(0.02, 0.2), **steady
         )
     return law
+
+
+def _log_sd(cv: float) -> float:
+    """The standard deviation of the logarithm of a lognormal law with this coefficient of
+    variation.
+    """
+    return math.sqrt(math.log1p(cv**2))
 
 
 def draw_wander(rng: np.random.Generator) -> Wander:
@@ -409,7 +426,7 @@ class Process:
         """The deployment number `seed` of its family, with limits where the SLA may bind anywhere
         or nowhere.
         """
-        rng = np.random.default_rng([seed, FAMILIES.index(family)])
+        rng = np.random.default_rng([seed, EVERY.index(family)])
         bare = cls(draw_law(rng, family), family, (), seed)
         names = draw_metrics(rng)
         limits = draw_limits(rng, names, bare.truth(1), bare.truth(TOP), infeasible=family == "infeasible")
@@ -458,7 +475,10 @@ class Process:
         first = ttft * scale * np.exp(shared + law.ttft_noise * own)
         if wait:
             first += wait * scale * np.exp(law.wait_noise * rng.standard_normal(k) - law.wait_noise**2 / 2)
-        tokens = np.maximum(2.0, np.round(law.osl * (1 + law.osl_cv * rng.standard_normal(k))))
+        lengths = rng.standard_normal(k)
+        spread = _log_sd(law.osl_cv)
+        lengths = np.exp(spread * lengths - spread**2 / 2) if law.heavy else 1 + law.osl_cv * lengths
+        tokens = np.maximum(2.0, np.round(law.osl * lengths))
         e2e = first + per_token * (tokens - 1)
         return np.arange(c) / c * e2e[:c].mean(), first, e2e, tokens
 
@@ -665,8 +685,9 @@ class Process:
         columns = {"ttft": ttft * gone, "tpot": (e2e - ttft) / (tokens - 1) * gone, "e2e": e2e * gone}
         found |= {"output_throughput": produced / lasted, "request_throughput": ended / lasted}
         for name, values in columns.items():
-            for p in (50, 90, 95, 99):
-                found[f"p{p}_{name}"] = float(np.quantile(values, p / 100, method="inverted_cdf"))
+            percentiles = (50, 90, 95, 99)
+            at = np.quantile(values, np.array(percentiles) / 100, method="inverted_cdf")
+            found |= {f"p{p}_{name}": float(value) for p, value in zip(percentiles, at, strict=True)}
             found[f"mean_{name}"] = float(values[np.isfinite(values)].mean())
         found["error_rate"] = self.law.error_rate
         if self.limits:
@@ -728,7 +749,7 @@ class Engine:
     @classmethod
     def drawn(cls, family: str, seed: int) -> "Engine":
         """As `Process.drawn`."""
-        rng = np.random.default_rng([seed, 77, FAMILIES.index(family)])
+        rng = np.random.default_rng([seed, 77, EVERY.index(family)])
         place = round(_between(rng, 8, 100))
         isl, osl = _between(rng, 128, 1024), _between(rng, 16, 40)
         shape = Shape(Lengths.normal(round(isl), isl * 0.3), Lengths.normal(round(osl), osl * 0.3))
@@ -750,7 +771,7 @@ class Engine:
         )
         band = (place, max(place + 1, round(1.35 * place))) if family == "non_monotone" else None
         run_effect, worse = rng.uniform(0, 0.004 if family in STEP_NOISE else 0.04), rng.uniform(1.1, 1.8)
-        wander = draw_wander(rng) if family == "noisy" else None
+        wander = draw_wander(rng) if family in ("noisy", "slow_speed") else None
         server = cls(spec, family, shape, (), run_effect, band, worse, seed, wander)
         names = draw_metrics(rng)
         server.limits = draw_limits(rng, names, server.truth(1), server.truth(TOP), infeasible=family == "infeasible")

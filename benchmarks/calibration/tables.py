@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from benchmarks.calibration.servers import FAMILIES
+from benchmarks.calibration.servers import EVERY, FAMILIES
 from benchmarks.calibration.study import OURS, RULES, SHIPPED, Result
 from frontier.core.stats import intervals
 
@@ -112,7 +112,7 @@ def _family_table(results: Sequence[Result], name: str) -> list[str]:
         "minutes over reference",
     )
     rows = []
-    for family in FAMILIES:
+    for family in EVERY:
         mine = [r for r in results if r["family"] == family]
         if mine:
             s = summary(mine, name)
@@ -181,7 +181,7 @@ def requirements(results: Sequence[Result], name: str = SHIPPED) -> list[Require
         Requirement("break the SLA", "<= 5%", _percent(s["broken"], answers), int(s["broken"]), answers, 0.05),
         Requirement("by over 5%", "<= 1%", _percent(s["beyond"], answers), int(s["beyond"]), answers, 0.01),
     ]
-    families = [f for f in FAMILIES if any(r["family"] == f for r in results)]
+    families = [f for f in EVERY if any(r["family"] == f for r in results)]
     by_family = {family: summary([r for r in results if r["family"] == family], name) for family in families}
     for family, of in by_family.items():
         hits, n = int(of["broken"]), int(of["answers"])
@@ -232,7 +232,7 @@ def _coverage_table(results: Sequence[Result]) -> list[str]:
 def _coverage_by_family(results: Sequence[Result]) -> list[str]:
     labels = ("runs differ", "runs alike")
     lines = [f"| family | {' | '.join(labels)} |", "|---" * (1 + len(labels)) + "|"]
-    for family in FAMILIES:
+    for family in EVERY:
         mine = [item for r in results if r["family"] == family for item in r.get("coverage", {}).items()]
         held = [[both for key, (both, _) in mine if key.endswith(label) and both is not None] for label in labels]
         if all(held):
@@ -296,7 +296,7 @@ def summary(results: Sequence[Result], name: str, *, announced: bool = False) ->
 
 
 def _exists(result: Result) -> bool:
-    """Whether there is an answer to be found: a setting inside the SLA, and no stalls that only a
+    """Whether there is an answer to be found: a setting within the SLA, and no stalls that only a
     long night shows.
     """
     return result["best"] is not None and (result["family"] != "rare_stalls" or result["touched"] < SEEN)

@@ -27,10 +27,7 @@ READS = ("solve", "show", "status", "report", "compare", "users")
 
 def tree(said: Said | None) -> Mapping[str, Any]:
     """The JSON that a command printed; empty where it printed none."""
-    if said is None or not said.out.lstrip().startswith("{"):
-        return {}
-    found: Mapping[str, Any] = json.loads(said.out)
-    return found
+    return outputs.tree("" if said is None else said.out)
 
 
 def journal(told: Told) -> list[dict[str, Any]]:
@@ -217,7 +214,7 @@ def changed(told: Told) -> bool:
 
 
 def a_harder_question_takes_more(told: Told) -> Iterator[str]:
-    """A p95 inside a limit takes no more requests than a p99 inside it, and one need has one
+    """A p95 within a limit takes no more requests than a p99 inside it, and one need has one
     number.
     """
     if not alone(told):

@@ -1,5 +1,7 @@
 """What was written, read as a user reads it: tables, answers, counts, needs and commands."""
 
+import functools
+import json
 import math
 import re
 import shlex
@@ -23,6 +25,15 @@ _NAMED = re.compile(r"c=(\d+)|concurrency (\d+)|--prove (\d+)")
 def number(text: str, unit: str = "s") -> float:
     """'18.7', 'ms' -> 0.0187."""
     return float(text.replace(",", "")) * UNITS[unit]
+
+
+@functools.lru_cache(32)
+def tree(text: str) -> Mapping[str, Any]:
+    """The JSON that a command printed; empty where it printed none."""
+    if not text.lstrip().startswith("{"):
+        return {}
+    found: Mapping[str, Any] = json.loads(text)
+    return found
 
 
 def joined(text: str) -> str:
@@ -113,7 +124,7 @@ class Answer:
     figures: tuple[Figure, ...]
 
 
-def _own(line: str) -> str:
+def own(line: str) -> str:
     """The part of an answer's head that names its own setting, and not what may give more."""
     return line.partition("Proven so far:")[2] or line.split(" may give")[0]
 
@@ -123,11 +134,17 @@ _FIGURE = re.compile(
 )
 
 
+_HEAD = re.compile(
+    r"(?:[^\s:]+(?: [^\s:]+)?: )?(?:Corrected: )?(?P<words>[Rr]un at|[Nn]o setting|[Nn]o valid|[Mm]ore than half)"
+)
+"""How an answer begins: with the name of its series where that has no room on the right."""
+
+
 def blocks(text: str) -> list[list[str]]:
     """The lines of each answer in a text of `solve`, from its first line on."""
     found: list[list[str]] = []
     for line in text.splitlines():
-        if re.match(r"(Corrected: )?([Rr]un at|No setting|No valid|Nothing|Every setting|More than half)", line):
+        if _HEAD.match(line):
             found.append([])
         if found:
             found[-1].append(line)
@@ -145,9 +162,10 @@ def _answer(lines: list[str]) -> Answer:
         if match := _FIGURE.match(line):
             bound = number(match[5], match[6]) if match[5] and match[4] == "at most" else None
             figures.append(Figure(match[1], number(match[2], match[3]), bound))
-        elif not figures and (named := _NAMED.findall(_own(line))):
+        elif not figures and (named := _NAMED.findall(own(line))):
             # The answer's own setting comes first; what may give more stands after it.
-            first = re.match(r"(Corrected: )?[Rr]un at", line)
+            head = _HEAD.match(line)
+            first = head is not None and head["words"].lower() == "run at"
             setting = int(next(filter(None, named[0 if first else -1])))
     return Answer(lines[0], setting, tuple(figures))
 

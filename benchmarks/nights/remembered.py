@@ -20,17 +20,19 @@ from frontier.core.claim import changes, claim, proof
 from frontier.core.estimates import estimate, sides, widening
 from frontier.core.flags import flags, load_flags
 from frontier.core.model.trials import Measurement
-from frontier.core.stats import connections, wander
+from frontier.core.stats import connections, episodes, wander
 from frontier.core.window import window
 from frontier.core.window.histogram import LogHistogram
 from frontier.core.window.window import WindowData
+from frontier.search import curves, series_history, window_size
 from frontier.store import trial_files, window_cache
 
 CACHES = (
-    changes.level, changes.spoilt, changes._unchanged, claim.late_shares, proof._candidates, proof.join,
-    proof.judged_point, proof.pilot_point, proof.point_of, estimate._estimate, sides.sides, widening.widening,
-    flags.flags, load_flags.of_load, connections.clusters, connections.count, wander.of_latencies, window.narrowed,
-    window.gaps,
+    changes.level, changes.spoilt, changes._unchanged, changes._with_series, claim.late_shares, proof._candidates,
+    proof.join, proof.judged_point, proof.pilot_point, proof.point_of, estimate._estimate, sides.sides,
+    widening.widening, flags.flags, load_flags.of_load, connections.clusters, connections.count,
+    episodes.slow_blocks, wander.of_latencies, window.narrowed, window.gaps,
+    curves._between_episodes, series_history._remembered, window_size.dependence,
 )  # fmt: skip
 _FIELDS = tuple(field.name for field in dataclasses.fields(WindowData))
 

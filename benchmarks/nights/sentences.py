@@ -20,6 +20,36 @@ CAUSES = {
     "stopped_early": "the trial was ended early",
 }
 """A flag that excludes a setting, and what the table calls it."""
+OPEN = ("unproven", "marginal")
+_GIVES = r"(?: gives \d+% (?:more throughput but|less throughput and))?"
+SAYINGS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    r" violates?(?::| although )": (("violates",), ()),
+    r" also meets: ": (("meets",), ("step_not_worth",)),
+    r" meets\b": (("meets",), ("meets",)),
+    r" excluded: ": (("invalid",), ("excluded",)),
+    r" was excluded ": (("invalid",), ("excluded",)),
+    rf"{_GIVES} is not proven: ": (OPEN, ("crosses", "too_few", "no_interval", "grows")),
+    rf"{_GIVES} had a quick look only": (OPEN, ("scanned", "not_judged")),
+    rf"{_GIVES} was measured before the server changed": (OPEN, ("stale",)),
+    r": over .* and (?:no faster|\d+% slower)": (OPEN, ()),
+    r": (?:no faster|\d+% slower), and not proven": (OPEN, ()),
+    r": over a limit in the only trial": (("violates",), ()),
+    r" may (?:give|keep) ": (OPEN, ()),
+    r" is the highest proven setting, c=\d+ the lowest that violates": (("meets",), ()),
+    r" is the (?:highest|lowest) (?:measured|tried|that concurrency)": ((), ()),
+    r": .*(?:would decide|to decide|about [\d,]+ requests)": ((*OPEN, "invalid"), ()),
+    r": [\d,]+ of [\d,]+ (?:requests|trials) |: restarts were ": ((), ()),
+}
+"""How a sentence of an answer goes on after its settings, and the verdicts and reasons in the JSON
+that these have; empty where they have any."""
+HEADS = {
+    "No setting meets": ("violates",),
+    "o setting is proven to meet": OPEN,
+    "No valid measurement": ("invalid",),
+    "un at concurrency": ("meets",),
+    "Proven so far": ("meets",),
+}
+"""Words in the first line of an answer, and the verdicts of the JSON that may go with them."""
 
 
 def _points(told: Told) -> Points:
@@ -106,18 +136,51 @@ def sentences_and_verdicts_agree(told: Told) -> Iterator[str]:
 
 
 def _disagrees(block: Sequence[str], shape: Mapping[str, Any]) -> Iterator[str]:
-    """What the text of an answer calls a setting, and the JSON otherwise."""
-    judged = {j["concurrency"]: j["verdict"] for j in shape["judgements"]}
-    words = {"violates": ("violates",), "is not proven": ("unproven", "marginal"), "also meets": ("meets",)}
-    words |= {"excluded": ("invalid",), "was excluded": ("invalid",)}
+    """What the text of an answer says of a setting, and the JSON otherwise; and what it says of one
+    in words that are not known here.
+    """
     text = re.sub(r"\s+", " ", " ".join(block))
-    for load, word in re.findall(rf"c=(\d+) ({'|'.join(words)})\b", text):
-        verdict = judged.get(int(load))
-        if verdict is not None and verdict not in words[word]:
-            yield f"c={load} {word}, in the JSON {verdict}"
-    head = re.search(r"(?:[Rr]un at|Proven so far:) concurrency (\d+)", text)
+    yield from _sayings_disagree(text, {j["concurrency"]: (j["verdict"], j["reason"]) for j in shape["judgements"]})
+    yield from _places_disagree(text, shape)
+    head = re.search(r"(?:[Rr]un at|(?:Proven|Accepted) so far:) concurrency (\d+)", text)
     if (int(head[1]) if head else None) != shape["concurrency"]:
         yield f"{block[0]}; in the JSON c={shape['concurrency']}"
+    for word, verdicts in HEADS.items():
+        if word in outputs.own(block[0]) and shape["verdict"] not in verdicts:
+            yield f"{block[0]}; in the JSON {shape['verdict']}"
+    if block[0].startswith("Corrected: ") != bool(shape["claim"] and shape["claim"]["corrected"]):
+        yield f"{block[0]}; in the JSON the claim is {shape['claim']}"
+
+
+def _sayings_disagree(text: str, judged: Mapping[int, tuple[str, str]]) -> Iterator[str]:
+    """Each sentence that begins with settings is one of SAYINGS, and each of these settings has its
+    verdict and its reason.
+    """
+    first = r"(?:(?<=[.;:] )|(?<=setting )|(?<=Why )|(?<=Also ))(?<!nearest: )"
+    for match in re.finditer(rf"{first}((?:c=\d+, )*c=\d+)(?=[ :])([^.]*)", text):
+        said = next((known for known in SAYINGS if re.match(known, match[2])), None)
+        if said is None:
+            yield f"words that are not known: {match[1]}{match[2][:80]}"
+            continue
+        verdicts, reasons = SAYINGS[said]
+        for load in map(int, re.findall(r"\d+", match[1])):
+            verdict, reason = judged.get(load, ("", ""))
+            if (verdicts and verdict and verdict not in verdicts) or (reasons and reason and reason not in reasons):
+                yield f"c={load}{match[2][:60]}, in the JSON {verdict}: {reason}"
+
+
+def _places_disagree(text: str, shape: Mapping[str, Any]) -> Iterator[str]:
+    """The settings that a text calls nearest, next, highest or first are those of the JSON."""
+    step = shape["next_step"] or {}
+    for words, known in (
+        (r"; nearest: c=(\d+)", shape["candidate"]),
+        (r"c=(\d+) may (?:give|keep)", step.get("concurrency")),
+        (r"c=(\d+) is the highest proven setting", shape["last_pass"]),
+        (r"c=(\d+) the lowest that violates", shape["first_fail"]),
+    ):
+        for load in map(int, re.findall(words, text)):
+            if load != known:
+                yield f"{words} is c={load}, in the JSON {known}"
 
 
 def causes_are_the_flags(told: Told) -> Iterator[str]:

@@ -1,5 +1,5 @@
-"""The examples that need no server, swept in virtual time and drawn; the quickstart over HTTP,
-which needs an idle machine:
+"""The examples that need no server, swept in virtual time and drawn; the quickstart and under-load
+over HTTP, which needs an idle machine:
 
     python docs/examples/make.py [NAME ...]      all of them in about 10 minutes
 
@@ -12,6 +12,9 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from rich.text import Text
+from terminal import picture, screen, typed
 
 import frontier
 
@@ -43,10 +46,16 @@ SWEPT = {
             "energy.png": ("--objectives", "output_throughput,energy", "--overlay"),
         },
     ),
+    "under-load": (
+        "docs/examples/under-load.yaml",
+        {"under-load.png": ("--objectives", "output_throughput,agreement")},
+    ),
 }
 """name -> config, and the options of `frontier plot` for each picture."""
-TYPED = {"quickstart": "quickstart/answer.txt"}
-"""Swept as a reader does, in real time -> what the sweep printed, which the README shows."""
+ASKED = {"under-load": ("verify", "runs/under-load", "--quality", "--under-load")}
+"""Swept in real time -> what is then asked of the server."""
+TYPED = {"quickstart": ("quickstart/answer.txt", "quickstart/terminal.svg")}
+"""Swept as a reader does, in real time -> the answer, and the terminal; the README shows both."""
 PAGES = {"quickstart": ("quickstart/review.html", "quickstart/review.md")}
 """name -> pages of `frontier report`."""
 IMPORTED = {
@@ -70,8 +79,21 @@ def sweep(name: str, here: Path) -> None:
     """Sweep an example, and draw it."""
     config, pictures = SWEPT[name]
     if name in TYPED:
-        answer = command(ROOT, "sweep", config, "-o", str(here / "runs" / name))
-        (HERE / TYPED[name]).write_text(answer.strip("\n") + "\n")
+        answer, terminal = (HERE / file for file in TYPED[name])
+        (here / "configs").symlink_to(ROOT / "configs")
+        words = [sys.executable, "-m", "frontier", "sweep", config, "-o", f"runs/{name}"]
+        written, code = typed(words, here)
+        if code != 0:
+            print("\n".join(screen(written)), file=sys.stderr)
+            raise SystemExit("no answer: this needs an idle machine")
+        terminal.write_text(picture(f"frontier sweep {config}", screen(written)))
+        lines = [Text.from_ansi(line).plain.rstrip() for line in screen(written)]
+        first = next(i for i, line in enumerate(lines) if line.split()[:2] == ["c", "tok/s"])
+        last = next(i for i, line in enumerate(lines) if line.startswith("Next   "))
+        answer.write_text("\n".join(lines[first:last]).strip("\n") + "\n")
+    elif name in ASKED:
+        command(ROOT, "sweep", config, "-o", str(here / "runs" / name))
+        command(here, *ASKED[name])
     else:
         frontier.run_sweep(config, here / "runs" / name, virtual=True)
     for file, options in pictures.items():

@@ -254,10 +254,12 @@ _part = functools.partial(click.option, cls=GroupedOption, group="Select")
 _look = functools.partial(click.option, cls=GroupedOption, group="Recompute with")
 
 
-def detail_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options -v and -q, which give the `Detail` of a command that answers."""
+def _detail_options(command: Callable[..., Any], more: str) -> Callable[..., Any]:
+    """The options -v and -q, which give the `Detail` of a command that answers. `more` is what it
+    prints with -v.
+    """
     command = click.option("-q", "--quiet", is_flag=True, help="The answer alone.")(command)
-    return click.option("-v", "--verbose", is_flag=True, help="All metrics, flags and reasons.")(command)
+    return click.option("-v", "--verbose", is_flag=True, help=more)(command)
 
 
 def _detail(*, verbose: bool, quiet: bool, as_json: bool) -> Detail:
@@ -314,7 +316,6 @@ _SHARED: dict[str, Callable[[Any], Any]] = {
     "point_estimates": click.option(
         "--point-estimates", is_flag=True, help="Decide on values without intervals (imported aggregates)."
     ),
-    "detail": detail_options,
     "as_json": json_option,
 }
 
@@ -379,9 +380,11 @@ def with_extra(row: "registry.Row[registry.SweepOption]") -> "Callable[[Callable
     return extra.option if extra is not None else lambda command: command
 
 
-def run_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def run_options(
+    *names: str, more: str = "All metrics, flags and reasons."
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """A decorator that adds the shared options of these names (fields of RunOptions) to a command,
-    and passes them to it as its first argument.
+    and passes them to it as its first argument. `more` is what it prints with -v.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -395,7 +398,7 @@ def run_options(*names: str) -> Callable[[Callable[..., Any]], Callable[..., Any
 
         decorated: Callable[..., Any] = with_options
         for name in reversed(names):
-            decorated = _SHARED[name](decorated)
+            decorated = _detail_options(decorated, more) if name == "detail" else _SHARED[name](decorated)
         return decorated
 
     return decorate

@@ -160,15 +160,15 @@ def measured_plan(
 
 
 def _nowhere(config: Config, history: History) -> str:
-    """What is known where no setting is expected; that none is inside, of what was measured."""
+    """What is known where no setting is expected; that what was measured is over the limits."""
     if not (config.searches and config.limits):
         return "–"
     raised = [[flag for flag in flags(sample, config.limits) if flag.fatal] for _, sample in history]
     if not history:
         return "not known: no trial was finished"
     if all(raised):
-        return f"not known: {flag_kind(raised[0][0].name)}"
-    return "none is inside"
+        return f"not known: {flag_kind(raised[0][0])}"
+    return "none is within the limits"
 
 
 def _expected(

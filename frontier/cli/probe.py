@@ -29,7 +29,7 @@ COLOURS = {"ok": "green", "note": "cyan", "warn": "yellow", "fail": "red"}
 @click.option("--model", help="The model to ask for; default: the one that is loaded.")
 @click.option("--api-key-env", metavar="NAME", help="The environment variable that holds the key.")
 @click.option("--wait", metavar="TIME", help="Wait this long for a server that is still loading, as 10min.")
-@common.run_options("detail", "as_json")
+@common.run_options("detail", "as_json", more="Also the checks that passed.")
 def command(
     options: common.RunOptions, url: str | None, model: str | None, api_key_env: str | None, wait: str | None
 ) -> int:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 )
 @common.run_options("run", "deployments", "shapes", "settings", "point_estimates", "detail", "as_json")
 def command(options: common.RunOptions, sla: tuple[str, ...], tier: str | None, marginal_ok: bool) -> int:
-    """Which concurrency is proven inside the SLA: the operating point, or the statement that there
+    """Which concurrency is proven within the SLA: the operating point, or the statement that there
     is none.
 
     Nothing is measured: an SLA is answered from the trials of RUN, or with the command that would

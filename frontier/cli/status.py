@@ -12,6 +12,7 @@ import click
 import orjson
 
 from frontier.cli.common import RunOptions, answer, answer_prose, find_run, run_options, subcommand
+from frontier.core.claim.changes import PROOFS
 from frontier.core.model.errors import ExitCode, UsageError
 from frontier.core.model.loads import load_facts, setting
 from frontier.core.model.shapes import DEFAULT_DEPLOYMENT
@@ -20,7 +21,7 @@ from frontier.core.model.units import count, format_elapsed
 from frontier.planning.standing import counts_text
 from frontier.show.verbosity import Detail
 from frontier.show.view.rough import format_rough
-from frontier.show.view.wording import flag_kind
+from frontier.show.view.wording import flag_name_words
 from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import RunDirectory
 from frontier.world import world
@@ -35,7 +36,7 @@ _EVERY = 1.0
 
 @subcommand("status")
 @click.option("--follow", is_flag=True, help="Print a line whenever something happens, until the sweep ends.")
-@run_options("run", "detail", "as_json")
+@run_options("run", "detail", "as_json", more="Also every trial that is left, and the last events.")
 def command(options: RunOptions, follow: bool) -> int:
     """How far is the sweep in RUN: done, running, left, time left, last warnings? Reads only;
     disturbs nothing.
@@ -196,7 +197,7 @@ def _event_text(event: Mapping[str, Any]) -> str:
         name = "server never came up"
     trials = count(len(event["trials"]), "trial") if "trials" in event else ""
     about = trial_words(event["trial"]) if event.get("trial") else event.get("deployment") or trials
-    why = event.get("text") or event.get("reason") or ", ".join(map(flag_kind, event.get("flags", ())))
+    why = event.get("text") or event.get("reason") or ", ".join(map(flag_name_words, event.get("flags", ())))
     when = time.strftime("%H:%M", time.localtime(event["time"]))
     return clean(f"{when}  {' '.join(part for part in (name, str(about)) if part)}{': ' if why else ''}{why}", 300)
 
@@ -206,14 +207,15 @@ def trial_words(key: str) -> str:
     of another form stays as it is. Of a name that cannot be a file name, the safe part remains:
     'chat80 rag20 c=4'.
     """
-    match = re.fullmatch(r"(.*)-(?:c0*(\d+)|q([\d.e+-]+))-[a-z]+-r(\d+)", key)
+    match = re.fullmatch(r"(.*)-(?:c0*(\d+)|q([\d.e+-]+))-([a-z]+)-r(\d+)", key)
     if match is None:
         return key
-    where, c, rate, repeat = match.groups()
+    where, c, rate, phase, repeat = match.groups()
     load = setting(int(c)) if c else f"{rate}/s"
+    proof = "proof of " if phase in PROOFS else ""
     again = f", repeat {repeat}" if repeat != "1" else ""
     where = re.sub(r"(.*)-[0-9a-f]{8}", lambda safe: safe[1].replace("_", " ").strip(), where)
-    return f"{where.removeprefix(DEFAULT_DEPLOYMENT + '-')} {load}{again}"
+    return f"{proof}{where.removeprefix(DEFAULT_DEPLOYMENT + '-')} {load}{again}"
 
 
 def line(state: Mapping[str, Any]) -> str:
@@ -221,9 +223,9 @@ def line(state: Mapping[str, Any]) -> str:
     if state["state"] == "imported":
         return f"imported  {state['done']} points; nothing is left to measure"
     counted = (state[name] for name in ("trials_finished", "refined", "measured", "settings"))
-    parts = [f"{state['state']}  {counts_text(*counted)}"]
+    proven = ", ".join(_proven_words(state["proven"])) if state["proven"] else ""
+    parts = [f"{state['state']}{', proven: ' if proven else ''}{proven}  {counts_text(*counted)}"]
     parts += [f"{count(len(state['open']), 'trial')} {_left(state)}"] if state["open"] else []
-    parts += [f"proven: {', '.join(setting(load_of(one)) for one in state['proven'])}"] if state["proven"] else []
     if state["state"] == "running" and state["seconds_left"]:  # at 0 it takes longer than was expected
         about = "at least" if state["seconds_left_at_most"] is None else "about"
         parts.append(f"{about} {format_rough(state['seconds_left'])} left")
@@ -236,6 +238,12 @@ def line(state: Mapping[str, Any]) -> str:
         return text
     killed = "; then it was killed, and the same command goes on" if state["end"] == "killed" else ""
     return f"{text}   last: {_event_text(state['last'][-1])}{killed}"
+
+
+def _proven_words(proven: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The operating points, each with its deployment and shape where these differ."""
+    differ = [name for name in ("deployment", "shape") if len({one[name] for one in proven}) > 1]
+    return [" ".join([*(clean(one[name], 40) for name in differ), setting(load_of(one))]) for one in proven]
 
 
 def _left(state: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from frontier.cli.common import given_options, say
 from frontier.cli.one_line import name_of, read_line, require_line
 from frontier.client.secrets import redact, remember
 from frontier.config import Config, Setting, left_out, load_config
-from frontier.config.config_file import read_sessions, read_settings, with_trace
+from frontier.config.config_file import read_sessions, read_settings
 from frontier.config.connection import names_server
 from frontier.config.kept_text import kept_text
 from frontier.core.model.errors import StoreError, UsageError
@@ -23,6 +23,7 @@ from frontier.core.model.loads import bare, kind_of
 from frontier.planning.plan import ToProve
 from frontier.store.files import read_config
 from frontier.store.run_dir import RUNS, is_narrower, read_manifest, runs_under
+from frontier.sweep.given_files import with_files
 from frontier.sweep.secrets_of_config import secrets_of
 
 
@@ -97,7 +98,7 @@ def read_request(
         """
         key = repr(left_out(manifest))  # nearly all runs under runs/ take it alike
         if key not in configs:
-            configs[key] = with_trace(load_config(text, source, given, manifest, read_sessions=read_sessions))
+            configs[key] = with_files(load_config(text, source, given, manifest, read_sessions=read_sessions))
         return configs[key]
 
     run = _run_to_resume(output, config_in)

@@ -67,7 +67,7 @@ def require_sweep(config: Config, file: str) -> None:
         raise UsageError(f"{file} has variants of a deployment", f"race them:  frontier {config.measured_by} {file}")
 
 
-# --- traces of arrivals, and sessions of files
+# --- traces of arrivals, sessions of files, and passes over prompts
 
 _TRACE = "arrivals: {trace: FILE}"
 
@@ -87,10 +87,19 @@ def with_trace(config: Config) -> Config:
     return config.with_arrivals(registry.RECORDED.require(_TRACE).read_trace(config.trace_file))
 
 
+def with_prompts(config: Config, number: int) -> Config:
+    """The config with the number of prompts in its file, where its trials are passes over that."""
+    passes = config.passes
+    return config if passes is None else config.model_copy(update={"given_requests": replace(passes, size=number)})
+
+
 def as_in_run(config: Config, run: RunDirectory) -> Config:
-    """The config of a run with the times of the trace that the run keeps. StoreError where they are
-    not readable.
+    """The config of a run with the size of a pass and the times of the trace that the run keeps.
+    StoreError where these are not readable.
     """
+    sent = run.manifest.get("canonical", {}).get("requests")
+    if config.passes is not None and isinstance(sent, int):
+        config = with_prompts(config, sent // config.passes.count)
     if config.trace_file is None:
         return config
     try:

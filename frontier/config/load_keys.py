@@ -1,10 +1,10 @@
-"""The keys of the load: `concurrency`, or `rate` and `arrivals`; and `workers`, the client
-processes.
+"""The keys of the load (`concurrency`, `rate`, `arrivals`), of a trial's size (`requests`,
+`warmup`), and of the client processes (`workers`).
 """
 
 import re
 from collections.abc import Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 from typing import Annotated, Any
 
@@ -12,7 +12,7 @@ from frontier import registry
 from frontier.core.model.loads import POISSON, Arrivals, Rate, Trace, doublings
 from frontier.core.model.shapes import Shape
 from frontier.core.model.text import clean_name, did_you_mean
-from frontier.fields import Problem, Strict, number_in, read, refuse, repeated, shown, whole, whole_in, words
+from frontier.fields import Problem, Strict, duration, number_in, read, refuse, repeated, shown, whole, whole_in, words
 
 MAX_CONCURRENCY = 65_536
 MAX_SETTINGS = 1_000
@@ -22,6 +22,10 @@ AUTO = (Rate.of(1.0),)
 """The rate that `rate: auto` begins with. The search doubles it until more requests arrive than are
 served."""
 MAX_WORKERS = 256
+MOST_PASSES = 1_000
+WARMUP_AUTO = 2.0
+"""Seconds of warm-up when it is 'auto': at least this long, and until every stream has finished its
+first request."""
 
 
 def read_concurrency(value: Any) -> tuple[int, ...]:
@@ -99,6 +103,40 @@ def arriving(shapes: Iterable[Shape], arrivals: Arrivals | str) -> tuple[Shape, 
     if isinstance(arrivals, str):
         arrivals = Arrivals(trace=Trace(clean_name(PurePath(arrivals).name), ""))
     return tuple(replace(shape, arrivals=arrivals) for shape in shapes)
+
+
+# ---- size of a trial
+
+
+@dataclass(frozen=True, slots=True)
+class Passes:
+    """Whole passes over a file of prompts. `size` is how many prompts it holds; None: it was not
+    read yet.
+    """
+
+    count: int
+    size: int | None = None
+
+    @property
+    def requests(self) -> int | None:
+        """The requests of all passes; None where the file was not read yet."""
+        return None if self.size is None else self.count * self.size
+
+
+def read_requests(value: Any) -> int | Passes:
+    """The requests of a trial: a number, or '5 passes' over the file of prompts."""
+    if not isinstance(value, str) or not re.match(r"\s*\d+\s+[a-z]|.*pass", value):
+        return whole(value, 1, 1_000_000)
+    match = re.fullmatch(r"\s*(\d{1,9})\s+pass(es)?\s*", value)
+    if match is None or not 1 <= int(match[1]) <= MOST_PASSES:
+        hint = f"write a number of requests, or  5 passes  over a file of prompts, 1 to {MOST_PASSES:,}"
+        raise Problem(f"{{key}}: {shown(value)} is no number of passes", hint)
+    return Passes(int(match[1]))
+
+
+def read_warmup(value: Any) -> float:
+    """The least seconds of warm-up."""
+    return WARMUP_AUTO if value == "auto" else duration(value, most=3_600.0)
 
 
 # ---- client processes

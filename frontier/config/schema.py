@@ -25,10 +25,14 @@ from frontier.config.finish_keys import FinishConfig, read_finish
 from frontier.config.identity import digest
 from frontier.config.load_keys import (
     AUTO,
+    WARMUP_AUTO,
+    Passes,
     arriving,
     read_arrivals,
     read_concurrency,
     read_rates,
+    read_requests,
+    read_warmup,
     read_workers,
 )
 from frontier.config.shape_keys import described, distinct, file_of, read_shapes
@@ -45,7 +49,6 @@ from frontier.fields import (
     Problem,
     Strict,
     Truth,
-    duration,
     duration_in,
     duration_text,
     refuse,
@@ -56,9 +59,6 @@ from frontier.fields import (
 from frontier.store.records import shape_tree
 
 MAX_TRIALS = 20_000
-WARMUP_AUTO = 2.0
-"""Seconds of warm-up when it is 'auto': at least this long, and until every stream has finished its
-first request."""
 LEFT_OUT: Mapping[str, Any] = dict.fromkeys(("requests", "repeats", "max_time", "refine", "concurrency"))
 """The meaning of these keys where they are left out: the sweep sizes its trials and finds its
 settings itself."""
@@ -66,18 +66,14 @@ DOUBLINGS: Mapping[str, Any] = {"concurrency": "1..128"}
 """Their meaning in a run that was begun before 1.1, whose manifest does not state it."""
 EARLIER: Mapping[str, Any] = {"requests": 300, "repeats": 3, "max_time": "300s", "refine": 3, **DOUBLINGS}
 """Their meaning before 0.2."""
-LONGEST_TRIAL = 3_600.0
-"""Seconds that bound a trial, warm-up included, where `max_time` is left out."""
+LONGEST_TRIAL, LONGEST = 3_600.0, 86_400.0
+"""Seconds that bound a trial where `max_time` is left out; and one of whole passes."""
 MOST_NATURAL = 300_000
 """Tokens of the longest prompt of natural text: fewer than the corpus has, so that no part of it is
 in a prompt twice."""
 TURNS = 5
 """Requests of each stream that a window holds at least; with fewer, the edges of the window weigh
 too much."""
-
-
-def _warmup(value: Any) -> float:
-    return WARMUP_AUTO if value == "auto" else duration(value, most=3_600.0)
 
 
 def _deployments(value: tuple[DeploymentConfig, ...]) -> tuple[DeploymentConfig, ...]:
@@ -112,10 +108,10 @@ class Config(Strict):
     given_objectives: Annotated[tuple[str, str], PlainValidator(read_objectives), PLAIN] | None = Field(
         None, alias="objectives"
     )
-    requests: Annotated[int, whole_in(1, 1_000_000)] | None = None
+    given_requests: Annotated[int | Passes, PlainValidator(read_requests), PLAIN] | None = Field(None, alias="requests")
     repeats: Annotated[int, whole_in(1, 100)] | None = None
-    warmup: Annotated[float, PlainValidator(_warmup)] = WARMUP_AUTO
-    max_time: Annotated[float, duration_in(1.0, 86_400.0)] | None = None
+    warmup: Annotated[float, PlainValidator(read_warmup)] = WARMUP_AUTO
+    max_time: Annotated[float, duration_in(1.0, LONGEST)] | None = None
     min_time: Annotated[float, duration_in(0.0, 86_400.0)] = 0.0
     budget: BudgetConfig = BudgetConfig()
     refine: Annotated[int, whole_in(0, 100)] | None = None
@@ -152,6 +148,16 @@ class Config(Strict):
         with.
         """
         return self.given_concurrency or (1,)
+
+    @property
+    def passes(self) -> Passes | None:
+        """The passes over the file of prompts that size a trial; None: `requests` is a number."""
+        return self.given_requests if isinstance(self.given_requests, Passes) else None
+
+    @property
+    def requests(self) -> int | None:
+        """The requests of a trial, at least; None for passes over a file that was not read yet."""
+        return self.given_requests.requests if isinstance(self.given_requests, Passes) else self.given_requests
 
     @property
     def prompts_file(self) -> str | None:
@@ -270,7 +276,7 @@ class Config(Strict):
     @property
     def trial_time(self) -> float:
         """Seconds that bound a trial, warm-up included."""
-        return LONGEST_TRIAL if self.max_time is None else self.max_time
+        return self.max_time or (LONGEST_TRIAL if self.passes is None else LONGEST)
 
     @property
     def searches(self) -> bool:
@@ -406,9 +412,14 @@ def _wrong_qualities(config: Config, limited: set[str]) -> Iterator[Problem]:
         yield Problem(
             what, "state it as  quality: 0.95,  or decide afterwards:  frontier solve --sla 'quality>=0.95'", "sla"
         )
+    if "agreement" in limited:
+        what = "a sweep cannot decide by an agreement that is measured after it"
+        yield Problem(what, "decide by it afterwards:  frontier solve --sla 'agreement>=98%'", "sla")
 
 
 def _wrong_prompts(config: Config) -> Iterator[Problem]:
+    if config.passes is not None and config.prompts_file is None:
+        yield Problem("passes are over a file of prompts, and none is named", "add  prompts: FILE.jsonl", "requests")
     others = [shape for shape in config.shapes if shape.kind != "shape"]
     if config.prompts == "natural":
         longest = max(config.shapes, key=lambda shape: shape.isl.high)

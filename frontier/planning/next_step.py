@@ -5,15 +5,17 @@ the command is a sweep of its own.
 """
 
 import math
+import re
 import shlex
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from frontier.config import Config
 from frontier.core.claim.changes import History
-from frontier.core.model.decisions import Cause, Decision, Limit, NextStep, Reason
-from frontier.core.model.loads import Rate
+from frontier.core.model.decisions import Cause, Decision, Explanation, Limit, NextStep
+from frontier.core.model.loads import Rate, bare, kind_of
 from frontier.core.model.metrics import Unit, claim_floor
+from frontier.core.model.points import Point
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase
 from frontier.planning.budget import TrialTimes, price_of, raised
@@ -90,53 +92,51 @@ def least_to_prove(limits: Sequence[Limit]) -> int:
     return max((claim_floor(limit.of.p) for limit in limits if limit.of.p is not None), default=1)
 
 
-def with_command(decision: Decision, again: SweepAgain | None, tool: str | None = None) -> Decision:
-    """The decision with the command and the time of its next step. `again` is None for an import;
+def with_command(decision: Decision, again: SweepAgain | None, tool: str | None = None) -> NextStep | None:
+    """The next step of a decision with its command and its time. `again` is None for an import;
     `tool` is then the command of the tool that sent its requests, if known.
     """
     step = decision.next_step
-    if step is None or isinstance(step.concurrency, Rate):
-        return decision
+    if step is None:
+        return step
+    if again is None and tool is not None and step.requests is not None:
+        return replace(step, command=_with_places(tool, step.concurrency, step.requests))
+    if isinstance(step.concurrency, Rate):
+        return step
     if again is None:
-        if tool is not None and step.requests is not None:
-            return replace(
-                decision, next_step=replace(step, command=_with_places(tool, step.concurrency, step.requests))
-            )
-        return replace(decision, next_step=replace(step, requests=None, command=_own_sweep(decision, step)))
+        return replace(step, requests=None, command=_own_sweep(decision, step))
     if step.requests is None:
         # More of what a busy client measured decides nothing: only a new run does.
-        command = again.elsewhere(step.concurrency, decision) if step.widened else None
-        return replace(decision, next_step=replace(step, command=command))
+        return replace(step, command=again.elsewhere(step.concurrency, decision) if step.widened else None)
     needs = {decision.series: step.requests}
     command, need = again.to_prove(step.concurrency, decision.limits, needs, ENOUGH)
-    step = replace(step, seconds=None if need is None else need.seconds, command=command)
-    return replace(decision, next_step=step)
+    return replace(step, seconds=None if need is None else need.seconds, command=command)
 
 
-def with_top(decision: Decision, config: Config, history: History, connections: int) -> Decision:
-    """The decision with the reason why no setting above the highest was tried: the config lists no
-    other, the sweep ended before, or found none where it chose its settings itself. The client can
-    hold `connections` at once.
+def with_top(decision: Decision, config: Config, history: History, connections: int) -> Explanation:
+    """The explanation of a decision with the reason why no setting above the highest was tried: the
+    config lists no other, the sweep ended before, or found none where it chose its settings itself.
+    The client can hold `connections` at once.
     """
+    explained, top = decision.explanation, max(config.concurrency)
+    points = SeriesHistory.of(decision.limits, history).points if config.auto else {}
 
-    def why(reason: Reason) -> Reason:
-        if reason.cause is not Cause.HIGHEST_MEASURED:
-            return reason
-        c = reason.settings[0]
-        if config.auto:
-            return replace(reason, cause=_top_of_search(c, decision, config, history, connections))
-        return replace(reason, cause=Cause.SCAN_CUT) if c < max(config.concurrency) else reason
+    def cause_at(c: int) -> Cause:
+        if not config.auto:
+            return Cause.SCAN_CUT if c < top else Cause.HIGHEST_MEASURED
+        return _found_top(c, points, *highest_tried(config.deployment(decision.deployment), connections))
 
-    explained = decision.explanation
-    return replace(decision, explanation=replace(explained, reasons=tuple(map(why, explained.reasons))))
+    reasons = (
+        replace(reason, cause=cause_at(reason.settings[0])) if reason.cause is Cause.HIGHEST_MEASURED else reason
+        for reason in explained.reasons
+    )
+    return replace(explained, reasons=tuple(reasons))
 
 
-def _top_of_search(c: int, decision: Decision, config: Config, history: History, connections: int) -> Cause:
-    """Why a search that chose its settings itself tried none above c."""
-    top, why = highest_tried(config.deployment(decision.deployment), connections)
+def _found_top(c: int, points: Mapping[int, Point], top: int, why: Cause) -> Cause:
+    """Why a sweep that finds its settings itself tried none above c; `why` where that is `top`."""
     if c == top:  # a run may be read where fewer connections are allowed than it was made with
         return why
-    points = SeriesHistory.of(decision.limits, history).points
     if any(flag.name == "client_bound" for k, point in points.items() if k > c for flag in point.fatal):
         return Cause.CLIENT_CAPACITY
     return Cause.NO_MORE_THROUGHPUT if no_more_throughput(points) else Cause.SCAN_CUT
@@ -226,8 +226,14 @@ def _own_sweep(decision: Decision, step: NextStep) -> str:
 
 
 def _with_places(tool: str, concurrency: int, requests: int) -> str:
-    """The command of a tool with its load. Ramp and drain take a wave each of what it sends, and a
-    part of the requests was outside the window before.
+    """The command of a tool with its load, of which it holds a part in brackets for either kind.
+    Ramp and drain take a wave each of what it sends, and a part of the requests was outside the
+    window before.
     """
-    sent = math.ceil(RAMP_SHARE * requests) + 2 * concurrency
-    return tool.replace("{concurrency}", str(concurrency)).replace("{requests}", str(sent))
+    kind, waves = kind_of(concurrency), 0 if isinstance(concurrency, Rate) else 2 * concurrency
+    chosen = _OF_KIND.sub(lambda part: part[1].format(**{kind: bare(concurrency)}) if part[2] == kind else "", tool)
+    return chosen.replace("{requests}", str(math.ceil(RAMP_SHARE * requests) + waves))
+
+
+_OF_KIND = re.compile(r"\[([^\[\]{}]*\{(concurrency|rate)\})\]")
+"""The part of a tool's command that gives its load: '[--max-concurrency {concurrency}]'."""

@@ -322,12 +322,15 @@ def _turn_in_order(config: Config, deployments: Sequence[DeploymentConfig]) -> l
 
 def grid_size(config: Config, concurrency: int) -> tuple[int, float | None]:
     """Requests of a grid trial, TURNS of every stream at least, and the seconds that bound its
-    window.
+    window. Passes over a file of prompts stay whole, and only `max_time` bounds them.
     """
     turns = 0 if isinstance(concurrency, Rate) else TURNS * concurrency
     if config.requests is None:
         return max(GRID_REQUESTS, turns), GRID_SECONDS
-    return max(config.requests, turns), None if config.max_time is not None else STATED_SECONDS
+    requests, passes = max(config.requests, turns), config.passes
+    if passes is not None and passes.size:
+        return math.ceil(requests / passes.size) * passes.size, None
+    return requests, None if config.max_time is not None else STATED_SECONDS
 
 
 def halving(ladder: tuple[int, ...]) -> list[int]:

@@ -29,7 +29,7 @@ class Cheapest:
 @dataclass(frozen=True, slots=True)
 class Best:
     """The deployment whose operating point gives the most output throughput for one shape, as far
-    as it is proven.
+    as it is proven; `name` is its own, or that of its side.
 
     `rate` is per GPU where `per_gpu`, and so is `second`, that of the first of `others`. `sure`: it
     is better than every other operating point, by the interval of their difference. `open` are the
@@ -48,6 +48,7 @@ class Best:
     may_give: tuple[tuple[str, int], ...] = ()
     second: float | None = None
     by_values: bool = False
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +144,11 @@ def make_sla_result(
         shared,
         tuple(cheapest for group in rivals if (cheapest := _cheapest_deployment(group)) is not None),
         arrivals or {},
-        tuple(best for group in rivals if (best := best_deployment(group, gpus or {})) is not None),
+        tuple(
+            best
+            for group in rivals
+            if (best := best_deployment({d.deployment: d for d in group}, gpus or {})) is not None
+        ),
         {name: _given_up(c, [d for d in decisions if d.deployment == name], groups) for name, c in shared.items()},
     )
 
@@ -164,35 +169,39 @@ def _given_up(
 
 
 def best_deployment(
-    decisions: Sequence[Decision], gpus: Mapping[str, int | None], rate: str = "output_throughput"
+    decisions: Mapping[str, Decision],
+    gpus: Mapping[str, int | None],
+    rate: str = "output_throughput",
+    steps: Mapping[str, float | None] | None = None,
 ) -> Best | None:
     """The deployment with the most proven throughput, or another rate, among those that measured
-    one shape.
+    one shape, by their names. `steps` has the rates of their next steps, where it is another.
     """
-    known = [gpus.get(d.deployment) for d in decisions]
+    known = [gpus.get(name) for name in decisions]
     shares = [1.0 if None in known else 1.0 / metrics.per_gpu(rate, n) for n in known]
-    share = {d.deployment: part for d, part in zip(decisions, shares, strict=True)}
+    share = dict(zip(decisions, shares, strict=True))
     rates = {
-        d.deployment: d.metrics[rate].scaled(share[d.deployment])
-        for d in decisions
+        name: d.metrics[rate].scaled(share[name])
+        for name, d in decisions.items()
         if d.concurrency is not None and rate in d.metrics
     }
-    met = sorted((d for d in decisions if d.deployment in rates), key=lambda d: -rates[d.deployment].value)
+    met = sorted(rates, key=lambda name: -rates[name].value)
     if not met:
         return None
-    best, others = rates[met[0].deployment], tuple(d.deployment for d in met[1:])
-    undecided = tuple(d.deployment for d in decisions if d.verdict not in (Verdict.MEETS, Verdict.VIOLATES))
-    by_values = decided_on_values(met[0])
+    best, others = rates[met[0]], tuple(met[1:])
+    undecided = tuple(name for name, d in decisions.items() if d.verdict not in (Verdict.MEETS, Verdict.VIOLATES))
+    by_values = decided_on_values(decisions[met[0]])
     sure = _is_most(best, [rates[name] for name in others], by_values)
+    next_steps = {name: d.next_step for name, d in decisions.items() if name != met[0] and d.next_step is not None}
+    given = {name: step.throughput for name, step in next_steps.items()} if steps is None else steps
     may_give = tuple(
-        (d.deployment, d.next_step.concurrency)
-        for d in decisions
-        if d is not met[0]
-        and d.next_step is not None
-        and (d.next_step.throughput or 0.0) * share[d.deployment] > best.value
+        (name, step.concurrency)
+        for name, step in next_steps.items()
+        if (given.get(name) or 0.0) * share[name] > best.value
     )
     second = rates[others[0]].value if others else None
-    return Best(met[0], best.value, None not in known, sure, others, undecided, may_give, second, by_values)
+    winner = decisions[met[0]]
+    return Best(winner, best.value, None not in known, sure, others, undecided, may_give, second, by_values, met[0])
 
 
 def _is_most(best: Estimate, others: Sequence[Estimate], by_values: bool) -> bool:

@@ -18,7 +18,7 @@ from frontier.core.model.points import Point
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.model.units import format_elapsed
 from frontier.planning.budget import AROUND, TrialTimes
-from frontier.planning.plan import STATED_SECONDS, make_plan
+from frontier.planning.plan import make_plan
 
 ENOUGH = 1.02
 """A time that has room for all requests of a trial is this many times what they are expected to
@@ -92,8 +92,7 @@ def _cut_lines(config: Config, trials: Iterable[Trial], times: TrialTimes) -> li
     for trial in sorted(trials, key=lambda trial: trial.concurrency):
         each = _each(trial, times)
         if each is None:
-            bound = STATED_SECONDS if config.max_time is None else config.max_time
-            what = "window" if config.max_time is None else "trial"
+            what, bound = ("trial", trial.max_time) if trial.seconds is None else ("window", trial.seconds)
             fewer = f"Each {what} ends after {format_elapsed(bound)}, with fewer requests where they are slow"
             lines.setdefault("", f"{fewer}; max_time sets another time." if config.max_time is None else f"{fewer}.")
         elif (got := _window(trial) / each) < trial.requests:

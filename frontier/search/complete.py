@@ -266,7 +266,7 @@ def _repeat_unconfirmed(policy: SearchPolicy, known: SeriesHistory) -> Ask | Non
 
 
 def may_be_better(ask: Ask, known: SeriesHistory) -> bool:
-    """Whether a setting may be inside the SLA, and gives enough more throughput than the operating
+    """Whether a setting may be within the SLA, and gives enough more throughput than the operating
     point to be named.
     """
     if not known.limits:

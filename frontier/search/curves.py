@@ -51,7 +51,7 @@ class Part:
     on.
 
     Where a limit is on requests of several classes, a percentile is looked at class by class: the
-    tail of a mixture of classes does not follow from its median. The percentile is inside the limit
+    tail of a mixture of classes does not follow from its median. The percentile is within the limit
     where that of each class is.
     """
 
@@ -124,6 +124,13 @@ class Curve:
             return usual
         shift = dict(self.slow.shifts).get(self.limit.of.quantity or "", 0.0)
         return max(usual, min(FAR, shift + self.between_episodes(c, tail / self.slow.share, least)))
+
+    def later(self, times: float) -> "Curve":
+        """The curve with the most episodes that there may be once so many times these are seen."""
+        if self.slow is None:
+            return self
+        surer = episodes.most_times(times * self.slow.spans) / episodes.most_times(self.slow.spans)
+        return replace(self, slow=replace(self.slow, share=surer * self.slow.share))
 
     def between_episodes(self, c: int, tail: float, least: float = -FAR) -> float:
         """`at`, between the episodes."""

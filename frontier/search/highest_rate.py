@@ -3,7 +3,7 @@
 It is a pure function of what was measured. A load is what a server is offered: a rate of arrivals,
 or requests in flight.
 
-Looks locate the load first. From a start that is likely to be inside the SLA, the search brackets
+Looks locate the load first. From a start that is likely to be within the SLA, the search brackets
 the load at which the SLA breaks and halves the bracket, with short windows that claim nothing. The
 load is then proven on fresh data, from below. Each candidate is as high as all data so far promise
 to be provable, and is judged by the rules of every proof (`proof.candidates`).
@@ -127,7 +127,7 @@ class _State:
 
     @property
     def low(self) -> float | None:
-        """The highest load inside the SLA by its values."""
+        """The highest load within the SLA by its values."""
         return max((load for load, excess in self.excess.items() if excess <= 0), default=None)
 
     @property
@@ -180,7 +180,7 @@ def _trend(loads: Iterable[tuple[float, Sequence[LoadTrial]]], limits: tuple[Lim
 
 
 def _locate(state: _State) -> LoadAsk | LoadDone | None:
-    """The next look, or the answer that no load is inside the SLA. None when the bracket is close
+    """The next look, or the answer that no load is within the SLA. None when the bracket is close
     enough, or the looks are spent.
     """
     policy, low, high = state.policy, state.low, state.high
@@ -250,7 +250,7 @@ def _prove(state: _State) -> LoadAsk | LoadDone:
         refused = high, f"by the values of a short look {_binding_label(state, high)} is over its limit"
     higher = Refused(*refused) if refused else None
     if proven is None:
-        why = f": {refused[1]}" if given_up and refused else ": every rate inside the SLA is too close to its limit"
+        why = f": {refused[1]}" if given_up and refused else ": every rate within the SLA is too close to its limit"
         return LoadDone(Verdict.UNPROVEN, f"no rate is proven{why}", None, low, higher)
     return LoadDone(Verdict.MEETS, "proven on fresh data", proven, low, higher)
 

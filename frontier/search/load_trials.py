@@ -112,7 +112,7 @@ class LoadDone:
     """The answer: `proven` is the highest load proven; without one, `verdict` says whether no load
     can be.
 
-    `located` is the highest load whose values are inside the SLA (no claim), `refused` the lowest
+    `located` is the highest load whose values are within the SLA (no claim), `refused` the lowest
     one above the answer that was tried.
     """
 

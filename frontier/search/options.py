@@ -15,7 +15,6 @@ from frontier.core.model.decisions import Verdict
 from frontier.search.curves import RUN_TO_RUN
 from frontier.search.gaps import between
 from frontier.search.place import PREFERRED, State, forecast
-from frontier.search.window_size import mean_e2e
 
 APART, NEAR = 1.15, 1.05
 """Settings further apart than the first may have a corner between them; one that seems nearer to
@@ -23,11 +22,9 @@ the higher one than the second is looked for in the middle."""
 BELOW, LEAST_GROWTH = 1.4, 0.2
 """How throughput grows below a gap is told by a setting this many times lower; it is at least this
 power of concurrency."""
-AROUND = 12.0
-"""Seconds of a window's warm-up and end."""
-MOST_OF_TIME = 1 / 3
-"""The share of the time that one candidate may take while nothing is proven and its end is not in
-sight."""
+MOST_OF_TIME, LIKELY = 1 / 3, 0.5
+"""The share of the time that one candidate may take while nothing is proven, unless it is at least
+so likely to be proven in the rest."""
 
 
 def corner(state: State, proven: Sequence[int], listed: Sequence[int] = ()) -> int | None:
@@ -73,22 +70,22 @@ def _full_at(state: State, low: int, high: int) -> int | None:
     return c if c * NEAR <= high else between(low, high)
 
 
-def takes_too_long(state: State, c: int, within: float) -> bool:
-    """Whether a candidate had MOST_OF_TIME, and by its own data is not expected to be decided
-    `within` the seconds that are left.
+def gives_way(state: State, c: int, proven: Sequence[int]) -> bool:
+    """Whether a candidate gives way to one that is likely to be proven, as it is not.
+
+    Where time is short and nothing is proven, one does that had MOST_OF_TIME or whose server
+    wanders. Where a server is slow in episodes each does: they come at every load, and only a lower
+    one keeps its limit in them.
     """
-    had = state.spent.get(c, 0.0)
-    if math.isinf(within) or had < MOST_OF_TIME * (state.elapsed + within):
-        return False
-    (k,) = (k for k in state.candidates if k.concurrency == c)
-    need = judge(k.point, state.limits, alpha=k.alpha).need
-    return need is None or had * (need / k.point.n - 1) > within
+    had = state.spent.get(c, 0.0) >= MOST_OF_TIME * (state.elapsed + state.within)
+    short = not proven and state.within < math.inf and (had or state.wanders)
+    return (state.slow or short) and forecast(state, c, 1.0).chance < LIKELY
 
 
-def soonest(state: State, within: float, below: float = math.inf) -> int | None:
+def soonest(state: State, below: float = math.inf) -> int | None:
     """The setting `below` another that is proven soonest for its worth, by all of its data: these
-    are inside the SLA, or could be. It was not judged and given up, nor given up as the client was
-    busy. None where none fits `within` the seconds that are left.
+    are within the SLA, or could be. It was not judged and given up, nor given up as the client was
+    busy. None where none fits the time that is left.
     """
     tried = {
         k.concurrency
@@ -98,9 +95,8 @@ def soonest(state: State, within: float, below: float = math.inf) -> int | None:
     options = []
     for c, point in state.points.items():
         expected = forecast(state, c, state.rate(c))
-        window = state.window_size(c) * (mean_e2e(c, state.points) or 1.0) / c + AROUND
-        seconds = (expected.windows if expected.chance > 0 else WINDOWS) * window
-        possible = c < below and c not in tried and seconds <= within
+        seconds = (expected.windows if expected.chance > 0 else WINDOWS) * state.seconds(c)
+        possible = c < below and c not in tried and seconds <= state.within
         if possible and judge(point, state.limits).verdict is not Verdict.VIOLATES:
             worth = state.rate(c) / seconds
             options.append((inside(point, state.limits), expected.chance * worth, worth, c))

@@ -3,7 +3,7 @@
 For planning, never for claims. Medians need few requests where a p99 needs many. So a curve over
 concurrency is of medians, and the distance from the median to the tail is pooled over settings
 (`Curve`). Two numbers follow for each concurrency: the chance that the bounds of a proof will be
-inside the limits after a number of windows, and the number of windows that the proof is expected to
+within the limits after a number of windows, and the number of windows that the proof is expected to
 take. The next candidate is the one with the highest worth: its chance times its merit, less the
 worth of its windows. The merit is the throughput, less what the answer's own rule asks for a longer
 tail (`State.merit`).
@@ -47,8 +47,13 @@ from frontier.core.stats.laws import normal_cdf, normal_quantile
 from frontier.core.window.window import Floats, WindowData
 from frontier.search.curves import DEEP, EXACT, FAR, RUN_TO_RUN, Curve, Part, interpolated, logs_over
 from frontier.search.series_history import SeriesHistory, nearest, scans
-from frontier.search.window_size import allowance, dependence, window_size
+from frontier.search.window_size import allowance, dependence, mean_e2e, window_size
 
+WANDER_SECONDS, AROUND = 45.0, 12.0
+"""The least seconds of a window where the server wanders, as one that an episode fills does not
+show it; and those of a window's warm-up and end."""
+MANY = 1000
+"""So many times as many episodes show how much of the time is slow."""
 LOWER = 0.9
 """The next candidate after one given up is at most this share of it, unless something is proven."""
 FAR_LOWER = 0.7
@@ -77,8 +82,8 @@ class State:
     `scanned` is the data from before any proof, `by_grid` the settings that the grid's own data
     prove, ascending. `contradicted` are settings that came out slower than a higher one.
     `spent` are the seconds of each setting's proof with their warm-ups, `elapsed` those of all
-    trials. `wanders`: windows of one load differed by more than noise. `ess_deficit` and
-    `bound_inflation` are what candidates taught (`_seen`).
+    trials, `within` those that are left. `wanders`: windows of one load differed by more than
+    noise. `ess_deficit` and `bound_inflation` are what candidates taught (`_seen`).
     """
 
     limits: tuple[Limit, ...]
@@ -95,10 +100,11 @@ class State:
     spent: Mapping[int, float] = field(default_factory=dict)
     elapsed: float = 0.0
     wanders: bool = False
+    within: float = math.inf
 
     @classmethod
-    def of(cls, known: SeriesHistory) -> "State":
-        """The state by the trials of the server as it is now."""
+    def of(cls, known: SeriesHistory, within: float = math.inf) -> "State":
+        """The state by the trials of the server as it is now, with so many seconds left."""
         limits, history = known.limits, known.kept
         points, curves = _curves(limits, joined(_undisturbed(limits, history), tuple(Phase)))
         contradicted, scanned = _contradicted(curves), scans(history)
@@ -113,7 +119,13 @@ class State:
         spent, elapsed = _spent(known.every)
         wanders = _wanders(limits, history)
         return dataclasses.replace(
-            state, ess_deficit=deficit, bound_inflation=inflation, spent=spent, elapsed=elapsed, wanders=wanders
+            state,
+            ess_deficit=deficit,
+            bound_inflation=inflation,
+            spent=spent,
+            elapsed=elapsed,
+            wanders=wanders,
+            within=within,
         )
 
     def _seen(self) -> tuple[Mapping[Part, float], Mapping[Part, float]]:
@@ -137,7 +149,7 @@ class State:
                 seen = k.reach(curve.limit)
                 if (times := k.shortage(curve.limit)) is not None:
                     fewer.append(times)
-                elif expected and seen is not None:
+                elif expected and seen is not None and curve.slow is None:
                     further.append(seen / expected)
             ess_deficit[curve.part] = min(MOST_ESS_DEFICIT, max(fewer))
             bound_inflation[curve.part] = min(MOST_BOUND_INFLATION, max(further))
@@ -156,25 +168,37 @@ class State:
         allowed = allowance(p, effective, alpha) / (1 - p)
         if allowed <= 0:
             return None
+        curve = curve.later(1 + windows * self.seconds(c) / max(1.0, self.elapsed))
         return self.bound_inflation.get(curve.part, 1.0) * (curve.at(c, allowed) - curve.between_episodes(c, 1.0))
 
     def value(self, c: int) -> float:
-        """The expected ln of value over limit at c for the worst limit: below 0 inside the SLA."""
-        return max(min(FAR, curve.at(c, 1.0)) for curve in self.curves)
+        """The expected ln of value over limit at c for the worst limit: below 0 within the SLA."""
+        return max(min(FAR, curve.later(MANY).at(c, 1.0)) for curve in self.curves)
 
     def surely_outside(self, c: int) -> bool:
         """Whether the value is beyond a limit by more than its noise."""
-        return any(curve.at(c, 1.0) > curve.standard_error(c) for curve in self.curves)
+        return any(curve.later(MANY).at(c, 1.0) > curve.standard_error(c) for curve in self.curves)
 
     def prospects(self, c: int) -> Mapping[int, float]:
-        """The chance that a proof at c has succeeded, by its number of windows."""
+        """The chance that a proof at c has succeeded, by its number of windows, as far as these fit
+        the time that is left.
+        """
         error = SPEND * error_left(self.candidates)
-        size = self.window_size(c)
+        done = next((k.windows for k in self.candidates if k.concurrency == c), 0)
+        size, most = self.window_size(c), done + self.within / self.seconds(c)
         chances: dict[int, float] = {}
         for look, windows in enumerate(JUDGED_AFTER):
             alpha = error * (1 - SPEND) ** look
-            chances[windows] = min(self._chance(curve, c, windows, size, alpha) for curve in self.curves)
+            if windows <= most:
+                chances[windows] = min(self._chance(curve, c, windows, size, alpha) for curve in self.curves)
         return chances
+
+    def seconds(self, c: int) -> float:
+        """How long a window of a proof at c takes, with its warm-up and its end; of its first one's
+        size.
+        """
+        begun = (k.fresh / k.windows for k in self.candidates if k.concurrency == c and k.fresh)
+        return min([self.window_size(c), *begun]) * (mean_e2e(c, self.points) or 1.0) / c + AROUND
 
     def _chance(self, curve: Curve, c: int, windows: int, size: int, alpha: float) -> float:
         reach = self._reach(curve, c, windows, size, alpha)
@@ -183,9 +207,14 @@ class State:
         return normal_cdf(-(curve.between_episodes(c, 1.0) + reach) / curve.standard_error(c))
 
     def window_size(self, c: int) -> int:
-        """Requests of each window of a proof at c."""
+        """Requests of each window of a proof at c: more after the first where the server is slow in
+        episodes, and where it wanders and time is short.
+        """
         earlier = tuple(itertools.takewhile(lambda k: k.concurrency != c, self.candidates))
-        return window_size(nearest(self.scanned, c), self.limits, c, earlier)
+        size = window_size(nearest(self.scanned, c), self.limits, c, earlier)
+        longer = len(earlier) < len(self.candidates) and (self.slow or (self.wanders and self.within < math.inf))
+        seconds = max(0.0, min(WANDER_SECONDS, self.within / WINDOWS - AROUND)) if longer else 0.0
+        return max(size, math.ceil(seconds * c / (mean_e2e(c, self.points) or math.inf)))
 
     def rate(self, c: int) -> float:
         """Expected output throughput at c; in proportion to c below the lowest measured setting. 1
@@ -203,9 +232,9 @@ class State:
         return self.rate(c) * math.exp(-solver.TAIL_PRICE / math.log(2) * max(tails, default=0.0))
 
     def bracket(self) -> tuple[int, int | None] | None:
-        """The highest setting proven or seen inside the SLA, and the lowest above it that is not;
-        None where no setting is inside. Settings below all of these that only lack throughput do
-        not count: they say "too few".
+        """The highest setting proven or seen within the SLA, and the lowest above it that is not;
+        None where none is within it. Settings below all of these that only lack throughput do not
+        count: they say "too few".
         """
         proven = {k.concurrency for k in self.candidates if k.verdict is Verdict.MEETS}
         inside = [c for c in self.points if c in proven or self.value(c) <= 0]
@@ -234,7 +263,7 @@ class State:
         return any(curve.slow is not None for curve in self.curves)
 
     def edge(self) -> int | None:
-        """The likely limit: the highest setting seen inside the SLA."""
+        """The likely limit: the highest setting seen within the SLA."""
         bracket = self.bracket()
         return None if bracket is None else bracket[0]
 
@@ -364,7 +393,7 @@ def candidate(
     if safe <= 0:
         far = max(1, math.floor(FAR_LOWER * most))
         return max((c for c in among or [far] if c <= far), default=None)
-    return _first(forecasts, safe, window_worth)
+    return _first(state, forecasts, safe, window_worth)
 
 
 def _most(state: State, most: int, proven: Sequence[int]) -> int:
@@ -377,12 +406,13 @@ def _most(state: State, most: int, proven: Sequence[int]) -> int:
     return min(most, min(failed) - 1 if proven else math.floor(lower * min(failed)))
 
 
-def _first(forecasts: Mapping[int, "ProofForecast"], safe: float, window_worth: float) -> int:
+def _first(state: State, forecasts: Mapping[int, "ProofForecast"], safe: float, window_worth: float) -> int:
     """The setting with the highest worth while nothing is proven; a failed proof counts as FALLBACK
-    of `safe`.
+    of `safe`, where the time that is left may hold another.
     """
+    after = {c: FALLBACK * (2 * GIVEN_UP_AFTER * state.seconds(c) <= state.within) for c in forecasts}
     worth = {
-        c: (f.chance * f.rate + (1 - f.chance) * FALLBACK * safe) / safe - window_worth * f.windows
+        c: (f.chance * f.rate + (1 - f.chance) * after[c] * safe) / safe - window_worth * f.windows
         for c, f in forecasts.items()
     }
     return max(worth, key=lambda c: (worth[c], -c))

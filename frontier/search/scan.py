@@ -34,7 +34,7 @@ from frontier.search import auto, rates
 from frontier.search.auto import LOOKS_AT_MOST
 from frontier.search.gaps import between
 from frontier.search.load_trials import LoadAsk
-from frontier.search.options import corner, soonest, takes_too_long
+from frontier.search.options import LIKELY, corner, gives_way, soonest
 from frontier.search.place import LOWER, State, candidate, forecast
 from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import in_flight, longer, requests_per_stream, window_size
@@ -53,9 +53,8 @@ CORNER_TURNS, CORNER_SECONDS = 20, 45.0
 """The size of a trial beside an answer: a few percent of throughput decide there."""
 VISIT_TURNS, VISIT_SECONDS = 30, 120.0
 """A visit lasts this many turns of a setting, or this long."""
-LIKELY = 0.5
-"""A proof goes on where it is at least this likely to succeed, once the server was seen to be slow
-in episodes: they come at every load, and only a lower one keeps its limit in them."""
+SCAN_OF_TIME = 1 / 4
+"""The share of the time after which looks only go on while no setting was seen within the SLA."""
 CLOSE = 1.25
 """The scan ends when the edge is known within this factor."""
 SINGLE_FROM = 64
@@ -159,14 +158,14 @@ def next_ask(
         return _at_rates(policy, shape, tried)
     if policy.prove:
         return _as_asked(policy, tried[0])
-    states = [State.of(known) for known in tried]
+    states = [State.of(known, within) for known in tried]
     may_add = policy.refine is None or len(settings_beyond(policy, history)) < policy.refine
     for state in states:
         if (look := _scan(policy, state, may_add)) is not None:
             return look
     ends = []
     for state in sorted(states, key=lambda state: state.edge() or 0):
-        step = _prove(policy, state, may_add, window_worth, within)
+        step = _prove(policy, state, may_add, window_worth)
         if isinstance(step, Ask):
             return step
         ends.append(step)
@@ -230,12 +229,13 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
     """The next cheap look, None when the scan is over: upwards in double steps until the SLA is
     broken, then into the gap that holds its edge.
 
-    The first candidate ends the scan. An exception is a proven candidate at the lowest setting,
-    which a look had shown outside by bad luck.
+    The first candidate ends the scan, and so does SCAN_OF_TIME. An exception is a proven candidate
+    at the lowest setting, which a look had shown outside by bad luck.
     """
     look = partial(look_at, policy, state.points)
     lowest = min(state.points, default=0)
-    if any(k.verdict is not Verdict.MEETS or k.concurrency > lowest for k in state.candidates):
+    late = state.elapsed > SCAN_OF_TIME * (state.elapsed + state.within) and state.bracket() is not None
+    if late or any(k.verdict is not Verdict.MEETS or k.concurrency > lowest for k in state.candidates):
         return None
     unseen = [c for c in policy.grid if c not in state.points and state.looks.get(c, 0) < LOOKS_AT_MOST]
     if unseen and unseen[0] == policy.grid[0]:
@@ -246,7 +246,7 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
 def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
     """The next look towards the edge, at one of the grid's `unseen` settings or between them."""
     look = partial(look_at, policy, state.points)
-    edge, here, there = state.bracket(), "is inside the SLA", "is not"
+    edge, here, there = state.bracket(), "is within the SLA", "is not"
     if edge is None:
         edge, here, there = state.too_few(), "only lacks throughput", "breaks another limit"
     if edge is None:
@@ -276,7 +276,7 @@ def _higher(state: State, unseen: Sequence[int], low: int, high: int | None) -> 
 
 
 def _below_all(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
-    """The next look where no setting was seen inside the SLA: below the lowest setting, or at the
+    """The next look where no setting was seen within the SLA: below the lowest setting, or at the
     next one of the grid where none could be measured.
     """
     lowest = min(state.points, default=1)
@@ -312,43 +312,28 @@ def _scanned(points: Mapping[int, Point], c: int, reason: str) -> Ask:
 # --- prove
 
 
-def _prove(
-    policy: SearchPolicy, state: State, may_add: bool, window_worth: float, within: float = math.inf
-) -> Ask | Done:
+def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: float) -> Ask | Done:
     """The next window of a candidate, or how the ascents ended. Where no setting may be added, only
     settings that are listed or were looked at are candidates.
     """
     by_verdict = {v: [k for k in state.candidates if k.verdict is v] for v in Verdict}
     given_up, fresh = by_verdict[Verdict.VIOLATES], [k.concurrency for k in by_verdict[Verdict.MEETS]]
     begun = [k.concurrency for k in by_verdict[Verdict.UNPROVEN] if k.concurrency < policy.lost]
-    if state.slow:  # what the episodes put outside the SLA is not measured longer
-        begun = [c for c in begun if forecast(state, c, 1.0).chance >= LIKELY]
-    if (c := _going_on(state, begun, fresh, within)) is not None:
-        return _window(state, c)
+    if going_on := [c for c in begun if not gives_way(state, c, fresh)]:
+        return _window(state, going_on[-1])
     known = [*fresh, *state.by_grid]
     searches = attempts_over(state.candidates) < ASCENTS and policy.refine != 0
-    if searches and (step := _another(policy, state, known, may_add, window_worth, within)) is not None:
+    step = _another(policy, state, known, may_add, window_worth) if searches else None
+    if begun and not known and (step is None or forecast(state, step.concurrency, 1.0).chance < LIKELY):
+        return _window(state, begun[-1])
+    if step is not None:
         return step
     proven, best = max(fresh, default=None), max(known, default=None)
     return Done(_how_it_ended(state, proven, given_up, may_add=may_add), best)
 
 
-def _going_on(state: State, begun: Sequence[int], proven: Sequence[int], within: float) -> int | None:
-    """The candidate whose proof goes on: the last one `begun`, where its end fits the time. While
-    nothing is proven, one that does not fit gives way to a lower setting that does, if there is
-    one.
-    """
-    too_long = [c for c in begun if takes_too_long(state, c, within)]
-    if going_on := [c for c in begun if c not in too_long]:
-        return going_on[-1]
-    if not too_long or proven:
-        return None
-    lower = soonest(state, within, below=min(too_long))
-    return too_long[-1] if lower is None else lower
-
-
 def _another(
-    policy: SearchPolicy, state: State, known: Sequence[int], may_add: bool, window_worth: float, within: float
+    policy: SearchPolicy, state: State, known: Sequence[int], may_add: bool, window_worth: float
 ) -> Ask | None:
     """The first window of another candidate, or a look for one, beside those that are `known` to
     keep the SLA; None where no setting is worth it.
@@ -356,7 +341,7 @@ def _another(
     named = max(known, key=state.merit if policy.marginal_gain else state.rate, default=None)
     if named is not None and state.wanders and state.looks[named] < STEADY // 2:
         return visit_of(named, state.points, f"the server wanders; c={named} is measured longer")
-    top = policy.top
+    top = policy.top if known else min(policy.top, max(state.points, default=policy.top))
     if policy.auto:  # well below a setting under which the server was lost
         top = int(min(max(state.points, default=1), LOWER * policy.lost))
     among = None if may_add else {*policy.grid, *state.looks}
@@ -364,7 +349,7 @@ def _another(
     if c is not None and _worth_more_windows(state, c, known, marginal_gain=policy.marginal_gain):
         return _window(state, c)
     if not known:
-        c = soonest(state, within, below=policy.lost)
+        c = soonest(state, below=policy.lost)
         return None if c is None or (among is not None and c not in among) else _window(state, c)
     full = corner(state, known, policy.grid) if policy.marginal_gain and may_add else None
     return None if full is None else _beside(policy, state, full)
@@ -388,7 +373,7 @@ def _how_it_ended(state: State, proven: int | None, given_up: Sequence[Candidate
         lowest = min(given_up, key=lambda k: k.concurrency)
         return f"{reason}; c={lowest.concurrency} is not: {lowest.reason}"
     if proven is None and not state.by_grid and state.bracket() is None:
-        return "no measured setting is inside the SLA" if state.points else "no setting could be measured"
+        return "no measured setting is within the SLA" if state.points else "no setting could be measured"
     return reason if may_add else f"{reason}; no extra settings are left"
 
 

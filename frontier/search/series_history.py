@@ -129,7 +129,7 @@ class SeriesHistory:
         return sum((t.phase, t.concurrency) == (Phase.PROVE, c) for t, _ in self.kept)
 
     def edge(self) -> int | None:
-        """The highest setting whose values are inside the SLA."""
+        """The highest setting whose values are within the SLA."""
         inside = [c for c, p in self.points.items() if (x := violation(p, self.limits)) is not None and x <= 0]
         return max(inside, default=None)
 

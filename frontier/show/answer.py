@@ -64,8 +64,8 @@ def _answer(answer: AnswerView, name: str, width: int) -> list[RenderableType]:
     """The answer itself as lines."""
     line = answer.headline
     gap, style = min(width, 100) - len(line) - len(name), f"bold {_STYLES[answer.tone]}"
-    head = [Text.assemble((line, style), " " * gap, name)] if gap >= 2 else [Text(name), Text(line, style=style)]
-    lines: list[RenderableType] = [*head]
+    beside = Text.assemble((line, style), " " * gap, name)
+    lines: list[RenderableType] = [beside if gap >= 2 else Text.assemble(f"{name}: ", (line, style))]
     # The throughput of an operating point stands in the headline, but a limit on it does not.
     stated = ("output_throughput",) if answer.chosen is not None else ()
     pairs = zip(answer.figures, answer.rows, strict=True)

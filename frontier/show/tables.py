@@ -26,7 +26,6 @@ from frontier.show.view.wording import (
     count,
     flag_kinds,
     has_no_bound,
-    interval_text,
     left_out,
     limits_text,
     time_line,
@@ -90,7 +89,7 @@ def _metrics_of(view: SeriesView, *, whole: bool) -> tuple[list[str], list[str]]
     axes, points = view.frontier.objectives, view.settings
     of_sessions = any(isinstance(setting.load, SessionRate) for setting in points)
     rates = ["request_throughput", _USUAL[0]] if of_sessions else [_USUAL[0]]
-    asked = [*rates, *([limit.metric for limit in view.sla] or axes)]
+    asked = [*rates, *([limit.metric for limit in view.sla] or axes), "agreement"]  # where it was measured
     if not whole:
         return asked, sorted(dict.fromkeys(asked), key=lambda name: name == "error_rate")
     classes = [f"{group}.{n}" for n in _OF_CLASSES for group in view.series.shape.finest(None)]
@@ -102,12 +101,13 @@ def _metric_column(view: SeriesView, name: str, *, first: bool, whole: bool) -> 
     """The values of a metric, with their intervals where `whole`; an error rate has none. `first`:
     the column is left out last.
     """
-    cells = tuple(_metric_cell(setting, name, view.gpus, marked=whole) for setting in view.settings)
+    cells = tuple(_metric_cell(setting, name, view, marked=whole) for setting in view.settings)
     if name == "error_rate":
         return Column("errors", cells, 2)
     rank = 5 if metric(name).group else _RANKS.get(name, 4)
     rank = 1 if first else rank
-    return Column(_head(name, view.gpus), cells, rank, interval_rank=rank + 5 if whole else None)
+    doubt = "bound" if any(limit.metric == name for limit in view.sla) else "95% CI"
+    return Column(_head(name, view.gpus), cells, rank, interval_head=doubt, interval_rank=rank + 5 if whole else None)
 
 
 def _load_column(settings: Sequence[SettingView]) -> Column:
@@ -128,18 +128,18 @@ def _in_flight_column(view: SeriesView) -> list[Column]:
     return [Column("in flight", cells, 1, long="requests in flight, mean")]
 
 
-def _metric_cell(setting: SettingView, name: str, gpus: int | None, *, marked: bool = True) -> Cell:
-    """A value with its interval, `marked` where it has no bound. Rates have their unit in the head;
-    a value beyond its limit is red.
+def _metric_cell(setting: SettingView, name: str, view: SeriesView, *, marked: bool) -> Cell:
+    """A value with its interval, or the bound that decides where it is limited; `marked` where it
+    has no bound. Rates have their unit in the head; a value beyond its limit is red.
     """
     estimate = setting.metrics.get(name)
     if estimate is None:
         return Cell("–", style="dim")
-    text = value_text(name, estimate.value, gpus)
+    text = value_text(name, estimate.value, view.gpus)
     text = text.partition(" ")[0] if metric(name).unit in RATES else text
     return Cell(
         f"{text} {NO_BOUND}" if marked and has_no_bound(name, estimate) else text,
-        interval_text(name, estimate, gpus).removesuffix(f" {NO_BOUND}"),
+        view.doubt(name, estimate).removesuffix(f" {NO_BOUND}"),
         estimate.value if math.isfinite(estimate.value) else 1e300,
         "red" if name in setting.over else "",
     )

@@ -97,6 +97,19 @@ class Speculation:
         return math.fsum(self.acceptance**j for j in range(self.tokens + 1))
 
 
+@dataclass(frozen=True, slots=True)
+class Flips:
+    """Tokens that the load changes by chance in answers that are not streamed: the share `batch` of
+    them for each other request that runs as the answer ends. `preempted` is the share of an answer
+    that was preempted, `drafts` that where drafts are verified.
+    """
+
+    __pydantic_config__ = _STRICT
+    batch: UnitShare = 0.0
+    preempted: UnitShare = 0.0
+    drafts: UnitShare = 0.0
+
+
 PRICES = ("step_base", "per_decode", "per_prefill_token", "per_context_token", "per_prefill_pair")
 
 
@@ -121,7 +134,8 @@ class EngineSpec:
     stops by itself, unless told to ignore the end of text; 0: it never does.
 
     In answers that are not streamed, some tokens differ from the usual ones: the share
-    `token_flips` of them, always the same for a prompt, and the share `token_noise` by chance.
+    `token_flips` of them, always the same for a prompt, the share `token_noise` by chance, and
+    those of `flips` by the load.
     """
 
     __pydantic_config__ = _STRICT
@@ -158,6 +172,7 @@ class EngineSpec:
     natural_output: Count = 0
     token_flips: UnitShare = 0.0
     token_noise: UnitShare = 0.0
+    flips: Flips = Flips()
     faults: Faults = Faults()
 
     @classmethod
@@ -203,7 +218,7 @@ class EngineSpec:
             for field in dataclasses.fields(self)
             if getattr(self, field.name) != field.default
         }
-        for key in ("stalls", "faults", "model", "speculation"):
+        for key in ("stalls", "faults", "model", "speculation", "flips"):
             if key in plain:
                 plain[key] = dataclasses.asdict(plain[key])
         if self.hardware is not None:

@@ -96,14 +96,14 @@ class Node:
         return [Node(self.file, f"{place}[{i}]", item) for i, item in enumerate(listed) if isinstance(item, Mapping)]
 
     def number(self, key: str) -> float | None:
-        """A number of 0 or more; None without one. Text that spells a number counts (tables,
-        metadata).
+        """A number of 0 or more; None without one, and for the -1 that many tools write instead.
+        Text that spells a number counts (tables, metadata).
         """
         value = self.tree.get(key)
         if isinstance(value, str):
             with suppress(ValueError):
                 value = float(value)
-        if not is_number(value) or (isinstance(value, float) and not math.isfinite(value)):
+        if not is_number(value) or (isinstance(value, float) and not math.isfinite(value)) or value == -1:
             return None
         if not 0 <= value <= LARGEST:
             raise self._impossible(key, value)
@@ -273,7 +273,7 @@ def _table(file: str, text: str) -> Document:
                 what = f"line {number} has more or fewer cells than the header"
                 raise ForeignFileError(file, what, f"{INCOMPLETE}; cells that hold commas are quoted")
             rows += [(number, dict(zip(heads, cells, strict=True)))] if cells else []
-        rows = _with_points(rows) if between == ";" else rows
+        rows = _with_points(rows) if between == ";" or (between == "\t" and _has_decimal_commas(rows)) else rows
     except csv.Error as error:
         raise ForeignFileError(file, f"not a CSV table: {foreign_text(str(error), 100)}", INCOMPLETE) from None
     return Document.listed(file, "table", "line", rows)
@@ -305,6 +305,13 @@ def _metrics(file: str, text: str) -> Document:
 
 
 _DECIMAL_COMMA = re.compile(r"-?\d+(?:\.\d{3})*,\d+")
+
+
+def _has_decimal_commas(rows: list[tuple[int, Mapping[str, str]]]) -> bool:
+    """Whether some cell has a comma that parts no thousands, and none a point behind a comma."""
+    cells = [cell.strip() for _, row in rows for cell in row.values()]
+    decimal = any(re.fullmatch(r"-?\d+(?:\.\d{3})*,(?:\d\d?|\d{4,})", cell) for cell in cells)
+    return decimal and not any(re.fullmatch(r"-?[\d,]+,\d{3}\.\d+", cell) for cell in cells)
 
 
 def _with_points(rows: list[tuple[int, Mapping[str, str]]]) -> list[tuple[int, Mapping[str, str]]]:

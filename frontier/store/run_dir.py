@@ -5,6 +5,7 @@
         trials/KEY.jsonl  evidence/KEY.json  logs/  derived/
         verify/         the open-loop checks of the operating point, laid out as the run is
         answers/        the answers of its deployments to common prompts, for their quality
+        under-load/     the same at several settings, among the load of each
         arrivals.txt    only where a trace is played: its times, as a column of seconds
         imported.jsonl  only in a run made by `frontier import`: one aggregated Point a line
 
@@ -43,7 +44,7 @@ RUNS = Path("runs")
 """The folder of runs that are not named."""
 MANIFEST_BYTES = 128 * 2**20
 ARRIVALS_BYTES = 256 * 2**20
-_ANSWERS = "answers"
+_ANSWERS, _UNDER_LOAD = "answers", "under-load"
 _KEY = rf".+-.+-(?:c\d{{4,}}|q[0-9.e+-]+)-(?:{'|'.join(Phase)})-r\d+"
 _TEMPORARY = r"\.\d+\.tmp"
 _LEFTOVERS = {
@@ -270,30 +271,38 @@ class RunDirectory(TrialFiles):
         """A place for the records of a trial about to run."""
         return TrialWriter(self, trial, self.journal)
 
-    def write_answers(self, deployment: str, shape: str, answers: Any) -> None:
+    def write_answers(self, deployment: str, shape: str, answers: Any, *, under: int | None = None) -> None:
         """Keep the answers of a deployment to the prompts of one shape, in the place of earlier
-        ones.
+        ones; `under`: those among the load of that concurrency.
         """
-        folder = self._folder.at(_ANSWERS)
+        folder, name = self._folder.at(_ANSWERS), f"{file_label(deployment)}-{file_label(shape)}"
+        if under is not None:
+            folder, name = self._folder.at(_UNDER_LOAD), f"{name}-c{under:04}"
         with writing(folder.path):
             folder.make()
-            folder.write_whole(f"{file_label(deployment)}-{file_label(shape)}.json", orjson.dumps(answers))
+            folder.write_whole(f"{name}.json", orjson.dumps(answers))
 
     # -- reading
     # ----------------------------------------------------------------------------------------------
 
-    def answers(self, kind: type[T]) -> tuple[T, ...]:
+    def answers(self, kind: type[T], *, under_load: bool = False) -> tuple[T, ...]:
         """What deployments have answered to the prompts of a quality check, as this dataclass has
         it. StoreError where a file is damaged.
         """
-        folder, kept = self._folder.at(_ANSWERS), []
+        folder, kept = self._folder.at(_UNDER_LOAD if under_load else _ANSWERS), []
         for name in folder.names(".json"):
             try:
                 kept.append(build(kind, orjson.loads(folder.read(name, EVIDENCE_BYTES))))
             except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
                 what = f"{folder.path / name} cannot be read: {error}"
-                raise StoreError(what, "remove it, and measure again with  frontier verify --quality") from error
+                again = "frontier verify --quality --under-load" if under_load else "frontier verify --quality"
+                raise StoreError(what, f"remove it, and measure again with  {again}") from error
         return tuple(kept)
+
+    @property
+    def has_answers_under_load(self) -> bool:
+        """Whether answers among the load of a setting are kept."""
+        return bool(self._folder.at(_UNDER_LOAD).names(".json"))
 
     def journal_lines(self) -> list[dict[str, Any]]:
         """The sound lines of the journal."""

@@ -18,11 +18,12 @@ from frontier.client.http.http_client import run
 from frontier.client.load.loop import TrialProgress
 from frontier.client.load.processes import LocalWorkers, workers_needed
 from frontier.client.load.shard import Worker, WorkerLostError, run_sharded
+from frontier.client.load.trial import measured_to_pass
 from frontier.client.secrets import NO_SECRETS, Secrets, remember
 from frontier.config import Config, DeploymentConfig
 from frontier.core.model.errors import AnotherServerError, MeasurementError
 from frontier.core.model.loads import Rate, streams
-from frontier.core.model.trials import Measurement, Record, Trial
+from frontier.core.model.trials import Measurement, Phase, Record, Trial
 from frontier.planning.context import over_context
 from frontier.planning.plan import GRID_REQUESTS
 from frontier.search.window_size import connections_wanted
@@ -177,23 +178,37 @@ class HttpBackend(Backend):
             raise AnotherServerError(f"another server answers at {ready.target.base_url}: {difference}", PUT_BACK)
         prompts, count = self._prompts(trial), self.workers(trial, expected_e2e)
         target = replace(ready.target, connections=self._connections(trial))
+        sent, whole = list[float](), self._whole(trial)
+
+        def put_on_record(record: Record) -> None:
+            sent.append(record.sent)
+            on_record(record)
+
         how: dict[str, Any] = {
             "expected_e2e": expected_e2e,
-            "on_record": on_record,
+            "on_record": on_record if whole == 1 else put_on_record,
             "on_progress": on_tick,
             "stop": stop,
+            "whole": whole,
         }
         if count == 1 and self._ray is None:
-            return await run_trial(trial, target, prompts.source(), **how)
+            return measured_to_pass(await run_trial(trial, target, prompts.source(), **how), sent, whole)
         try:
             workers: Sequence[Worker] = self._processes.get(count) if self._ray is None else await self._ray.get(count)
-            return await run_sharded(trial, target, prompts, workers, **how)
+            return measured_to_pass(await run_sharded(trial, target, prompts, workers, **how), sent, whole)
         except BaseException as error:
             # The others may still be sending: without their trial they are of no use.
             self._end_workers()
             if isinstance(error, WorkerLostError):
                 self._most_workers[trial.key] = max(1, count - 1)
             raise
+
+    def _whole(self, trial: Trial) -> int:
+        """The requests of which a trial's window has a multiple: those of a pass over the prompts
+        of a file, where the grid is of whole passes.
+        """
+        passes = self._config.passes if trial.phase is Phase.GRID else None
+        return passes.size or 1 if passes is not None else 1
 
     def workers(self, trial: Trial, expected_e2e: float | None) -> int:
         most = self._most_workers.get(trial.key, trial.streams)

@@ -16,6 +16,8 @@ from typing import Any
 from frontier._version import __version__
 from frontier.client.ask.prompts import FilePrompt
 from frontier.client.secrets import looks_like_a_key, looks_random
+from frontier.config import Config
+from frontier.config.config_file import with_prompts, with_trace
 from frontier.config.connection import LONGEST_KEY, usable_key
 from frontier.core.model.errors import UsageError
 from frontier.store.files import read_given
@@ -95,6 +97,16 @@ def _prompt_of(row: Any) -> FilePrompt | None:
     text = row.get("prompt", row.get("text"))
     known = osl if isinstance(osl, int) and osl > 0 else None
     return FilePrompt(text, known, reference) if isinstance(text, str) and text else None
+
+
+def with_files(config: Config) -> Config:
+    """The config with the times of its trace and the number of prompts in its file. UsageError
+    where one of them is needed and cannot be read.
+    """
+    config = with_trace(config)
+    if config.passes is None or config.prompts_file is None:
+        return config
+    return with_prompts(config, len(read_prompts(Path(config.prompts_file))))
 
 
 def prompts_facts(prompts: str | None) -> dict[str, str]:

@@ -150,7 +150,7 @@ def test_a_server_that_does_not_start_is_started_once_for_all_shapes(tmp_path: P
     assert said.code == 5
     assert starts.read_text().split() == ["x"]
     assert "status 3" in said.err
-    assert "none is inside" not in said.out
+    assert "none is within" not in said.out
 
 
 def test_what_was_not_measured_is_not_called_outside(tmp_path: Path) -> None:
@@ -158,6 +158,6 @@ def test_what_was_not_measured_is_not_called_outside(tmp_path: Path) -> None:
     assert "not known" in _nowhere(config, ())
     conduct_by_the_clock(tmp_path / "run", ONE, clocked(ONE), course=ScanCourse(10.0))
     (history,) = load(tmp_path / "run").histories.values()
-    assert _nowhere(config, history) == "none is inside"
+    assert _nowhere(config, history) == "none is within the limits"
     cached = [(trial, replace(sample, cached_tokens=sample.prompt_tokens)) for trial, sample in history]
     assert "cache" in _nowhere(config, cached)

@@ -194,7 +194,7 @@ def test_a_comparison_is_drawn_with_its_verdict_as_the_title(cwd: Path, tmp_path
     assert 0 == frontier("plot", "before", "after", "-o", "both.svg", cwd=tmp_path).code
     drawn = "".join(ET.parse(tmp_path / "both.svg").getroot().itertext()).replace("\u00a0", " ")
     assert {"● before", "■ after"} <= set(map(str.strip, drawn.splitlines()))
-    assert "Not resolved between before and after inside" in drawn
+    assert "Not resolved between before and after within" in drawn
     said = frontier("plot", "before", "after", "-o", "both.gif", cwd=tmp_path)
     assert 2 == said.code
     assert_golden_row("messages", said.error)

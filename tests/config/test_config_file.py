@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from frontier.config.complaints import ConfigError
-from frontier.config.config_file import config_of, load_config_file, open_run
+from frontier.config.config_file import config_of, load_config_file, open_run, with_prompts
 from frontier.store.run_dir import RunDirectory
 
 TEXT = """\
@@ -48,3 +48,15 @@ def test_what_is_wrong_is_said_with_the_name_of_the_file(file: Path) -> None:
     file.write_text(TEXT + "speed: 3\n")
     with pytest.raises(ConfigError, match=r"sweep\.yaml:5:1: unknown key 'speed'"):
         load_config_file(file)
+
+
+def test_a_run_keeps_the_size_of_a_pass_without_its_file_of_prompts(file: Path) -> None:
+    text = "endpoint: http://h\nmodel: m\nshapes: [8/8]\nprompts: p.jsonl\nrequests: 5 passes\n"
+    file.write_text(text)
+    unread = load_config_file(file)
+    config = with_prompts(unread, 40)
+    assert (None, 200) == (unread.requests, config.requests)
+    with open_run(Path("run"), config, text, {}):
+        pass
+    kept = config_of(RunDirectory.read(Path("run")))
+    assert (40, config.identity()) == (kept.passes.size if kept.passes else None, kept.identity())

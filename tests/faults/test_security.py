@@ -183,6 +183,7 @@ QUICK = (
     ("report", "-o", "page.md"),
     ("plot", "-o", "picture.svg"),
     ("export", "--csv"),
+    ("rehearse", "-o", "curve.svg"),
 )
 OTHERS = (
     ("show", "--json"),

@@ -235,7 +235,12 @@ def test_no_garbage_is_looked_for_at_exit() -> None:
 
 DECIDES = ("core.claim", "core.estimates", "core.stats", "core.window", "core.model.points", "core.model.decisions")
 """What a renderer works with only as the view has it."""
-RENDERERS = ("frontier.extras.exchange.export", "frontier.extras.present.page")
+RENDERERS = (
+    "frontier.extras.compare.comparison_text",
+    "frontier.extras.exchange.export",
+    "frontier.extras.present.page",
+    "frontier.extras.tune.race_text",
+)
 """Renderers outside `show`."""
 
 

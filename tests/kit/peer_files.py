@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Outcome, Record
 from frontier.extras.exchange import formats
 from frontier.extras.exchange.assemble import Assembled, assemble
@@ -29,9 +30,9 @@ def found(*names: str) -> list[ImportedFile]:
     return read
 
 
-def assembled(*names: str) -> Assembled:
+def assembled(*names: str, shape: Shape | None = None) -> Assembled:
     """The same, put together."""
-    return assemble(found(*names))
+    return assemble(found(*names), shape=shape)
 
 
 def said(tree: Any, name: str = "file.json") -> ImportedFile:

@@ -87,7 +87,7 @@ def _used(point: Point, limit: Limit) -> float:
 
 
 def toy_decision(points: list[Point], limits: tuple[Limit, ...] = (LIMIT,), **changes: object) -> Decision:
-    """The highest setting whose interval is inside every limit, below the first that is not."""
+    """The highest setting whose interval is within every limit, below the first that is not."""
     judgements = []
     for p in sorted(points, key=lambda p: p.concurrency):
         verdicts = {}

@@ -1,6 +1,7 @@
 """The command that would decide a setting: it asks for that setting, series and SLA, and works when
 pasted."""
 
+import dataclasses
 import json
 import math
 import shlex
@@ -13,6 +14,7 @@ import pytest
 from frontier.cli.sweep import command as sweep
 from frontier.config import Setting, load_config, parse_sla
 from frontier.core.model.decisions import Decision, Limit, NextStep, Verdict
+from frontier.core.model.loads import Rate
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
 from frontier.planning.budget import AROUND, TrialTimes
@@ -43,9 +45,7 @@ def a_decision(limits, concurrency=32, requests=1300, shape=SHAPE, deployment="d
 
 
 def commanded(decision, text=CONFIG, times=NO_TIMES, spent=NOTHING):
-    return with_command(
-        decision, SweepAgain(load_config(text, "x.yaml"), AGAIN, times, spent, "runs/night-2")
-    ).next_step
+    return with_command(decision, SweepAgain(load_config(text, "x.yaml"), AGAIN, times, spent, "runs/night-2"))
 
 
 def options(step, text=CONFIG):
@@ -122,7 +122,7 @@ def test_the_time_is_what_trials_of_the_setting_took_whatever_max_time_says():
     config = load_config(CONFIG + "max_time: 20s\nrequests: 100\n", "x.yaml")
     trials = [make_trial(config, config.deployments[0], config.shapes[0], c, Phase.GRID, 1, 100) for c in (8, 32)]
     times = TrialTimes(tuple((t, Amount(20.0, 100.0 * (1 + i))) for i, t in enumerate(trials)))  # sent
-    step = with_command(a_decision(config.limits), SweepAgain(config, AGAIN, times, NOTHING, "runs/night-2")).next_step
+    step = with_command(a_decision(config.limits), SweepAgain(config, AGAIN, times, NOTHING, "runs/night-2"))
     assert (1300 + AROUND * 32) / 10 == pytest.approx(step.seconds), "1,300 requests, and those around a window"
     assert commanded(a_decision(config.limits)).seconds is None, "nothing was measured yet"
 
@@ -151,7 +151,9 @@ def test_the_notes_have_the_sentence_with_the_command():
     config = load_config(CONFIG, "x.yaml")
     trial = make_trial(config, config.deployments[0], config.shapes[0], 32, Phase.GRID, 1, 100)
     times = TrialTimes(((trial, Amount(14.0, 100.0)),))
-    found = with_command(a_decision(config.limits), SweepAgain(config, AGAIN, times, NOTHING, "runs/night-2"))
+    undecided = a_decision(config.limits)
+    step = with_command(undecided, SweepAgain(config, AGAIN, times, NOTHING, "runs/night-2"))
+    found = dataclasses.replace(undecided, next_step=step)
     sentence = "c=32 may give 27% more (1,837 tok/s): about 3 min (1,300 requests) would decide"
     assert f"{sentence}: {AGAIN} --prove 32" == with_notes(found).notes[0]
 
@@ -161,10 +163,19 @@ def test_what_is_too_close_to_decide_has_no_command():
     assert (None, None) == (step.command, step.seconds)
 
 
+@pytest.mark.parametrize(("load", "options"), [(32, ["--cap", "32"]), (Rate.of(2.5), ["--pace", "2.5"])])
+def test_of_requests_of_a_tool_it_is_the_tools_own_command_with_their_load(load, options):
+    limits = parse_sla("p99_ttft<=500ms")
+    tool = "tool --model 'm[1]' [--cap {concurrency}][--pace {rate}] -n {requests}"
+    words = shlex.split(with_command(a_decision(limits, load), None, tool).command)
+    assert ["tool", "--model", "m[1]", *options, "-n"] == words[:-1]
+    assert int(words[-1]) >= 1300
+
+
 def test_of_an_import_it_is_a_sweep_of_its_own():
     limits = parse_sla("p99_ttft<=200ms")
     config = load_config(CONFIG, "x.yaml")
-    step = with_command(a_decision(limits, requests=None), None).next_step
+    step = with_command(a_decision(limits, requests=None), None)
     first, _, second = step.command.partition(" && ")
     assert "frontier init URL > sweep.yaml" == first
     words = shlex.split(second)

@@ -8,7 +8,8 @@ import statistics
 import pytest
 
 from frontier.config import Config, load_config
-from frontier.config.schema import LONGEST_TRIAL, TURNS
+from frontier.config.config_file import with_prompts
+from frontier.config.schema import LONGEST, LONGEST_TRIAL, TURNS
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase, Trial
 from frontier.planning.plan import (
@@ -211,3 +212,11 @@ def test_the_summary_is_json_and_lists_the_trials_in_order() -> None:
     summary = json.loads(json.dumps(found.summary(load())))
     assert [t.key for t in found.trials] == [t["key"] for t in summary["trials"]]
     assert ["bf16", "fp8"] == summary["deployments"]
+
+
+def test_passes_over_a_file_stay_whole_with_many_streams_and_are_bounded_by_a_day() -> None:
+    text = "endpoint: http://h\nshapes: [8/8]\nprompts: p.jsonl\nrequests: 2 passes\nconcurrency: [1, 7, 64]\n"
+    trials = make_plan(with_prompts(load("", base=text), 30)).trials
+    sizes = {trial.concurrency: trial.requests for trial in trials}
+    assert {1: 60, 7: 60, 64: 330} == sizes
+    assert {(None, LONGEST)} == {(trial.seconds, trial.max_time) for trial in trials}

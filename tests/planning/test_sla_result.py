@@ -124,10 +124,10 @@ def test_the_winner_among_deployments_is_said_first():
 def test_rates_are_compared_per_gpu_and_what_is_no_rate_as_it_is():
     points = [point(8, 0.1, deployment="a", throughput=600.0), point(8, 0.1, deployment="b", throughput=300.0)]
     scores = {"a": 0.9, "b": 0.8}
-    decisions = [
-        dataclasses.replace(d, metrics={**d.metrics, "quality": sure(scores[d.deployment])})
+    decisions = {
+        d.deployment: dataclasses.replace(d, metrics={**d.metrics, "quality": sure(scores[d.deployment])})
         for d in asked(points).decisions
-    ]
+    }
     gpus = {"a": 8, "b": 1}
     by_rate = sla_result.best_deployment(decisions, gpus)
     by_score = sla_result.best_deployment(decisions, gpus, "quality")

@@ -65,8 +65,9 @@ def test_a_candidate_that_had_a_third_of_the_time_gives_way_to_what_can_be_prove
     history = ran(server, list(history), other.concurrency, Phase.PROVE, 2)
     assert other.concurrency == ask(history, within=took).concurrency, "what was begun for it goes on"
     history = ran(server, history, other.concurrency, Phase.PROVE, 1)
-    proven = candidates(history, TTFT)
-    assert [(6, Verdict.UNPROVEN), (other.concurrency, Verdict.MEETS)] == [(k.concurrency, k.verdict) for k in proven]
+    first, second = candidates(history, TTFT)
+    assert ((6, Verdict.UNPROVEN), other.concurrency) == ((first.concurrency, first.verdict), second.concurrency)
+    assert second.windows == 3, "it was judged"
     assert 6 == ask(history, within=100 * took).concurrency, "the first goes on where time is left"
     nowhere = ask(going[1], within=1.0)
     assert 6 == nowhere.concurrency, "nothing else fits either"
@@ -172,13 +173,42 @@ def test_while_nothing_is_proven_what_could_be_goes_before_the_picture():
     assert Verdict.MEETS is candidates(history, TTFT)[-1].verdict
 
 
+def test_the_looks_take_a_quarter_of_the_time_where_a_setting_is_inside():
+    server, history = Server(lambda c: 0.06 * c), []
+    for c in (1, 4, 16):
+        ran(server, history, c, Phase.SCAN, requests=60)
+    assert Phase.SCAN is ask(history).phase
+    assert Phase.SCAN is ask(history, within=4 * server.clock).phase
+    assert Phase.PROVE is ask(history, within=2 * server.clock).phase
+
+
+def test_a_proof_that_wanders_gives_way_only_to_a_likely_one():
+    state = dataclasses.replace(State.of(SeriesHistory.of(TTFT, close_by(4)[1])), wanders=True)
+    assert not options.gives_way(dataclasses.replace(state, wanders=False), 6, ())
+    unlikely = dataclasses.replace(state, within=1.0)
+    assert options.gives_way(unlikely, 6, ())
+    assert not options.gives_way(unlikely, 6, (4,)), "something is proven"
+
+
+def test_later_windows_are_longer_where_the_server_wanders_and_time_is_short():
+    _, history = close_by(4)
+    quick = tuple(Limit("p90_ttft", x.promise) for x in TTFT)  # of 90 requests a window
+    state = State.of(SeriesHistory.of(quick, history))
+    wanders = dataclasses.replace(state, wanders=True)
+    sizes, short = [
+        [each.window_size(c) for c in (4, 6)] for each in (wanders, dataclasses.replace(wanders, within=600.0))
+    ]
+    assert sizes == [state.window_size(c) for c in (4, 6)]
+    assert (short[0], short[1] > sizes[1]) == (sizes[0], True), "not the first window"
+
+
 def test_where_nothing_can_be_inside_the_search_is_over():
     server, history = Server(lambda c: 2.0), []
     for c in (1, 2):
         ran(server, history, c, Phase.SCAN, requests=60)
     ran(server, history, 1, Phase.PROVE, 3)
     assert isinstance(ask(history), Done)
-    assert options.soonest(State.of(SeriesHistory.of(TTFT, history)), math.inf) is None
+    assert options.soonest(State.of(SeriesHistory.of(TTFT, history))) is None
 
 
 # --- a server that is full

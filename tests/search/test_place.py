@@ -12,9 +12,11 @@ from frontier.core.claim.proof import Candidate
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.trials import Phase
+from frontier.core.stats.episodes import most_times
+from frontier.core.window.window import Episodes
 from frontier.search import curves, place
 from frontier.search.curves import DEEP, FAR, Curve, Part
-from frontier.search.place import State, candidate
+from frontier.search.place import MANY, State, candidate
 from frontier.search.series_history import SeriesHistory
 from tests.kit.made import SHAPE, Server, grid, trial
 
@@ -128,6 +130,19 @@ def test_the_more_windows_a_proof_has_and_the_lower_it_is_the_likelier_it_succee
     assert list(near.values()) == sorted(near.values())
     assert near[3] < near[36] < 0.9
     assert low[3] > 0.9
+    seven = dataclasses.replace(state, within=7 * state.seconds(30))
+    assert dict(list(near.items())[:2]) == seven.prospects(30), "no more than six windows fit the time"
+
+
+def test_the_share_of_episodes_is_surer_once_more_of_them_are_seen():
+    slow = Episodes(0.2, (("ttft", 0.7),), 2)
+    (curve,) = state_of((P99.limit,), grid(Server(lambda c: 0.01 * c), (8, 16, 24, 40))).curves
+    curve = dataclasses.replace(curve, slow=slow)
+    shares = [curve.later(times).slow.share for times in (1, 2, 5, MANY)]
+    assert shares == sorted(shares, reverse=True)
+    assert shares[0] == pytest.approx(0.2)
+    assert shares[-1] == pytest.approx(0.2 / most_times(2), rel=0.1), "in the end it is what was seen"
+    assert curve.later(5).at(16, 1.0) < curve.at(16, 1.0)
 
 
 # --- the next candidate
@@ -147,6 +162,10 @@ class Known:
     rates: dict[int, float] = field(default_factory=dict)
     chances: dict[int, dict[int, float]] = field(default_factory=dict)
     merits: dict[int, float] = field(default_factory=dict)
+    within: float = math.inf
+
+    def seconds(self, c):
+        return 10.0
 
     def bracket(self):
         return self.inside
@@ -167,6 +186,12 @@ def judged(c, verdict, windows=3, value=0.1, upper=0.1):
 
 
 FAILED = judged(20, Verdict.VIOLATES)
+
+
+def test_where_the_time_holds_no_other_proof_the_first_is_the_surer_one():
+    chances = {c: {3: 1.0 if c <= 16 else 0.4} for c in range(1, 32)}
+    short = 2 * place.GIVEN_UP_AFTER * 10.0 - 1
+    assert (31, 16) == tuple(candidate(Known(chances=chances, within=t), 64, (), 0.0) for t in (math.inf, short))
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def test_what_is_searched_for_breaks_no_limit_on_three_deployments() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("drawn", [16, pytest.param(64, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("drawn", [12, pytest.param(64, marks=pytest.mark.nightly)])
 def test_over_many_deployments_at_most_five_in_a_hundred_break_their_limit(drawn: int) -> None:
     """What docs/decisions/0011-open-loop-rate.md says of the search."""
     results = [studied(d) for seed in range(drawn) if (d := Deployment.of(seed)) is not None]

@@ -12,6 +12,7 @@ from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.points import Estimate, Flag, Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
+from frontier.core.stats.intervals import clopper_pearson
 from frontier.search import gaps, scan, skipping
 from frontier.search.place import State
 from frontier.search.scan import Ask, Done, SearchPolicy
@@ -382,17 +383,18 @@ def test_without_limits_there_is_nothing_to_search_for():
 
 
 @pytest.mark.slow
-def test_candidates_that_break_the_sla_are_proven_less_often_than_the_error_allows():
+@pytest.mark.parametrize("searches", [80, pytest.param(200, marks=pytest.mark.nightly)])
+def test_candidates_that_break_the_sla_are_proven_less_often_than_the_error_allows(searches):
     """Whatever is tried, in whatever order: on a server that breaks the SLA everywhere nothing may
-    be named.
+    be named. The bound (95%) of the share is within the error: none of 80 may be, or 4 of 200.
     """
     edge = Server(lambda c: 0.5 * 1.01 / 1.5925)  # p99 is 1% over the limit at every concurrency
     wrong = 0
-    for seed in range(200):
+    for seed in range(searches):
         server, history = Server(edge.ttft, seed=seed), []
         _, done = go_on(server, history)
         wrong += done.proven is not None
-    assert wrong / 200 <= ALPHA + 0.03
+    assert clopper_pearson(wrong, searches)[1] <= ALPHA
 
 
 # --- what need not be run

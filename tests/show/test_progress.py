@@ -206,8 +206,8 @@ def test_a_setting_has_a_row_only_where_it_stands_otherwise_than_before() -> Non
             progress.judged(*one)
     progress.close()
     rows = [line for line in out.getvalue().splitlines() if "c=88" in line]
-    assert ["inside", "meets", "violates"] == [
-        word for row in rows for word in ("inside", "meets", "violates") if word in row
+    assert ["within", "meets", "violates"] == [
+        word for row in rows for word in ("within", "meets", "violates") if word in row
     ]
 
 

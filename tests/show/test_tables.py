@@ -65,7 +65,9 @@ def test_more_columns_appear_where_there_is_room() -> None:
 
     assert "95% CI" not in narrow
     assert "p99 E2E" in narrow
-    assert "[389, 459]" in wide
+    (row,) = (line for line in wide.splitlines() if line.startswith(" 64 "))
+    assert re.search(r"\[[\d,]+, [\d,]+\]", row)  # of the throughput, which has no limit
+    assert re.search(r"at most \d+ ms \(95%\)", row)  # of the tail that has one
 
 
 def test_the_metrics_of_the_sla_and_the_frontier_are_given_up_last() -> None:
@@ -272,7 +274,7 @@ def test_a_percentile_without_a_bound_is_marked_where_its_interval_has_no_room()
     (legend,) = [line for line in wide.splitlines() if line.startswith("*")]
 
     assert 1 == narrow.count("450 ms *")
-    assert "450 ms *  ≥ 420 " in wide
+    assert "450 ms *  no bound " in wide
     assert [1, 0] == [text.count("\n*") for text in (narrow, bounded)]
     assert_golden_row("pages", legend)
 

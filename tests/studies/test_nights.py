@@ -241,7 +241,13 @@ def test_a_new_night_has_no_fault(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("first", range(10_000, 10_100, 5))
+@pytest.mark.parametrize(
+    "first",
+    [
+        *range(10_000, 10_100, 10),
+        *(pytest.param(first, marks=pytest.mark.nightly) for first in range(10_005, 10_100, 10)),
+    ],
+)
 def test_nights_have_no_fault(first: int) -> None:
     assert {seed: found for seed in range(first, first + 5) if (found := faults(seed))} == {}
 

@@ -39,7 +39,7 @@ def test_a_replayed_sweep_ends_by_itself_and_is_the_same_again():
     assert sweep.time_left(steps[5]) == again.time_left(steps[5])
     assert sweep.time_left(steps[5]) is not None
     assert sum(amount.seconds for _, amount in sweep.taken) == sweep.clock
-    readings = time_left.readings(server, 1)
+    readings = time_left.readings(sweep, steps)
     assert [r.tenth for r in readings] == list(time_left.TENTHS)[1:], "at its start nothing is known"
     stages = [time_left.STAGES.index(r.stage) for r in readings]
     # After the scan come a look for the corner of a full server, and better candidates.

@@ -422,12 +422,12 @@ def test_every_shape_is_scanned_and_proven_before_any_frontier_is_completed(size
 
 
 def test_the_time_left_is_never_more_than_the_budget_has(tmp_path: Path) -> None:
-    capped = SIZED + "budget: {time: 60s}\n"
+    capped = SIZED + "budget: {time: 30s}\n"
     told, _ = conduct_by_the_clock(tmp_path / "run", capped, clocked(capped))
     begun = [line for line in RunDirectory.read(tmp_path / "run").journal_lines() if line["event"] == "trial_begun"]
     known = [line["left_at_most"] for line in begun if "left_at_most" in line]
-    assert [] == [left for left in (*told.left, *known) if not 0 <= (left or 0.0) <= 60.0]
-    assert max(known) > 30.0, "otherwise this tests nothing"
+    assert [] == [left for left in (*told.left, *known) if not 0 <= (left or 0.0) <= 30.0]
+    assert max(known) > 15.0, "otherwise this tests nothing"
 
 
 @pytest.mark.slow
@@ -436,8 +436,8 @@ def test_a_search_takes_no_more_than_its_share_while_another_shape_has_no_answer
 ) -> None:
     lines = RunDirectory.read(sized[0]).journal_lines()
     last = max({line["shape"]: line["after"] for line in reversed(lines) if line["event"] == "proven"}.values())
-    assert 1.3 * last < sized[2]
-    told, end = conduct_by_the_clock(tmp_path / "run", SIZED + f"budget: {{time: {1.3 * last:.0f}s}}\n", clocked(SIZED))
+    assert 1.5 * last < sized[2]
+    told, end = conduct_by_the_clock(tmp_path / "run", SIZED + f"budget: {{time: {1.5 * last:.0f}s}}\n", clocked(SIZED))
     assert end == "budget"
     assert {"256/32", "64/16"} == {d.shape.label for d, _, _ in told.announcements}
 

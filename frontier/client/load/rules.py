@@ -166,7 +166,8 @@ class WindowState:
 
     `over`: the trial ends, and the requests in flight are cut off. `stuck` is for a window in which
     no request was sent: when it began, and how many more requests had succeeded than failed by its
-    end.
+    end. `closes_at` is the number of requests with which one of whole passes closes, known
+    after its least time.
     """
 
     start: float | None = None
@@ -174,6 +175,7 @@ class WindowState:
     ended: Ended | None = None
     over: bool = False
     stuck: tuple[float, int] | None = None
+    closes_at: int | None = None
 
     def stage(self, now: float, all_begun: bool) -> TrialStage:
         """The stage of the trial at `now`."""
@@ -212,11 +214,14 @@ def warm(trial: Trial, status: StreamStatus) -> bool:
     return settled or trial.phase is Phase.SCAN
 
 
-def next_state(trial: Trial, state: WindowState, status: StreamStatus, *, lead: float = 0.0) -> WindowState:
+def next_state(
+    trial: Trial, state: WindowState, status: StreamStatus, *, lead: float = 0.0, whole: int = 1
+) -> WindowState:
     """The window's state after this status; `state` itself where nothing changes.
 
     `lead` is how many seconds ahead the window opens and closes, so that all processes have heard
-    of it by then.
+    of it by then. Its requests are a multiple of `whole`, the prompts of one pass over a file, once
+    `measured_to_pass` has cut off those that were sent while it closed.
     """
     now, start = status.now, state.start
     if status.lost:
@@ -226,7 +231,10 @@ def next_state(trial: Trial, state: WindowState, status: StreamStatus, *, lead: 
     if start is None:
         return replace(state, start=now + lead) if warm(trial, status) else state
     if state.end is None:
-        if status.window_sent >= trial.requests and now - start >= trial.min_time:
+        if whole > 1 and state.closes_at is None and now - start >= trial.min_time:
+            wanted = max(trial.requests, status.window_sent)
+            state = replace(state, closes_at=math.ceil(wanted / whole) * whole)
+        if status.window_sent >= (state.closes_at or trial.requests) and now - start >= trial.min_time:
             # A little later than now: the last one decided on must also be on its way within the
             # window.
             return replace(state, end=now + max(SEND, lead), ended="requests")

@@ -233,7 +233,7 @@ async def fit_clock(worker: Worker, clock: Clock) -> ClockFit:
     return min(fits, key=lambda fit: fit.bound)
 
 
-async def run_sharded(
+async def run_sharded(  # noqa: PLR0913
     trial: Trial,
     target: Target,
     prompts: PromptPlan,
@@ -243,6 +243,7 @@ async def run_sharded(
     expected_e2e: float | None = None,
     on_progress: Callable[[TrialProgress], None] | None = None,
     stop: asyncio.Event | None = None,
+    whole: int = 1,
 ) -> Measurement:
     """Run one trial in closed loop on these workers; otherwise as `run_trial`.
 
@@ -250,7 +251,7 @@ async def run_sharded(
     use.
     """
     async with Evidence(target) as evidence:
-        sharded = _ShardedTrial(trial, workers[: trial.concurrency], evidence, on_record)
+        sharded = _ShardedTrial(trial, workers[: trial.concurrency], evidence, on_record, whole)
         await sharded.begin(target, prompts, expected_e2e)
         await sharded.follow(stop, on_progress)
         epoch, evidence.zero = time.time() - sharded.now(), time.perf_counter() - sharded.now()
@@ -268,8 +269,9 @@ class _ShardedTrial:
         workers: Sequence[Worker],
         evidence: Evidence,
         on_record: Callable[[Record], None],
+        whole: int,
     ) -> None:
-        self.trial, self.workers, self.evidence = trial, workers, evidence
+        self.trial, self.workers, self.evidence, self.whole = trial, workers, evidence, whole
         self.on_record, self.clock = on_record, time.perf_counter
         self.shares = [Share(i, len(workers)) for i in range(len(workers))]
         self.state = WindowState()
@@ -313,7 +315,7 @@ class _ShardedTrial:
             if stop is not None and stop.is_set():
                 self.state = self.state.cut_short(now, "interrupted")
             else:
-                self.state = next_state(self.trial, self.state, status, lead=LEAD)
+                self.state = next_state(self.trial, self.state, status, lead=LEAD, whole=self.whole)
             self._tell_evidence()
             if on_progress is not None and now >= next_progress:
                 stage = self.state.stage(now, status.begun == self.trial.concurrency)

@@ -2,7 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 from functools import partial
 
 from frontier.client.ask.evidence import Evidence
@@ -27,6 +28,7 @@ async def run_trial(
     expected_e2e: float | None = None,
     on_progress: Callable[[TrialProgress], None] | None = None,
     stop: asyncio.Event | None = None,
+    whole: int = 1,
 ) -> Measurement:
     """Run one trial against a settled target (see preflight); each Record goes to `on_record` as it
     is parsed.
@@ -37,10 +39,11 @@ async def run_trial(
     The trial takes at most `trial.max_time` seconds, and warm-up at most half of them; then as long
     as the last request of the window needs. `expected_e2e` (seconds) spreads the first sends of a
     closed loop where the output length cannot be forced; without it stream 0's first request shows
-    it. Setting `stop` ends the trial at once. Failures of the server are records, never exceptions.
+    it. Setting `stop` ends the trial at once. The window closes after a multiple of `whole`
+    requests. Failures of the server are records, never exceptions.
     MeasurementError when the target is not settled.
     """
-    pipeline, decide = RequestPipeline(trial, target, prompts, on_record), partial(next_state, trial)
+    pipeline, decide = RequestPipeline(trial, target, prompts, on_record), partial(next_state, trial, whole=whole)
     async with Evidence(target) as evidence:
         with HealthMonitor(time.perf_counter) as monitor:
             async with Client(target) as client:
@@ -88,3 +91,17 @@ async def measurement(
         evidence.named,
         changed,
     )
+
+
+def measured_to_pass(measured: Measurement, sent: Iterable[float], whole: int) -> Measurement:
+    """The measurement with its window ended after the last request of a whole pass over a file of
+    `whole` prompts, as a few more are sent while a window closes. Of a window that a time closed,
+    and of one without a whole pass, nothing is cut off.
+    """
+    window = measured.window
+    inside = sorted(time for time in sent if window.start <= time <= window.end)
+    counted = len(inside) // whole * whole
+    if measured.ended != "requests" or counted in (0, len(inside)):
+        return measured
+    # Between two sends: records keep microseconds, and an end at a send might leave that out.
+    return replace(measured, window=replace(window, end=(inside[counted - 1] + inside[counted]) / 2))

@@ -9,6 +9,7 @@ import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
+from typing import Any
 
 from frontier.core.claim.changes import Change, Growth
 from frontier.core.claim.undecided import OPEN, may_pass, next_step, requests_to_decide, widened
@@ -20,12 +21,13 @@ from frontier.core.model.decisions import (
     Explanation,
     Judgement,
     Limit,
+    NextStep,
     Reason,
     RejectedStep,
     Verdict,
 )
 from frontier.core.model.loads import setting
-from frontier.core.model.metrics import claim_floor, metric
+from frontier.core.model.metrics import APART, claim_floor, metric
 from frontier.core.model.points import Estimate, Flag, Point
 
 _WORTH_SAYING = 0.01
@@ -76,8 +78,7 @@ def with_causes(
     by_concurrency = {reason.settings[0]: reason for reason in settings}
     undecided = decision.concurrency is None or not point_estimates
     step = next_step(decision, points, settings, unworthy, preferred) if undecided else None
-    decision = dataclasses.replace(decision, next_step=step)
-    decision, answered = _answered(decision, points, judged, by_concurrency)
+    shown, answered = _answered(decision, step, points, by_concurrency)
     reasons = [*_happened(server), *_undefined(decision), *answered]
     reasons += _other_optima(decision, points, rate)
     reasons += _non_monotone(decision)
@@ -89,36 +90,39 @@ def with_causes(
         step = None
     chosen = points.get(decision.concurrency) if decision.concurrency is not None else None
     remarks = chosen.notes if chosen is not None else ()
-    return dataclasses.replace(decision, explanation=Explanation(settings, tuple(reasons), remarks), next_step=step)
+    explanation = Explanation(settings, tuple(reasons), remarks)
+    return dataclasses.replace(decision, explanation=explanation, next_step=step, **shown)
 
 
 def _answered(
-    decision: Decision, points: Mapping[int, Point], judged: Mapping[int, Judgement], settings: Mapping[int, Reason]
-) -> tuple[Decision, list[Reason]]:
+    decision: Decision, step: NextStep | None, points: Mapping[int, Point], settings: Mapping[int, Reason]
+) -> tuple[dict[str, Any], list[Reason]]:
     """Why the operating point is the answer, or why there is none. Where nothing is decided yet,
     the setting of the next step becomes the candidate: what is recommended and what is shown are of
-    one setting.
+    one setting. The facts are those of `facts_of` that change by that.
     """
     if decision.concurrency is not None:
-        return decision, _chosen(decision, decision.concurrency, settings)
-    reasons, step = _no_answer(decision, points, settings), decision.next_step
+        return {}, _chosen(decision, decision.concurrency, settings, step)
+    reasons = _no_answer(decision, points, settings)
     if step is None or step.flags or decision.verdict not in OPEN or step.concurrency == decision.candidate:
-        return decision, reasons
-    shown = shown_at(decision, points[step.concurrency], judged.get(step.concurrency))
-    return shown, [settings[step.concurrency], *reasons]
+        return {}, reasons
+    judged = {j.concurrency: j for j in decision.judgements}
+    verdict = judged[step.concurrency].verdict if step.concurrency in judged else Verdict.UNPROVEN
+    shown = facts_of(points[step.concurrency], decision.limits, judged)
+    return {"verdict": verdict, **shown}, [settings[step.concurrency], *reasons]
 
 
-def shown_at(decision: Decision, point: Point, judged: Judgement | None) -> Decision:
-    """The decision without an answer, with this setting as its candidate; `judged` is None where it
-    was only scanned.
+def facts_of(
+    shown: Point | None, limits: Sequence[Limit], judged: Mapping[int, Judgement], chosen: Point | None = None
+) -> dict[str, Any]:
+    """What a decision shows of a setting, by the names of its fields: metrics, the limit that
+    binds, and whether it is the operating point (`chosen`) or the candidate.
     """
-    return dataclasses.replace(
-        decision,
-        candidate=point.concurrency,
-        verdict=Verdict.UNPROVEN if judged is None else judged.verdict,
-        metrics=point.metrics,
-        binding=(judged or judge(point, decision.limits)).binding,
-    )
+    if shown is None:
+        return {"metrics": {}, "binding": None, "concurrency": None, "candidate": None}
+    c, binding = shown.concurrency, (judged.get(shown.concurrency) or judge(shown, limits)).binding
+    at = {"concurrency": None, "candidate": c} if chosen is None else {"concurrency": c, "candidate": None}
+    return {"metrics": shown.metrics, "binding": binding, **at}
 
 
 def _happened(server: Server) -> list[Reason]:
@@ -179,9 +183,7 @@ def _setting(
         cut=cut,
         flags=() if point is None else (*point.fatal, *_failures(point, estimate, name)),
     )
-    reason = _of_connections(reason, point)
-    if reason.cause is Cause.CROSSES:
-        reason = dataclasses.replace(reason, flags=(*reason.flags, *widened(point)))
+    reason = _of_a_busy_client(_of_connections(reason, point), point)
     step = decision.rejected
     if step is not None and step.concurrency == concurrency:
         return dataclasses.replace(reason, metric=step.metric, gain=step.gain, cost=step.cost)
@@ -199,6 +201,13 @@ def _of_connections(reason: Reason, point: Point | None) -> Reason:
     """The reason, with the flag of too few connections where these are missing for a bound."""
     few = () if point is None else tuple(flag for flag in point.flags if flag.name == "too_few_connections")
     return dataclasses.replace(reason, flags=few) if few and reason.cause is Cause.TOO_FEW else reason
+
+
+def _of_a_busy_client(reason: Reason, point: Point | None) -> Reason:
+    """The reason, with the flag of a busy client where that made the bound too wide."""
+    if reason.cause is not Cause.CROSSES or reason.metric in APART:
+        return reason
+    return dataclasses.replace(reason, flags=(*reason.flags, *widened(point)))
 
 
 def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, limit: Limit | None) -> Cause:
@@ -220,7 +229,7 @@ def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, lim
 
 
 def _undecided(estimate: Estimate | None, limit: Limit | None) -> Cause:
-    """Why a setting is neither inside nor outside its limit."""
+    """Why a setting is neither within nor over its limit."""
     if estimate is None or limit is None or math.isnan(estimate.value):
         return Cause.NO_INTERVAL
     p = metric(limit.metric).p
@@ -248,21 +257,20 @@ def _undefined(decision: Decision) -> list[Reason]:
     return [Reason(Cause.UNDEFINED, metric=name) for name in names]
 
 
-def _chosen(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> list[Reason]:
+def _chosen(decision: Decision, chosen: int, settings: Mapping[int, Reason], step: NextStep | None) -> list[Reason]:
     """What binds at the operating point, and why no higher setting was chosen."""
     here = settings[chosen]
     reasons = [here]
     if here.verdict is Verdict.MARGINAL:  # accepted although not proven, as asked
         reasons.append(dataclasses.replace(here, cause=Cause.CROSSES))
-    return [*reasons, *_range(decision), *_higher(decision, chosen, settings)]
+    return [*reasons, *_range(decision), *_higher(decision, chosen, settings, step)]
 
 
-def _higher(decision: Decision, chosen: int, settings: Mapping[int, Reason]) -> list[Reason]:
+def _higher(decision: Decision, chosen: int, settings: Mapping[int, Reason], step: NextStep | None) -> list[Reason]:
     """Why no setting above the operating point was chosen."""
     higher = [c for c in sorted(settings) if c > chosen]
     short = (Cause.NOT_JUDGED, Cause.SCANNED, Cause.STALE, Cause.DOUBTED)
     above = [c for c in higher if settings[c].cause not in short]
-    step = decision.next_step
     better = settings[step.concurrency] if step is not None and step.concurrency > chosen else None
     if not higher:
         return [Reason(Cause.HIGHEST_MEASURED, (chosen,))]
@@ -315,7 +323,7 @@ def _no_answer(decision: Decision, points: Mapping[int, Point], settings: Mappin
 
 
 def _other_optima(decision: Decision, points: Mapping[int, Point], rate: str | None) -> list[Reason]:
-    """The other optima inside the SLA where they differ from the operating point, and its
+    """The other optima within the SLA where they differ from the operating point, and its
     energy.
     """
     chosen = points.get(decision.concurrency) if decision.concurrency is not None else None

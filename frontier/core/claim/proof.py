@@ -6,7 +6,8 @@ begun, each with its verdict, its windows and its error (`candidates`).
 The subtle part is the error. A search may try several candidates and judge each several times; each
 time is a chance to be fooled by luck. All judgements together err with ALPHA at most: each spends a
 part, fixed before its data came, of the error that is left. The size of a window is fixed before
-the first: a size that followed the results would be a way to stop at a lucky moment.
+the first: a size that followed the results would be a way to stop at a lucky moment. Where a server
+wanders later windows may be longer, and count as several: judgements come after fixed amounts.
 
 This is a union bound over the judgements made. See alpha spending (Lan and DeMets 1983) and alpha
 investing (Foster and Stine 2008).
@@ -100,7 +101,7 @@ def pilot_point(sample: WindowData, limits: tuple[Limit, ...]) -> Point:
 
 
 def violation(point: Point, limits: Iterable[Limit]) -> float | None:
-    """ln of value over limit for the worst metric: below 0 inside the SLA, infinite where the
+    """ln of value over limit for the worst metric: below 0 within the SLA, infinite where the
     backlog grew. None when invalid or not measured.
     """
     if not point.valid:
@@ -228,8 +229,13 @@ def error_left(judged: Sequence[Candidate]) -> float:
     left = ALPHA
     for candidate in judged:
         if candidate.verdict is not Verdict.MEETS:
-            left *= (1 - SPEND) ** sum(look <= candidate.windows for look in JUDGED_AFTER)
+            left *= (1 - SPEND) ** _looks(candidate.windows)
     return left
+
+
+def _looks(windows: int) -> int:
+    """How often a candidate with so many windows was judged."""
+    return sum(look <= windows for look in JUDGED_AFTER)
 
 
 def attempts_over(judged: Sequence[Candidate]) -> int:
@@ -241,28 +247,39 @@ def _judged(trials: History, limits: tuple[Limit, ...], error: float) -> Candida
     """A candidate, judged after some windows of its proof by all that was measured until then."""
     clean = [(trial, sample) for trial, sample in trials if not spoilt(sample)]
     every = [sample for _, sample in clean or trials]
-    windows = sum(trial.phase in FRESH for trial, _ in clean)
+    sizes = [sample.n for trial, sample in clean if trial.phase in FRESH]
     verdict, reason, alpha = Verdict.UNPROVEN, "", SPEND * error
     point = proof = None
-    count = fresh = 0
-    for k, (trial, sample) in enumerate(clean, 1):
+    count = looks = 0
+    for k, (trial, _) in enumerate(clean, 1):
         if trial.phase not in FRESH:
             continue
-        count, fresh = count + 1, fresh + sample.n
-        alpha = SPEND * error * (1 - SPEND) ** max(0, sum(look <= count for look in JUDGED_AFTER) - 1)
+        count += 1
+        before, (windows, fresh) = looks, (units(sizes[:count]), sum(sizes[:count]))
+        looks = _looks(windows)
+        alpha = SPEND * error * (1 - SPEND) ** max(0, looks - 1)
         point = judged_point(tuple(every[:k]), limits, alpha)
-        proof = point if count in JUDGED_AFTER else proof
-        verdict, reason = _standing(point, limits, alpha, count, fresh)
-        if _goes_on(verdict, point, every[:k], limits, count):
+        proof = point if looks > before else proof
+        verdict, reason = _standing(point, limits, alpha, windows, fresh, look=looks > before)
+        if _goes_on(verdict, point, every[:k], limits, windows):
             verdict, reason = Verdict.UNPROVEN, ""
-        elif verdict is not Verdict.VIOLATES or not _went_on(clean[k:], count):
+        elif verdict is not Verdict.VIOLATES or not _went_on(clean[k:], windows):
             break
     if verdict is Verdict.UNPROVEN and len(trials) - len(clean) >= MOST_SPOILT:
         verdict, reason = Verdict.VIOLATES, TOO_BUSY
     if point is None:
         point = judged_point(tuple(every), limits, alpha)
-    candidate = Candidate(trials[0][0].concurrency, verdict, reason, alpha, windows, point, proof, fresh)
+    candidate = Candidate(
+        trials[0][0].concurrency, verdict, reason, alpha, units(sizes), point, proof, sum(sizes[:count])
+    )
     return with_visits(candidate, tuple(every), limits) if verdict is Verdict.MEETS else candidate
+
+
+def units(sizes: Sequence[int]) -> int:
+    """How many windows these count as, by their requests: a longer one as several of the first. A
+    proof has at least WINDOWS real ones.
+    """
+    return len(sizes) if len(sizes) < WINDOWS else sum(max(1, n // max(1, sizes[0])) for n in sizes)
 
 
 def growth(requests: int, fresh: int, windows: int, until: int) -> float:
@@ -310,13 +327,15 @@ def spread(parts: Sequence[WindowData], limits: tuple[Limit, ...]) -> tuple[floa
     return (each[(len(each) - 1) // 2], each[-1]) if each else (math.inf, math.inf)
 
 
-def _standing(point: Point, limits: tuple[Limit, ...], alpha: float, windows: int, fresh: int) -> tuple[Verdict, str]:
+def _standing(
+    point: Point, limits: tuple[Limit, ...], alpha: float, windows: int, fresh: int, *, look: bool
+) -> tuple[Verdict, str]:
     """MEETS (proven; only at a look), UNPROVEN (another window), or VIOLATES (give it up) with the
     reason.
 
     Giving up early, on a value or a forecast, costs throughput and never the guarantee.
     """
-    judged, look = judge(point, limits, alpha=alpha), windows in JUDGED_AFTER
+    judged = judge(point, limits, alpha=alpha)
     over, named = violation(point, limits), metric(judged.binding).label if judged.binding else "it"
     if judged.verdict is Verdict.MEETS and look:
         return Verdict.MEETS, ""

@@ -6,24 +6,34 @@ chosen. `solve_all` does this for each series.
 
 Nothing is interpolated and no monotonicity is assumed: each setting was measured and is judged by
 itself (`verdict`). The subtle part is which violations forbid the settings above them
-(`_violating`, `_unconfirmed`), and which step to a higher setting is worth its longer tail
+(`violating_settings`, `_unconfirmed`), and which step to a higher setting is worth its longer tail
 (`_choose`).
 """
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
-from frontier.core.claim.causes import Server, shown_at, with_causes
+from frontier.core.claim.causes import Server, facts_of, with_causes
 from frontier.core.claim.changes import Growth, History, Unchanged, unchanged
 from frontier.core.claim.claim import claim_of, corrected_settings, ended_early, proof_windows
 from frontier.core.claim.pareto import by_concurrency
 from frontier.core.claim.proof import TOO_BUSY, WINDOWS, candidates
-from frontier.core.claim.verdict import RISING, inside, judge
+from frontier.core.claim.verdict import inside, judge, violating_settings
 from frontier.core.model import errors
-from frontier.core.model.decisions import Decision, EndedEarly, Judgement, Limit, RejectedStep, SweepEnding, Verdict
+from frontier.core.model.decisions import (
+    Claim,
+    Decision,
+    EndedEarly,
+    Judgement,
+    Limit,
+    RejectedStep,
+    SweepEnding,
+    Verdict,
+)
 from frontier.core.model.errors import ExitCode
 from frontier.core.model.loads import Rate
 from frontier.core.model.metrics import metric
@@ -66,7 +76,6 @@ def solve(
 
     `scanned` are settings of which nothing can be claimed; they are named where they may be a
     better answer. `history` says what the claim covers, `end` how the sweep ended.
-
     When nothing is feasible, the verdict is VIOLATES with the nearest miss as candidate (UNPROVEN
     where settings below it were only scanned), UNPROVEN or MARGINAL with the best undecided one,
     else INVALID. UsageError without limits; ValueError as `by_concurrency`.
@@ -76,45 +85,56 @@ def solve(
     growing = {} if point_estimates else _outgrown(kept, by_c, limits)
     judged = _judged(by_c, limits, growing, point_estimates)
     unconfirmed = _unconfirmed(judged, by_c)
-    violating = [c for c in _violating(judged) if c not in unconfirmed]
+    violating = [c for c in violating_settings(judged) if c not in unconfirmed]
     lowest = min(violating, default=math.inf)
-    meeting = [c for c, j in judged.items() if j.verdict is Verdict.MEETS]
     feasible = [p for c, p in by_c.items() if c < lowest and _acceptable(p, judged[c], limits, marginal_ok)]
     rate = _rate_name(feasible)
     chosen = _choose(feasible, limits, rate, marginal_gain, point_estimates)
-    decision = replace(
-        _decision(chosen, feasible, by_c, judged, limits, (points or scanned)[0].series),
-        first_fail=min(violating, default=None),
-        holes=tuple(c for c in violating if c < max(meeting, default=0)),
-        unconfirmed=unconfirmed,
+    verdict, shown = _shown(chosen, by_c, judged, limits, [p for p in scanned if p.concurrency < lowest])
+    claim, corrected = _claim(verdict, chosen, judged, history, kept, limits, point_estimates)
+    decision = Decision(
+        **(points or scanned)[0].series._asdict(),
+        limits=tuple(limits),
+        verdict=verdict,
         rejected=_rejected(chosen, feasible, limits, rate, point_estimates) if marginal_gain else None,
+        claim=claim,
+        **facts_of(shown, limits, judged, chosen),
+        **_landmarks(feasible, violating, unconfirmed, judged, rate),
     )
-    decision = _or_scanned(decision, [p for p in scanned if p.concurrency < lowest])
-    decision, corrected = _with_claim(decision, history, kept, point_estimates)
-    by_c = {p.concurrency: p for p in scanned} | by_c
+    every = {p.concurrency: p for p in scanned} | by_c
     return with_causes(
         decision,
-        by_c,
+        every,
         rate,
         cuts=ended_early(history, limits, end) | _given_up(kept, tuple(limits)),
         server=Server(corrected, kept.changes, growing, _stale(history, kept), kept.doubted),
         point_estimates=point_estimates,
-        unworthy=_unworthy(chosen, by_c.values(), limits, rate) if marginal_gain else (),
-        preferred=_preferred(chosen, by_c.values(), limits, rate) if marginal_gain else {},
+        unworthy=_unworthy(chosen, every.values(), limits, rate) if marginal_gain else (),
+        preferred=_preferred(chosen, every.values(), limits, rate) if marginal_gain else {},
     )
 
 
-def _or_scanned(decision: Decision, scanned: Sequence[Point]) -> Decision:
-    """The decision, made UNPROVEN where `scanned` settings may still keep the limits. This concerns
-    decisions that settings violate, or that nothing is judged; any other stays as it is. The
-    candidate is that of the next step, if there is one (`causes`).
+def _shown(
+    chosen: Point | None,
+    points: Mapping[int, Point],
+    judged: Mapping[int, Judgement],
+    limits: Sequence[Limit],
+    scanned: Sequence[Point],
+) -> tuple[Verdict, Point | None]:
+    """The verdict, and the setting that is shown: `chosen`, or else the nearest one.
+
+    It is UNPROVEN where `scanned` settings may still keep the limits though others violate them, or
+    nothing is judged. The candidate is then that of the next step, if there is one (`causes`).
     """
-    if decision.judgements and decision.verdict is not Verdict.VIOLATES:
-        return decision
-    valid = [p for p in scanned if p.valid]
-    if valid and not decision.judgements:
-        decision = shown_at(decision, min(valid, key=lambda p: p.concurrency), None)
-    return replace(decision, verdict=Verdict.UNPROVEN) if valid or (scanned and decision.judgements) else decision
+    if chosen is not None:
+        return judged[chosen.concurrency].verdict, chosen
+    verdict, candidate = _nearest(points, judged, limits)
+    shown, valid = None if candidate is None else points[candidate], [p for p in scanned if p.valid]
+    if judged and verdict is not Verdict.VIOLATES:
+        return verdict, shown
+    if valid and not judged:
+        shown = min(valid, key=lambda p: p.concurrency)
+    return Verdict.UNPROVEN if valid or (scanned and judged) else verdict, shown
 
 
 def _judged(
@@ -125,19 +145,44 @@ def _judged(
     return judged | {c: _unproven(judged[c], growth) for c, growth in growing.items()}
 
 
-def _with_claim(
-    decision: Decision, history: History, kept: Unchanged, point_estimates: bool
-) -> tuple[Decision, tuple[int, ...]]:
-    """The decision with what its claim covers, and the settings that a later visit contradicted.
-    Without an operating point the claim is that of the highest contradicted setting.
+def _landmarks(
+    feasible: Sequence[Point],
+    violating: Sequence[int],
+    unconfirmed: tuple[int, ...],
+    judged: Mapping[int, Judgement],
+    rate: str | None,
+) -> dict[str, Any]:
+    """The settings that a decision names beside its own, by the names of its fields."""
+    meeting = max((c for c, j in judged.items() if j.verdict is Verdict.MEETS), default=0)
+    return {
+        "judgements": tuple(judged.values()),
+        "unconfirmed": unconfirmed,
+        "last_pass": max((p.concurrency for p in feasible), default=None),
+        "first_fail": min(violating, default=None),
+        "holes": tuple(c for c in violating if c < meeting),
+        "throughput_optimum": _best_at(feasible, rate),
+        "goodput_optimum": _best_at(feasible, "goodput", proven=True),
+        "cheapest": _best_at(feasible, "cost"),
+    }
+
+
+def _claim(
+    verdict: Verdict,
+    chosen: Point | None,
+    judged: Mapping[int, Judgement],
+    history: History,
+    kept: Unchanged,
+    limits: Sequence[Limit],
+    point_estimates: bool,
+) -> tuple[Claim | None, tuple[int, ...]]:
+    """What is claimed, and the settings that a later visit contradicted. Without an operating point
+    the claim is that of the highest contradicted setting.
     """
-    limits = decision.limits
-    corrected = corrected_settings(history, limits, {j.concurrency: j.verdict for j in decision.judgements})
-    if not corrected and (decision.verdict is not Verdict.MEETS or point_estimates):
-        return decision, corrected
-    claimed = decision.concurrency if decision.concurrency is not None else max(corrected, default=0)
-    claim = claim_of(proof_windows(kept, claimed, limits), limits, corrected=bool(corrected))
-    return replace(decision, claim=claim), corrected
+    corrected = corrected_settings(history, tuple(limits), {c: j.verdict for c, j in judged.items()})
+    if not corrected and (verdict is not Verdict.MEETS or point_estimates):
+        return None, corrected
+    claimed = max(corrected, default=0) if chosen is None else chosen.concurrency
+    return claim_of(proof_windows(kept, claimed, limits), tuple(limits), corrected=bool(corrected)), corrected
 
 
 def _given_up(history: Unchanged, limits: tuple[Limit, ...]) -> dict[int, EndedEarly]:
@@ -184,54 +229,6 @@ def _stale(history: History, kept: Unchanged) -> frozenset[int]:
     return frozenset({trial.concurrency for trial, _ in history} - {trial.concurrency for trial, _ in kept})
 
 
-def _decision(
-    chosen: Point | None,
-    feasible: Sequence[Point],
-    points: Mapping[int, Point],
-    judged: Mapping[int, Judgement],
-    limits: Sequence[Limit],
-    series: Series,
-) -> Decision:
-    """The decision to run `chosen`, or that nothing is feasible, with its values and judgements."""
-    if chosen:
-        verdict, candidate = judged[chosen.concurrency].verdict, None
-    else:
-        verdict, candidate = _nearest(points, judged, limits)
-    shown = chosen or (points[candidate] if candidate is not None else None)
-    return Decision(
-        deployment=series.deployment,
-        shape=series.shape,
-        limits=tuple(limits),
-        verdict=verdict,
-        concurrency=chosen.concurrency if chosen else None,
-        binding=judged[shown.concurrency].binding if shown else None,
-        metrics=shown.metrics if shown else {},
-        judgements=tuple(judged.values()),
-        candidate=candidate,
-        last_pass=max((p.concurrency for p in feasible), default=None),
-        throughput_optimum=_best_at(feasible, _rate_name(feasible)),
-        goodput_optimum=_best_at(feasible, "goodput", proven=True),
-        cheapest=_best_at(feasible, "cost"),
-    )
-
-
-def _violating(judged: Mapping[int, Judgement]) -> list[int]:
-    """The settings that violate, ascending, less those at the low end that only lack throughput.
-
-    One user alone cannot give 1,000 tok/s: that says "too few", and must not forbid everything
-    above it. Once a setting did not violate, a higher one that lacks throughput counts like any
-    other violation.
-    """
-    violating: list[int] = []
-    kept_below = False
-    for c, j in sorted(judged.items()):
-        if j.verdict is not Verdict.VIOLATES:
-            kept_below = True
-        elif kept_below or any(v is Verdict.VIOLATES and m not in RISING for m, v in j.per_metric.items()):
-            violating.append(c)
-    return violating
-
-
 def _unconfirmed(judged: Mapping[int, Judgement], points: Mapping[int, Point]) -> tuple[int, ...]:
     """The violating settings that were measured in one trial only, below a proven setting.
 
@@ -243,7 +240,7 @@ def _unconfirmed(judged: Mapping[int, Judgement], points: Mapping[int, Point]) -
     proven = max(
         (c for c, j in judged.items() if j.verdict is Verdict.MEETS and points[c].repeats >= WINDOWS), default=0
     )
-    return tuple(c for c in _violating(judged) if c < proven and points[c].repeats == 1)
+    return tuple(c for c in violating_settings(judged) if c < proven and points[c].repeats == 1)
 
 
 def _acceptable(point: Point, judgement: Judgement, limits: Sequence[Limit], marginal_ok: bool) -> bool:
@@ -257,7 +254,7 @@ def _nearest(
 ) -> tuple[Verdict, int | None]:
     """The verdict when no setting is feasible, and the setting nearest to an answer: of the
     undecided ones that which is closest to being proven; a lower one that only lacks throughput
-    forbids none (`_violating`). One whose values are inside counts above a
+    forbids none (`violating_settings`). One whose values are inside counts above a
     violation of a single trial too, as that would not count against its proof (`_unconfirmed`).
     """
     violating = [c for c, j in judged.items() if j.verdict is Verdict.VIOLATES]
@@ -267,7 +264,7 @@ def _nearest(
         c
         for c, j in judged.items()
         if j.verdict in (Verdict.MARGINAL, Verdict.UNPROVEN)
-        and (c < min(_violating(judged), default=math.inf) or (c < confirmed and inside(points[c], limits)))
+        and (c < min(violating_settings(judged), default=math.inf) or (c < confirmed and inside(points[c], limits)))
     ]
     if undecided:
         candidate = min(undecided, key=lambda c: (not inside(points[c], limits), _left(judged[c], points[c]), -c))

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from frontier.core.claim.verdict import inside, judge
 from frontier.core.model.decisions import Cause, Decision, EndedEarly, Limit, NextStep, Reason, RejectedStep, Verdict
+from frontier.core.model.metrics import APART
 from frontier.core.model.points import Flag, Point
 
 CLEARLY_MORE = 0.10
@@ -19,7 +20,7 @@ UNDECIDED = (
     Cause.NO_INTERVAL,
     Cause.SCANNED,
 )
-"""Why a setting is neither inside nor outside its limit."""
+"""Why a setting is neither within nor over its limit."""
 PASSING = frozenset(
     {
         "lockstep",
@@ -72,7 +73,7 @@ def next_step(
     throughput than the operating point, or is `preferred` to it for its tail. Settings that
     can be decided come first. Without an operating point come then those that count, and of these
     the one closest to being decided; with one, those with the most throughput. A setting that was
-    given up cannot be decided.
+    given up cannot be decided, nor can one by more requests that hangs on what is measured apart.
     """
     below = decision.first_fail if decision.first_fail is not None else math.inf
     steps = []
@@ -80,7 +81,7 @@ def next_step(
         (c,) = reason.settings
         point, step = points.get(c), preferred.get(c)
         above = c >= below and c != decision.candidate
-        if point is None or reason.cause not in (*UNDECIDED, Cause.EXCLUDED) or above:
+        if point is None or reason.cause not in (*UNDECIDED, Cause.EXCLUDED) or above or reason.metric in APART:
             continue
         gains = step is not None or (c not in unworthy and (reason.gain or 0.0) >= CLEARLY_MORE)
         worth = decision.concurrency is None or gains

@@ -1,7 +1,7 @@
 """Verdict of one setting against an SLA: per metric and jointly, what binds, and how many requests
 would decide.
 
-A setting meets an SLA when the confidence bound of every limited metric is inside its limit. It
+A setting meets an SLA when the confidence bound of every limited metric is within its limit. It
 violates the SLA when a bound on the other side is outside.
 
 "meets" needs every metric at the full error each (intersection-union test, Berger 1982: no
@@ -9,13 +9,13 @@ correction). "violates" needs any of m metrics, so each is held to alpha / m (Bo
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 from frontier.core.model.decisions import Judgement, Limit, Verdict, worst
 from frontier.core.model.errors import UsageError
-from frontier.core.model.metrics import claim_floor, metric
+from frontier.core.model.metrics import APART, claim_floor, metric
 from frontier.core.model.points import Estimate, Point
 
 INTERVAL_SIDE = 0.025
@@ -90,9 +90,11 @@ def inside(point: Point, limits: Sequence[Limit]) -> bool:
 def _needed_in_all(point: Point, limit: Limit, sides: "_Sides") -> int | None:
     """Requests of all classes that would decide; None as `requests_needed`. For a limit on a class,
     they bring enough requests of the class. For a rate or a cost, whose n counts blocks of time,
-    they fill enough blocks. A percentile needs as many as a lower one inside the same limit: where
+    they fill enough blocks. A percentile needs as many as a lower one within the same limit: where
     that is not proven, it is not.
     """
+    if limit.metric in APART:
+        return None
     needs = [each.requests_needed() for each in (sides, *_easier(point, limit, sides))]
     need = None if None in needs else max(filter(None, needs))
     apart = (limit.of.group is not None or limit.metric in RISING) and sides.estimate.n > 0
@@ -100,7 +102,7 @@ def _needed_in_all(point: Point, limit: Limit, sides: "_Sides") -> int | None:
 
 
 def _easier(point: Point, limit: Limit, sides: "_Sides") -> list["_Sides"]:
-    """The lower percentiles of a latency inside its limit that are not proven to keep it either,
+    """The lower percentiles of a latency within its limit that are not proven to keep it either,
     with bounds as sure as its own, as the quantiles of a normal law are.
     """
     of, level = limit.of, sides.estimate.confidence
@@ -124,7 +126,7 @@ def _easier(point: Point, limit: Limit, sides: "_Sides") -> list["_Sides"]:
 class _Sides:
     """An estimate turned so that low is good.
 
-    `good` is the claim bound: inside the limit, it shows that the setting meets. `bad` is the
+    `good` is the claim bound: within the limit, it shows that the setting meets. `bad` is the
     violation bound at the point's own error, and `bad_side` the one at INTERVAL_SIDE: outside the
     limit, they show that it violates. `end` is the worse end of an interval between runs, which
     proves nothing; the value without one. `floor` is the fewest requests of a claim.
@@ -206,3 +208,20 @@ class _Sides:
             return None
         wanted = n * (reach / gap) ** 2
         return math.ceil(wanted) if n < wanted <= TOO_CLOSE * n else None
+
+
+def violating_settings(judged: Mapping[int, Judgement]) -> list[int]:
+    """The settings that violate, ascending, less those at the low end that only lack throughput.
+
+    One user alone cannot give 1,000 tok/s: that says "too few", and must not forbid everything
+    above it. Once a setting did not violate, a higher one that lacks throughput counts like any
+    other violation.
+    """
+    violating: list[int] = []
+    kept_below = False
+    for c, j in sorted(judged.items()):
+        if j.verdict is not Verdict.VIOLATES:
+            kept_below = True
+        elif kept_below or any(v is Verdict.VIOLATES and m not in RISING for m, v in j.per_metric.items()):
+            violating.append(c)
+    return violating

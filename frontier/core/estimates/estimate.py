@@ -44,13 +44,14 @@ def point(
     flags, the notes.
 
     With limits also goodput and attainment; with a `price` (dollars per hour for the deployment)
-    also the cost; where the sample has a power the energy, where its deployment has a quality that.
+    also the cost; where the sample has a power the energy, and its quality and
+    agreement where it has them.
     """
     wanted = [*names, *(limit.metric for limit in limits)]
     if set(DEFAULT_METRICS) <= set(wanted):
         wanted += [f"{group}.{name}" for group in sample.shape.classes for name in OF_CLASSES]
     given = {"limits": bool(limits), "price": price is not None}
-    given |= {"power": sample.power is not None, "quality": sample.quality is not None}
+    given |= {name: getattr(sample, name) is not None for name in ("power", "quality", "agreement")}
     wanted += [name for name, need in NEEDS.items() if given[need]]
     wanted += ["cached_share"] if price is not None else []
     estimates = {name: estimate(sample, name, limits=limits, price=price) for name in dict.fromkeys(wanted)}

@@ -272,6 +272,16 @@ def _extreme(quantity: str, *, inverted: bool = False) -> MetricSource:
     return MetricSource(value, drawn)
 
 
+def _given(of: Callable[[WindowData], Estimate | None]) -> MetricSource:
+    """A value that was measured apart from the requests, the same in each draw of them."""
+
+    def drawn(sample: WindowData, _m: Metric, _g: Given, picks: Ints) -> Floats:
+        known = of(sample)
+        return np.full(len(picks), math.nan if known is None else known.value)
+
+    return MetricSource(lambda sample, _m, _g: of(sample), drawn)
+
+
 SOURCES: dict[str, MetricSource] = {
     "max_ttft": _extreme("ttft"),
     "max_e2e": _extreme("e2e"),
@@ -282,10 +292,8 @@ SOURCES: dict[str, MetricSource] = {
     ),
     "attainment": _SHARE,
     "cached_share": MetricSource(_cached_share, lambda sample, _m, _g, picks: ratio(*cached_tokens(sample), picks)),
-    "quality": MetricSource(  # the same at all settings that are compared
-        lambda sample, _m, _g: sample.quality,
-        lambda sample, _m, _g, picks: np.full(len(picks), sample.quality.value if sample.quality else math.nan),
-    ),
+    "quality": _given(lambda sample: sample.quality),
+    "agreement": _given(lambda sample: sample.agreement),
     "cost": _from_throughput(
         lambda _, given, rate: None if given.price is None else cost_energy.cost(rate, given.price),
         lambda _, given, rate: (given.price or 0.0) / 3600.0 * 1e6 / rate,

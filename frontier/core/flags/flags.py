@@ -306,7 +306,7 @@ def _too_few(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
             "too_few_samples",
             f"{sample.n} requests",
             f"{least} for a {label}",
-            f"no {label} can be proven: ask for more requests, more repeats or a longer max_time",
+            f"no {label} can be proven to keep a limit: ask for more requests, more repeats or a longer max_time",
             fatal=False,
         )
 
@@ -327,8 +327,8 @@ def _few_connections(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[
         "too_few_connections",
         f"{seen} connections",
         f"{least} for a {label}",
-        f"no {label} can be proven, as {format_share(connections.unseen(seen))} of replicas may be slow and not seen: "
-        "ask for more requests or more repeats, whose connections are new",
+        f"no {label} can be proven to keep a limit, as {format_share(connections.unseen(seen))} of replicas may be "
+        "slow and not seen: ask for more requests or more repeats, whose connections are new",
         fatal=False,
     )
 

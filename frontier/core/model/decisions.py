@@ -16,7 +16,7 @@ from frontier.core.model.shapes import Shape
 @dataclass(frozen=True, slots=True)
 class Limit:
     """One limit of an SLA in the metric's own unit: the promise, and optionally a comfort mark
-    inside it.
+    within it.
 
     >>> str(Limit("p99_ttft", 0.5)), str(Limit("goodput", 20))
     ('p99 TTFT ≤ 500 ms', 'goodput (requests within every limit) ≥ 20 req/s')
@@ -76,8 +76,8 @@ class Limit:
         return left / abs(self.promise) if self.promise else left
 
     def excess(self, value: float) -> float:
-        """ln of value over promise (promise over value when higher is better): below 0 inside, inf
-        for infinite.
+        """ln of value over promise (promise over value when higher is better): below 0 within it,
+        inf for infinite.
         """
         above, below = (value, self.promise) if self.better == "lower" else (self.promise, value)
         if above <= 0:

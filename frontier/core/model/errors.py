@@ -7,6 +7,7 @@ this one:
         UsageError              2
             ConfigError         2   config.complaints
             ForeignFileError    2   store.documents
+                UnsteadyError   2   extras.exchange.imported_requests
         MeasurementError        5
             MemoryShortError    5
             AnotherServerError  5

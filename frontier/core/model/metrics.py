@@ -9,7 +9,7 @@ visible and the second token (`core.window.reading_speed`). Each may be for a cl
 a mix. `agent.later.p99_ttft` is for the later turns of its class agent. The rest are rates
 (`output_throughput`), shares (`error_rate`, `smooth`), and what follows from a throughput and a
 price (`cost`) or a power (`energy`). `quality` is a score of the deployment, the same at each of
-its settings.
+its settings; `agreement` is how alike its answers at a setting are to those that it gives alone.
 """
 
 import functools
@@ -66,6 +66,7 @@ _PLAIN: dict[str, tuple[Unit, Better, str]] = {
     "cost": (Unit.DOLLARS_PER_MILLION_TOKENS, "lower", "cost per million output tokens"),
     "energy": (Unit.JOULES_PER_TOKEN, "lower", "energy per output token"),
     "quality": (Unit.SCORE, "higher", "quality"),
+    "agreement": (Unit.SHARE, "higher", "agreement with c=1"),
     "max_ttft": (Unit.SECONDS, "lower", "max TTFT"),
     "max_e2e": (Unit.SECONDS, "lower", "max E2E"),
     "min_interactivity": (Unit.TOKENS_PER_SECOND_PER_USER, "higher", "min interactivity"),
@@ -79,9 +80,12 @@ NEEDS = {
     "cost": "price",
     "energy": "power",
     "quality": "quality",
+    "agreement": "agreement",
 }
 """What a metric needs, beside requests, to have a value: limits on latency, the deployment's price
-or power, or a quality that is stated or measured."""
+or power, a quality that is stated or measured, or answers under load."""
+APART = ("quality", "agreement")
+"""Metrics that are measured apart from a sweep's requests: more of those decide nothing."""
 OfRequests = Callable[[Any], Any]
 """A function of window data (`core.window.window.WindowData`): an array of truth values, True for
 each request that counts; None where the data do not tell."""

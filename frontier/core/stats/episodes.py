@@ -103,15 +103,19 @@ def seen(loads: Sequence[WindowData]) -> Episodes | None:
     starts, seconds, marks = np.concatenate(every, axis=1)
     slow = marks[np.argsort(starts, kind="stable")] > 0
     spans = int((np.diff(slow, prepend=False) & slow).sum())
-    most = laws.chi_square_quantile(wander.SURELY, 2 * spans + 2) / 2
-    share = float(seconds @ marks) / spans * most / float(seconds.sum())
+    share = float(seconds @ marks) * most_times(spans) / float(seconds.sum())
     known = {name: [(of[name], number) for number, of in shifts if name in of] for name in wander.BASIC}
     means = {name: sum(by * n for by, n in x) / sum(n for _, n in x) for name, x in known.items() if x}
     rounded = {name: STEP * math.ceil(by / STEP) for name, by in means.items()}
     # A slow server is sent fewer requests, as each stream waits for its answers.
     sent = min(1.0, share) * math.exp(-rounded.get("e2e", 0.0))
     share = math.exp(STEP * math.ceil(math.log(sent / (sent + 1 - min(1.0, share))) / STEP))
-    return Episodes(share, tuple(rounded.items()))
+    return Episodes(share, tuple(rounded.items()), spans)
+
+
+def most_times(spans: float) -> float:
+    """How many times as many spans there may be as were seen."""
+    return laws.chi_square_quantile(wander.SURELY, 2 * spans + 2) / 2 / spans
 
 
 def at_share(sample: WindowData, quantity: str, values: Floats, share: float) -> Floats:

@@ -225,7 +225,7 @@ def wander(levels: Floats, times: Floats, windows: Ints, noise: float) -> Wander
         np.exp(np.multiply(apart, math.log(correlation), out=autocorrelation), out=autocorrelation)
         periods = n * n / float(autocorrelation.sum())
         correlation = observed + (1 - observed) / periods
-    periods = max(1 + PERIODS * len(np.unique(windows)), periods, min(n, _by_windows(levels, windows, own)))
+    periods = max(1 + PERIODS * (1 + np.count_nonzero(~neighbors)), periods, min(n, _by_windows(levels, windows, own)))
     middle = float(np.median(levels))
     usual = 1.4826 * float(np.median(np.abs(levels - middle)))
     stalls = float(levels.max()) - middle > max(OUTLIER * usual, FAR)

@@ -43,11 +43,13 @@ ODD_REASONS = 8
 @dataclass(frozen=True, slots=True)
 class Episodes:
     """Spans in which a server works at a lower speed, as its series shows them: the most of the
-    requests that are slow, and by how much (in ln) their latencies are longer, by quantity.
+    requests that are slow, by how much (in ln) their latencies are longer, by quantity, and how
+    many `spans` were seen.
     """
 
     share: float
     shifts: tuple[tuple[str, float], ...]
+    spans: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,7 +81,8 @@ class WindowData:
 
     `failures` counts the causes of failed requests, in the server's words without their numbers.
 
-    `power` and `quality` are set when a run is read, since the config may state them.
+    `power`, `quality` and `agreement` are set when a run is read: the config may state the first
+    two, and answers under load are kept beside the trials.
 
     `starts`, `ends` and `sent` are unix time. In open loop latencies count from the scheduled send,
     and nothing may be expected of how many requests are in flight.
@@ -141,6 +144,7 @@ class WindowData:
     open_loop: bool = False
     power: Power | None = None
     quality: Estimate | None = None
+    agreement: Estimate | None = None
     session: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     turn: Ints = field(default_factory=lambda: np.empty(0, np.int64))
     reusable: Floats = field(default_factory=lambda: np.empty(0))

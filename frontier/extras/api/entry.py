@@ -7,7 +7,7 @@ from typing import Any
 
 from frontier.config import Config, Setting
 from frontier.config import load_config as config_of_text
-from frontier.config.config_file import open_run, require_sweep, with_trace
+from frontier.config.config_file import open_run, require_sweep
 from frontier.config.config_file import read_sessions as sessions_of_file
 from frontier.config.kept_text import kept_text
 from frontier.config.shape_keys import ReadSessions
@@ -21,7 +21,7 @@ from frontier.store.files import read_config
 from frontier.store.run_dir import read_manifest
 from frontier.sweep import backend
 from frontier.sweep.conductor import Conductor, SweepEnd
-from frontier.sweep.given_files import begun_with
+from frontier.sweep.given_files import begun_with, with_files
 from frontier.sweep.secrets_of_config import secrets_of
 
 
@@ -48,7 +48,7 @@ def load_config(
     if "\n" in str(source):
         raise UsageError("load_config takes a path", 'or a text and its name, as  load_config(text, "sweep.yaml")')
     text = read_config(Path(source))
-    return with_trace(config_of_text(text, str(source), given, begun, read_sessions=read_sessions or sessions_of_file))
+    return with_files(config_of_text(text, str(source), given, begun, read_sessions=read_sessions or sessions_of_file))
 
 
 def run_sweep(
@@ -63,7 +63,7 @@ def run_sweep(
     """
     text = read_config(Path(config_file))
     begun = read_manifest(Path(run)) if (Path(run) / "manifest.json").exists() else None
-    config = with_trace(config_of_text(text, str(config_file), begun=begun, read_sessions=sessions_of_file))
+    config = with_files(config_of_text(text, str(config_file), begun=begun, read_sessions=sessions_of_file))
     require_sweep(config, str(config_file))
     if virtual and not all(deployment.is_simulator for deployment in config.deployments):
         raise UsageError("only the embedded engine runs in virtual time", "write  endpoint: simulator")

@@ -35,7 +35,17 @@ LONGEST = 86_400.0
     help="Replicas that may be down while the others serve all --people.",
 )
 @click.option("--emit", type=click.Choice(TARGETS), help="Print the lines that set the limit there, instead.")
-@common.run_options("run", "deployments", "shapes", "settings", "sla", "point_estimates", "detail", "as_json")
+@common.run_options(
+    "run",
+    "deployments",
+    "shapes",
+    "settings",
+    "sla",
+    "point_estimates",
+    "detail",
+    "as_json",
+    more="Also the operating point that it counts from.",
+)
 def command(options: common.RunOptions, think: str | None, people: int | None, spare: int, emit: str | None) -> int:
     """How many people does the operating point of RUN serve, and how many replicas do so many
     people need?

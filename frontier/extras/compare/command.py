@@ -1,10 +1,10 @@
 """`frontier compare`: two runs against each other, with a verdict a CI job can act on."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,8 +14,10 @@ from frontier.core.model.units import parse_share
 from frontier.store.run_dir import RunDirectory, last_measured, runs_under
 
 if TYPE_CHECKING:
+    from frontier.core.stats.difference import ComparisonVerdict
     from frontier.extras.compare.contest import Comparison
     from frontier.run import Run
+    from frontier.show.view.comparison_view import ComparisonView
 
 
 @common.subcommand("compare")
@@ -42,7 +44,7 @@ def command(  # noqa: PLR0913
     """Compare two runs: is B's frontier better than A's, by how much, and how sure is that?
 
     With one run, its deployment B is compared with its deployment A, named in that order. What both
-    serve inside the SLA is compared (default: A's SLA), each at its operating point; where that
+    serve within the SLA is compared (default: A's SLA), each at its operating point; where that
     shows nothing, the settings that both measured.
 
     Exit codes: 0 better (or, with --within, proven no worse), 3 worse, 4 not resolved, 5 no usable
@@ -65,7 +67,7 @@ def command(  # noqa: PLR0913
       frontier compare --gate runs/ci --deployment base --deployment new
       frontier compare --gate runs/main runs/pull-request --spread 1% --allow 10%
     """
-    from frontier.extras.compare.comparison_tables import compare_runs, comparison_table, comparisons_json
+    from frontier.extras.compare.comparison_tables import COMPARE_SCHEMA, compare_runs, comparison_views
 
     if gate:
         return _gate(options, a, b, allow, spread, given=bool(within or settings_a or settings_b))
@@ -78,12 +80,27 @@ def command(  # noqa: PLR0913
     comparisons = asked(*runs, objectives=options.axes, limits=limits, names=names)
     _say_left_out(runs, comparisons)
     unfinished = {"unfinished": [common.unfinished_json(run) for run in runs]}
-    common.answer(
-        comparisons_json(comparisons) | unfinished
-        if options.as_json
-        else comparison_table(comparisons, detail=options.detail, **common.layout())
-    )
+    verdicts = [comparison.verdict for comparison in comparisons]
+    _answer(options, COMPARE_SCHEMA, comparison_views(comparisons), verdicts, unfinished)
     return exit_code(comparison.verdict for comparison in comparisons)
+
+
+def _answer(
+    options: common.RunOptions,
+    schema: str,
+    views: "Sequence[ComparisonView]",
+    verdicts: "Sequence[ComparisonVerdict]",
+    more: Mapping[str, Any],
+) -> None:
+    """Print comparisons as text, or as JSON with `more`."""
+    from frontier.extras.compare.comparison_text import comparisons_json, comparisons_text
+    from frontier.extras.compare.contest import overall
+
+    common.answer(
+        comparisons_json(schema, overall(verdicts), views, **more)
+        if options.as_json
+        else comparisons_text(views, detail=options.detail, **common.layout())
+    )
 
 
 def _require_no_gate(allow: str | None, spread: str | None) -> None:
@@ -100,7 +117,8 @@ def _gate(
     """Judge B against A, each a run or a folder of runs, or one run's second deployment against its
     first.
     """
-    from frontier.extras.compare.regression import gate_deployments, gate_json, gate_runs, gate_table
+    from frontier.extras.compare.gate import ALARM, MISS
+    from frontier.extras.compare.regression import GATE_SCHEMA, gate_deployments, gate_runs, gate_views
     from frontier.show.view.selection import narrowed
 
     if given or options.objectives or options.point_estimates:
@@ -130,8 +148,8 @@ def _gate(
         names = (a.name, b.name) if a.name != b.name else (str(a), str(b))
         limits = options.limits(new[-1])
         gates = gate_runs(map(read, old), new, allow=share, limits=limits, names=names, spread=differ)
-    tables = functools.partial(gate_table, detail=options.detail, **common.layout())
-    common.answer(gate_json(gates, share) if options.as_json else tables(gates, share))
+    rates = {"allow": share, "alarm_error": ALARM, "pass_error": MISS}
+    _answer(options, GATE_SCHEMA, gate_views(gates, share), [one.verdict for one in gates], rates)
     return exit_code(one.verdict for one in gates)
 
 

@@ -1,11 +1,8 @@
-"""Comparisons of two frontiers: `compare_runs` makes them; their table and JSON (the answer of
-`frontier compare`)."""
+"""Comparisons of two frontiers: `compare_runs` makes them, `comparison_views` has what they
+show."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-
-from rich.console import RenderableType
-from rich.text import Text
 
 from frontier.config.shape_keys import described
 from frontier.config.uses import MADE_PROMPTS
@@ -16,13 +13,14 @@ from frontier.core.model.points import Point
 from frontier.core.model.series import Series, by_series
 from frontier.core.model.text import clean, clean_name, suggestion
 from frontier.core.window.window import WindowData
-from frontier.extras.compare.contest import CompareRules, Comparison, Contest, Side, compare, overall
+from frontier.extras.compare.comparison_text import comparisons_text
+from frontier.extras.compare.contest import CompareRules, Comparison, Contest, Side, compare
 from frontier.extras.compare.pooled import base_axes, unique_labels
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence, difference_rows
 from frontier.run import Asked, Run
-from frontier.show.table import WIDE, Table, as_html, indented, to_text
-from frontier.show.verbosity import Detail
+from frontier.show.table import WIDE, as_html
 from frontier.show.view.cached_and_drafted import FOUND_CACHED, SPECULATED
+from frontier.show.view.comparison_view import ComparisonView
 from frontier.show.view.json_out import Tree, tree_of
 from frontier.show.view.selection import narrowed
 from frontier.show.view.sentences import decision_sentence
@@ -33,14 +31,13 @@ MOST_CHANGES = 6
 Names = tuple[str, str]
 Settings = Mapping[str, Mapping[str, str]]
 """Settings that the servers reported, by deployment."""
-STYLES = {"better": "green", "no worse": "green", "not resolved": "yellow", "worse": "red", "invalid": "red"}
 
 
 class Comparisons(tuple[Comparison, ...]):
     """Comparisons, one per shape: a tuple that shows itself as `frontier compare` prints it."""
 
     def __str__(self) -> str:
-        return comparison_table(self, width=WIDE)
+        return comparisons_text(comparison_views(self), width=WIDE)
 
     def _repr_html_(self) -> str:
         return as_html(str(self))
@@ -228,39 +225,31 @@ def comparable(a: Run, b: Run, a_points: Sequence[Point], b_points: Sequence[Poi
             )
 
 
-# --- as a table and as JSON
+# --- what it has to say
 
 
-def comparison_table(
-    comparisons: Sequence[Comparison], *, detail: Detail = Detail.USUAL, width: int = 80, colour: bool = False
-) -> str:
-    """Each shape's verdict in a sentence, and its evidence: values, ratio and interval. Where all
-    is asked for, also the axes and the results of each side alone.
+def comparison_views(comparisons: Sequence[Comparison]) -> list[ComparisonView]:
+    """What each comparison has to say: its verdict in a sentence, and the evidence as values, ratio
+    and interval; beside these the axes, and the results of each side alone.
     """
-    blocks = []
     several = len({comparison.deployments[0] for comparison in comparisons}) > 1
-    for comparison in comparisons:
-        a, b = comparison.contest.names
-        per = " per GPU" if comparison.contest.per_gpu else ""
-        head = Text.assemble(
-            (comparison.verdict, f"bold {STYLES[comparison.verdict]}"),
-            "   ",
-            (f"{b} against {a}", "bold"),
-            per,
-            f"   {_workload(comparison, several)}",
-        )
-        rows = difference_rows(comparison)
-        judged = rows or comparison.contest.is_judged
-        lines: list[RenderableType] = detail.of(
-            [Text(f"{contest_sentence([comparison.contest])}.")] if judged else [],
-            [
-                *([Table.of((), rows).drawn(width)] if rows else []),
-                *(Text(clean(note, 400), style="dim") for note in comparison_notes(comparison)),
-            ],
-            map(Text, _alone(comparison)),
-        )
-        blocks.append(to_text(head, *map(indented, lines), width=width, colour=colour))
-    return "\n\n".join(blocks) or "nothing to compare"
+    return [_view(comparison, several) for comparison in comparisons]
+
+
+def _view(comparison: Comparison, several: bool) -> ComparisonView:
+    contest, rows = comparison.contest, tuple(difference_rows(comparison))
+    a, b = contest.names
+    sentence, notes = f"{contest_sentence([contest])}.", tuple(comparison_notes(comparison))
+    return ComparisonView(
+        comparison.verdict,
+        f"{b} against {a}{' per GPU' if contest.per_gpu else ''}",
+        _workload(comparison, several),
+        sentence if rows or contest.is_judged else "",
+        rows,
+        notes,
+        tuple(_alone(comparison)),
+        _tree(comparison, sentence, notes),
+    )
 
 
 def _alone(comparison: Comparison) -> list[str]:
@@ -282,16 +271,7 @@ def _workload(comparison: Comparison, several: bool) -> str:
     return f"{clean_name(a, 60)} · {shape}" if several and a == b else shape
 
 
-def comparisons_json(comparisons: Sequence[Comparison]) -> Tree:
-    """The answer of `frontier compare --json`: the worst verdict, and one entry per shape."""
-    return {
-        "schema": COMPARE_SCHEMA,
-        "verdict": overall(one.verdict for one in comparisons),
-        "shapes": [_tree(comparison) for comparison in comparisons],
-    }
-
-
-def _tree(comparison: Comparison) -> Tree:
+def _tree(comparison: Comparison, sentence: str, notes: Sequence[str]) -> Tree:
     """One comparison for JSON. `differences` are the evidence of the verdict."""
     contest = comparison.contest
     a, b = contest.names
@@ -302,11 +282,11 @@ def _tree(comparison: Comparison) -> Tree:
         "deployments": comparison.deployments,
         "verdict": comparison.verdict,
         "differences": comparison.differences,
-        "proven": f"{contest_sentence([contest])}.",
+        "proven": sentence,
         "objectives": contest.rules.objectives,
         "gpus": [side.gpus for side in contest.sides],
         "per_gpu": contest.per_gpu,
         "characters_per_token": [side.characters_per_token for side in contest.sides],
-        "notes": comparison_notes(comparison),
+        "notes": notes,
     }
     return {name: tree_of(value) for name, value in tree.items()}

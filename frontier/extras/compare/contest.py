@@ -1,6 +1,6 @@
 """Contest of two or more frontiers of one shape: how much better each is, and how sure that is.
 
-One question, one method (`difference`): compare what the two serve inside the SLA, each at its
+One question, one method (`difference`): compare what the two serve within the SLA, each at its
 operating point. Where that shows nothing, or one of them has no operating point, compare the
 settings that both measured.
 
@@ -126,7 +126,7 @@ class MetricDifference:
 
     The pairs are both operating points where `inside_sla`, otherwise the same load on both sides.
     `a` and `b` are the values, or their geometric means over several settings; `ratio` is B over A
-    with its 95% interval. Inside the SLA, the verdict also allows for the steps between measured
+    with its 95% interval. Within the SLA, the verdict also allows for the steps between measured
     settings.
     """
 
@@ -141,7 +141,7 @@ class MetricDifference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What B, the second of two, shows against A: the difference inside the SLA, where both have an
+    """What B, the second of two, shows against A: the difference within the SLA, where both have an
     operating point, and the differences at the same load.
 
     `lost` are the settings of A and of B that only the other side measured validly. `remarks` are
@@ -207,7 +207,7 @@ def compare(contest: Contest) -> Comparison:
 
 
 def _may_still_give(side: Side, chosen: Estimate, gain: str) -> float:
-    """The factor by which a side may give more inside the SLA than at its operating point; infinite
+    """The factor by which a side may give more within the SLA than at its operating point; infinite
     where nothing violates.
 
     Nothing is known between its highest setting that meets and its lowest that violates, and
@@ -308,15 +308,14 @@ def best_of(contest: Contest) -> Best | None:
     """The side that gives the most, as far as it is proven, by the rule of `frontier solve`; None
     where nothing is proven.
     """
-    gain, decisions = contest.rules.gain, []
-    for side in contest.sides:
-        if (decision := side.decision) is not None:
-            # Of the step that may give more it is this rate that is compared, not always that of
-            # tokens.
-            rates = {p.concurrency: p.metrics[gain].value for p in side.points if gain in p.metrics}
-            step = decision.next_step
-            step = step and replace(step, throughput=rates.get(step.concurrency))
-            decisions.append(replace(decision, deployment=side.name, next_step=step))
-    best = best_deployment(decisions, {side.name: side.gpus for side in contest.sides}, gain)
+    gain = contest.rules.gain
+    decisions = {side.name: side.decision for side in contest.sides if side.decision is not None}
+    # Of the step that may give more it is this rate that is compared, not always that of tokens.
+    steps = {
+        side.name: next((p.value(gain) for p in side.points if p.concurrency == step.concurrency), None)
+        for side in contest.sides
+        if side.decision is not None and (step := side.decision.next_step) is not None
+    }
+    best = best_deployment(decisions, {side.name: side.gpus for side in contest.sides}, gain, steps)
     # Of aggregates nothing is decided, which is no "no".
     return best and replace(best, open=(*best.open, *(s.name for s in contest.sides if s.decision is None)))

@@ -335,7 +335,10 @@ def at_proven(
             return AtProven(proven, limit, e, "worse", at)
     known = [(limit, estimate(sample, limit.metric, limits=limits)) for limit in limits]
     unproven = [(li, e) for li, e in known if e is None or not beyond(li, rules.allow).holds(li.bound(e))]
-    return AtProven(proven, *(unproven or known)[0], "not resolved" if unproven else "no worse", at)
+    decides = min(
+        unproven or known, key=lambda one: -math.inf if one[1] is None else one[0].margin(one[0].bound(one[1]))
+    )
+    return AtProven(proven, *decides, "not resolved" if unproven else "no worse", at)
 
 
 def _differences(

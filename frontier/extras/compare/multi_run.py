@@ -11,12 +11,13 @@ from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import UsageError
 from frontier.core.model.metrics import RATES, metric, per_gpu
 from frontier.core.model.shapes import Shape
-from frontier.core.model.text import clean, clean_name
+from frontier.core.model.text import clean, clean_name, middle_cut
 from frontier.extras.compare.contest import CompareRules, Contest, Side
 from frontier.extras.compare.pooled import base_axes, keeps, undivided, unique_labels
 from frontier.extras.compare.rivals import contest_sentence
 from frontier.run import Objectives, Run
-from frontier.show.picture.data import Axis, Line, Mark, Panel, Picture, Role
+from frontier.show.picture.bounds_panel import bounds_panel
+from frontier.show.picture.data import SERIES, Axis, Line, Mark, Panel, Picture, Role
 from frontier.show.picture.frontier_picture import (
     axes_of,
     mark_of,
@@ -39,12 +40,7 @@ from frontier.show.view.selection import check_panels, provenance_of, series_of,
 from frontier.show.view.series_view import SeriesView, changed
 from frontier.show.view.wording import Provenance, apart, count, flag_kinds, left_out, limits_text
 
-ROLES = (
-    *(Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH),
-    *(Role.FIFTH, Role.SIXTH, Role.SEVENTH, Role.EIGHTH),
-)
-"""By colour and by the shape of the mark; more than eight in a panel cannot be told apart."""
-SIGNS = dict(zip(ROLES, "●■▲◆▼✚✖⬢", strict=True))
+SIGNS = dict(zip(SERIES, "●■▲◆▼✚◀⬢", strict=True))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +59,10 @@ def check_together(runs: Sequence[Run]) -> None:
         check_panels(run, panels={shape for _, shape in series_of(run)})
     shapes = Counter(shape for run in runs for _, shape in series_of(run))
     for shape, number in shapes.items():
-        if number > len(ROLES):
+        if number > len(SERIES):
             raise UsageError(
                 f"{number} frontiers of {clean(shape.label, 40)} in one panel cannot be told apart; at most "
-                f"{len(ROLES)} can",
+                f"{len(SERIES)} can",
                 "name fewer runs, or  --deployment NAME  once for each to be drawn",
             )
 
@@ -187,7 +183,19 @@ def _picture(groups: Sequence[Group], title: str, footer: Provenance | None, mor
         description=f"{title}.",
         columns=1 if one else 2,
         tall=505.0 if one else 300.0,
+        strip=None if _is_of_quality(views[0]) else _bounds(groups),
     )
+
+
+def _bounds(groups: Sequence[Group]) -> Panel | None:
+    """The panel of bounds, with a name for each frontier that says which it is."""
+    drawn = [
+        (view, f"{middle_cut(name, 40)} · {clean_name(view.frontier.shape.label)}" if len(groups) > 1 else name, role)
+        for group in groups
+        for name, view, role in zip(group.names, group.views, SERIES, strict=False)
+    ]
+    views, names, roles = zip(*drawn, strict=True)
+    return bounds_panel(views, names, roles)
 
 
 def _answer_rows(groups: Sequence[Group]) -> tuple[tuple[tuple[str, ...], Role], ...]:
@@ -197,7 +205,7 @@ def _answer_rows(groups: Sequence[Group]) -> tuple[tuple[tuple[str, ...], Role],
     rows = []
     differ = len({view.gpus for group in groups for view in group.views}) > 1
     for group in groups:
-        for name, view, role in zip(group.names, group.views, ROLES, strict=False):
+        for name, view, role in zip(group.names, group.views, SERIES, strict=False):
             shape = (clean_name(view.frontier.shape.label),) if len(groups) > 1 else ()
             size = f" ({count(view.gpus, 'GPU')})" if differ and view.gpus else ""
             rows.append(((f"{SIGNS[role]} {name}{size}", *shape, *answer_cells(view)), role))
@@ -210,7 +218,7 @@ def _absences(groups: Sequence[Group]) -> list[str]:
     """
     notes = []
     for group in groups:
-        for name, view, role in zip(group.names, group.views, ROLES, strict=False):
+        for name, view, role in zip(group.names, group.views, SERIES, strict=False):
             shape = f" ({clean_name(view.frontier.shape.label)})" if len(groups) > 1 else ""
             flagged = [kind.text(6) for kind in flag_kinds(view.points) if kind.fatal]
             lines = [f"excluded and not drawn: {'; '.join(flagged)}"] if flagged else []
@@ -228,7 +236,7 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
     x, y = shared or axes_of(views, 505.0 if alone else 300.0)
     marks: list[Mark] = []
     lines: list[Line] = []
-    for whole, view, name, role in zip(group.views, views, apart(group.names), ROLES, strict=False):
+    for whole, view, name, role in zip(group.views, views, apart(group.names), SERIES, strict=False):
         # A limit on a rate is of the whole deployment, so that the points as they were measured are
         # judged by it.
         signs = {each.load: each.sign for each in whole.settings}
@@ -286,8 +294,7 @@ def _per_gpu(view: SeriesView) -> SeriesView:
     ]
     limits = [limit for limit in view.sla if limit not in _whole(view)]
     band = [(x / across, low / up, high / up) for x, low, high in view.band]
-    decision = view.decision and replace(view.decision, limits=tuple(limits))
-    return changed(view, points=points, decision=decision, limits=limits, band=band, gpus=1)
+    return replace(changed(view, points=points, limits=limits, band=band, gpus=1), sla=tuple(limits))
 
 
 def _whole(view: SeriesView) -> list[Limit]:

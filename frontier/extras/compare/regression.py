@@ -1,14 +1,8 @@
-"""Regression gate and trend: runs read as dated measurements; their tables, JSON and
-CSV."""
+"""Regression gate and trend: runs read as dated measurements, and what both have to say."""
 
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING
-
-from rich.console import RenderableType
-from rich.text import Text
 
 from frontier.core.estimates.estimate import estimate
 from frontier.core.model.decisions import Limit
@@ -22,8 +16,7 @@ from frontier.core.model.units import format_share
 from frontier.core.window import window
 from frontier.core.window.window import WindowData
 from frontier.extras.compare import gate as judging
-from frontier.extras.compare.comparison_tables import STYLES, partners, two_deployments
-from frontier.extras.compare.contest import overall
+from frontier.extras.compare.comparison_tables import partners, two_deployments
 from frontier.extras.compare.gate import (
     CAUGHT,
     MISS,
@@ -35,19 +28,16 @@ from frontier.extras.compare.gate import (
     family_size,
     judged_metrics,
 )
-from frontier.extras.compare.trend import Trend, trend
+from frontier.extras.compare.trend import trend
 from frontier.planning.next_step import ENOUGH_FOR_PROOFS, least_to_prove
 from frontier.run import Run
-from frontier.show.table import Table, indented, to_text
-from frontier.show.verbosity import Detail
-from frontier.show.view.json_out import Tree, number, tree_of
-from frontier.show.view.rough import date_text
-from frontier.show.view.wording import bound_words, count, interval_text, value_text
+from frontier.show.view.comparison_view import ComparisonView, TrendView
+from frontier.show.view.json_out import tree_of
+from frontier.show.view.wording import beside_limit, bound_words, count, limit_value_text
 from frontier.store.journal import servers
 from frontier.store.run_dir import RunDirectory
 
-if TYPE_CHECKING:
-    import pandas as pd
+GATE_SCHEMA = "frontier.gate/1"
 
 # --- runs as dated measurements
 
@@ -193,40 +183,26 @@ def _joined(runs: Sequence[Run], series: Series) -> dict[int, WindowData]:
     return {c: window.join(samples) for c, samples in parts.items()}
 
 
-def gate_table(
-    gates: Sequence[Gate],
-    allow: float,
-    *,
-    detail: Detail = Detail.USUAL,
-    width: int = 80,
-    colour: bool = False,
-) -> str:
-    """Each series' verdict and its evidence, and a line for each judgement. Where all is asked for,
-    also the error rates.
-    """
+def gate_views(gates: Sequence[Gate], allow: float) -> list[ComparisonView]:
+    """What each gate has to say: its verdict with the evidence, and a row for each judgement."""
     rates = f"An unchanged server is called worse in {judging.ALARM:.0%} of cases at most, and a loss larger than "
     rates += f"allowed passes in {MISS:.0%}."
-    blocks: list[RenderableType] = []
-    for one in gates:
-        blocks.append(_head(one.verdict, one.verdict, f"{one.b} against {one.a}", clean_name(one.shape.label)))
-        rows = [_change_row(change, allow, one.confidence) for change in one.changes]
-        rows += [_proven_row(one.at_proven, allow)] if one.at_proven else []
-        notes = map(_note, (*one.notes, *_advice(one, allow)))
-        usual: list[RenderableType] = [*([Table.of((), rows).drawn(width)] if rows else []), *notes]
-        lines: list[RenderableType] = detail.of([Text(_evidence(one))], usual, [_note(rates)])
-        blocks += map(indented, lines)
-    return to_text(*blocks, width=width, colour=colour)
-
-
-def _note(note: str) -> Text:
-    """A line below the rows; one that ends with a command is never broken."""
-    if "  frontier " in note:
-        return Text(clean(note, 600), style="dim", no_wrap=True, overflow="ignore")
-    return Text(clean(note, 600), style="dim")
-
-
-def _head(verdict: str, word: str, what: str, more: str) -> Text:
-    return Text.assemble((word, f"bold {STYLES[verdict]}"), "   ", (what, "bold"), f"   {more}")
+    return [
+        ComparisonView(
+            one.verdict,
+            f"{one.b} against {one.a}",
+            clean_name(one.shape.label),
+            _evidence(one),
+            (
+                *(_change_row(change, allow, one.confidence) for change in one.changes),
+                *([_proven_row(one.at_proven, allow)] if one.at_proven else []),
+            ),
+            (*one.notes, *_advice(one, allow)),
+            (rates,),
+            tree_of(one),
+        )
+        for one in gates
+    ]
 
 
 def _evidence(one: Gate) -> str:
@@ -235,7 +211,7 @@ def _evidence(one: Gate) -> str:
         return f"A break, not a regression: {'; '.join(one.breaks)}. Sweep both in turn to compare them."
     if not one.changes:
         return "No usable setting in common: see which are excluded, and why, with  frontier show"
-    days = count(one.units, "day") + f" of {one.a}"
+    days = f"{one.a} was measured on {count(one.units, 'day')}"
     what = days if one.design == "history" else count(one.units, "pair") + " measured in turn"
     stated = "" if one.spread is None else f"; runs of one server are stated to differ by {_percent(one.spread)}"
     return f"{what}, at {', '.join(map(setting, one.settings))}{stated}"
@@ -269,8 +245,9 @@ def _proven_row(check: AtProven, allow: float) -> tuple[str, ...]:
     )
     if check.estimate is None:
         return label, word, "not measured there"
-    value = f"{check.limit.of.label} {value_text(check.limit.metric, check.estimate.value)}"
-    wanted = f"limit {check.limit}" + ("" if check.verdict == "worse" else f" + {_percent(allow)}")
+    value = f"{check.limit.of.label} {beside_limit(check.estimate.value, check.limit)}"
+    sign = "+" if check.limit.better == "lower" else "-"
+    wanted = f"limit {limit_value_text(check.limit.metric, check.limit.promise)} {sign} {_percent(allow)}"
     return label, word, f"{value}, {bound_words(check.estimate, check.limit)}, {wanted}"
 
 
@@ -321,103 +298,10 @@ def _percent(share: float) -> str:
     return format_share(share) if abs(share) >= 1 else f"{share:.1%}"
 
 
-def gate_json(gates: Sequence[Gate], allow: float) -> Tree:
-    """The answer of `frontier compare --gate --json`."""
-    return {
-        "schema": "frontier.gate/1",
-        "verdict": overall(one.verdict for one in gates),
-        "allow": allow,
-        "alarm_error": judging.ALARM,
-        "pass_error": MISS,
-        "shapes": [tree_of(one) for one in gates],
-    }
-
-
 # --- the trend
 
 
-def trends_of(runs: Iterable[Run], limits: Sequence[Limit], *, point_estimates: bool = False) -> list[Trend]:
+def trends_of(runs: Iterable[Run], limits: Sequence[Limit], *, point_estimates: bool = False) -> list[TrendView]:
     """The trend of each series over dated runs; `point_estimates` as in `measured`."""
     histories, names = measured(runs, limits, point_estimates=point_estimates), judged_metrics(limits)
-    return [replace(trend(mine, names, series), by_values=point_estimates) for series, mine in histories.items()]
-
-
-def trend_table(
-    trends: Sequence[Trend], *, detail: Detail = Detail.USUAL, width: int = 80, colour: bool = False
-) -> str:
-    """Each series' breaks in words, and a row per run. Where all is asked for, also the
-    intervals.
-    """
-    blocks: list[RenderableType] = []
-    for one in trends:
-        blocks.append(Text.assemble((one.series.label(), "bold"), f"   {count(len(one.runs), 'run')}"))
-        blocks += [indented(clean(line, 600)) for line in trend_notes(one) if detail >= Detail.USUAL]
-        heads = ["date", "run", *(metric(name).label for name in one.metrics), one.chosen.replace("_", " "), ""]
-        rows = [
-            [
-                date_text(run.at),
-                run.name,
-                *(value_text(n, run.mean(n, one.settings).value) for n in one.metrics),
-                setting(run.proven) if run.proven else "–",
-                "break" if i in dict(one.breaks) else "",
-            ]
-            for i, run in enumerate(one.runs)
-        ]
-        blocks.append(Table.of(heads, rows, right=range(2, len(heads) - 1)).drawn(width))
-        if detail is Detail.ALL:
-            heads = ["run", *(f"{metric(name).label}, 95% CI" for name in one.metrics)]
-            rows = [[r.name, *(interval_text(n, r.mean(n, one.settings)) for n in one.metrics)] for r in one.runs]
-            blocks.append(Table.of(heads, rows).drawn(width))
-    return to_text(*blocks, width=width, colour=colour) if blocks else "no run"
-
-
-def trend_notes(one: Trend) -> list[str]:
-    """Notes on the breaks, on what the numbers are of, and on what is left out."""
-    lines = [f"{date_text(one.runs[at].at)}  break at {one.runs[at].name}: {text}" for at, text in one.breaks]
-    means = f"Geometric means over {', '.join(map(setting, one.settings))}."
-    lines.append(means if one.settings else "No setting is usable in nearly all runs: name runs of one config.")
-    if one.left_out:
-        lines.append(f"Left out, without all of these settings: {clean(', '.join(one.left_out), 300)}.")
-    return lines
-
-
-def trend_frame(trends: Sequence[Trend]) -> "pd.DataFrame":
-    """One row per run and series: date, key, NAME with NAME_low and NAME_high in SI units."""
-    import pandas as pd
-
-    return pd.DataFrame([row for one in trends for row in _rows(one)])
-
-
-def _rows(one: Trend) -> list[Tree]:
-    rows = []
-    for i, run in enumerate(one.runs):
-        row: Tree = {
-            "date": datetime.fromtimestamp(run.at, UTC).isoformat(),
-            "run": run.name,
-            "deployment": one.deployment,
-            "shape": one.shape.label,
-            "stretch": sum(at <= i for at, _ in one.breaks) + 1,
-            **run.key,
-            one.chosen: amount(run.proven) if run.proven else None,
-        }
-        for name in one.metrics:
-            e = run.mean(name, one.settings)
-            row |= {name: e.value, f"{name}_low": number(e.low), f"{name}_high": number(e.high)}
-        rows.append(row)
-    return rows
-
-
-def trends_json(trends: Sequence[Trend]) -> Tree:
-    """The answer of `frontier trend --json`: per series the rows of the table, and its breaks."""
-    shapes = [
-        {
-            "shape": one.shape.label,
-            "deployment": one.deployment,
-            "runs": _rows(one),
-            "settings": tree_of(one.settings),
-            "left_out": list(one.left_out),
-            "breaks": [{"run": one.runs[at].name, "changed": text} for at, text in one.breaks],
-        }
-        for one in trends
-    ]
-    return {"schema": "frontier.trend/1", "shapes": shapes}
+    return [trend(mine, names, series, by_values=point_estimates) for series, mine in histories.items()]

@@ -49,7 +49,7 @@ def _same_winner(contests: Sequence[Contest]) -> str:
     found = [best_of(contest) if contest.is_judged else None for contest in contests]
     known = [one for one in found if one is not None and one.sure and one.second and not one.by_values]
     best = [one for one in known if not one.open and not one.may_give]
-    pairs = {(one.decision.deployment, one.others[0]) for one in best}
+    pairs = {(one.name, one.others[0]) for one in best}
     if len(best) < len(contests) or len(pairs) != 1:
         return ""
     ratios = [one.rate / (one.second or 1.0) for one in best]
@@ -106,7 +106,7 @@ def _price_of_quality(pool: Pooled, name: str) -> str:
 
 
 def _pair_sentence(contest: Contest) -> str:
-    """The difference that the verdict stands on, with what both serve inside the SLA; where not
+    """The difference that the verdict stands on, with what both serve within the SLA; where not
     both are proven, the side that is.
     """
     a, b = contest.names
@@ -118,7 +118,7 @@ def _pair_sentence(contest: Contest) -> str:
         return f"{b} against {a} cannot be compared: no usable measurement"
     if deciding is None:
         return _names_sentence(contest.names)
-    promise = f"inside {limits_text(contest.rules.limits)}"
+    promise = f"within {limits_text(contest.rules.limits)}"
     where = promise if deciding.inside_sla else f"at {_load_words(deciding)}"
     best = best_of(contest) if inside else None
     clauses = "".join(f"; {name} may give more, which is not proven" for name, _ in (best.may_give if best else ()))
@@ -132,7 +132,7 @@ def _pair_sentence(contest: Contest) -> str:
 
 
 def _ratio_sentence(contest: Contest, found: MetricDifference, where: str) -> str:
-    """'fp8 serves 17% more than bf16 inside p99 TTFT ≤ 500 ms: 3,355 tok/s at c=57
+    """'fp8 serves 17% more than bf16 within p99 TTFT ≤ 500 ms: 3,355 tok/s at c=57
     against 2,865 tok/s at c=51', the better one first.
     """
     of = metric(found.metric)
@@ -198,8 +198,10 @@ def difference_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
     rows = []
     for found in comparison.differences:
         a, b = (value_text(found.metric, value, _shown_per(comparison.contest)) for value in (found.a, found.b))
-        where = "inside the SLA" if found.inside_sla else "at the same load"
-        values = f"{a} → {b}" if _has_values(found) else f"mean of {_which(found)}"
+        where = "within the SLA" if found.inside_sla else "at the same load"
+        at, of_b = map(setting, found.settings[0])
+        values = f"{a} → {b} at {at}" if at == of_b else f"{a} at {at} → {b} at {of_b}"
+        values = values if _has_values(found) else f"mean of {_which(found)}"
         rows.append((f"{metric(found.metric).label} {where}", ratio_text(found.ratio), values))
     return rows
 
@@ -238,15 +240,15 @@ def _open_notes(comparison: Comparison) -> list[str]:
 
 
 def _gap_note(side: Side) -> list[str]:
-    """A note where a side may serve more inside the SLA than at its operating point."""
+    """A note where a side may serve more within the SLA than at its operating point."""
     decision = side.decision
     if decision is None or decision.last_pass is None:
         return []
     top = setting(decision.last_pass)
     if decision.first_fail is None:
-        return [f"{side.name} may serve more inside the SLA: no setting violates it, {top} is the highest that meets."]
+        return [f"{side.name} may serve more within the SLA: no setting violates it, {top} is the highest that meets."]
     return [
-        f"{side.name} may serve more inside the SLA: nothing was proven from {top} to {setting(decision.first_fail)}."
+        f"{side.name} may serve more within the SLA: nothing was proven from {top} to {setting(decision.first_fail)}."
     ]
 
 
@@ -288,7 +290,7 @@ def gpus_note(comparison: Comparison) -> str | None:
 
 
 def _best_sentence(contest: Contest) -> str:
-    """The deployment that gives the most inside the SLA, as far as it is proven, in the words of
+    """The deployment that gives the most within the SLA, as far as it is proven, in the words of
     `frontier solve`.
     """
     best = best_of(contest)
@@ -297,7 +299,7 @@ def _best_sentence(contest: Contest) -> str:
     names = f"None of {joined_names(contest.names)}"
     if len(contest.names) == 2:
         names = f"Neither {joined_names(contest.names, 'nor')}"
-    return f"{names} is{'' if contest.rules.point_estimates else ' proven'} inside {limits_text(contest.rules.limits)}"
+    return f"{names} is{'' if contest.rules.point_estimates else ' proven'} within {limits_text(contest.rules.limits)}"
 
 
 def _names_sentence(names: Sequence[str]) -> str:

@@ -6,48 +6,52 @@ there is a break, as what was measured changed.
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from frontier.core.model.series import HasSeries, Series
-from frontier.core.model.shapes import Shape
+from frontier.core.model.loads import setting
+from frontier.core.model.series import Series
+from frontier.core.model.text import clean
 from frontier.extras.compare.gate import Measured, common_settings, has, key_changes
+from frontier.show.view.comparison_view import TrendRow, TrendView
+from frontier.show.view.rough import date_text
 
 
-@dataclass(frozen=True, slots=True)
-class Trend(HasSeries):
-    """The dated runs of one series, oldest first. `breaks` are (number of the first run after it,
-    what changed). `by_values`: values alone decided which settings keep the SLA.
+def trend(runs: Sequence[Measured], names: tuple[str, ...], series: Series, *, by_values: bool = False) -> TrendView:
+    """The trend of one series over its runs. `by_values`: values alone decided which settings keep
+    the SLA.
     """
-
-    deployment: str
-    shape: Shape
-    metrics: tuple[str, ...]
-    settings: tuple[int, ...]
-    runs: tuple[Measured, ...]
-    left_out: tuple[str, ...]
-    breaks: tuple[tuple[int, str], ...]
-    by_values: bool = False
-
-    @property
-    def chosen(self) -> str:
-        """What its operating points are called: 'proven', or that values alone decided."""
-        return "by_values" if self.by_values else "proven"
-
-    @property
-    def stretches(self) -> list[range]:
-        """The run numbers of each stretch."""
-        return [range(a, b) for a, b in itertools.pairwise([0, *(at for at, _ in self.breaks), len(self.runs)])]
-
-
-def trend(runs: Sequence[Measured], names: tuple[str, ...], series: Series) -> Trend:
-    """The trend of one series over its runs."""
     ordered = sorted(runs, key=lambda one: one.at)
     settings = common_settings(ordered, names)
     kept = [one for one in ordered if settings and has(one, settings, names)]
-    breaks = tuple(
-        (i, "; ".join(f"{name}: {text}" for name, text in differs.items()))
+    breaks = {
+        i: "; ".join(f"{name}: {text}" for name, text in differs.items())
         for i, (one, other) in enumerate(itertools.pairwise(kept), 1)
         if (differs := key_changes(one.key, other.key))
+    }
+    rows = tuple(
+        TrendRow(
+            one.at,
+            one.name,
+            one.key,
+            sum(at <= i for at in breaks) + 1,
+            i in breaks,
+            one.proven,
+            {name: one.mean(name, settings) for name in names},
+        )
+        for i, one in enumerate(kept)
     )
+    ends = list(itertools.pairwise([0, *breaks, len(rows)])) if rows else []
+    levels = {name: tuple(_level(rows, name, *each) for each in ends) for name in names}
     left_out = tuple(one.name for one in ordered if one not in kept)
-    return Trend(*series, names, settings, tuple(kept), left_out, breaks)
+    means = f"Geometric means over {', '.join(map(setting, settings))}."
+    notes = [f"{date_text(rows[at].at)}  break at {rows[at].run}: {text}" for at, text in breaks.items()]
+    notes.append(means if settings else "No setting is usable in nearly all runs: name runs of one config.")
+    if left_out:
+        notes.append(f"Left out, without all of these settings: {clean(', '.join(left_out), 300)}.")
+    chosen = "by_values" if by_values else "proven"
+    return TrendView(series, names, settings, chosen, rows, tuple(breaks.items()), left_out, levels, tuple(notes))
+
+
+def _level(rows: Sequence[TrendRow], name: str, first: int, after: int) -> tuple[int, int, float]:
+    """A stretch of runs: its first, its last, and the mean of a metric over it."""
+    values = [row.means[name].value for row in rows[first:after]]
+    return first, after - 1, sum(values) / len(values)

@@ -22,7 +22,16 @@ from frontier.store.run_dir import RUNS
 )
 @click.option("--width", "pixels", type=click.IntRange(400, 8000), metavar="PIXELS", help="Width of a PNG.")
 @click.option("--dark", is_flag=True, help="A dark background.")
-@common.run_options("deployments", "shapes", "sla", "settings", "point_estimates", "detail", "as_json")
+@common.run_options(
+    "deployments",
+    "shapes",
+    "sla",
+    "settings",
+    "point_estimates",
+    "detail",
+    "as_json",
+    more="Also each run's values with their intervals.",
+)
 def command(
     options: common.RunOptions, runs: tuple[Path, ...], files: tuple[Path, ...], pixels: int | None, dark: bool
 ) -> int:
@@ -41,12 +50,8 @@ def command(
     """
     from frontier.cli.plot import beside_an_answer, check_formats, save_pictures
     from frontier.extras.compare.command import runs_in
-    from frontier.extras.compare.regression import (
-        trend_frame,
-        trend_table,
-        trends_json,
-        trends_of,
-    )
+    from frontier.extras.compare.comparison_text import trend_frame, trends_json, trends_text
+    from frontier.extras.compare.regression import trends_of
     from frontier.extras.compare.trend_figure import trend_picture
     from frontier.show.point_rows import csv_text
     from frontier.show.view.selection import narrowed
@@ -58,7 +63,7 @@ def command(
     newest = common.read_run(paths[-1], options.settings)
     read = (narrowed(common.read_run(path, options.settings), options.deployments, options.shapes) for path in paths)
     trends = trends_of(read, options.limits(newest), point_estimates=options.point_estimates)
-    drawn = [one for one in trends if one.runs]
+    drawn = [one for one in trends if one.rows]
     if pictures and not drawn:
         raise UsageError("no run to draw: none has all settings", "name runs of one config")
     for file in tables:
@@ -67,6 +72,6 @@ def command(
         figures = [trend_picture(one) for one in drawn]
         with beside_an_answer():
             save_pictures(figures, pictures, [one.series for one in drawn], pixels, "dark" if dark else "light")
-    table = functools.partial(trend_table, detail=options.detail, **common.layout())
+    table = functools.partial(trends_text, detail=options.detail, **common.layout())
     common.answer(trends_json(trends) if options.as_json else table(trends))
     return 0

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from frontier.core.model.loads import POISSON, Arrivals
 from frontier.core.model.points import Flag
 from frontier.core.model.trials import Outcome, Record
 from frontier.extras.exchange.checks import mean_in_flight
@@ -133,6 +134,7 @@ def _result(top: Node) -> Result:
         (prompt, tokens),
         model=models[0].text("name", LONGEST_NAME) if models else _model(top.at("input_config")),
         rate=load.rate,
+        arrivals=Arrivals(0.0) if _pattern(top) == "constant" else POISSON,
         notes=(*load.notes, *cancelled),
         flags=tuple(_token_flags(tokens, _average(top, "usage_completion_tokens"))),
     )
@@ -202,10 +204,21 @@ def _asked(top: Node) -> TokenLengths:
     return NO_LENGTHS
 
 
-def _load(top: Node, figures: Mapping[str, float], mean: float | None) -> Load:
+def _profiling(top: Node) -> list[Node]:
+    """The phases that count."""
     phases = top.at("input_config").items("phases")
     profiling = [p for p in phases if "profiling" in (p.text("kind"), p.text("name"))]
-    profiling = profiling or [p for p in phases if p.tree.get("exclude_from_results") is not True]
+    return profiling or [p for p in phases if p.tree.get("exclude_from_results") is not True]
+
+
+def _pattern(top: Node) -> str | None:
+    """How the requests of an open loop came: 'constant', 'poisson'."""
+    before = top.at("input_config", "loadgen").text("arrival_pattern")
+    return next((pattern for phase in _profiling(top) if (pattern := phase.text("type"))), before)
+
+
+def _load(top: Node, figures: Mapping[str, float], mean: float | None) -> Load:
+    profiling = _profiling(top)
     varied = top.at("run_info", "variation_values")
     places = [(node, "concurrency") for node in profiling[:1]]
     places += [(varied, str(key)) for key in varied.tree if str(key).split(".")[-1] == "concurrency"]
@@ -229,11 +242,21 @@ def _of_requests(document: Document) -> Result:
         raise document.top.error("no request of the profiling phase is in it", "import the file of a finished run")
     starts = [_time(node, "request_start_ns") for node in rows]
     first = min(starts)
-    records = [_record(i, node, start - first) for i, (node, start) in enumerate(zip(rows, starts, strict=True))]
+    records = [
+        replace(_record(i, node, start - first), scheduled=_due(node, start, first))
+        for i, (node, start) in enumerate(zip(rows, starts, strict=True))
+    ]
     ok = len(successes(records))
-    load = "--concurrency {concurrency} --request-count {requests}"
+    load = "[--concurrency {concurrency}][--request-rate {rate}] --request-count {requests}"
     command = f"aiperf profile --url URL --model MODEL --streaming {load} --export-level records"
     return Result(0, {}, ok, len(records) - ok, records=records, epoch=first, command=command)
+
+
+def _due(node: Node, start: float, first: float) -> float | None:
+    """When a request was due, where the file keeps it; a worker sends it later."""
+    if "credit_issued_ns" not in node.at("metadata").tree:
+        return None
+    return min(start, _time(node, "credit_issued_ns")) - first
 
 
 def _phase(node: Node) -> str | None:

@@ -10,7 +10,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, median, stdev
+from pathlib import Path
 
 from frontier.core.model.errors import UsageError
 from frontier.core.model.loads import Rate, setting
@@ -19,37 +19,21 @@ from frontier.core.model.points import Estimate, Point
 from frontier.core.model.shapes import DEFAULT_DEPLOYMENT, MAX_TOKENS, Shape
 from frontier.core.model.text import short_hash
 from frontier.core.model.trials import Measurement, Record
-from frontier.core.stats.laws import t_quantile
 from frontier.extras.exchange.checks import at_its_load, flags_of
-from frontier.extras.exchange.imported_requests import settled, trial_of
+from frontier.extras.exchange.imported_requests import UnsteadyError, settled, trial_of
+from frontier.extras.exchange.repeats import AXES, ImportedSetting, joined, unlike_runs
 from frontier.extras.exchange.results import ImportedFile, Result
-from frontier.store.documents import INCOMPLETE
+from frontier.store.documents import INCOMPLETE, ForeignFileError
 
 ALIKE = 0.05
 """Observed mean lengths that differ by at most this share, or by one token, are one shape."""
+ADDS_UP = 0.1
+"""The share by which input and output throughput may differ from their total."""
 MOST_DEPLOYMENTS = 1_000
 """Deployments of one import."""
 LONGEST_NAME = 60
 """Most characters of a name that a config accepts."""
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
-_AXES = (
-    ("output_throughput", "total_throughput", "request_throughput"),
-    (
-        "p99_ttft",
-        "p99_e2e",
-        "p99_tpot",
-        "p95_ttft",
-        "p95_e2e",
-        "p90_ttft",
-        "p50_ttft",
-        "mean_ttft",
-        "mean_e2e",
-        "mean_tpot",
-    ),
-)
-"""The candidates for each axis of the frontier; the first of two that equally many points have is
-taken."""
-
 _SHORT = {
     "tensor_parallel_size": "tp",
     "pipeline_parallel_size": "pp",
@@ -60,8 +44,6 @@ _SHORT = {
     "gpu_memory_utilization": "mem",
 }
 """Flags of engines, as a name has them."""
-
-ImportedSetting = tuple[str, Shape, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,9 +75,10 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
     an aggregate beside them. UsageError when the files cannot be put together: no lengths, or one
     name for several deployments.
     """
-    items = [(file.file, at_its_load(settled(file.file, result))) for file in files for result in file.results]
+    items, unsteady = _settled(files)
     if not items:
-        raise UsageError("the files hold no result", "name a result of a benchmark run")
+        seen = next((f": {file.file}: {note}" for file in files for note in file.notes), "")
+        raise UsageError(f"the files hold no result{seen}", "name a result of a benchmark run")
     items = _once(items)
     items.sort(key=lambda item: (not item[1].ok, not all(item[1].asked)))
     names = _names([result for _, result in items], deployment)
@@ -107,6 +90,7 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
         same = settings.setdefault((name, of, load), [])
         same.append(result)
     settings, notes = _requests_first(settings)
+    notes += [*unsteady, *unlike_runs(settings)]
     points = [
         joined([point_of(*key, result) for result in results])
         for key, results in settings.items()
@@ -122,9 +106,46 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
             if result.records
         ),
         tuple(_deployment(name, results) for name, results in members.items()),
-        tuple(max(names, key=lambda name: sum(name in p.metrics for p in points)) for names in _AXES),
+        tuple(max(names, key=lambda name: sum(name in p.metrics for p in points)) for names in AXES),
         tuple(notes),
     )
+
+
+def _settled(files: Sequence[ImportedFile]) -> tuple[list[tuple[str, Result]], list[str]]:
+    """Every result that has a point or a trial, with its file, and notes on those of which no part
+    is under a steady load. ForeignFileError where all are such.
+    """
+    kept: list[tuple[str, Result]] = []
+    notes: list[str] = []
+    refused: list[ForeignFileError] = []
+    for file in files:
+        for result in file.results:
+            try:
+                kept.append((file.file, at_its_load(settled(file.file, _at_stated_load(file, result, files)))))
+            except UnsteadyError as error:
+                refused.append(error)
+                notes.append(f"left out: {error.what}")
+    if refused and not kept:
+        raise refused[0]
+    return kept, notes
+
+
+def _at_stated_load(file: ImportedFile, result: Result, files: Sequence[ImportedFile]) -> Result:
+    """Requests without a load at the one that their tool's summary in their folder states, if one
+    does. UnsteadyError for requests of stages where there is not one.
+    """
+    if not result.records or result.concurrency:
+        return result
+    folder = Path(file.file).parent
+    alike = (other for other in files if other.tool == file.tool and Path(other.file).parent == folder)
+    beside = [r for other in alike for r in other.results if not r.records]
+    if len(beside) == 1:
+        of = beside[0]
+        return replace(result, concurrency=of.concurrency, rate=of.rate, arrivals=of.arrivals, model=of.model)
+    if file.single_stage:
+        what = f"its requests name no stage, and {len(beside)} results of stages are in its folder"
+        raise UnsteadyError(file.file, what, "import the files of the stages")
+    return result
 
 
 def _requests_first(
@@ -142,7 +163,7 @@ def _requests_first(
 
 def _load(shape: Shape, result: Result) -> tuple[Shape, int]:
     """The shape and the load of a result: the rate of an open loop, otherwise its concurrency."""
-    if result.rate is None or result.records:
+    if result.rate is None:
         return shape, result.concurrency
     return replace(shape, arrivals=result.arrivals), Rate.of(result.rate)
 
@@ -293,61 +314,15 @@ def point_of(deployment: str, shape: Shape, concurrency: int, result: Result) ->
     )
 
 
-def joined(repeats: Sequence[Point]) -> Point:
-    """The repeats of a setting as one point: the median of each figure that all of them have, with
-    its interval between runs, and all flags. A flag that excludes one of several excludes that one
-    alone.
-    """
-    if len(repeats) == 1:
-        return repeats[0]
-    kept = [point for point in repeats if point.valid] or list(repeats)
-    names = [name for name in kept[0].metrics if all(name in point.metrics for point in kept)]
-    values = {name: [point.metrics[name].value for point in kept] for name in names}
-    n = sum(point.n for point in kept)
-    notes = [f"values of {len(kept)} runs, not a proof{_spread(values)}"] if kept[1:] else []
-    notes += [f"left out, one of {len(repeats)} runs: {p.fatal[0].measured}" for p in repeats if p not in kept]
-    return replace(
-        kept[0],
-        metrics={name: between_runs(of, n) for name, of in values.items()},
-        n=n,
-        flags=tuple(dict.fromkeys(flag for point in kept for flag in point.flags)),
-        repeats=len(kept),
-        notes=tuple(dict.fromkeys((*notes, *(note for point in kept for note in point.notes)))),
-    )
-
-
-def between_runs(values: Sequence[float], n: int) -> Estimate:
-    """The median of several runs, of `n` requests in all, with their range for two and the 95%
-    interval by Student's t for more. Runs that are all alike, or failed, tell no interval.
-
-    >>> found = between_runs([98.0, 100.0, 103.0], 9)
-    >>> [round(end, 1) for end in (found.low, found.high)]
-    [94.1, 106.6]
-    """
-    middle = median(values)
-    if not 0 < max(values) - min(values) < math.inf:
-        return Estimate.without_interval(middle, n)
-    low, high = min(values), max(values)
-    if len(values) > 2:
-        reach = t_quantile(0.975, len(values) - 1) * stdev(values) / math.sqrt(len(values))
-        low, high = fmean(values) - reach, fmean(values) + reach
-    return Estimate(middle, max(0.0, min(low, middle)), max(high, middle), n)
-
-
-def _spread(values: Mapping[str, Sequence[float]]) -> str:
-    """': output throughput 900 tok/s to 950 tok/s': the range of the first figure of each axis."""
-    axes = [next((name for name in names if name in values), "") for names in _AXES]
-    apart = [name for name in filter(None, axes) if min(values[name]) < max(values[name])]
-    formats = {name: metric(name).format for name in apart}
-    words = [f"{metric(name).label} {f(min(values[name]))} to {f(max(values[name]))}" for name, f in formats.items()]
-    return f": {'; '.join(words)}" if words else ""
-
-
 def _with_third(figures: Mapping[str, float]) -> tuple[dict[str, float], list[str]]:
     """The figures with the third of input, output and total throughput where two are given, and how
-    it was computed. Nothing else is computed.
+    it was computed. Nothing else is computed. Where three do not add up, output alone stays.
     """
     prompt, output, total = (figures.get(f"{side}_throughput", math.nan) for side in ("input", "output", "total"))
+    if total >= output and abs(prompt + output - total) > ADDS_UP * total:
+        rest = {name: value for name, value in figures.items() if name not in ("input_throughput", "total_throughput")}
+        said = f"{prompt:,.4g} tok/s of input and {output:,.4g} of output are not {total:,.4g} in all"
+        return rest, [f"{said}: only output is imported"]
     ways = (
         ("input", total - output, "total less output"),
         ("output", total - prompt, "total less input"),
@@ -374,7 +349,7 @@ def _with_failures(figures: Mapping[str, float], ok: int, failed: int | None) ->
     words = (f"{metric(name).label} {metric(name).format(figures[name])}" for name in lost[:4])
     notes = [
         f"{failed:,} of {ok + failed:,} requests failed; percentiles below the failures are of the successes",
-        f"of the successes alone: {', '.join(words) or 'nothing'}",
+        *([f"of the successes alone: {', '.join(words)}"] if ok and lost else []),
     ]
     return {**figures, **dict.fromkeys(lost, math.inf), "error_rate": share}, notes
 

@@ -15,25 +15,28 @@ SECONDS = {
     "ns": 1e-9,
 }
 SHARES = dict.fromkeys(("%", "pct", "percent"), 0.01)
-_RATES = frozenset(
-    {
-        f"{what}/{s}"
-        for what in ("tok", "toks", "token", "tokens", "t", "req", "reqs", "request", "requests")
-        for s in "s"
-    }
-    | {"tps", "rps", "qps", "tok/sec", "tokens/sec", "req/sec", "requests/sec", "tokens/second", "requests/second"}
-)
+_COUNTED = ("tok", "toks", "token", "tokens", "t", "req", "reqs", "request", "requests")
+_RATES = {
+    **{f"{what}/{time}": 1.0 for what in _COUNTED for time in ("s", "sec", "second")},
+    **{f"{what}/{time}": 1 / 60 for what in _COUNTED for time in ("min", "minute")},
+    **dict.fromkeys(("tps", "rps", "qps"), 1.0),
+    **dict.fromkeys(("tpm", "rpm", "qpm"), 1 / 60),
+}
+_OF_REQUESTS = ("req", "rp", "qp")
+"""How units of requests, and not of tokens, begin."""
 SCALED = frozenset({*SECONDS, *SHARES, *_RATES, *(f"{rate}/gpu" for rate in _RATES)})
 UNITS = SCALED | {"tokens", "token", "tok", "requests", "reqs", "#", "count", "users", "-", "n"}
 """Units that stand in a row of their own; those of SCALED scale what is below."""
 _FACTS = {
-    "concurrency": "conc|max_concurrency|num_concurrency|concurrency_mean|concurrent_(?:users|requests)|users|"
+    "concurrency": "conc|max_concurrency|num_concurrency|concurrent_(?:users|requests)|users|"
     "num_(?:users|concurrent_requests)|number_of_concurrency|concurrency_level",
+    "in_flight": "concurrency_(?:mean|avg)|(?:mean|avg|average)_(?:concurrency|in_flight)|requests_in_flight",
     "rate": "rate|(?:requested|target)_rate",
-    "isl": "(?:input|prompt)_(?:tokens|len|length)(?:_mean)?|(?:mean|avg)_(?:input|prompt)_(?:tokens|len|length)|"
-    "random_input_len",
+    "arrivals": "profile|arrival_pattern|strategy",
+    "isl": "(?:input|prompt)_(?:tokens|len|length)(?:_mean)?|"
+    "(?:mean|avg)_(?:input|prompt)_(?:tokens|len|length|token_length)|random_input_len",
     "osl": "(?:output|completion)_(?:tokens|len|length)(?:_mean)?|"
-    "(?:mean|avg)_(?:output|completion)_(?:tokens|len|length)|random_output_len",
+    "(?:mean|avg)_(?:output|completion)_(?:tokens|len|length|token_length)|random_output_len",
     "n": "requests|num_requests|total_requests|n_req(?:uests)?|request_count|num_prompts|samples",
     "failed": "failures|failed_requests|error_requests|num_(?:errors|failed)|errors|error_count",
     "gpus": "gpu|num_gpus?|n_gpus?|gpu_count",
@@ -42,11 +45,12 @@ _FACTS = {
 }
 _WHOLE = {
     "output_throughput": "(?:output_|gen_|generation_|decode_)?(?:tput|throughput|tokens?_throughput)|"
-    "output_(?:tps|tokens?_(?:rate|per_sec(?:ond)?))|tokens?_per_sec(?:ond)?|tps|tok_s",
+    "output_(?:tps|tokens?_(?:rate|per_sec(?:ond)?))|(?:throughput_)?tokens?_per_s(?:ec(?:ond)?)?|tps|tok_s",
     "total_throughput": "total_(?:tput|tps|tokens?_(?:throughput|rate|per_sec(?:ond)?))",
     "input_throughput": "(?:input|prompt|prefill)_(?:tput|tps|tokens?_(?:throughput|rate|per_sec(?:ond)?))",
-    "request_throughput": "(?:request|req)_(?:tput|rate_achieved)|requests?_per_sec(?:ond)?|rps(?:_mean)?|qps",
-    "error_rate": "(?:error|failure)s?(?:_(?:rate|share|ratio))?",
+    "request_throughput": "(?:request|req)_(?:tput|rate_achieved)|requests?_per_(?:sec(?:ond)?|min(?:ute)?)|"
+    "rps(?:_mean)?|qps",
+    "error_rate": "(?:error|failure)s?(?:_(?:rate|share|ratio))?|failed(?:_requests)?",
 }
 _SIDES = {
     **dict.fromkeys(("output", "gen", "generation", "decode"), "output_throughput"),
@@ -55,13 +59,15 @@ _SIDES = {
 }
 """What a head names whose unit alone says that it is a rate: 'Output (tok/s)'."""
 _QUANTITIES = (
-    ("time_to_first_token|first_token_latency", "ttft"),
+    ("time_to_first_token|first_token_latency|first_time_to_token", "ttft"),
     ("time_per_output_token", "tpot"),
     ("inter_token_latency|inter_token", "itl"),
     ("end_to_end_latency|(?:e2e|request|req|end2end)_latency|e2el|latency", "e2e"),
     ("average|avg", "mean"),
     ("median", "p50"),
 )
+_NAMED_AGAIN = re.compile(r"\s*\((?:ttft|tpot|itl|e2el?)\)")
+"""The short name behind a long one: 'Time to First Token (TTFT)'."""
 _UNIT = re.compile(r"^(.*?)\s*[(\[]([^()\[\]]*)[)\]]\s*$")
 _SUFFIX = re.compile(rf"^(.+)_({'|'.join((*SECONDS, *SHARES))})$")
 _NUMBER = re.compile(r"(-?[\d.,]+(?:e[+-]?\d+)?)\s*([^\d\s].*)?")
@@ -90,7 +96,7 @@ def read_head(head: str) -> ColumnHead | None:
     >>> [tuple(read_head(head) or ()) for head in ("TTFT p99 (ms)", "Tput/GPU (tok/s)")]
     [('p99_ttft', 0.001, True, False), ('output_throughput', 1.0, True, True)]
     """
-    text = head.strip().lower()
+    text = _NAMED_AGAIN.sub("", head.strip().lower())
     bracketed = _UNIT.match(text)
     plain, unit = (bracketed[1], bracketed[2].replace(" ", "")) if bracketed else (text, "")
     before, _, last = text.rpartition(" ")
@@ -101,11 +107,13 @@ def read_head(head: str) -> ColumnHead | None:
     for tail in ("_per_gpu", "/gpu"):
         per_gpu, name = per_gpu or name.endswith(tail), name.removesuffix(tail)
     if not unit and (behind := _SUFFIX.match(name)):
-        name, unit = behind[1], behind[2]
+        name, unit = behind[1].removesuffix("_in"), behind[2]
+    elif not unit and re.search("_per_min(ute)?$", name):
+        unit = "rpm"
     found = _named(name, unit)
     if found is None or found in _FACTS or found in ("shape", "valid", "flags"):
         return ColumnHead(found) if found and not per_gpu else None
-    known = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(metric(found).unit, dict.fromkeys(_RATES, 1.0))
+    known = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(metric(found).unit, _RATES)
     if (unit and unit not in known) or (per_gpu and not found.endswith("throughput")):
         return None
     return ColumnHead(found, known.get(unit, 1.0), bool(unit), per_gpu)
@@ -118,9 +126,9 @@ def _named(name: str, unit: str) -> str | None:
     facts = [ours for ours, theirs in _FACTS.items() if not unit and (name == ours or re.fullmatch(theirs, name))]
     if facts:
         return facts[0]
-    if name in _SIDES and unit in _RATES and not unit.startswith(("req", "rps", "qps")):
+    if name in _SIDES and unit in _RATES and not unit.startswith(_OF_REQUESTS):
         return _SIDES[name]
-    if name in ("tput", "throughput") and unit.startswith(("req", "rps", "qps")):
+    if name in ("tput", "throughput") and unit.startswith(_OF_REQUESTS):
         return "request_throughput"
     whole = [ours for ours, theirs in _WHOLE.items() if re.fullmatch(theirs, name)]
     for theirs, ours in _QUANTITIES:
@@ -146,9 +154,9 @@ def plain_number(cell: str, of: str, *, stated: bool) -> tuple[str, float]:
     number, unit = found[1], (found[2] or "").replace(" ", "")
     if _THOUSANDS.fullmatch(number):
         number = number.replace(",", "")
-    units: Mapping[str, float] = {**SECONDS, **SHARES, **dict.fromkeys(_RATES, 1.0)}
+    units: Mapping[str, float] = {**SECONDS, **SHARES, **_RATES}
     kind = metric(of).unit
-    fits = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(kind, dict.fromkeys(_RATES, 1.0))
+    fits = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(kind, _RATES)
     if unit not in fits:
         return (cell, 1.0) if unit else (number, 1.0)
     return number, 1.0 if stated else units[unit]

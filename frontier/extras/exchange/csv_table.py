@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from frontier.core.model.loads import POISSON, Arrivals
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Flag
 from frontier.extras.exchange.checks import least_in_flight, mean_in_flight
@@ -23,7 +24,7 @@ from frontier.extras.exchange.column_heads import (
     plain_number,
     read_head,
 )
-from frontier.extras.exchange.results import LONGEST_NAME, ImportedFile, Result, TokenLengths, figure
+from frontier.extras.exchange.results import LONGEST_NAME, NO_LENGTHS, ImportedFile, Load, Result, TokenLengths, figure
 from frontier.show.point_rows import unguarded
 from frontier.store.documents import Document, Node, foreign_text
 
@@ -38,15 +39,20 @@ _NO_FACT = re.compile(
 """Columns of names that say nothing of how a model was served."""
 _DERIVED = ("goodput", "attainment", "cost", "energy")
 """Metrics that depend on an SLA, a price or a power that is not in the table."""
+_LOAD_HEAD = re.compile(r"(?:c|conc|concurrency|users)\s*[=: ]?\s*(\d{1,7})", re.I)
+"""The head of a column of one load, in a table on its side: 'c=16'."""
 _SHAPE = re.compile(r"(\d{1,9})\s*/\s*(\d{1,9})")
 _OVER_ROWS = re.compile(
     r"mean|avg|average|median|total|sum|all|overall|max|min|std|stdev|geo_?mean|gmean|summary", re.I
 )
 """What stands in the cell of the load where a row sums up the others."""
 _READ = frozenset(
-    {"concurrency", "rate", "shape", "isl", "osl", "n", "failed", "deployment", "model", "gpus", "valid", "flags"}
+    {"concurrency", "in_flight", "rate", "shape", "isl", "osl", "n", "failed", "deployment", "model", "gpus", "valid"}
+    | {"flags", "arrivals"}
 )
-_COUNTS = frozenset({"concurrency", "rate", "isl", "osl", "n", "failed", "gpus"})
+_SIDES = ("isl", "osl")
+_LOADS = ("concurrency", "rate", "in_flight")
+_COUNTS = frozenset({*_LOADS, "isl", "osl", "n", "failed", "gpus"})
 _EXPORTED = ("on_frontier", "objectives", "power_w", "power_source")
 """Further columns of our own export."""
 NOTES = ("figures are taken as they stand: seconds, tokens per second and shares, unless a column names its unit",)
@@ -54,20 +60,29 @@ NO_INTERVALS = "columns of intervals are not imported: a table cannot prove them
 
 
 def detect(document: Document) -> bool:
-    """Whether it is a table with a concurrency and at least one metric."""
-    heads = map(read_head, _with_units(document).top.tree) if document.kind == "table" else ()
-    names = {head.name for head in heads if head is not None}
-    return bool(names & {"concurrency", "rate"}) and bool(names - _READ)
+    """Whether it is a table with a concurrency and at least one metric, or one that lies on its
+    side.
+    """
+    table = _as_table(document)
+    if table is None:
+        return False
+    upright = _upright(table)
+    names = _names(_with_units(upright))
+    return bool(names - _READ) and (upright is not table or not names.isdisjoint(_LOADS))
 
 
 def read(document: Document, given: Mapping[str, ColumnHead] | None = None) -> ImportedFile:
     """Every row of the table. `given` are the columns that the user names, by their heads."""
-    document = _with_units(document)
+    document = _as_table(document) or document
+    upright = _upright(document)
+    what, example = "column", "as  concurrency,isl,osl,n,output_throughput,p99_ttft_ms"
+    if upright is not document:
+        what, example = "row", "as  concurrency,1,2,4,8  where the metrics stand below each other"
+    document = _with_units(upright)
     columns = _columns(document, given or {})
-    if not columns.keys() & {"concurrency", "rate"} or not columns.keys() - _READ:
-        example = "as  concurrency,isl,osl,n,output_throughput,p99_ttft_ms"
-        raise document.top.error("the table needs a column concurrency and one of a metric", example)
-    load = next(columns[name][0] for name in ("concurrency", "rate") if name in columns)
+    if columns.keys().isdisjoint(_LOADS) or not columns.keys() - _READ:
+        raise document.top.error(f"the table needs a {what} concurrency and one of a metric", example)
+    load = next(columns[name][0] for name in _LOADS if name in columns)
     summed = [row for row in document.objects if _OVER_ROWS.fullmatch(str(row.tree[load] or "").strip())]
     document = replace(document, objects=[row for row in document.objects if row not in summed])
     renamed = [
@@ -83,6 +98,47 @@ def read(document: Document, given: Mapping[str, ColumnHead] | None = None) -> I
 
 def _plain(name: str, cell: object) -> object:
     return plain_count(cell) if name in _COUNTS else cell
+
+
+def _names(document: Document) -> set[str]:
+    """What the columns hold that are read."""
+    return {head.name for head in map(read_head, document.top.tree) if head is not None}
+
+
+def _as_table(document: Document) -> Document | None:
+    """The document where it is a table; rows of plain values in JSON as one, otherwise None."""
+    if document.kind == "table":
+        return document
+    rows = document.objects
+    nested = any(isinstance(value, dict | list) for row in rows for value in row.tree.values())
+    if nested or document.kind not in ("json", "lines"):
+        return None
+    heads = dict.fromkeys(str(head) for row in rows for head in row.tree)
+    texts = [{head: "" if (cell := row.tree.get(head)) is None else str(cell) for head in heads} for row in rows]
+    return replace(document, kind="table", objects=[Node(r.file, r.where, t) for r, t in zip(rows, texts, strict=True)])
+
+
+def _upright(document: Document) -> Document:
+    """The table with its columns as rows, where the metrics stand below each other in its first
+    column, as LLMPerf and people write it.
+    """
+    first, *others = document.top.tree or ("",)
+    if not others:
+        return document
+    names = [str(row.tree[first] or "").strip() for row in document.objects]
+    below = {head.name for head in map(read_head, names) if head is not None}
+    if _names(document) - _READ or not below - _READ or len(set(names)) < len(names):
+        return document
+    stated = [_LOAD_HEAD.fullmatch(head.strip()) for head in others]
+    rows = []
+    for head in others:
+        cells = dict(zip(names, (row.tree[head] for row in document.objects), strict=True))
+        if read_head(first):  # 'concurrency' before 1, 2, 4
+            cells[first] = head
+        elif all(stated) and (load := _LOAD_HEAD.fullmatch(head.strip())):
+            cells["concurrency"] = load[1]
+        rows.append(Node(document.file, f"column {head!r}", cells))
+    return replace(document, objects=rows)
 
 
 def _with_units(document: Document) -> Document:
@@ -172,31 +228,47 @@ def _unread(document: Document, columns: Mapping[str, tuple[str, ColumnHead]]) -
 
 
 def _result(row: Node, columns: Mapping[str, tuple[str, ColumnHead]], facts: Mapping[str, str]) -> Result:
-    concurrency, rate = row.count("concurrency"), row.number("rate")
-    if not concurrency and not rate:
-        what = f"{row.where}: concurrency is {row.text('concurrency')!r}"
-        raise row.error(what, "write a whole number, 1 or more; or a rate in a column of that name")
     figures: dict[str, float] = {}
     for name in [name for name in columns if name not in _READ]:
         figures |= _cell(row, name, *columns[name])
     n, failed = _counted(row, figures.pop("error_rate", None))
     isl, osl = _lengths(row)
-    mean = mean_in_flight(figures, osl)
+    observed = any("mean" in head or "avg" in head for head in (columns[s][0].lower() for s in _SIDES if s in columns))
+    load = _load(row, mean_in_flight(figures, osl))
     return Result(
-        concurrency or max(1, round(mean or 1)),
+        load.concurrency,
         figures,
         max(0, (n or 0) - (failed or 0)),
         failed,
-        (isl, osl),
-        (None, osl),
+        NO_LENGTHS if observed else (isl, osl),
+        (isl if observed else None, osl),
         unguarded(row.text("deployment", LONGEST_NAME) or "") or None,
         unguarded(row.text("model", LONGEST_NAME) or "") or None,
         row.count("gpus"),
-        None if concurrency else rate,
+        load.rate,
         facts,
         flags=tuple(_flags(row)),
+        notes=load.notes,
+        arrivals=Arrivals(0.0) if row.text("arrivals") == "constant" else POISSON,
         place=row.where,
     )
+
+
+def _load(row: Node, mean: float | None) -> Load:
+    """The load of a row: its concurrency, its rate, or the mean that was in flight. `mean` is that
+    by Little's law. ForeignFileError for a row without any.
+    """
+    stated, rate, in_flight = (row.number(name) for name in _LOADS)
+    if stated and stated > 1 and not stated.is_integer():  # an observed mean
+        stated, in_flight = None, in_flight or stated
+    if stated and (concurrency := row.count("concurrency")):
+        return Load(concurrency)
+    if rate:
+        return Load(max(1, round(in_flight or mean or 1)), rate)
+    if in_flight:
+        return Load(max(1, round(in_flight)), None, (f"the concurrency is the mean in flight, {in_flight:.4g}",))
+    what = f"{row.where}: concurrency is {row.text('concurrency')!r}"
+    raise row.error(what, "write a whole number, 1 or more; or a rate in a column of that name")
 
 
 def _cell(row: Node, name: str, head: str, holds: ColumnHead) -> dict[str, float]:

@@ -28,8 +28,6 @@ def detect(document: Document) -> bool:
 def read(document: Document) -> ImportedFile:
     """The point of the file. A concurrency of -1 is an open loop, a rate of -1 is none."""
     top = document.top
-    tree = {key: value for key, value in top.tree.items() if value != -1}
-    top = type(top)(top.file, top.where, tree)
     figures = rates(top, _RATES) | rates(top, _MEANS)
     concurrency, rate = top.count("Number of concurrency"), top.number("Request rate (req/s)")
     load = Load(concurrency) if concurrency else open_loop(top, figures, rate, "run it with --parallel")

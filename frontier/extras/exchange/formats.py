@@ -14,6 +14,7 @@ from frontier.core.model.errors import StoreError, UsageError
 from frontier.core.model.shapes import Shape, ShapeError
 from frontier.core.model.text import clean_name, suggestion
 from frontier.extras.exchange import (
+    aiconfigurator,
     aiperf,
     csv_table,
     evalscope,
@@ -24,9 +25,11 @@ from frontier.extras.exchange import (
     llmd,
     llmperf,
     mlperf,
+    sglang_one_batch,
     sglang_turns,
     trtllm_bench,
     vllm,
+    vllm_turns,
 )
 from frontier.extras.exchange.assemble import Assembled, assemble, config_text
 from frontier.extras.exchange.column_heads import ColumnHead, given_columns
@@ -70,9 +73,16 @@ FORMATS: dict[str, Format] = {
     "trtllm-bench": trtllm_bench,
     "mlperf": mlperf,
     "sglang-turns": sglang_turns,
+    "sglang-one-batch": sglang_one_batch,
+    "vllm-turns": vllm_turns,
+    "aiconfigurator": aiconfigurator,
     "csv": csv_table,
 }
 """The formats by the names of --format; the first that detects a file reads it."""
+
+
+LEFT_OUT = "left out"
+"""In the place of a format: a file of a folder that holds no result."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +97,17 @@ class Import:
     @property
     def notes(self) -> list[str]:
         """Each difference of the tools' definitions from ours, once."""
-        of_tools = (f"{file.format}: {note}" for file in self.files for note in file.notes)
-        return list(dict.fromkeys((*of_tools, *self.assembled.notes)))
+        of_tools = (f"{file.format}: {note}" for file in self.files if file.format != LEFT_OUT for note in file.notes)
+        return list(dict.fromkeys((*self._left_out(), *of_tools, *self.assembled.notes)))
+
+    def _left_out(self) -> list[str]:
+        """A note on the files of a folder that hold no result, and why the first does not."""
+        names = [Path(file.file).name for file in self.files if file.format == LEFT_OUT]
+        if not names:
+            return []
+        why = next(note for file in self.files if file.format == LEFT_OUT for note in file.notes)
+        listed = f"{', '.join(names[:4])}{f' and {len(names) - 4:,} more' if names[4:] else ''}"
+        return [f"left out: {listed} ({f'the first: {why}' if names[1:] else why})"]
 
 
 def read_results(file: str, data: bytes, name: str | None = None) -> ImportedFile:
@@ -113,14 +132,14 @@ def _results(
     if given is not None and document.kind == "table":
         return csv_table.read(document, given)
     chosen = FORMATS[name] if name else next((f for f in FORMATS.values() if f.detect(document)), None)
-    if chosen is None and not listed:
-        return ImportedFile(document.file, "left out", notes=(f"{Path(document.file).name} holds no result",))
-    if chosen is None:
-        keys = ", ".join(str(key)[:30] for key in list(document.top.tree)[:6])
-        kind = {"json": "a JSON object", "table": "a table"}.get(document.kind, "lines")
-        what = f"no result of a known tool ({kind} with {keys or 'nothing in it'})"
+    if chosen is not None:
+        return chosen.read(document)
+    keys = ", ".join(str(key)[:30] for key in list(document.top.tree)[:6])
+    kind = {"json": "a JSON object", "table": "a table"}.get(document.kind, "lines")
+    what = f"no result of a known tool ({kind} with {keys or 'nothing in it'})"
+    if listed:
         raise ForeignFileError(document.file, what, _nearest(document))
-    return chosen.read(document)
+    return ImportedFile(document.file, LEFT_OUT, notes=(what,))
 
 
 _SIGNS = {
@@ -191,24 +210,26 @@ def _read_all(
         digest, document = _opened(found)
         if digest in read and found.named:
             raise ForeignFileError(found.name, f"the same file as {read[digest].file}", "name it once")
-        if digest not in read:
+        if isinstance(document, str):
+            read[digest] = ImportedFile(found.name, LEFT_OUT, notes=(document,))
+        elif digest not in read:
             read[digest] = _results(document, name, given, listed=found.named)
     return {digest: _said_once(each, read.values()) for digest, each in read.items()}
 
 
-def _opened(file: FoundFile) -> tuple[str, Document]:
+def _opened(file: FoundFile) -> tuple[str, Document | str]:
     """The digest of a file, and its parsed content. Its bytes and its text are dropped, as it may
-    be large.
+    be large. Of a file of a folder that cannot be parsed, as a config beside results, the reason.
     """
     data = file.read()
     digest, text = hashlib.sha256(data).hexdigest(), decoded(file.name, data)
     del data
     try:
         return digest, parsed(file.name, text)
-    except ForeignFileError:
+    except ForeignFileError as error:
         if file.named or file.name.lower().endswith(("json", "jsonl")):
             raise
-        return digest, Document.listed(file.name, "lines", "line", ())  # as a config beside the results
+        return digest, error.what.removeprefix(f"{foreign_text(file.name, 300)}: ")
 
 
 def store(imported: Import, path: Path) -> None:

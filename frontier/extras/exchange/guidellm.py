@@ -32,9 +32,10 @@ _LATENCIES = {
     "tpot": ("inter_token_latency_ms", 1e-3),
     "e2e": ("request_latency", 1.0),
 }
+NO_GAPS = "time_per_output_token_ms includes TTFT and is not imported; gaps between chunks are not kept: no ITL"
 NOTES = (
     "inter_token_latency_ms is read as TPOT; its percentiles weigh each request by its tokens",
-    "time_per_output_token_ms includes TTFT and is not imported; gaps between chunks are not kept: no ITL",
+    NO_GAPS,
     "throughput is successful tokens over the measured time, ramp and drain included unless a warm-up was set",
 )
 
@@ -74,7 +75,8 @@ def read(document: Document) -> ImportedFile:
     for node in top.items("benchmarks"):
         result = _result(node, model or node.at("worker").text("backend_model", LONGEST_NAME), asked)
         results.append(_with_requests(node, result) or result)
-    return ImportedFile(document.file, "GuideLLM", tuple(results), NOTES if any(not r.records for r in results) else ())
+    notes = NOTES if any(not r.records for r in results) else (NO_GAPS,)
+    return ImportedFile(document.file, "GuideLLM", tuple(results), notes)
 
 
 def _of_row(row: Node, place: int) -> Result:
@@ -192,7 +194,7 @@ def _strategy(node: Node) -> Node:
 
 def _load(node: Node, figures: Mapping[str, float]) -> Load:
     strategy = _strategy(node)
-    kind = strategy.text("type_") or ""
+    kind = strategy.text("type_") or strategy.text("kind") or ""
     if kind == "synchronous":
         return Load(1)
     if kind == "concurrent" and (streams := strategy.count("streams")):
@@ -214,31 +216,44 @@ def _with_requests(node: Node, result: Result) -> Result | None:
     if not ok or len(ok) != result.ok or len(errored) != (result.failed or 0):
         return None
     rows = [*((item, True) for item in ok), *((item, False) for item in errored)]
-    starts = [start for item, _ in rows if (start := item.number("request_start_time")) is not None]
+    starts = [start for item, _ in rows if (start := _stamp(item, "start_time")) is not None]
     if len(starts) < len(rows):
         return None
     first = min(starts)
     records = [_record(i, *row, start, first) for i, (row, start) in enumerate(zip(rows, starts, strict=True))]
-    notes = (*result.notes, "gaps between chunks are not kept: there is no ITL")
-    load = "--profile concurrent --rate {concurrency} --max-requests {requests}"
-    command = f"guidellm benchmark --target URL {load} --data DATA"
-    return dataclasses.replace(result, records=records, epoch=first, notes=notes, command=command)
+    kind = _strategy(node).text("type_") if result.rate else "poisson"
+    load = f"[--profile concurrent --rate {{concurrency}}][--profile {kind} --rate {{rate}}]"
+    command = f"guidellm benchmark --target URL {load} --max-requests {{requests}} --data DATA"
+    stated = result.rate is not None or _strategy(node).text("type_") != "throughput"
+    if not stated:  # the mean of a run with ramp and drain is below what it held
+        result = dataclasses.replace(result, concurrency=0, notes=())
+    return dataclasses.replace(result, records=records, epoch=first, command=command)
+
+
+def _stamp(item: Node, key: str) -> float | None:
+    """A time of a request, by its key of now or of before 0.4."""
+    now = item.number(f"request_{key}")
+    return item.number(key) if now is None else now
 
 
 def _record(index: int, item: Node, succeeded: bool, start: float, first: float) -> Record:
     timings = item.at("info", "timings")
     sent = start - first
+    due = timings.number("targeted_start") or item.at("scheduler_info").number("targeted_start_time")
+    scheduled = None if due is None else min(sent, due - first)
     ttft = item.number("time_to_first_token_ms")
     tokens, prompt = item.count("output_tokens"), item.count("prompt_tokens")
-    ended = item.number("request_end_time")
+    ended = _stamp(item, "end_time")
     end = sent if ended is None else max(sent, ended - first)
     if not succeeded or ttft is None or not tokens:
         error = item.text("error", 200) or item.at("info").text("error", 200) or "failed"
-        return Record(index, -1, sent, Outcome.STREAM_ERROR, end, 0, 0, prompt_tokens=prompt, error=error)
+        return Record(
+            index, -1, sent, Outcome.STREAM_ERROR, end, 0, 0, prompt_tokens=prompt, error=error, scheduled=scheduled
+        )
     first_token = sent + ttft * 1e-3
-    iteration = timings.number("last_token_iteration")
+    iteration = timings.number("last_token_iteration") or item.number("last_token_time")
     last_token = end if iteration is None else iteration - first
-    events = max(1, timings.count("token_iterations") or 1)
+    events = max(1, timings.count("token_iterations") or (1 if timings.tree else tokens))  # not kept before 0.4
     return Record(
         index,
         -1,
@@ -253,4 +268,5 @@ def _record(index: int, item: Node, succeeded: bool, start: float, first: float)
         completion_tokens=tokens,
         events=events,
         reads=events,
+        scheduled=scheduled,
     )

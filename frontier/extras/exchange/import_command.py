@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 @click.option("--shape", metavar="ISL/OSL", help="Input and output tokens, when the files do not give them.")
 @click.option("--columns", metavar="WHAT=COLUMN,...", help="Columns of tables, and units: p99_ttft=first tok:ms, ...")
 @click.option("--plot", "picture", type=FILE_PATH, help="Draw the frontier there, too: FILE.png, .svg or .pdf.")
-@run_options("detail", "as_json")
+@run_options("detail", "as_json", more="The same as without it.")
 def command(
     options: RunOptions,
     files: tuple[str, ...],

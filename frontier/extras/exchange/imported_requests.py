@@ -12,16 +12,20 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from frontier.core.model.loads import Arrivals, Rate
 from frontier.core.model.shapes import MAX_TOKENS, Shape
 from frontier.core.model.trials import Measurement, Phase, Record, Trial, Window
 from frontier.core.window.window import Floats, Ints
-from frontier.extras.exchange.results import LONGEST, NO_LENGTHS, Result, mean_lengths
-from frontier.store.documents import INCOMPLETE
+from frontier.extras.exchange.results import LONGEST, NO_LENGTHS, Result, mean_lengths, rate_flags
+from frontier.store.documents import INCOMPLETE, ForeignFileError
 
 HELD = 0.95
 """The load is held while at least this share of the concurrency is in flight."""
 MOST_CONCURRENCY = 1_000_000
 """Most requests in flight that a file may state."""
+EVEN = 0.5
+"""The coefficient of variation of gaps below which arrivals are even, whatever the file calls them;
+that of a Poisson process is 1."""
 OFF = 0.02
 """The share, or one token, by which observed lengths may differ from the ones asked for before they
 replace them."""
@@ -45,15 +49,20 @@ def concurrency_of(records: Sequence[Record]) -> tuple[int, bool]:
 
 
 def window_of(records: Sequence[Record], concurrency: int) -> Window | None:
-    """The part of a closed loop that counts; None without one, as in a run of few waves."""
-    if len(records) <= concurrency:
+    """The part of a run that counts; None without one, as in a run of few waves. At a rate, the
+    load is held until the last send, and the first wave are those sent before the first answer.
+    """
+    open_loop = isinstance(concurrency, Rate)
+    if len(records) <= (1 if open_loop else concurrency):
         return None
     sends, ends = np.array([r.sent for r in records]), np.array([r.end for r in records])
     order = np.argsort(sends, kind="stable")
-    start = float(ends[order[:concurrency]].max())
+    wave = int((sends <= ends.min()).sum()) if open_loop else concurrency
+    start = float(ends[order[:wave]].max())
     times, levels, seconds = _levels(records)
     high = np.flatnonzero((levels >= HELD * concurrency) & (seconds > 0))
     held_until = float(times[high[-1]] + seconds[high[-1]]) if len(high) else -np.inf
+    held_until = float(sends.max()) if open_loop else held_until
     # The latest send such that it and all before it had ended while the load was held.
     done = np.maximum.accumulate(ends[order])
     fit = sends[order][(done <= held_until) & (sends[order] >= start)]
@@ -76,22 +85,46 @@ def _levels(records: Sequence[Record]) -> tuple[Floats, Ints, Floats]:
 def settled(file: str, result: Result) -> Result:
     """The result with its concurrency and the observed lengths. It keeps its requests where they
     have a window; otherwise its figures are the file's. ForeignFileError where a concurrency, a
-    time or a token count is impossible, or where it has neither requests nor figures.
+    time or a token count is impossible, UnsteadyError where it has neither such requests nor
+    figures.
     """
     _check_records(file, result)
-    result, closed = _observed(result), result.rate is None
+    result, held = _observed(result), True
     if result.records and not result.concurrency:
-        concurrency, closed = concurrency_of(result.records)
-        result = dataclasses.replace(result, concurrency=concurrency)
+        concurrency, held = concurrency_of(result.records)
+        how = "the level that was held longest" if held else "the mean in flight"
+        notes = (*result.notes, f"the concurrency is {how}, by the times of the requests")
+        result = dataclasses.replace(result, concurrency=concurrency, notes=notes)
+    if result.records and result.rate is not None:
+        result, held = _at_its_rate(result, result.rate)
     if not 1 <= result.concurrency <= MOST_CONCURRENCY:
         raise result.error(file, f"a concurrency of {result.concurrency:,} is impossible", INCOMPLETE)
-    if result.records and not (closed and window_of(result.records, result.concurrency)):
+    load = result.concurrency if result.rate is None else Rate.of(result.rate)
+    if result.records and not (held and window_of(result.records, load)):
         if not result.figures:
-            what = "no part of its requests is under a steady load"
-            raise result.error(file, what, "import the tool's summary of the run")
+            what = f"{result.place}: no part of its requests is under a steady load".removeprefix(": ")
+            raise UnsteadyError(file, what, "import the tool's summary of the run")
         note = "its requests were not analysed: no part of them is under a steady load"
         result = dataclasses.replace(result, records=(), notes=(*result.notes, note))
     return result
+
+
+class UnsteadyError(ForeignFileError):
+    """Requests without a load that was held, and without a summary."""
+
+
+def _at_its_rate(result: Result, rate: float) -> tuple[Result, bool]:
+    """The result with its arrivals as they came and the flag of a rate that was not sent, and
+    whether it was sent.
+    """
+    sends = sorted(r.sent for r in result.records)
+    seconds = sends[-1] - sends[0]
+    gaps = np.diff(sends)
+    if len(gaps) and gaps.std() < EVEN * gaps.mean():
+        result = dataclasses.replace(result, arrivals=Arrivals(0.0))
+    flags = tuple(rate_flags(rate, (len(sends) - 1) / seconds if seconds else None, len(sends)))
+    kept = tuple(flag for flag in result.flags if flag.name != "under_rate")
+    return dataclasses.replace(result, flags=(*kept, *flags)), not flags
 
 
 def _check_records(file: str, result: Result) -> None:
@@ -101,7 +134,8 @@ def _check_records(file: str, result: Result) -> None:
     for number, r in enumerate(result.records, 1):
         first = r.sent if r.first is None else r.first
         last = first if r.last is None else r.last
-        in_order = 0 <= r.sent <= first <= last <= LONGEST and r.sent <= r.end <= LONGEST
+        due = r.sent if r.scheduled is None else r.scheduled
+        in_order = -LONGEST <= due <= r.sent and 0 <= r.sent <= first <= last <= LONGEST and r.sent <= r.end <= LONGEST
         gaps = min(r.gaps, default=0) >= 0 and sum(r.gaps) <= LONGEST * 1e6
         tokens = all(0 <= n <= MAX_TOKENS for n in (r.prompt_tokens, r.completion_tokens) if n is not None)
         if not (in_order and gaps and tokens):
@@ -131,7 +165,11 @@ def trial_of(
     window = window_of(result.records, concurrency)
     assert window is not None
     isl, osl = (round(shape.isl.mean), round(shape.osl.mean)) if all(result.asked) else (0, 0)
-    records = [dataclasses.replace(r, asked_isl=isl, asked_osl=osl) for r in result.records]
+    due = result.rate is not None
+    records = [
+        dataclasses.replace(r, asked_isl=isl, asked_osl=osl, scheduled=r.scheduled if due else None)
+        for r in result.records
+    ]
     facts = [dataclasses.asdict(shape), concurrency, [r.sent for r in records[:1000]]]
     fingerprint = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     trial = Trial(
@@ -146,5 +184,6 @@ def trial_of(
         0.0,
         window.end,
         fingerprint,
+        rate=result.rate,
     )
     return Measurement(trial, result.epoch, window, "requests"), records

@@ -80,7 +80,7 @@ def _result(node: Node) -> Result:
         (requests.at("input_length").number("mean"), requests.at("output_length").number("mean")),
         node.at("scenario", "load", "native", "config").text("deployment", LONGEST_NAME),
         next((name for part in stack if (name := part.at("standardized", "model").text("name", LONGEST_NAME))), None),
-        rate=rate,
+        rate=load.rate,
         notes=load.notes,
         place=node.where,
     )
@@ -96,13 +96,15 @@ def _of_0_1(node: Node) -> Result:
     requests, args = metrics.at("requests"), scenario.at("load", "args")
     sent, failed = requests.count("total") or 0, requests.count("failures")
     concurrency = args.count("max_concurrency") or args.count("concurrency")
-    load = Load(concurrency) if concurrency else open_loop(node, figures, None, "leave the report out")
+    rate = args.number("qps_values") or args.number("request_rate")
+    load = Load(concurrency) if concurrency else open_loop(node, figures, rate, "leave the report out")
     return Result(
         load.concurrency,
         figures,
         max(0, sent - (failed or 0)),
         failed,
         came=(requests.at("input_length").number("mean"), requests.at("output_length").number("mean")),
+        rate=load.rate,
         model=scenario.at("model").text("name", LONGEST_NAME),
         notes=load.notes,
         place=node.where,

@@ -87,7 +87,8 @@ class Result:
 @dataclass(frozen=True, slots=True)
 class ImportedFile:
     """The results of one file. `notes` name where the tool's definitions differ from ours. `again`:
-    the file says again what other files of its tool say, if they are there.
+    the file says again what other files of its tool say, if they are there. `single_stage`: its
+    requests count only beside the one result that states their load.
     """
 
     file: str
@@ -95,6 +96,7 @@ class ImportedFile:
     results: tuple[Result, ...] = ()
     notes: tuple[str, ...] = ()
     again: bool = False
+    single_stage: bool = False
 
     @property
     def tool(self) -> str:
@@ -176,7 +178,7 @@ def open_loop(
     """The load of an open loop: its rate, otherwise its mean in flight, which is `mean` or follows
     from Little's law. ForeignFileError with the hint where neither is known.
     """
-    mean = mean or figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
+    stated, mean = mean, mean or figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
     came = figures.get("request_throughput", 0.0)
     if rate and not mean and came <= OVER_RATE * rate:
         return Load(1, rate, (f"an open loop at {rate:g} requests/s",))
@@ -188,7 +190,7 @@ def open_loop(
         return Load(max(1, round(mean)), None, (note,))
     if rate:
         return Load(max(1, round(mean)), rate, (f"an open loop at {rate:g} requests/s, {mean:.3g} in flight",))
-    note = "an open loop: the concurrency is the mean in flight (rate x mean E2E)"
+    note = f"an open loop: the concurrency is the mean in flight{'' if stated else ' (rate x mean E2E)'}"
     return Load(max(1, round(mean)), None, (note,))
 
 

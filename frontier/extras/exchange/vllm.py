@@ -66,6 +66,7 @@ NOTES = (
     "throughput is over the whole run, ramp and drain included: low by about 7% at ten prompts per user",
     "percentiles are interpolated, over the requests that succeeded, and cover the start burst and the drain",
 )
+NOT_DUE = "at a rate, latency counts from when a request was sent: the file does not keep when it was due"
 
 
 def detect(document: Document) -> bool:
@@ -83,7 +84,9 @@ def read(document: Document) -> ImportedFile:
     results = tuple(map(_result, points))
     sglang = any({"accept_length", "sharegpt_output_len"} & n.tree.keys() for n in points)
     title = "SGLang bench_serving" if sglang else "vLLM bench serve"
-    return ImportedFile(document.file, title, results, NOTES if any(not r.records for r in results) else ())
+    notes = NOTES if any(not r.records for r in results) else ()
+    late = (NOT_DUE,) if any(r.records and r.rate for r in results) else ()
+    return ImportedFile(document.file, title, results, (*notes, *late))
 
 
 def _points(document: Document) -> Sequence[Node]:
@@ -149,12 +152,15 @@ def _result(node: Node) -> Result:
     return dataclasses.replace(result, records=_requests(node), command=_command(node))
 
 
+_LOAD = "[--max-concurrency {concurrency}][--request-rate {rate}]"
+
+
 def _command(node: Node) -> str:
     """The command that sends more of the same; SGLang's states its data set."""
     model, lengths = shlex.quote(_model(node) or "MODEL"), _asked(node)
     sizes = f" --random-input-len {lengths[0]:g} --random-output-len {lengths[1]:g}" if all(lengths) else ""
     data = shlex.quote(node.text("dataset_name") or ("random" if sizes else "DATASET"))
-    load = f"--dataset-name {data}{sizes} --max-concurrency {{concurrency}} --num-prompts {{requests}}"
+    load = f"--dataset-name {data}{sizes} {_LOAD} --num-prompts {{requests}}"
     if "sharegpt_output_len" in node.tree:
         return f"python -m sglang.bench_serving --base-url URL --model {model} {load} --output-details"
     return f"vllm bench serve --base-url URL --model {model} {load} --save-result --save-detailed"

@@ -41,7 +41,7 @@ class Seconds(click.FloatRange):
 @click.option("--seconds", type=Seconds(0.01, 60), default=0.5, show_default=True, help="Time for each ceiling.")
 @click.option("--links", is_flag=True, help="Between two processes of this machine too; between GPUs always.")
 @click.option("-o", "--output", type=FILE_PATH, help="FILE.yaml: the block  hardware:  to append to a config.")
-@run_options("detail", "as_json")
+@run_options("detail", "as_json", more="Also the rate of each round.")
 def command(
     options: RunOptions, files: tuple[Path, ...], device: str, seconds: float, links: bool, output: Path | None
 ) -> int:

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     type=common.FILE_PATH,
     help="FILE.png, .svg or .pdf: a RUN's frontier with the predictions dashed.",
 )
-@common.run_options("settings", "detail", "as_json")
+@common.run_options("settings", "detail", "as_json", more="Also the columns that find no room beside each other.")
 def command(
     options: common.RunOptions,
     source: Path | None,

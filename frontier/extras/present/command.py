@@ -27,11 +27,8 @@ from frontier.client.secrets import remember
 from frontier.core.model.errors import ExitCode, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from frontier.extras.present.page import Figures
     from frontier.extras.present.report import Report
-    from frontier.show.view.series_view import SeriesView
 
 
 @subcommand("report")
@@ -77,18 +74,17 @@ def command(options: RunOptions, output: Path | None, baseline: Path | None, ser
         if output is not None:
             raise UsageError("-o writes a page and --serve serves one", "give one of them")
         return _serve(options, baseline, serve)
-    report, others = _report(options, baseline, with_others=output is not None and output.suffix == ".html")
+    report = _report(options, baseline, with_others=output is not None and output.suffix == ".html")
     if output is None or str(output) == "-":
         answer(report_markdown(report))
         return ExitCode.YES
-    write_file(output, _page(report, output, others))
+    write_file(output, _page(report, output))
     return ExitCode.YES
 
 
-def _report(
-    options: RunOptions, baseline: Path | None, *, with_others: bool
-) -> "tuple[Report, Sequence[Sequence[SeriesView]]]":
-    """The report, and the series on further axes where the page has a place for them."""
+def _report(options: RunOptions, baseline: Path | None, *, with_others: bool) -> "Report":
+    """The report; pictures on further axes where the page has a place for them."""
+    from frontier.cli.plot import picture_of
     from frontier.extras.present.baseline import baseline_tables
     from frontier.extras.present.report import other_axes, report_of
     from frontier.show.view.selection import check_panels, narrowed
@@ -100,12 +96,15 @@ def _report(
     check_panels(run)
     limits = options.limits(run)
     report = report_of(run, limits, options.all_axes, given_options("serve"))
+    if report.views:
+        axes = [options.all_axes[:2] if options.all_axes else None]
+        axes += other_axes(limits, report.views) if with_others and options.objectives is None else []
+        report = replace(report, pictures=[picture_of(run, limits, pair) for pair in axes])
     if baseline is not None:
         old = narrowed(read_run(baseline, options.settings), options.deployments, options.shapes)
         tables = baseline_tables(report.views, old, limits, asked=options.sla is not None)
         report = replace(report, before=tables)
-    others = other_axes(run, limits, report.views) if with_others and options.objectives is None else ()
-    return report, others
+    return report
 
 
 def _serve(options: RunOptions, baseline: Path | None, port: int) -> int:
@@ -116,8 +115,7 @@ def _serve(options: RunOptions, baseline: Path | None, port: int) -> int:
     named = replace(options, run=run)
 
     def draw() -> bytes:
-        report, others = _report(named, baseline, with_others=True)
-        return _page(report, Path("page.html"), others)
+        return _page(_report(named, baseline, with_others=True), Path("page.html"))
 
     def ready(url: str) -> None:
         say(f"{run} at {url}  ·  load it again for what is new  ·  Ctrl-C to stop")
@@ -129,25 +127,25 @@ def _serve(options: RunOptions, baseline: Path | None, port: int) -> int:
     return ExitCode.YES
 
 
-def _figures(report: "Report", others: "Sequence[Sequence[SeriesView]]") -> "Figures":
+def _figures(report: "Report") -> "Figures":
     """The figures of the page. Where drawing fails, the page says why and holds everything else."""
     from frontier.cli.plot import undrawn
     from frontier.extras.present.page import Figures, draw_figures
 
     try:
-        return draw_figures(report, others)
+        return draw_figures(report)
     except Exception as error:  # noqa: BLE001  # whatever matplotlib fails with
         why = undrawn("the pictures of this page were not", error)
         say(f"warning: {why}")
         return Figures(undrawn=why)
 
 
-def _page(report: "Report", output: Path, others: "Sequence[Sequence[SeriesView]]") -> bytes:
+def _page(report: "Report", output: Path) -> bytes:
     """The page in the format that the file's suffix names."""
     from frontier.extras.present.page import report_html, report_json, report_markdown
 
     if output.suffix == ".html":
-        return report_html(report, _figures(report, others)).encode()
+        return report_html(report, _figures(report)).encode()
     if output.suffix == ".md":
         return report_markdown(report).encode()
     if output.suffix == ".json":

@@ -25,7 +25,7 @@ many run."""
 
 
 def contexts_figure(views: Sequence[SeriesView], rooflines: Mapping[str, Roofline | None]) -> Picture | None:
-    """The throughput inside the SLA, and the concurrency that the SLA admits, of all decided
+    """The throughput within the SLA, and the concurrency that the SLA admits, of all decided
     series. They lie below the roofline, and below the number of requests that the memory, or the
     batch cap, lets run at once. None without two lengths, or two shares of a common prefix, to
     compare.
@@ -63,9 +63,9 @@ def contexts_figure(views: Sequence[SeriesView], rooflines: Mapping[str, Rooflin
     counts = [v for line in (*admitted, *room) for _, v in line.points]
     title = _fall(measured, unit, x)
     panels = (
-        Panel("output throughput inside the SLA", x, up, (*roof, *measured)),
+        Panel("output throughput within the SLA", x, up, (*roof, *measured)),
         Panel(
-            "requests in flight inside the SLA",
+            "requests in flight within the SLA",
             x,
             padded_axis("requests in flight, log scale", counts, log=True),
             (*room, *admitted),
@@ -79,37 +79,37 @@ def contexts_figure(views: Sequence[SeriesView], rooflines: Mapping[str, Rooflin
 
 
 def _fall(lines: Sequence[Line], unit: str, across: Axis) -> str:
-    """'Inside the SLA output throughput goes from 10,200 tok/s/GPU with 512 to 46.1 with 65,536
+    """'Within the SLA output throughput goes from 10,200 tok/s/GPU with 512 to 46.1 with 65,536
     prompt tokens'; of several lines without their values.
     """
     of = "prompt tokens" if across.log else "% of common prefix"
     points = sorted(point for line in lines for point in line.points)
     if len(lines) > 1 or len(points) < 2:
-        return f"Throughput and concurrency inside the SLA, by {of}"
+        return f"Throughput and concurrency within the SLA, by {of}"
     (low, first), (high, last) = points[0], points[-1]
     goes = f"goes from {format_number(first)} {unit} with {low:,.0f} to {format_number(last)} with {high:,.0f}"
-    return f"Inside the SLA output throughput {goes} {of}"
+    return f"Within the SLA output throughput {goes} {of}"
 
 
 def _name(view: SeriesView, among: Sequence[SeriesView], by_length: bool) -> str:
-    """The name of a line by what differs: deployment, output length, shared prefix; 'inside the
+    """The name of a line by what differs: deployment, output length, shared prefix; 'within the
     SLA' where nothing does.
     """
     shape, shapes = view.frontier.shape, [other.frontier.shape for other in among]
     parts = [clean_name(view.frontier.deployment, 40)] if len({v.frontier.deployment for v in among}) > 1 else []
     parts += [f"{shape.osl} output tokens"] if len({s.osl for s in shapes}) > 1 else []
     parts += [f"prefix {format_share(shape.prefix)}"] if by_length and len({s.prefix for s in shapes}) > 1 else []
-    return ", ".join(parts) or "inside the SLA"
+    return ", ".join(parts) or "within the SLA"
 
 
 def _is_drawn(decision: Decision | None) -> bool:
-    """Whether the answer of the SLA is known: a setting, or that none is inside."""
+    """Whether the answer of the SLA is known: a setting, or that none is within."""
     return decision is not None and (decision.concurrency is not None or decision.verdict is Verdict.VIOLATES)
 
 
 def _rate(view: SeriesView) -> float:
     """Output throughput at the operating point, per GPU where their number is known; 0 where no
-    setting is inside.
+    setting is within it.
     """
     decision = view.decision
     if decision is None or decision.concurrency is None:
@@ -166,9 +166,11 @@ def _context_notes(views: Sequence[SeriesView]) -> list[str]:
     better = [(view, d.next_step) for view, d in decided if d.concurrency is not None and d.next_step is not None]
     estimated = any(d.concurrency is not None and not d.metrics["output_throughput"].has_interval for _, d in decided)
     notes = ["Between the points nothing was measured: the dotted lines only join them."]
-    notes += [f"▽ at the lower edge, no setting is inside the SLA: {named(none)}."] if none else []
+    notes += [f"▽ at the lower edge, no setting is within the SLA: {named(none)}."] if none else []
     notes += [f"Not proven, and so not drawn: {named(unknown)}."] if unknown else []
-    notes += [f"Every measured concurrency was inside: {named(highest)}. Measure higher ones."] if highest else []
+    notes += (
+        [f"Every measured concurrency was within the SLA: {named(highest)}. Measure higher ones."] if highest else []
+    )
     may = "; ".join(f"{named([view])} at {setting(step.concurrency)}" for view, step in better)
     notes += [f"Not proven, and may give more: {may}."] if better else []
     notes += ["Aggregates without intervals: these are their values, and nothing is proven."] if estimated else []

@@ -5,6 +5,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 
+from frontier.core.flags.load_flags import worst_in_flight
 from frontier.core.model.decisions import Decision
 from frontier.core.model.loads import setting
 from frontier.core.model.metrics import metric
@@ -108,7 +109,9 @@ def _whole(value: float) -> str:
 
 
 def _in_flight(sample: WindowData) -> float | None:
-    """Mean number of requests in flight."""
+    """Mean number of requests in flight; where that many are asked for, in the worst window."""
+    if sample.holds_in_flight and len(sample.in_flight):
+        return worst_in_flight(sample)
     values = [float(v) for v in sample.in_flight if math.isfinite(v)]
     return fmean(values) if values else None
 

@@ -8,7 +8,7 @@ needed.
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,9 @@ from frontier import registry
 from frontier.core.model.metrics import metric
 from frontier.core.model.text import capital, clean
 from frontier.extras.present.dark_page import dark_colours
-from frontier.extras.present.report import KEY, Report, page_of
-from frontier.show.picture.colours import ink
-from frontier.show.picture.data import Picture, mark_id
+from frontier.extras.present.report import Report, page_of
+from frontier.show.picture.colours import ink, line_colour
+from frontier.show.picture.data import SERIES, Picture, mark_id, owner
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.view.figures import LIMIT_AT
 from frontier.show.view.json_out import Tree, decisions_json, points_json
@@ -44,12 +44,12 @@ _COLOUR = re.compile(r"(?:fill|stroke): #[0-9a-f]{6}\b")
 @dataclass(frozen=True, slots=True)
 class Drawn:
     """A detail figure on the page, chart by chart; one without charts was left out for its size.
-    `key` has the names and colours of its lines.
+    `key` has the names, colours and dashes of its lines.
     """
 
     sheet: Picture
     charts: tuple[Markup, ...]
-    key: tuple[tuple[str, str], ...]
+    key: tuple[tuple[str, str, str], ...]
 
     @property
     def heading(self) -> str:
@@ -72,53 +72,92 @@ class AxesPicture:
 @dataclass(frozen=True, slots=True)
 class Figures:
     """All figures of a page: the pictures, the detail figures of each section, and their colours in
-    light and dark. `undrawn` says why there are none.
+    light and dark. `sides` are the deployments that share the pictures' panels: name, colour, and
+    what their ids have in common. `undrawn` says why there are none.
     """
 
     pictures: Sequence[AxesPicture] = ()
     companions: Sequence[Sequence[Drawn]] = ()
     colours: Sequence[tuple[str, str, str]] = ()
+    sides: Sequence[tuple[str, str, str]] = ()
     undrawn: str = ""
 
 
-def draw_figures(report: Report, others: Sequence[Sequence[SeriesView]] = ()) -> Figures:
-    """The figures of a report; `others` are its series on further axes. DrawingError where
-    matplotlib does not load.
-    """
-    from frontier.show.picture.draw import render_panel
-
+def draw_figures(report: Report) -> Figures:
+    """The figures of a report. DrawingError where matplotlib does not load."""
     views, dark = report.views, dark_colours()
-    pictures = [_axes_picture(each, report, str(i or ""), dark) for i, each in enumerate((views, *others))]
+    whole = report.pictures or (small_multiples(views, footer=report.provenance),)
+    pictures = [_axes_picture(picture, str(i or ""), dark) for i, picture in enumerate(whole)]
     room = ROOM - sum(len(svg) for each in pictures for svg in each.drawn.values())
-    companions: list[list[Drawn]] = []
+    companions = []
     for i, view in enumerate(views):
-        companions.append([])
-        samples = report.samples.get(view.frontier.series, {})
-        page_figures = registry.PAGE_FIGURES.find()
-        for k, sheet in enumerate(page_figures(view, samples) if page_figures is not None else ()):
-            charts = [_inlined(render_panel(sheet, j), f"b{i}-{k}-{j}-", dark) for j in range(len(sheet.panels))]
-            room -= sum(map(len, charts))
-            key = tuple((line.name, _variable(ink(line.role).lower(), dark)) for line in sheet.named_lines)
-            own = replace(sheet, notes=(*sheet.notes, *_noted_below(sheet.name, report, view)))
-            companions[-1].append(Drawn(own, tuple(charts) if room >= 0 else (), key))
+        companions.append(_companions(report, view, f"b{i}", room, dark))
+        room -= sum(len(chart) for each in companions[-1] for chart in each.charts)
     inlined = (svg for each in pictures for svg in each.drawn.values())
     drawn_in = "".join([*inlined, *(c for section in companions for each in section for c in each.charts)])
+    sides = [(name, _variable(colour, dark), part) for name, colour, part in _sides(report)]
     colours = [(f"--{colour[1:]}", colour, dark[colour]) for colour in dark if f"--{colour[1:]}" in drawn_in]
-    return Figures(pictures, companions, colours)
+    return Figures(pictures, companions, colours, sides)
 
 
-def _axes_picture(views: Sequence[SeriesView], report: Report, number: str, dark: Mapping[str, str]) -> AxesPicture:
-    """The picture of these views, for screens and for phones; `number` keeps its ids apart."""
+def _companions(report: Report, view: SeriesView, head: str, room: int, dark: Mapping[str, str]) -> list[Drawn]:
+    """The detail figures of a series; those for which there is no `room` have no charts."""
+    from frontier.show.picture.draw import render_panel
+
+    page_figures, drawn = registry.PAGE_FIGURES.find(), []
+    sheets = page_figures(view, report.samples.get(view.frontier.series, {})) if page_figures is not None else ()
+    for k, sheet in enumerate(sheets):
+        charts = [_inlined(render_panel(sheet, j), f"{head}-{k}-{j}-", dark) for j in range(len(sheet.panels))]
+        room -= sum(map(len, charts))
+        key = tuple(
+            (line.name, _variable(line_colour(line).lower(), dark), " ".join(f"{2 * dash:g}" for dash in line.dashes))
+            for line in sheet.named_lines
+        )
+        own = replace(sheet, notes=(*sheet.notes, *_noted_below(sheet.name, report, view)))
+        drawn.append(Drawn(own, tuple(charts) if room >= 0 else (), key))
+    return drawn
+
+
+def _axes_picture(picture: Picture, number: str, dark: Mapping[str, str]) -> AxesPicture:
+    """A picture for screens and for phones; `number` keeps its ids apart."""
     from frontier.show.picture.draw import render
 
-    picture = small_multiples(views, footer=report.provenance)
     widths = {"wide": ("a", None), "narrow": ("n", NARROW)}
-    name = ", ".join(dict.fromkeys(metric(view.axes[0]).label for view in views))
+    name = ", ".join(dict.fromkeys(metric(panel.x.metric).label for panel in picture.panels))
     drawn = {
         kind: _inlined(render(picture, "svg", titled=False, laid_out=width), f"{head}{number}-", dark)
         for kind, (head, width) in widths.items()
     }
     return AxesPicture(f"over {name}", picture.description, drawn)
+
+
+def _marks(report: Report) -> Callable[[int, float], str]:
+    """The id of the mark of a setting of the series with a number. Deployments that share a panel
+    have their order in it.
+    """
+    series, together = [view.frontier.series for view in report.views], bool(_sides(report))
+    shapes = list(dict.fromkeys(each.shape for each in series)) if together else []
+    first = [each.deployment for each in series]
+
+    def mark(number: int, concurrency: float) -> str:
+        if not together:
+            return mark_id(number, concurrency)
+        shape = series[number].shape
+        among = [deployment for deployment, each in zip(first, series, strict=True) if each.shape == shape]
+        return mark_id(shapes.index(shape), concurrency, SERIES[among.index(series[number].deployment)])
+
+    return mark
+
+
+def _sides(report: Report) -> list[tuple[str, str, str]]:
+    """The name of each deployment in a picture that they share, its colour, and what the ids of its
+    parts have in common; none where each has a panel of its own.
+    """
+    picture = report.pictures[0] if report.pictures else None
+    if picture is None or len(picture.panels) == len(report.views):
+        return []
+    named = {role: cells[0] for cells, role in picture.rows}
+    return [(name, ink(role).lower(), owner(role)) for role, name in named.items()]
 
 
 def _noted_below(figure: str, report: Report, view: SeriesView) -> list[str]:
@@ -137,10 +176,9 @@ def report_html(report: Report, figures: Figures | None = None) -> str:
         "page.html.j2",
         page=page_of(report),
         figures=figures,
-        key=KEY,
         script=Markup(script),  # noqa: S704  # our own file
         allowed=_allowed(script),
-        mark=mark_id,
+        mark=_marks(report),
         limit_at=LIMIT_AT,
     )
 
@@ -208,7 +246,7 @@ def report_markdown(report: Report) -> str:
     """
     page, text = page_of(report), ""
     for number in range(len(PARTS) + 1):
-        text = _filled("page.md.j2", page=page, without=PARTS[:number], key=KEY)
+        text = _filled("page.md.j2", page=page, without=PARTS[:number])
         if len(text) <= LONGEST_MARKDOWN:
             break
     return text

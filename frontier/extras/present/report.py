@@ -21,6 +21,7 @@ from frontier.extras.present.evidence_tables import cost_tables, evidence_tables
 from frontier.extras.present.review import SIMULATED, VIRTUAL, Review, made_by, portable, review_of
 from frontier.extras.present.speeds import Speeds, speeds_of
 from frontier.run import Run
+from frontier.show.picture.data import Picture
 from frontier.show.picture.labels import answer_rows, panel_names, view_name
 from frontier.show.picture.labels import headline as title_of
 from frontier.show.table import Table
@@ -152,6 +153,7 @@ class Report:
     - `notes`: the notes of extras on its series.
     - `review`: what a reviewer asks first; `speeds`: the throughput by the speed of each user;
       `before`: the figures of a baseline beside its own.
+    - `pictures`: the frontiers as `plot` draws them, then those on further axes.
     - `unfinished`: a sentence that a part of the run is not measured; `standing` is the same for
       machines.
     """
@@ -170,10 +172,10 @@ class Report:
     review: Review = field(default_factory=Review)
     speeds: Speeds | None = None
     before: Sequence[Table] = ()
+    pictures: Sequence[Picture] = ()
 
 
 FIGURE_HEADS = ("metric", "value", "bound", "limit", "headroom")
-KEY = f"Brackets, and bars in the picture: 95% CI; its shade holds 90% of resamples. {NO_BOUND_LEGEND}."
 
 
 def report_of(
@@ -209,15 +211,13 @@ MOST_OTHERS = 2
 """The most further pictures of a page."""
 
 
-def other_axes(run: Run, limits: Sequence[Limit], views: Sequence[SeriesView]) -> list[list[SeriesView]]:
-    """The series of the views over further limited latencies, and over what each user gets."""
+def other_axes(limits: Sequence[Limit], views: Sequence[SeriesView]) -> list[tuple[str, str]]:
+    """The axes of further pictures: over other limited latencies, and over what each user gets."""
     drawn = {name for view in views for name in view.axes}
     known = {name for view in views for point in view.points for name in point.metrics}
     wanted = [*(limit.metric for limit in limits if limit.of.quantity is not None), "p50_interactivity"]
     others = [name for name in dict.fromkeys(wanted) if name in known - drawn][:MOST_OTHERS]
-    found = [views_of(run, limits, ("output_throughput", name)) for name in others]
-    names = [view.series for view in views]
-    return [[view for view in each if view.series in names] for each in found]
+    return [("output_throughput", name) for name in others]
 
 
 def _made_by(run: Run, provenance: Provenance) -> str:
@@ -234,7 +234,7 @@ def page_of(report: Report) -> dict[str, Any]:
     sections.
     """
     return {
-        "title": title_of(report.views),
+        "title": report.pictures[0].title if report.pictures else title_of(report.views),
         "sections": [_section(view, report) for view in report.views],
         "review": report.review,
         "speeds": report.speeds,
@@ -253,9 +253,23 @@ def page_of(report: Report) -> dict[str, Any]:
 def answers_table(views: Sequence[SeriesView]) -> Table:
     """The answer of each series in a row, with the metric that binds, or why there is no answer."""
     answers = [cells for cells, _ in answer_rows(views, panel_names(views))]
-    heads = ("workload", "answer", "throughput", "tightest limit", "bound", "limit")[: max(map(len, answers))]
+    decided = any(view.decision is not None for view in views)
+    heads = ["workload", "answer", "throughput", "tightest limit" if decided else "latency", "bound", "limit"]
+    del heads[max(map(len, answers)) :]
     rows = [(*cells, *[""] * (len(heads) - len(cells))) for cells in answers]
     return Table.of(heads, rows, "The answers")
+
+
+def _key(table: Table) -> str:
+    """What the signs of a table of points mean, of those that it has."""
+    cells = [cell for column in table.columns for cell in column.cells]
+    doubts = " ".join(cell.interval for cell in cells)
+    signs = {
+        "Brackets, and bars in the picture: 95% CI; its shade holds 90% of resamples.": "[" in doubts or "≥" in doubts,
+        "At most, at least: the bound that decides, with its confidence.": "at most" in doubts or "at least" in doubts,
+        f"{NO_BOUND_LEGEND}.": any(NO_BOUND in cell.value for cell in cells),
+    }
+    return " ".join(text for text, there in signs.items() if there)
 
 
 def _section(view: SeriesView, report: Report) -> dict[str, Any]:
@@ -266,9 +280,9 @@ def _section(view: SeriesView, report: Report) -> dict[str, Any]:
     - `bars`: where value and bound of each figure lie on a bar that ends beyond the limit;
       `tightest`: whether it has the least headroom.
     """
-    points, answer, around = view.points, view.answer, neighbours(view)
+    points, answer, around, table = view.points, view.answer, neighbours(view), table_of(view)
     samples = report.samples.get(view.series, {})
-    lines: Sequence[tuple[str, str]] = (("No SLA", no_sla_sentence(points, view.frontier, view.gpus)),)
+    lines: Sequence[tuple[str, str]] = (("", no_sla_sentence(points, view.frontier, view.gpus)),)
     whole = lines
     drawn: Sequence[tuple[Figure, tuple[str, ...]]] = ()
     if answer is not None:
@@ -289,7 +303,8 @@ def _section(view: SeriesView, report: Report) -> dict[str, Any]:
         "legend": NO_BOUND_LEGEND if any(NO_BOUND in cell for row in rows for cell in row) else "",
         "lines": lines,
         "more": more,
-        "points": table_of(view),
+        "points": table,
+        "key": _key(table),
         "frontier": frontier_sentence(view.frontier),
         "neighbours": Table.of(HEADS, around, "Why this point: the settings around it") if around else None,
         "evidence": [*cost_tables(view.decision), *time_tables(points), *evidence_tables(samples)],

@@ -10,7 +10,7 @@ from typing import Any
 from frontier.client.engines import ENGINES
 from frontier.config.connection import names_server
 from frontier.config.deployment import DeploymentConfig
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import Rate, setting
 from frontier.core.model.series import Series
 from frontier.core.model.text import clean
 from frontier.core.model.units import count, format_elapsed, format_number, trimmed
@@ -126,7 +126,7 @@ def _figures(view: SeriesView, rates: Mapping[Series, ArrivalRate]) -> tuple[str
     known = {name: _number(name, metrics[name].value) for name in _PER if name in metrics}
     if view.gpus and (made := metrics.get("output_throughput")) is not None:
         known["per_gpu"] = format_number(made.value / view.gpus)
-    if rate is not None:
+    if rate is not None and not isinstance(point.concurrency, Rate):  # whose rate was offered, not estimated
         known["users"] = f"about {trimmed(format_number(rate.rate))}"
     return setting(point.concurrency), known
 

@@ -156,7 +156,7 @@ def _crossing(view: SeriesView) -> str:
     promise = f"its limit of {limit_value_text(limit.metric, limit.promise)}"
     over = next((i for i, (_, e) in enumerate(values) if limit.breaks(e.value)), None)
     if over is None:
-        return f"{limit.of.label} stays inside {promise} up to {setting(values[-1][0])}"
+        return f"{limit.of.label} stays within {promise} up to {setting(values[-1][0])}"
     if over == 0:
         return f"{limit.of.label} is over {promise} from {setting(values[0][0])} on"
     return f"{limit.of.label} passes {promise} between {setting(values[over - 1][0])} and {setting(values[over][0])}"
@@ -245,16 +245,16 @@ def goodput_figure(view: SeriesView) -> Picture | None:
     y = axis_from_zero(unit, [e.value * share for _, e in (*good, *every)])
     lines = (
         replace(_measured("all requests", every, share, y, Role.FRONTIER), strong=True),
-        _measured("inside every limit", good, share, y, Role.SLA, "s"),
+        _measured("within every limit", good, share, y, Role.SLA, "s"),
     )
     panel = Panel(
         f"requests per second ({unit})", concurrency_axis([c for c, _ in every]), y, lines, rules=chosen_rule(view)
     )
     best, most = max(good, key=lambda item: item[1].value)
-    title = f"{setting(best)} keeps the most requests inside the limits, {value_text('goodput', most.value, view.gpus)}"
+    title = f"{setting(best)} keeps the most requests within the limits, {value_text('goodput', most.value, view.gpus)}"
     title = title if most.value else "no request kept every limit, at any setting"
     limits = ", ".join(_of_one_request(li) for li in view.sla if metric(li.metric).quantity)
-    notes = [f"A request is inside the limits when it alone has {limits}."]
+    notes = [f"A request is within the limits when it alone has {limits}."]
     if view.chosen is not None and view.chosen != best:
         notes.append(f"The answer is {setting(view.chosen)}, the highest at which the percentiles are proven.")
     notes += _edge_notes(points, ["goodput", "request_throughput"])

@@ -49,10 +49,10 @@ def speeds_of(run: Run, views: Sequence[SeriesView]) -> Speeds | None:
     ]
     left = [(view.series, *cell.to_prove) for view, _, cells in rows for cell in cells if cell.to_prove is not None]
     caption = (
-        "The setting with the most throughput whose TPOT is inside, by value. Each cell stands alone: they are no "
+        "The setting with the most throughput whose TPOT is within it, by value. Each cell stands alone: they are no "
         "joint claim"
     )
-    table = Table.of(("each user gets (TPOT)", "p50 TPOT inside", "p99 TPOT inside"), texts, caption)
+    table = Table.of(("each user gets (TPOT)", "p50 TPOT within", "p99 TPOT within"), texts, caption)
     return Speeds(table, _tiers(left, run.again))
 
 
@@ -67,12 +67,12 @@ def _cells_at(run: Run, views: Sequence[SeriesView], speed: int) -> Iterator[tup
 
 
 def _cell(points: Sequence[Point], limit: Limit, decision: Decision | None, gpus: int | None) -> _Cell:
-    """The setting with the most throughput inside a limit by value, and whether that is proven."""
+    """The setting with the most throughput within a limit by value, and whether that is proven."""
     needed = {limit.metric, "output_throughput"}
     measured = [p for p in points if p.valid and needed <= p.metrics.keys()]
     inside = [p for p in measured if limit.holds(p.metrics[limit.metric].value)]
     if not inside:
-        return _Cell("none inside")
+        return _Cell("none within")
     best = max(inside, key=lambda p: p.metrics["output_throughput"].value)
     made, estimate = best.metrics["output_throughput"].value, best.metrics[limit.metric]
     judged = decision.judgement(best.concurrency) if decision is not None else None

@@ -1,6 +1,5 @@
 """`frontier tune`: which flags should the server run with?"""
 
-import functools
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -46,12 +45,12 @@ _LIKE_THIS = "write  vary: {seqs: [64, 128]}  into a deployment, and  {seqs}  in
 @click.option(
     "--objective",
     type=click.Choice(OBJECTIVES),
-    help=f"What is looked for inside the SLA; default: {OBJECTIVES[0]}.",
+    help=f"What is looked for within the SLA; default: {OBJECTIVES[0]}.",
 )
 @click.option(
     "--only", metavar="NAME", multiple=True, help="Race only these variants, the first as the baseline; repeatable."
 )
-@run_options("detail", "as_json")
+@run_options("detail", "as_json", more="Also how each variant is started.")
 def command(
     options: RunOptions,
     config_file: Path,
@@ -118,12 +117,12 @@ def _conclude(
     options: RunOptions,
 ) -> int:
     """Print what the race shows, however it ended; the exit code."""
-    from frontier.extras.tune.tune_text import exit_code, left_open, outcome_of, race_json, race_text, unmeasured
+    from frontier.extras.tune.race_text import race_text
+    from frontier.extras.tune.tune_text import exit_code, left_open, outcome_of, race_view, unmeasured
 
+    view = race_view(race, variants, _to_decide(request, race))
     if end != "interrupted" or any(runner.history for runner in race.runners):
-        decide = _to_decide(request, race)
-        text = functools.partial(race_text, detail=options.detail, **layout())
-        answer(race_json(race, variants, decide) if options.as_json else text(race, variants, decide))
+        answer(dict(view.tree) if options.as_json else race_text(view, detail=options.detail, **layout()))
     if end == "interrupted":
         say(f"stopped; go on with\n  {request.again}")
         return ExitCode.INTERRUPTED
@@ -144,7 +143,7 @@ def _conclude(
         )
         say(f"to race anew, {where}:\n  {again}")
     if outcome != "not measured":
-        _draw(path, race, options.as_json)
+        _draw(path, race, view.title, options.as_json)
     return exit_code(race)
 
 
@@ -235,13 +234,12 @@ def _to_decide(request: "SweepRequest", race: "Race") -> str:
     return replace(request, options=(*options, *only)).command(where)
 
 
-def _draw(path: Path, race: "Race", as_json: bool) -> None:
+def _draw(path: Path, race: "Race", title: str, as_json: bool) -> None:
     """Draw the frontiers of the baseline and of the best other variant, and name the commands that
     show more.
     """
     from frontier import registry
     from frontier.cli.plot import beside_an_answer, picture_files, save_pictures
-    from frontier.extras.tune.tune_text import claim_text
     from frontier.show.view.selection import narrowed
 
     together, run = registry.TOGETHER.find(), read_run(path)
@@ -251,7 +249,7 @@ def _draw(path: Path, race: "Race", as_json: bool) -> None:
     with beside_an_answer():
         run, files = narrowed(run, [r.series.deployment for r in rivals], ()), picture_files(run, "frontier")
         picture = together([run], run.limits(), None)
-        save_pictures([replace(picture, title=claim_text(race))], files, quiet=True)
+        save_pictures([replace(picture, title=title)], files, quiet=True)
         if not as_json:
             note(f"Picture          {files[0]}")
             note(f"Next             frontier report {path} -o page.html")

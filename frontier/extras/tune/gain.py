@@ -64,7 +64,7 @@ class ProvenVariant:
     """The proven setting of a variant, with its data by the number of the start. Its load was fixed
     in the start `fixed`.
 
-    `most_more` (ln) is how much more the variant may give at another load inside the SLA.
+    `most_more` (ln) is how much more the variant may give at another load within the SLA.
     """
 
     concurrency: int

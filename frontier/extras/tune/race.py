@@ -366,7 +366,7 @@ def next_setting(state: State, start: int, top: int, step: float) -> int | None:
 
 
 def _from(state: State, low: int, high: int | None, top: int, step: float) -> int:
-    """The next setting of the quick looks where some setting is inside the SLA; 0 where no more is
+    """The next setting of the quick looks where some setting is within the SLA; 0 where no more is
     needed.
     """
     if high is None:

@@ -23,7 +23,7 @@ from frontier.search.scan import Ask, Done, SearchPolicy, next_ask
 from frontier.search.series_history import SeriesHistory
 
 STEP = 1.5
-"""The factor above the highest setting inside the SLA at which a variant is measured next. The
+"""The factor above the highest setting within the SLA at which a variant is measured next. The
 baseline, of which nothing is known, goes up twice as far."""
 AT_MOST, CANDIDATES = 12, 6
 """Windows of a proof after which a lower setting is proven, and how many settings are tried, since
@@ -43,7 +43,7 @@ Z95 = normal_quantile(0.975)
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """What a variant gives inside the SLA (ln, higher is better): the expected value and its
+    """What a variant gives within the SLA (ln, higher is better): the expected value and its
     bounds. `edge` is the concurrency that is expected to give it; None: no setting keeps the SLA.
     `farthest` is the one that may give the most.
     """
@@ -85,7 +85,7 @@ class Runner:
         return {c: worth for c, sample in samples.items() if (worth := self.rules.worth(sample)) is not None}
 
     def reach(self, z: float) -> Reach:
-        """What it gives inside the SLA, with bounds of `z` standard errors: of the latencies, and
+        """What it gives within the SLA, with bounds of `z` standard errors: of the latencies, and
         of the differences from start to start.
         """
         worths = self.worths
@@ -178,7 +178,7 @@ class Runner:
 
     @property
     def expected(self) -> float:
-        """What it is expected to give inside the SLA (ln): by all of its trials, or at its proven
+        """What it is expected to give within the SLA (ln): by all of its trials, or at its proven
         setting where that is more.
         """
         at = -math.inf if self.proven is None else interpolated(self.worths, self.proven)

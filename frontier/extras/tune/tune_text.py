@@ -1,4 +1,4 @@
-"""The results of a race, for people and as JSON: the variants, the gain, and the line to paste."""
+"""What a race has to say, as data: the variants, the gain, and the line to paste."""
 
 import itertools
 import math
@@ -17,8 +17,7 @@ from frontier.extras.tune.gain import Gain
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.runner import Runner
 from frontier.extras.tune.variants import Variant
-from frontier.show.table import Table, to_text
-from frontier.show.verbosity import Detail
+from frontier.show.view.comparison_view import ComparisonView
 from frontier.show.view.wording import value_text
 from frontier.sweep.start.started_server import LAST_LINES
 
@@ -119,31 +118,26 @@ def higher_of(race: Race) -> tuple[Runner, Runner] | None:
 # ---- for people
 
 
-def race_text(
-    race: Race, variants: Sequence[Variant], decide: str, *, detail: Detail = Detail.USUAL, width: int, colour: bool
-) -> str:
-    """The table of variants, the result, and the line to paste; where all is asked for, also a line
-    for each variant. `decide` is the command that races the variant that may be better against the
-    chosen one.
+def race_view(race: Race, variants: Sequence[Variant], decide: str = "") -> ComparisonView:
+    """What the race has to say, to people and as JSON. `decide` is the command that races the
+    variant that may be better against the chosen one.
     """
-    table = to_text(_table(race, variants).drawn(width), width=width, colour=colour).rstrip()
-    above = [f"{capital(_label(race.rules.objective))} inside the SLA", table, ""]
-    lines = [*detail.of((), above), answer_text(race), *_to_decide(race, decide)]
-    chosen = chosen_of(race)
+    outcome, chosen = outcome_of(race), chosen_of(race)
     pasted = next((v for v in variants if chosen is not None and v.name == chosen.series.deployment), None)
-    if pasted is not None and outcome_of(race) in ("better", "only", "no better"):
+    lines = [answer_text(race), *_to_decide(race, decide)]
+    if pasted is not None and outcome in DECIDED:
         lines += ["", f"Run it with      {pasted.start or pasted.settings}"]
-    does = [f"{'What it does' if i == 0 else '':<17}{line}" for i, line in enumerate(effects(race, variants))]
-    starts = [f"{variant.name:<17}{variant.start or variant.settings}" for variant in variants]
-    return "\n".join(detail.of(lines, does, ["", *starts]))
-
-
-def _table(race: Race, variants: Sequence[Variant]) -> Table:
-    heads = ["variant", "expected", "at", "proven", "at", ""]
-    rows = []
-    for runner, variant in zip(race.runners, variants, strict=True):
-        rows.append([_named(variant), *_expected(race, runner), *_proven(race, runner), _standing(race, runner)])
-    return Table.of(heads, rows, right=(1, 2, 3, 4))
+    pairs = list(zip(race.runners, variants, strict=True))
+    return ComparisonView(
+        outcome,
+        claim_text(race),
+        capital(_label(race.rules.objective)),
+        "\n".join(lines),
+        tuple((_named(v), *_expected(race, r), *_proven(race, r), _standing(race, r)) for r, v in pairs),
+        tuple(f"{'What it does' if i == 0 else '':<17}{line}" for i, line in enumerate(effects(race, variants))),
+        ("", *(f"{variant.name:<17}{variant.start or variant.settings}" for variant in variants)),
+        _tree(race, variants, decide),
+    )
 
 
 def _named(variant: Variant) -> str:
@@ -339,8 +333,8 @@ def _steps(known: Mapping[Values, float], key: str, first: tuple[str, ...], valu
 # ---- JSON
 
 
-def race_json(race: Race, variants: Sequence[Variant], decide: str = "") -> dict[str, Any]:
-    """The race as one object; `decide` as in `race_text`."""
+def _tree(race: Race, variants: Sequence[Variant], decide: str) -> dict[str, Any]:
+    """The race as one object; `decide` as in `race_view`."""
     gain, chosen, higher, rules = race.gain, chosen_of(race), higher_of(race), race.rules
     value, low, high = (None, None, None) if gain is None else _of_metric(gain.ratio, rules.objective)
     return {

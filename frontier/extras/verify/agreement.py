@@ -32,6 +32,8 @@ from frontier.store.run_dir import RunDirectory
 
 DRAWS = 1000
 """Bootstrap draws of an agreement."""
+ERROR = 0.05
+"""The chance that a bound fails with."""
 Pairs = Sequence[tuple[GreedyReply, GreedyReply]]
 
 
@@ -94,8 +96,16 @@ def compared(answers: Iterable[GreedyReplies], deployment: str, shape: str, refe
     """
     known = {(each.deployment, each.shape): each for each in answers}
     mine, other = known.get((deployment, shape)), known.get((reference, shape))
-    if mine is None or other is None or mine.asked != other.asked:
+    return None if mine is None or other is None else beside(mine, other)
+
+
+def beside(mine: GreedyReplies, other: GreedyReplies, comparisons: int = 1) -> Agreement | None:
+    """The comparison of two deployments' answers; None where they were asked different things. A
+    loss is claimed at 95% over so many `comparisons` together.
+    """
+    if mine.asked != other.asked:
         return None
+    error = ERROR / comparisons
     rows = list(zip(*mine.passes, *other.passes, strict=True))
     groups: dict[int, list[tuple[GreedyReply, ...]]] = {}
     for number, row in enumerate(rows):
@@ -114,12 +124,14 @@ def compared(answers: Iterable[GreedyReplies], deployment: str, shape: str, refe
     (share, drawn, distance), (itself, own_drawn, own_distance) = (
         _compare(np.array([_sums(pairs) for pairs in prompts]), draws) for prompts in (alike, own)
     )
-    loss = from_draws(itself.value - share.value, own_drawn - drawn, len(groups))
-    scores = _scores(list(groups.values()), first, draws)
+    loss = from_draws(itself.value - share.value, own_drawn - drawn, len(groups), error)
+    scores = _scores(list(groups.values()), first, draws, error)
     return Agreement(mine, other, len(groups), share, itself, loss, distance, own_distance, scores)
 
 
-def _scores(groups: Sequence[Sequence[tuple[GreedyReply, ...]]], first: int, draws: Ints) -> Scores | None:
+def _scores(
+    groups: Sequence[Sequence[tuple[GreedyReply, ...]]], first: int, draws: Ints, error: float
+) -> Scores | None:
     """The scores of the answers to each prompt; the `first` ones are the deployment's. None without
     scores.
     """
@@ -131,7 +143,7 @@ def _scores(groups: Sequence[Sequence[tuple[GreedyReply, ...]]], first: int, dra
     return Scores(
         _score(mine, draws),
         _score(reference, draws),
-        _difference(reference - mine, draws),
+        _difference(reference - mine, draws, error),
         _difference(table[:, first] - table[:, first + 1], draws),
     )
 
@@ -144,7 +156,7 @@ def _score(scores: Floats, draws: Ints) -> Estimate:
     return _at_least(from_draws(value, draws @ scores / n, n), lambda level: clopper_pearson(value * n, n, level))
 
 
-def _difference(differences: Floats, draws: Ints) -> Estimate:
+def _difference(differences: Floats, draws: Ints, error: float = ERROR) -> Estimate:
     """The mean of differences between -1 and 1.
 
     Where few prompts differ, draws know little of the prompts that were not asked. So the falls and
@@ -160,7 +172,7 @@ def _difference(differences: Floats, draws: Ints) -> Estimate:
             max(more - rises / n, falls / n - less),
         )
 
-    return _at_least(from_draws(value, draws @ differences / n, n), exact)
+    return _at_least(from_draws(value, draws @ differences / n, n, error), exact, error)
 
 
 def _sums(pairs: Pairs) -> tuple[float, float, float, float]:
@@ -189,11 +201,11 @@ def _compare(sums: Floats, draws: Ints) -> tuple[Estimate, Floats, Estimate | No
     return share, drawn, distance
 
 
-def _at_least(by_draws: Estimate, exact: Callable[[float], tuple[float, float]]) -> Estimate:
+def _at_least(by_draws: Estimate, exact: Callable[[float], tuple[float, float]], error: float = ERROR) -> Estimate:
     """An estimate with bounds at least as wide as `exact` ones, which are one-sided at the level
     they are asked for.
     """
-    (low, high), (lower, upper) = exact(0.975), exact(0.95)
+    (low, high), (lower, upper) = exact(1 - error / 2), exact(1 - error)
     return Estimate(
         by_draws.value,
         min(by_draws.low, low),
@@ -204,11 +216,12 @@ def _at_least(by_draws: Estimate, exact: Callable[[float], tuple[float, float]])
     )
 
 
-def from_draws(value: float, draws: Floats, n: int) -> Estimate:
+def from_draws(value: float, draws: Floats, n: int, error: float = ERROR) -> Estimate:
     """An estimate of `n` values from bootstrap draws, by their percentiles; unbounded when some
-    draw has no value.
+    draw has no value. `error` is the chance that a one-sided bound may fail with, and that the
+    interval may.
     """
     if not np.isfinite(draws).all():
         return Estimate.without_interval(value, n)
-    low, lower, upper, high = np.quantile(draws, (0.025, 0.05, 0.95, 0.975)).tolist()
+    low, lower, upper, high = np.quantile(draws, (error / 2, error, 1 - error, 1 - error / 2)).tolist()
     return Estimate(value, low, high, n, lower, upper)

@@ -28,12 +28,13 @@ from frontier.config.deployment import QualityConfig
 from frontier.config.schema import Config
 from frontier.core.model.decisions import Decision, Limit
 from frontier.core.model.errors import MeasurementError, UsageError
+from frontier.core.model.series import Series
 from frontier.core.model.shapes import Shape
 from frontier.core.model.units import format_bytes, format_elapsed
 from frontier.extras.verify.open_loop_check import Sender
 from frontier.extras.verify.replies import GreedyReplies, GreedyReply
 from frontier.run import Run
-from frontier.sweep.backend import HttpBackend
+from frontier.sweep.backend import HttpBackend, new_salt
 from frontier.sweep.given_files import read_prompts
 from frontier.sweep.shell_line import run_line
 
@@ -144,7 +145,8 @@ async def check_quality(sender: Sender, wanted: Sequence[tuple[Decision, int]], 
     try:
         for decision, prompts in wanted:
             await sender.prepare(decision.deployment)
-            answers = await _ask(sender, decision, prompts, scorer)
+            assert decision.concurrency is not None
+            answers = await ask(sender, decision.series, decision.concurrency, prompts, scorer)
             if answers is None:
                 break
             sender.store.write_answers(answers.deployment, answers.shape, answers)
@@ -154,46 +156,64 @@ async def check_quality(sender: Sender, wanted: Sequence[tuple[Decision, int]], 
     return done
 
 
-async def _ask(sender: Sender, decision: Decision, prompts: int, scorer: Scorer | None = None) -> GreedyReplies | None:
-    """The answers of a prepared deployment; None when it was stopped. MeasurementError where too
-    many fail.
+async def ask(
+    sender: Sender,
+    series: Series,
+    concurrency: int,
+    prompts: int,
+    scorer: Scorer | None = None,
+    *,
+    alone: bool = True,
+) -> GreedyReplies | None:
+    """The answers of a prepared deployment with `concurrency` requests in flight; None when it was
+    stopped. MeasurementError where too many fail.
+
+    `alone`: the prompts are the load. Else there is other load, so that they are sent one after
+    another, and each pass has a cache salt of its own, where the server takes one.
     """
-    assert decision.concurrency is not None
-    shape, config = decision.shape, sender.run.config
-    target = cast("HttpBackend", sender.backend).target(decision.deployment)
-    distinct = _prompts(shape, config, prompts)
-    given = [distinct[i % len(distinct)] for i in range(prompts)]
+    shape, config = series.shape, sender.run.config
+    target = cast("HttpBackend", sender.backend).target(series.deployment)
+    given, distinct = given_prompts(shape, config, prompts)
     length = round(shape.osl.mean)
-    bodies = [_body(target, text, length, logprobs=True) for text, _ in given]
+    salt = f"quality-{concurrency}-{new_salt():x}"
+    salts = [None if alone else f"{salt}-{turn}" for turn in range(PASSES)]
     async with Client(target) as client:
-        if (await client.post(target.request_url, bodies[0])).status == 400:  # it may not know log-probabilities
-            bodies = [_body(target, text, length, logprobs=False) for text, _ in given]
-        answers: list[GreedyReply | None] = [None] * (PASSES * prompts)
+        probe = _body(target, given[0][0], length, None if alone else salt, logprobs=True)
+        known = (await client.post(target.request_url, probe)).status != 400  # it may not know log-probabilities
+        bodies = [_body(target, text, length, salt, logprobs=known) for salt in salts for text, _ in given]
+        answers: list[GreedyReply | None] = [None] * len(bodies)
         texts = [""] * len(answers)
-        numbers = iter(range(PASSES * prompts))
+        numbers, cached = iter(range(len(bodies))), 0
 
         async def stream() -> None:
+            nonlocal cached
             for number in numbers:
                 if sender.stop.is_set():
                     return
-                tree = object_of(await client.post(target.request_url, bodies[number % prompts]))
+                tree = object_of(await client.post(target.request_url, bodies[number]))
                 answers[number] = _answer(tree, target.api)
+                cached += _from_cache(tree)
                 if scorer is not None and answers[number] is not None:
                     texts[number] = _visible(tree["choices"][0], target.api)
 
-        await asyncio.gather(*(stream() for _ in range(decision.concurrency)))
+        await asyncio.gather(*(stream() for _ in range(concurrency if alone else 1)))
     if sender.stop.is_set():
         return None
     if (failed := sum(answer is None for answer in answers)) > MOST_FAILED * len(answers):
-        what = f"{failed} of {len(answers)} answers of {decision.deployment} could not be compared"
+        what = f"{failed} of {len(answers)} answers of {series.deployment} could not be compared"
         raise MeasurementError(what, "it must answer without a stream, in OpenAI's form")
-    asked = f"{zlib.crc32(repr([text for text, _ in given]).encode()):08x} {prompts} {length}"
-    if scorer is not None:
-        asked += f" {scorer.mark}"
-        if not await _score(answers, texts, given, scorer, sender.stop):
-            return None
+    if scorer is not None and not await _score(answers, texts, given, scorer, sender.stop):
+        return None
     passes = tuple(tuple(answers[i * prompts : (i + 1) * prompts]) for i in range(PASSES))
-    return GreedyReplies(decision.deployment, shape.label, decision.concurrency, asked, passes, len(distinct))
+    asked = asked_mark(given, shape, scorer)
+    return GreedyReplies(series.deployment, shape.label, concurrency, asked, passes, distinct, cached)
+
+
+def asked_mark(given: Sequence[GivenPrompt], shape: Shape, scorer: Scorer | None) -> str:
+    """A mark that answers share where the same was asked, and scored by the same command."""
+    texts = repr([text for text, _ in given]).encode()
+    mark = f"{zlib.crc32(texts):08x} {len(given)} {round(shape.osl.mean)}"
+    return mark if scorer is None else f"{mark} {scorer.mark}"
 
 
 async def _score(
@@ -217,23 +237,34 @@ async def _score(
     return scores is not None
 
 
-def _prompts(shape: Shape, config: Config, number: int) -> list[GivenPrompt]:
-    """The prompts, the same for all deployments: those of the config's file, at most `number`, or
-    random words or natural text.
+def given_prompts(shape: Shape, config: Config, number: int) -> tuple[list[GivenPrompt], int]:
+    """So many prompts, the same for all deployments: those of the config's file, again from its
+    start where it has fewer, or random words or natural text. Also after how many they come again.
     """
+    known: list[GivenPrompt]
     if config.prompts_file is not None:
-        return [(prompt.text, prompt.reference) for prompt in read_prompts(Path(config.prompts_file))[:number]]
-    source = random_prompts(shape, config.seed, Calibration(natural=config.prompts == "natural"))
-    return [(source(i).content, None) for i in range(number)]
+        known = [(prompt.text, prompt.reference) for prompt in read_prompts(Path(config.prompts_file))[:number]]
+    else:
+        source = random_prompts(shape, config.seed, Calibration(natural=config.prompts == "natural"))
+        known = [(source(i).content, None) for i in range(number)]
+    return [known[i % len(known)] for i in range(number)], len(known)
 
 
-def _body(target: Target, text: Content, length: int, *, logprobs: bool) -> bytes:
+def _body(target: Target, text: Content, length: int, salt: str | None, *, logprobs: bool) -> bytes:
     """A request for one whole greedy answer of at most `length` tokens."""
-    prompt = Prompt(text, 0, length, shares=True)
+    prompt = Prompt(text, 0, length, salt, shares=True)
     body = orjson.loads(replace(target, ignore_eos=False).request_body(prompt))
     body.pop("stream_options", None)
     asked = {"logprobs": True if target.api == "chat" else 1} if logprobs else {}
     return orjson.dumps({**body, "stream": False, "temperature": 0, **asked})
+
+
+def _from_cache(tree: Any) -> bool:
+    """Whether an answer began from a prefix in the server's cache."""
+    try:
+        return bool(tree["usage"]["prompt_tokens_details"]["cached_tokens"] > 0)
+    except (KeyError, TypeError):
+        return False
 
 
 def _visible(choice: Any, api: str) -> str:

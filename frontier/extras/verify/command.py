@@ -34,10 +34,26 @@ days to arrive."""
     metavar="N",
     help="How many to send; default: as many as the proof has.",
 )
-@run_options("run", "deployments", "shapes", "sla", "settings", "detail", "as_json")
+@run_options(
+    "run",
+    "deployments",
+    "shapes",
+    "sla",
+    "settings",
+    "detail",
+    "as_json",
+    more="All metrics; every trial of --find, every window of --for.",
+)
 @click.option("--find", is_flag=True, help="Find and prove the highest rate that keeps the SLA.")
 @click.option("--for", "duration", metavar="TIME", help="Hold the operating point for so long: 8h.")
 @click.option("--quality", is_flag=True, help="Compare answers with those of the reference that the config names.")
+@click.option(
+    "--under-load",
+    metavar="[C,C]",
+    is_flag=False,
+    flag_value="",
+    help="With --quality: ask among the load of these settings; default: operating point and neighbours.",
+)
 @click.option("--scorer", metavar="COMMAND", help="With --quality: the command that scores each answer.")
 def command(
     options: RunOptions,
@@ -46,6 +62,7 @@ def command(
     find: bool,
     duration: str | None,
     quality: bool,
+    under_load: str | None,
     scorer: str | None,
 ) -> int:
     """Does the operating point of RUN hold under open-loop (Poisson) load: the rate that the answer
@@ -67,6 +84,11 @@ def command(
     next token as NAME, each with as many requests in flight as at its operating point? Then it is
     their metric `quality`.
 
+    With --under-load too: how much do a deployment's own answers change with the load? Its prompts
+    are sent as one more stream among the sweep's load at each setting C, and alone. --requests N
+    asks N prompts; default 200. Then the metric `agreement` is known at these settings. The same
+    command goes on after a stop.
+
     With --scorer too: a command of yours reads a JSON object a line, {"id", "prompt", "answer",
     "reference"}, and prints a score from 0 to 1 for each. The mean score is then the quality. It
     gets no key that the config names.
@@ -78,12 +100,15 @@ def command(
       frontier verify runs/llama8b --find
       frontier verify runs/llama8b --for 8h
       frontier verify runs/llama8b --quality --scorer 'python3 score.py'
+      frontier verify runs/llama8b --quality --under-load 8,16
     """
     from frontier.extras.verify.open_loop_check import checks
 
     sized = requests is not None or load is not None
-    if quality or scorer is not None:
+    if quality or scorer is not None or under_load is not None:
         asked = [flag for flag, given in (("--find", find), ("--for", duration is not None)) if given]
+        if quality and under_load is not None and load is None:
+            return quality_command.run_under_load(options, scorer, under_load, requests, others=asked)
         return quality_command.run(options, scorer, asked=quality, sized=sized, others=asked)
     if duration is not None:
         return soak_command.run(options, duration, alone=not (sized or find))

@@ -72,7 +72,9 @@ def _found(found: FoundRate, width: int, again: str, detail: Detail) -> str:
         lines.append(Text(f"No rate is proven against {limits_text(decision.limits)}   {name}"))
         lines.append(Text(f"{done.reason}."))
         if done.located is not None:
-            lines.append(Text(f"By its values alone {format_number(done.located)} requests/s is inside, of {closed}."))
+            lines.append(
+                Text(f"By its values alone {format_number(done.located)} requests/s is within the SLA, of {closed}.")
+            )
         tried = done.located or (done.refused.load if done.refused is not None else found.policy.start)
         lower = f"{LOWER * tried / found.policy.top:.0%}"
         lines += [Text("A lower rate may hold; this tries one:"), Text(f"  {again} --load {lower}")]

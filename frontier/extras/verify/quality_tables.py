@@ -6,14 +6,14 @@ from rich.text import Text
 
 from frontier.core.model.loads import setting
 from frontier.core.model.points import Estimate
-from frontier.core.model.series import Series
+from frontier.core.model.series import Series, unnamed
 from frontier.core.model.text import clean_name
 from frontier.core.model.units import format_number, format_share
 from frontier.extras.verify.agreement import Agreement
 from frontier.show.table import Table, to_text
 from frontier.show.view.json_out import Tree, estimate_tree
 
-QUALITY_SCHEMA = "frontier.quality/1"
+QUALITY_SCHEMA, UNDER_LOAD_SCHEMA = "frontier.quality/1", "frontier.quality-under-load/1"
 
 
 def quality_text(compared: Mapping[Series, Agreement]) -> str:
@@ -48,6 +48,72 @@ def quality_text(compared: Mapping[Series, Agreement]) -> str:
     return "\n\n".join(blocks) or "nothing to compare yet: the reference or the others were not asked"
 
 
+def under_load_text(compared: Mapping[tuple[str, str], Mapping[int, Agreement]]) -> str:
+    """How alike a deployment's answers among the load of each setting are to those it gives alone:
+    a table of each deployment and shape.
+    """
+    blocks = []
+    for (deployment, shape), found in compared.items():
+        prompts = max(each.prompts for each in found.values())
+        named = "" if unnamed(deployment) else f"{clean_name(deployment)} · "
+        head = f"{named}{clean_name(shape)}: {prompts:,} prompts, greedily, among the load of each setting"
+        rows = [_under_load_row(c, each) for c, each in found.items()]
+        scored = any(each.scores is not None for each in found.values())
+        names = ("c", "agreement with c=1", "95% CI", "loss", "", *(("score", "loss of score", "") if scored else ()))
+        table = Table.of(names, [row + [""] * (len(names) - len(row)) for row in rows], right=(0, 1, 3))
+        notes = [
+            f"{setting(c)}: {each.of.cached:,} of {2 * len(each.of.passes[0]):,} answers began from a cached prefix"
+            for c, each in found.items()
+            if each.of.cached
+        ]
+        several = len(found) - 1
+        if several > 1:
+            notes.append(f"losses: 95% over {several} settings together")
+        blocks.append(to_text(Text(head, style="bold"), table.drawn(100), *notes, width=100))
+    return "\n\n".join(blocks) or "nothing to compare yet: the prompts were not asked at c=1 and another setting"
+
+
+def _under_load_row(concurrency: int, each: Agreement) -> list[str]:
+    """The agreement at a setting, its loss, and the scores where there are some."""
+    ci = f"{format_share(each.agreement.low)} to {format_share(each.agreement.high)}"
+    loss = ("", "(with itself)") if each.of is each.reference else _loss(each.loss)
+    row = [str(concurrency), format_share(each.agreement.value), ci, *loss]
+    if each.scores is not None:
+        lost = ("", "") if each.of is each.reference else _loss(each.scores.loss)
+        row += [format_share(each.scores.mine.value), *lost]
+    return row
+
+
+def under_load_json(compared: Mapping[tuple[str, str], Mapping[int, Agreement]]) -> Tree:
+    """The answer of `frontier verify --quality --under-load --json`."""
+    return {
+        "schema": UNDER_LOAD_SCHEMA,
+        "compared": [
+            {
+                "deployment": deployment,
+                "shape": shape,
+                "settings": [
+                    {"concurrency": c, "prompts": each.prompts, "cached": each.of.cached, **_estimates(each)}
+                    for c, each in found.items()
+                ],
+            }
+            for (deployment, shape), found in compared.items()
+        ],
+    }
+
+
+def _estimates(each: Agreement) -> Tree:
+    """The estimates of a comparison, None for one that is not known."""
+    names = ("agreement", "itself", "loss", "distance", "own_distance")
+    scores = each.scores
+    return {
+        **{name: estimate_tree(e) if (e := getattr(each, name)) is not None else None for name in names},
+        "scores": None
+        if scores is None
+        else {name: estimate_tree(getattr(scores, name)) for name in ("mine", "reference", "loss", "itself")},
+    }
+
+
 def _share_ci(share: Estimate) -> str:
     return f"95% CI {format_share(share.low)} to {format_share(share.high)}"
 
@@ -75,15 +141,7 @@ def quality_json(compared: Mapping[Series, Agreement]) -> Tree:
                 "concurrency": each.of.concurrency,
                 "reference": each.reference.deployment,
                 "prompts": each.prompts,
-                **{
-                    name: estimate_tree(e) if (e := getattr(each, name)) is not None else None
-                    for name in ("agreement", "itself", "loss", "distance", "own_distance")
-                },
-                "scores": None
-                if each.scores is None
-                else {
-                    name: estimate_tree(getattr(each.scores, name)) for name in ("mine", "reference", "loss", "itself")
-                },
+                **_estimates(each),
             }
             for series, each in compared.items()
         ],

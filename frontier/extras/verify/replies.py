@@ -18,7 +18,8 @@ class GreedyReply:
 class GreedyReplies:
     """The answers of one deployment under load to the prompts that `asked` names (with their
     scorer), in passes over all of them; None for a failed request. The first `distinct` prompts
-    differ and then come again; 0: all differ.
+    differ and then come again; 0: all differ. `cached` answers began from a prefix that the server
+    had in its cache.
     """
 
     deployment: str
@@ -27,3 +28,4 @@ class GreedyReplies:
     asked: str
     passes: tuple[tuple[GreedyReply | None, ...], ...]
     distinct: int = 0
+    cached: int = 0

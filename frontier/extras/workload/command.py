@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 )
 @click.option("--api-key-env", metavar="NAME", help="The environment variable that holds the server's key.")
 @click.option("--beside", type=common.RUN_PATH, metavar="RUN", help="Draw and say where production stands in this run.")
-@common.run_options("detail", "as_json")
+@common.run_options("detail", "as_json", more="The same as without it.")
 def command(shown: common.RunOptions, sources: tuple[str, ...], beside: Path | None, **options: Any) -> int:
     """Print a config of the traffic that a service has: its lengths, rate, bursts and cache share.
 

@@ -3,8 +3,8 @@ request log.
 
 Of a row only lengths, times, cached tokens, and identifiers of requests, sessions and classes are
 taken; texts are not looked at. Columns are known by the names that LiteLLM, the GenAI conventions
-of OpenTelemetry, Azure, BurstGPT, Mooncake, Bailian and OpenAI's usage object give them; others are
-named by the user. `time_units` decides the units of their times.
+of OpenTelemetry, gateways, Azure, BurstGPT, Mooncake, Bailian and OpenAI's usage object give them;
+others are named by the user. `time_units` decides the units of their times.
 """
 
 import codecs
@@ -12,9 +12,11 @@ import csv
 import gzip
 import hashlib
 import itertools
+import math
 import re
 import zlib
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any, NamedTuple, cast
 
@@ -32,23 +34,38 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "input": (
         *("prompt_tokens", "usage.prompt_tokens", "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"),
         *("input_tokens", "usage.input_tokens", "input_length", "ContextTokens", "Request tokens", "num_prompt_tokens"),
-        "prompt_eval_count",
+        *(
+            "prompt_eval_count",
+            "genai_tokens_input",
+            "llm_input_token",
+            "llm_input_tokens",
+            "tokens_in",
+            "promptTokens",
+        ),
+        "ai.proxy.usage.prompt_tokens",
     ),
     "output": (
         *("completion_tokens", "usage.completion_tokens", "gen_ai.usage.output_tokens"),
         *("gen_ai.usage.completion_tokens", "output_tokens", "usage.output_tokens", "output_length"),
-        *("GeneratedTokens", "Response tokens", "num_generation_tokens", "eval_count"),
+        *("GeneratedTokens", "Response tokens", "num_generation_tokens", "eval_count", "genai_tokens_output"),
+        *(
+            "llm_output_token",
+            "llm_output_tokens",
+            "tokens_out",
+            "completionTokens",
+            "ai.proxy.usage.completion_tokens",
+        ),
     ),
     "time": (
         *("startTime", "start_time", "startTimeUnixNano", "timestamp", "TIMESTAMP", "Timestamp", "arrival_time"),
-        *("created_at", "created", "@timestamp", "time", "ts"),
+        *("created_at", "createdAt", "created", "request_created_at", "started_at", "@timestamp", "time", "ts"),
     ),
-    "end": ("endTime", "end_time", "endTimeUnixNano"),
+    "end": ("endTime", "end_time", "endTimeUnixNano", "response_created_at"),
     "first": ("completionStartTime", "completion_start_time", "first_token_time"),
     "ttft": ("ttft", "time_to_first_token", "gen_ai.server.time_to_first_token", "ttft_ms"),
     "latency": (
         *("latency", "duration", "e2e_latency", "Elapsed time", "latency_ms", "duration_ms", "response_time_ms"),
-        *("total_duration", "request_time"),
+        *("total_duration", "request_time", "latencies.request", "delay_ms"),
     ),
     "cached": (
         *("cached_tokens", "usage.prompt_tokens_details.cached_tokens", "prompt_tokens_details.cached_tokens"),
@@ -67,6 +84,8 @@ FINER_BLOCK = 16
 _LOOK = 1_000
 """Rows within which one must have both lengths, as a log may begin with other lines; also the
 requests that decide the units of the times."""
+_BEGINNING = 100
+"""Lines that tell what a file is; other words may stand before its rows."""
 _BATCH = 8_192
 """Rows of a Parquet file that are in memory at once."""
 _LONGEST_LINE = 64 * 2**20
@@ -172,7 +191,9 @@ def _read_rows(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[t
         raise ForeignFileError(str(path), "its first line has no names of columns, but values", hint)
     if not names:
         held = ", ".join([repr(key) for key in keys if _may_be_said(key)][:12])
-        raise ForeignFileError(str(path), f"no row has two lengths in tokens; columns: {held or 'none'}", _HINT)
+        none = "a log of HTTP alone has no tokens: take a gateway's log in JSON, or the metrics of the server's URL"
+        hint = _HINT if held else none
+        raise ForeignFileError(str(path), f"no row has two lengths in tokens; columns: {held or 'none'}", hint)
 
 
 def _may_be_said(key: object) -> bool:
@@ -239,16 +260,18 @@ def _mappings(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Ma
             return
         with gzip.open(path) if head[:2] == b"\x1f\x8b" else path.open("rb") as opened:
             file = cast("IO[bytes]", opened)
-            first = next((_bare(line).lstrip() for line in _lines(file) if line.strip()), b"")
+            begins = [_bare(line).lstrip() for line in itertools.islice(_lines(file), _BEGINNING) if line.strip()]
+            first = begins[0] if begins else b""
             file.seek(0)
             if b"\0" in first or first[:2] in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
                 hint = "save it as UTF-8, as  iconv -f UTF-16 -t UTF-8 LOG > log.csv"
                 raise ForeignFileError(str(path), "it is no text in UTF-8: its first line has NUL bytes", hint)
             if first[:1] == b"[":
                 raise ForeignFileError(str(path), "it is one JSON list", "write a JSON object per line:  jq -c '.[]'")
-            if first[:1] == b"{":
+            of_vllm = any(b"Received request " in line for line in begins)
+            if first[:1] == b"{" or (not of_vllm and any(line[:1] == b"{" for line in begins)):
                 yield from _json_lines(path, file)
-            elif _LOGGED.match(first):
+            elif of_vllm or _LOGGED.match(first):
                 yield from _vllm_log(path, file)
             else:
                 yield from _table(path, file)
@@ -267,7 +290,7 @@ def _json_lines(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
             tree = orjson.loads(_bare(line)) if line.strip() else None
         except orjson.JSONDecodeError:
             tree, bad = {}, bad + 1  # left out, and counted
-            if bad > number / 2 and number >= 10:
+            if bad > number / 2 and number >= 2 * _BEGINNING:
                 raise ForeignFileError(
                     str(path), f"line {number} is not JSON", "write a JSON object per line"
                 ) from None
@@ -316,7 +339,11 @@ def _parquet(path: Path, columns: Mapping[str, tuple[str, ...]]) -> Iterator[Map
             yield from batch.to_pylist()
 
 
-_BEFORE = re.compile(rb"^\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) ")
+_BEFORE = re.compile(
+    rb"^(?:\[(?:pod|container)/[^\]\s]{1,200}\] |[\w.-]{1,64} +\| )?"
+    rb"(?:\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d) )?(?:std(?:out|err) [FP] )?"
+)
+"""What kubectl, docker compose and container runtimes put before a line."""
 _LOGGED = re.compile(rb"(?:\(\w+ pid=\d+\) )?(?:DEBUG|INFO|WARNING|ERROR)[: ]")
 _VLLM = re.compile(rb"(?:Received r|R)equest (\S{1,100})(?: details)?: .*prompt_token_ids: \[([\d, ]*)\]")
 _ANSWERED = re.compile(rb"Generated response (\S{1,100}) .*output_token_ids: \[([\d, ]*)\]")
@@ -327,10 +354,13 @@ _OPEN = 100_000
 
 
 def _bare(line: bytes) -> bytes:
-    """A line without colours, and without the time that  kubectl logs --timestamps  puts before."""
-    if not line.startswith((b"\x1b", b"2")) and b"\x1b[" not in line[:200]:
+    """A line without colours, and without what a collector of logs puts before or around it."""
+    if line.startswith(b'{"log":'):  # docker's own files
+        with suppress(orjson.JSONDecodeError, AttributeError):
+            return cast("bytes", orjson.loads(line)["log"].encode())
+    if line.startswith(b"{"):
         return line
-    return _BEFORE.sub(b"", re.sub(rb"\x1b\[[\d;]*m", b"", line))
+    return _BEFORE.sub(b"", re.sub(rb"\x1b\[[\d;]*m", b"", line) if b"\x1b[" in line[:200] else line)
 
 
 def _vllm_log(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
@@ -339,14 +369,14 @@ def _vllm_log(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
     requests without tokens, as since 0.11.2 above the level DEBUG.
     """
     waiting: dict[bytes, tuple[int, float | None]] = {}
-    latest, years, bare, found = 0.0, 0.0, False, False
+    latest, bare, found = 0.0, False, False
     for line in map(_bare, _lines(file)):
         bare = bare or b"Received request " in line
+        if line.startswith(b"{") and b"prompt_tokens" in line:
+            yield {}  # of another log in this one: counted as left out
         asked, answer = _VLLM.search(line), _ANSWERED.search(line)
-        at = _stamp(line) if asked or answer else None
-        if at is not None:
-            years += _YEAR if at + years < latest - _YEAR / 2 else 0.0  # stamps name no year
-            at = latest = at + years
+        at = _stamp(line, latest) if asked or answer else None
+        latest = at or latest
         found = found or asked is not None
         if asked is not None:
             waiting[asked[1]] = _listed_tokens(asked[2]), at
@@ -364,7 +394,10 @@ def _listed_tokens(text: bytes) -> int:
     return len(text.split(b",")) if text.strip() else 0
 
 
-def _stamp(line: bytes) -> float | None:
-    """Seconds from the start of a year, taken as a leap year, since the log states no year."""
+def _stamp(line: bytes, latest: float) -> float | None:
+    """Seconds from the start of the log's first year, taken as a leap year. Stamps name no year:
+    one long before the latest is of the next.
+    """
     match = _STAMP.search(line)
-    return None if match is None else seconds_of(f"1972-{match[0].decode()}")
+    at = None if match is None else seconds_of(f"1972-{match[0].decode()}")
+    return None if at is None else at + _YEAR * max(0, math.ceil((latest - _YEAR / 2 - at) / _YEAR))

@@ -225,8 +225,8 @@ class _Fit:
         between = self._moments(end) - self._moments("time") if end in self._names else np.zeros(len(values))
         known = between > 0
         if np.isfinite(values[known]).any():
-            own = 1000.0 ** round(math.log(_middle(values[known] / between[known]) or 1.0, 1000))
-            unit, times = min(1.0, 1 / own), 1.0
+            times = _middle(values[known] / between[known]) or 1.0
+            unit = min(1.0, 1000.0 ** -round(math.log(times, 1000)))
         else:
             times = _middle(values / self._usual[what])
             unit = _usual_unit(times)

@@ -1,6 +1,6 @@
 """Colours of figures, light and dark: Okabe and Ito's palette by role, blended with the paper."""
 
-from frontier.show.picture.data import Role, Theme
+from frontier.show.picture.data import Line, Role, Theme
 
 # Okabe & Ito's colours (2008), told apart by colour-blind readers too; a shape or a text always
 # says the same. Thin lines and text take the "text" colour of a role where its own is too bright
@@ -64,3 +64,10 @@ def blend(colour: str, paper: str, share: float) -> str:
 def ink(role: Role, theme: Theme = "light") -> str:
     """The colour of a role as text or a thin line."""
     return COLOURS[theme].get(f"{role.value} text", COLOURS[theme][role.value])
+
+
+def line_colour(line: Line, theme: Theme = "light") -> str:
+    """The colour of a line of a detail figure. The parts of a column have the roles' own colours,
+    which differ in print without colour too.
+    """
+    return COLOURS[theme][line.role.value] if line.kind == "layer" else ink(line.role, theme)

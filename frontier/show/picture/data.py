@@ -22,6 +22,7 @@ Theme = Literal["light", "dark"]
 SIGN_WORDS: dict[Sign, str] = {
     "meets": "meets the SLA",
     "open": "not proven",
+    "over": "over by value, not proven",
     "violates": "violates",
     "excluded": "excluded",
 }
@@ -49,6 +50,14 @@ class Role(StrEnum):
     ROOFLINE = "roofline"
     QUIET = "quiet"
     TEXT = "text"
+
+
+SERIES = (
+    *(Role.FRONTIER, Role.OTHER, Role.THIRD, Role.FOURTH),
+    *(Role.FIFTH, Role.SIXTH, Role.SEVENTH, Role.EIGHTH),
+)
+"""The roles of several frontiers in a panel, by colour and by the shape of the mark; more than
+eight cannot be told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +163,15 @@ class Mark:
         return str(self.concurrency) if isinstance(self.concurrency, Rate) else f"c={self.text}"
 
 
+_DASHES: dict[Role, tuple[float, ...]] = {
+    Role.OTHER: (6.0, 1.5),
+    Role.THIRD: (1.2, 1.2),
+    Role.FOURTH: (6.0, 1.5, 1.2, 1.5),
+    Role.FIFTH: (3.0, 1.5),
+    Role.SIXTH: (6.0, 1.5, 1.2, 1.5, 1.2, 1.5),
+}
+
+
 LineKind = Literal["stair", "roofline", "predicted", "measured", "steps", "fit", "cloud", "layer", "rows"]
 
 
@@ -182,6 +200,13 @@ class Line:
     bars: tuple[Bar | None, ...] = ()
     band: tuple[tuple[float, float, float], ...] = ()
     strong: bool = False
+
+    @property
+    def dashes(self) -> tuple[float, ...]:
+        """The dashes of a distribution, in line widths, by which print without colour tells it from
+        others; () for a solid line.
+        """
+        return _DASHES.get(self.role, ()) if self.kind == "steps" else ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +301,22 @@ def role_of(setting: SettingView) -> Role:
     return Role.FRONTIER if setting.place == "member" else Role.DOMINATED
 
 
-def mark_id(panel: int, concurrency: float) -> str:
+def mark_id(panel: int, concurrency: float, role: Role = Role.FRONTIER) -> str:
     """The id of a setting's mark in an SVG, by which a page links it to its row."""
-    return f"mark-{panel}-{concurrency:g}"
+    return f"mark-{panel}{owner(role) or OWNERS[0]}{concurrency:g}"
+
+
+def id_of(number: int, panel: Panel, mark: Mark) -> str:
+    """The id of a mark in the panel of this number: in rows by its row, as several rows may be of
+    one concurrency.
+    """
+    return mark_id(number, mark.y if panel.y.names else mark.concurrency, mark.role)
+
+
+OWNERS = tuple(f"_{i}-" for i, _ in enumerate(SERIES))
+"""What the ids of all parts of one of several frontiers have in common."""
+
+
+def owner(role: Role) -> str:
+    """The part of an id that names the frontier of a role; '' for what belongs to none."""
+    return OWNERS[SERIES.index(role)] if role in SERIES else ""

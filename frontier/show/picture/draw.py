@@ -16,7 +16,7 @@ from html import escape
 
 from frontier.core.model.errors import DrawingError
 from frontier.core.model.text import clean
-from frontier.show.picture.colours import COLOURS, ink
+from frontier.show.picture.colours import COLOURS, ink, line_colour
 from frontier.show.picture.data import (
     FORMATS,
     SIGN_WORDS,
@@ -24,7 +24,7 @@ from frontier.show.picture.data import (
     Picture,
     Role,
     Theme,
-    mark_id,
+    id_of,
 )
 
 # matplotlib reads the user's settings when it is imported, and fails on some of them with any
@@ -120,7 +120,7 @@ def _with_tooltips(svg: bytes, picture: Picture) -> bytes:
     for i, panel in enumerate((*picture.panels, *([picture.strip] if picture.strip else []))):
         for mark in panel.marks:
             for end in ("", "-star") if mark.star else ("",):
-                waiting.setdefault(mark_id(i, mark.concurrency) + end, []).append(escape(mark.tooltip))
+                waiting.setdefault(id_of(i, panel, mark) + end, []).append(escape(mark.tooltip))
 
     def titled(found: re.Match[str]) -> str:
         text = waiting[found[1]].pop(0)
@@ -221,8 +221,10 @@ def _cells(picture: Picture, width: int) -> tuple[list[_Cell], float]:
         cells.append(_Cell(layout, column * width / columns + left, row * each + head, left, large))
     deep = math.ceil(len(picture.panels) / columns) * each
     if picture.strip is not None:
-        left = max(left, 32 + max(text_width(name, 9.5) for name in picture.strip.y.names))
-        layout = PanelLayout(picture.strip, width - left - RIGHT, ROW * len(picture.strip.y.names), 9.5).run()
+        names = tuple(fit(name, 9.5, 0.55 * width, middle=True) for name in picture.strip.y.names)
+        strip = replace(picture.strip, y=replace(picture.strip.y, names=names))
+        left = max(left, 32 + max(text_width(name, 9.5) for name in names))
+        layout = PanelLayout(strip, width - left - RIGHT, ROW * len(names), 9.5).run()
         cells.append(_Cell(layout, left, deep + HEAD, left))
         deep += layout.height + 86
     return cells, deep
@@ -292,7 +294,7 @@ def _handles(picture: Picture, theme: Theme, *, titled: bool) -> list[Line2D]:
     lines.
     """
     black, paper = ink(Role.TEXT, theme), COLOURS[theme]["paper"]
-    handles = [_line_handle(line, ink(line.role, theme)) for line in picture.named_lines if titled]
+    handles = [_line_handle(line, line_colour(line, theme)) for line in picture.named_lines if titled]
     for sign in picture.signs:
         shape, face = look_of(sign, "o", black, paper)
         handles.append(
@@ -322,7 +324,8 @@ def _line_handle(line: Line, colour: str) -> Line2D:
     if line.kind == "layer":
         return Line2D([], [], color=colour, marker="s", ms=9, mew=0, ls="none", label=line.name)
     lw, stroke, _ = STROKES[line.kind]
-    drawn = Line2D([], [], color=colour, lw=lw * (STRONG if line.strong else 1), ls=stroke, label=line.name)
+    dashed = (0, line.dashes) if line.dashes else stroke
+    drawn = Line2D([], [], color=colour, lw=lw * (STRONG if line.strong else 1), ls=dashed, label=line.name)
     if line.kind == "measured":
         drawn.set(marker=line.marker, ms=6 if line.strong else 5, mew=0)
     return drawn

@@ -6,8 +6,8 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedFormatter, FixedLocator, NullLocator
 
-from frontier.show.picture.colours import COLOURS, blend, ink
-from frontier.show.picture.data import Bar, Line, Mark, Panel, Role, Theme, mark_id
+from frontier.show.picture.colours import COLOURS, blend, ink, line_colour
+from frontier.show.picture.data import Bar, Line, Mark, Panel, Role, Theme, id_of, owner
 from frontier.show.picture.layout import PanelLayout, Placed
 from frontier.show.picture.text_size import PX, text_width
 from frontier.show.picture.ticks import ticks_of
@@ -20,7 +20,7 @@ SHAPES = {
     Role.PREDICTED: "D",
     Role.FIFTH: "v",
     Role.SIXTH: "P",
-    Role.SEVENTH: "X",
+    Role.SEVENTH: "<",
     Role.EIGHTH: "h",
 }
 """Symbols of marks that are not dots."""
@@ -40,7 +40,7 @@ STRONG = 2.0
 
 def look_of(sign: Sign, shape: str, colour: str, paper: str) -> tuple[str, str]:
     """The symbol of a setting and its filling, by how it stands to the SLA."""
-    looks = {"violates": ("x", colour), "excluded": ("d", paper), "open": (shape, paper)}
+    looks = {"violates": ("x", colour), "excluded": ("d", paper), "open": (shape, paper), "over": ("X", paper)}
     return looks.get(sign, (shape, colour))
 
 
@@ -72,19 +72,25 @@ def draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, la
             ls="--" if rule.dashed else "-",
             zorder=2,
         )
-    for line_data in panel.lines:
-        _draw_line(axes, line_data, panel, theme)
+    for i, line_data in enumerate(panel.lines):
+        _draw_line(axes, line_data, panel, theme, _part(number, line_data.role, f"line{i}"))
     for role in dict.fromkeys(mark.role for mark in panel.marks):
         quiet = role in (Role.DOMINATED, Role.FLAGGED, Role.PREDICTED)
         # Over the staircase and dark: in its own colour half of an interval would lie in its line.
         colour = blend(colours[role.value], colours["paper"], 0.55) if quiet else colours["text"]
         marks = [mark for mark in panel.marks if mark.role is role]
-        _draw_bars(axes, [(m.y, m.x_bar) for m in marks if m.x_bar], colour, upright=False)
-        _draw_bars(axes, [(m.x, m.y_bar) for m in marks if m.y_bar], colour, upright=True)
-    for mark in panel.marks:
-        _draw_mark(axes, mark, colours, mark_id(number, mark.concurrency))
-    for placed in layout.placed:
-        _draw_words(axes, placed, layout, theme)
+        across, up = ([(m.y, m.x_bar) for m in marks if m.x_bar], [(m.x, m.y_bar) for m in marks if m.y_bar])
+        _draw_bars(axes, across, colour, upright=False, part=_part(number, role, "across"))
+        _draw_bars(axes, up, colour, upright=True, part=_part(number, role, "up"))
+    for i, mark in enumerate(panel.marks):
+        _draw_mark(axes, mark, colours, id_of(number, panel, mark), _part(number, mark.role, f"m{i}"))
+    for i, placed in enumerate(layout.placed):
+        _draw_words(axes, placed, layout, theme, _part(number, placed.role, f"words{i}"))
+
+
+def _part(number: int, role: Role, name: str) -> str | None:
+    """The id of what is drawn of a frontier beside its marks, for a page that hides it."""
+    return f"part-{number}{owner(role)}{name}" if owner(role) else None
 
 
 def _dress(axes: Axes, layout: PanelLayout, colours: dict[str, str], *, large: bool) -> None:
@@ -112,12 +118,13 @@ def _dress(axes: Axes, layout: PanelLayout, colours: dict[str, str], *, large: b
         spine.set_color(colours["axis"])
 
 
-def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:
+def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme, part: str | None) -> None:
     colours = COLOURS[theme]
     paper = colours["paper"]
     if line.kind in ("layer", "rows"):
-        solid = ink(line.role, theme)
-        _draw_blocks(axes, line, blend(solid, paper, 0.35) if line.kind == "rows" and not line.strong else solid)
+        solid = line_colour(line, theme)
+        faint = line.kind == "rows" and not line.strong
+        _draw_blocks(axes, line, blend(solid, paper, 0.35) if faint else solid, paper)
         return
     thin = line.kind not in ("stair", "roofline")
     colour = ink(line.role, theme) if thin else colours[line.role.value]
@@ -131,6 +138,7 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:
             color=blend(colour, paper, 0.18),
             lw=0,
             zorder=-0.5,
+            gid=part and part + "-band",
         )
     xs, ys = [x for x, _ in line.points], [panel.y.shown(y) for _, y in line.points]
     if line.kind == "cloud":
@@ -144,7 +152,7 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:
         ys,
         color=colour,
         lw=lw * (STRONG if line.strong else 1),
-        ls=stroke,
+        ls=(0, line.dashes) if line.dashes else stroke,
         marker=marker,
         ms=6 if line.strong else 5,
         mew=0,
@@ -153,6 +161,7 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:
         clip_on=marker is None,  # a mark on the frame, as of 0, is seen whole
         drawstyle="steps-post" if line.kind == "steps" else "default",
         solid_joinstyle="miter",
+        gid=part,
     )
     for side, head in ((1, "^"), (-1, "v")):
         edge = [(x, panel.y.shown(y)) for x, y in line.points if panel.y.off(y) == side]
@@ -161,17 +170,18 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme) -> None:
                 *zip(*edge, strict=True), head, ms=8, mfc=paper, mec=colour, mew=1.3, ls="none", clip_on=False, zorder=4
             )
     bars = [(x, bar) for (x, _), bar in zip(line.points, line.bars, strict=False) if bar]
-    _draw_bars(axes, bars, colour, upright=True)
+    _draw_bars(axes, bars, colour, upright=True, part=part and part + "-bars")
 
 
-def _draw_blocks(axes: Axes, line: Line, colour: str) -> None:
-    """Parts of each category's column, or of rows."""
+def _draw_blocks(axes: Axes, line: Line, colour: str, paper: str) -> None:
+    """Parts of each category's column, with an edge between them, or of rows."""
     places, starts, ends = (np.array(values) for values in zip(*line.band, strict=True))
     blocks = axes.barh if line.kind == "rows" else axes.bar
-    blocks(places, ends - starts, 0.7, starts, color=colour, lw=0, zorder=1.5)
+    edge = 0.8 if line.kind == "layer" else 0.0
+    blocks(places, ends - starts, 0.7, starts, facecolor=colour, edgecolor=paper, lw=edge, zorder=1.5)
 
 
-def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, upright: bool) -> None:
+def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, upright: bool, part: str | None) -> None:
     """Draw intervals at their places on the other axis, all at once, which is faster."""
     if not bars:
         return
@@ -183,15 +193,17 @@ def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, up
         color=colour,
         lw=1.4,
         zorder=3.2,
+        gid=part,
     )
     caps = [(at, end) for at, bar in bars for end, open_ in bar.ends if not open_]
     if caps:
         across, along = zip(*caps, strict=True)
         places = (across, along) if upright else (along, across)
-        axes.plot(*places, "_" if upright else "|", ms=6, mew=1.4, color=colour, ls="none", zorder=3.2)
+        sign, name = "_" if upright else "|", part and part + "-caps"
+        axes.plot(*places, sign, ms=6, mew=1.4, color=colour, ls="none", zorder=3.2, gid=name)
 
 
-def _draw_mark(axes: Axes, mark: Mark, colours: dict[str, str], name: str) -> None:
+def _draw_mark(axes: Axes, mark: Mark, colours: dict[str, str], name: str, part: str | None) -> None:
     colour, paper = colours[mark.role.value], colours["paper"]
     predicted = mark.role is Role.PREDICTED
     shape, face = look_of(mark.sign, SHAPES.get(mark.role, "o"), colour, paper)
@@ -207,7 +219,7 @@ def _draw_mark(axes: Axes, mark: Mark, colours: dict[str, str], name: str) -> No
         gid=None if predicted else name,
     )
     if mark.bound is not None:
-        axes.plot(mark.bound, mark.y, "|", ms=14, mew=2.4, color=colours["sla"], zorder=3.4)
+        axes.plot(mark.bound, mark.y, "|", ms=14, mew=2.4, color=colours["sla"], zorder=3.4, gid=part)
     if mark.ring:
         axes.plot(mark.x, mark.y, "o", ms=15, mfc="none", mec=colours["operating"], mew=1.6, zorder=6)
     if mark.star:
@@ -216,7 +228,7 @@ def _draw_mark(axes: Axes, mark: Mark, colours: dict[str, str], name: str) -> No
         )
 
 
-def _draw_words(axes: Axes, placed: Placed, layout: PanelLayout, theme: Theme) -> None:
+def _draw_words(axes: Axes, placed: Placed, layout: PanelLayout, theme: Theme, part: str | None) -> None:
     w, h = layout.width, layout.height
     x0, y0, x1, y1 = placed.box
     colour = ink(placed.role, theme)
@@ -231,7 +243,8 @@ def _draw_words(axes: Axes, placed: Placed, layout: PanelLayout, theme: Theme) -
         va="baseline",
         fontweight="bold" if placed.bold else "normal",
         zorder=7,
+        gid=part,
     )
     if placed.leader:
         xs, ys = [placed.leader[0] / w, placed.leader[2] / w], [placed.leader[1] / h, placed.leader[3] / h]
-        axes.plot(xs, ys, color=colour, lw=1.1, transform=axes.transAxes, zorder=6.5)
+        axes.plot(xs, ys, color=colour, lw=1.1, transform=axes.transAxes, zorder=6.5, gid=part and part + "-leader")

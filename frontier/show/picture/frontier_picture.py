@@ -67,9 +67,9 @@ def small_multiples(views: Sequence[SeriesView], *, footer: Provenance | None = 
     if not views:
         raise ValueError("a picture needs at least one frontier")
     one, title = len(views) == 1, headline(views)
-    strip = bounds_panel(views[0]) if one else None
-    tall = 430.0 if strip else 505.0  # a page shows both on its first screen
     names = [view_name(views[0])] if one else panel_names(views)
+    strip = bounds_panel(views, names)
+    tall = 430.0 if strip else 505.0  # a page shows both on its first screen
     shared = None if one else shared_axes(views)
     panels = tuple(_panel(view, name, shared, alone=one) for view, name in zip(views, names, strict=True))
     notes = [
@@ -286,7 +286,7 @@ def _band(view: SeriesView, x: Axis, y: Axis) -> tuple[tuple[float, float, float
 
 
 def region_of(view: SeriesView, x: Axis, y: Axis) -> tuple[float, float, float, float] | None:
-    """The part of the panel inside the limits that these axes can show."""
+    """The part of the panel within the limits that these axes can show."""
     edges, limited = [x.low, x.high, y.low, y.high], False
     for (axis, start), limit in itertools.product(((x, 0), (y, 2)), view.sla):
         if limit.metric == axis.metric:

@@ -92,8 +92,10 @@ def view_sentence(view: SeriesView) -> str:
     """The decision, or without an SLA the top of the frontier."""
     if view.decision is not None:
         return decision_sentence(view.decision, throughput=view.axes[1], gpus=view.gpus)
-    best = view.top
-    return f"{_top_words(view)} ({setting(best.load)})" if best else _top_words(view)
+    if view.top is None:
+        return _NO_TOP
+    at, most, latency = _top_words(view)
+    return f"Up to {most} {at}, with {latency}"
 
 
 def _tops_apart(views: Sequence[SeriesView]) -> str:
@@ -111,13 +113,16 @@ def _tops_apart(views: Sequence[SeriesView]) -> str:
     return f"{metric(up).label[:1].upper()}{metric(up).label[1:]}: up to {first}, {last}"
 
 
-def _top_words(view: SeriesView) -> str:
-    """'Up to 2,850 tok/s at p99 TTFT 396 ms'."""
+_NO_TOP = "No setting gave a valid measurement"
+
+
+def _top_words(view: SeriesView) -> tuple[str, ...]:
+    """'at c=64', '2,850 tok/s', 'p99 TTFT 396 ms': the top of a frontier, in columns."""
     best, (across, up) = view.top, view.axes
     if best is None:
-        return "No setting gave a valid measurement"
+        return (_NO_TOP,)
     most = value_text(up, best.metrics[up].value, view.gpus)
-    return f"Up to {most} at {metric(across).label} {value_text(across, best.metrics[across].value)}"
+    return f"at {setting(best.load)}", most, f"{metric(across).label} {value_text(across, best.metrics[across].value)}"
 
 
 def answer_rows(views: Sequence[SeriesView], names: Sequence[str]) -> tuple[tuple[tuple[str, ...], Role], ...]:
@@ -131,7 +136,8 @@ def answer_rows(views: Sequence[SeriesView], names: Sequence[str]) -> tuple[tupl
 def answer_cells(view: SeriesView) -> tuple[str, ...]:
     """The answer of a view in columns; without an SLA the top of its frontier."""
     if view.decision is None:
-        return (_top_words(view),)
+        at, *rest = _top_words(view)
+        return (f"most {at}" if rest else at, *rest)
     words, *parts = answer_parts(view.decision, view.axes[1], view.gpus)
     if (step := view.decision.next_step) is not None and parts:
         words = f"{words} ({may_give(replace(step, flags=()))})"  # why it is excluded is in the notes
@@ -162,7 +168,7 @@ def bar_key(views: Sequence[SeriesView]) -> list[str]:
 
 
 def limit_parts(views: Sequence[SeriesView]) -> list[str]:
-    """The limits that have no line: 'also inside: p95 TTFT 41.3 of 150 ms'. For several series, all
+    """The limits that have no line: 'also within: p95 TTFT 41.3 of 150 ms'. For several series, all
     limits where they are the same.
     """
     view = views[0]
@@ -175,8 +181,8 @@ def limit_parts(views: Sequence[SeriesView]) -> list[str]:
         promise = limit_value_text(limit.metric, limit.promise)
         value = f"{value_text(limit.metric, estimate.value)} of {promise}" if estimate else f"limit {promise}"
         parts.append(f"{limit.of.label} {value}")
-    inside = "also inside: " if view.chosen is not None else "also limited: "
-    return [f"{inside}{', '.join(parts)}"] if parts else []
+    within = "also within: " if view.chosen is not None else "also limited: "
+    return [f"{within}{', '.join(parts)}"] if parts else []
 
 
 def joined(parts: Sequence[str]) -> str:
@@ -197,7 +203,9 @@ def notes_of(view: SeriesView, panel: Panel, head: str) -> list[str]:
         notes.append(f"▷  at the edge: too many requests failed for a {metric(across).label} to exist: {where}")
     rest = [each for each in view.settings if each not in infinite]
     drawable = view.drawable
-    notes += [f"excluded: {line}" for line in left_out([s.point for s in rest if s in drawable], view.frontier)]
+    notes += [
+        f"not on the frontier: {line}" for line in left_out([s.point for s in rest if s in drawable], view.frontier)
+    ]
     notes += [f"not drawn, {line}" for line in left_out([s.point for s in rest if s not in drawable], view.frontier)]
     drawn = {mark.concurrency for mark in panel.marks}
     if far := [setting(each.load) for each in drawable if each.load not in drawn]:
@@ -282,7 +290,8 @@ def tooltip(view: SeriesView, point: SettingView) -> str:
     their bounds, the verdict.
     """
     limits, words = view.sla, f"{point.words}{RUN_HERE * point.chosen}"
-    shown = [name for name in reversed(view.axes) if name not in {limit.metric for limit in limits}]
+    limited = {limit.metric for limit in limits}
+    shown = [name for name in reversed(view.axes) if name not in limited and name in point.metrics]
     lines = [f"{metric(name).label} {value_text(name, point.metrics[name].value, view.gpus)}" for name in shown]
     lines += [evidence_text(point.metrics.get(limit.metric), limit) for limit in limits]
     return "\n".join(clean(line) for line in (setting(point.load), *lines, words))

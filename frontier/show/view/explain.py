@@ -14,14 +14,13 @@ from frontier.core.model.text import clean
 from frontier.show.view.costs import power_text
 from frontier.show.view.mixes import shares_sentence
 from frontier.show.view.rough import roughly
-from frontier.show.view.sentences import claim_sentence, next_step_note
+from frontier.show.view.sentences import claim_sentence, how_close, next_step_note
 from frontier.show.view.wording import (
     beside_limit,
     count,
     evidence_text,
     flag_kind,
     flag_words,
-    how_close,
     limit_value_text,
     told,
     value_text,
@@ -113,14 +112,14 @@ def words_of(reason: Reason) -> dict[str, str]:
         "lower_ones": "" if reason.verdict is Verdict.MEETS else "; add lower concurrencies to find one that meets",
         "flags": "; ".join(map(_flag_with_advice, told(reason.flags))) or "it was flagged",
         "decide": _what_would_decide(reason),
-        "most": _MOST.get(reason.metric or "", "The most throughput inside the SLA"),
+        "most": _MOST.get(reason.metric or "", "The most throughput within the SLA"),
         "power": power_text([reason.power]) if reason.power else "",
         **_figure_words(reason),
         **_change_words(reason),
     }
 
 
-_MOST = {"goodput": "The most goodput inside the SLA, by its lower bound,", "cost": "The lowest cost inside the SLA"}
+_MOST = {"goodput": "The most goodput within the SLA, by its lower bound,", "cost": "The lowest cost within the SLA"}
 
 
 def _figure_words(reason: Reason) -> dict[str, str]:
@@ -144,10 +143,17 @@ def _figure_words(reason: Reason) -> dict[str, str]:
         "why": next((f"; {flag.measured}" for flag in reason.flags if flag.name == "errors"), ""),
         "evidence": f"{evidence_text(estimate, limit)}{failed}" if limit else "its limit was not measured",
         "not_load": "this is service time, not queueing" if takes_time else "load is not the cause",
-        "alone": "; --point-estimates decides on the value alone" if known and not _crosses(reason) else "",
+        "alone": _alone(reason, known=known),
         "lacks": "; ".join(map(_flag_with_advice, told(reason.flags))) or lacks,
         "where": _where_in_range(reason),
     }
+
+
+def _alone(reason: Reason, *, known: bool) -> str:
+    """How to decide without an interval, or what measures a value that is not there."""
+    if not known and reason.metric == "agreement":
+        return f"; it is measured by  frontier verify --quality --under-load {reason.settings[0]}"
+    return "; --point-estimates decides on the value alone" if known and not _crosses(reason) else ""
 
 
 def _crosses(reason: Reason) -> bool:
@@ -165,7 +171,7 @@ def _where_in_range(reason: Reason) -> str:
         return ""
     comfort = limit_value_text(limit.metric, limit.comfort)
     if limit.comfortable(reason.estimate.value):
-        return f"inside the comfort mark {comfort}"
+        return f"within the comfort mark {comfort}"
     return f"between comfort {comfort} and promise {limit_value_text(limit.metric, limit.promise)}"
 
 
@@ -202,23 +208,37 @@ def _what_would_decide(reason: Reason) -> str:
     """'about 1,300 requests would decide', or that no reasonable number would; and what cut its
     trials short.
     """
+    if reason.metric in _PROMPTS:
+        n = 0 if reason.estimate is None else 4 * reason.estimate.n
+        return _PROMPTS[reason.metric].format(c=reason.settings[0], n=n)
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
     busy = next((flag for flag in reason.flags if flag.name == "client_bound" and reason.cause in UNDECIDED), None)
     decides = None if reason.need is None else f"about {roughly(reason.need)} requests"
-    if decides is not None and (reason.cut is None or reason.cut.by != "given_up"):
-        wide = "" if busy is None else f"{flag_kind(busy.name)}, which widens its bound; "
+    by = "" if reason.cut is None else reason.cut.by
+    if decides is not None and by != "given_up":
+        wide = "" if busy is None else f"{'that' if by == 'busy' else flag_kind(busy) + ', which'} widens its bound; "
         return f"{cut}{wide}{decides} would decide"
     if busy is not None:
         return f"{cut}{_flag_with_advice(busy)}"
+    return f"{cut}{_what_stands_against(reason, decides)}"
+
+
+def _what_stands_against(reason: Reason, decides: str | None) -> str:
+    """Why no reasonable number of requests decides, or `decides` seems too many."""
     limit, estimate = reason.limit, reason.estimate
     if limit is not None and estimate is not None and math.isfinite(estimate.value) and limit.breaks(estimate.value):
         proof = f"; to prove that takes {decides}" if decides and reason.cause is not Cause.TOO_FEW else ""
-        return f"{cut}its value is over the limit{proof}"
+        return f"its value is over the limit{proof}"
     close = how_close(reason, "its bound is too wide", "it is too close to its limit", "too many requests fail")
     why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
-    return f"{cut}{why}; it needs {decides}" if decides else f"{cut}{why} to decide in reasonable time"
+    return f"{why}; it needs {decides}" if decides else f"{why} to decide in reasonable time"
 
 
+_PROMPTS = {
+    "quality": "more prompts would narrow its interval",
+    "agreement": "four times as many prompts would halve its interval: frontier verify --quality --under-load {c} "
+    "--requests {n}",
+}
 _CUTS = {
     "given_up": "its proof was given up after {n}: ",
     "budget": "the budget ended its proof after {n}; ",

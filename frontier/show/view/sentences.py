@@ -10,7 +10,7 @@ from frontier.core.model.loads import Rate, bare, in_words, listed, setting
 from frontier.core.model.metrics import fewest_to_bound, metric
 from frontier.core.model.points import Frontier, Point
 from frontier.core.model.text import clean
-from frontier.core.model.units import format_elapsed, format_number, trimmed
+from frontier.core.model.units import format_elapsed, format_number, format_seconds, trimmed
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.view.figures import figure_row, tightest_figure
 from frontier.show.view.limit_lines import knob_sentence, room_sentence
@@ -22,7 +22,6 @@ from frontier.show.view.wording import (
     count,
     flag_kind,
     flag_words,
-    how_close,
     limit_value_text,
     limits_text,
     named_value,
@@ -90,6 +89,25 @@ def no_answer_words(decision: Decision) -> str:
     return f"{word}; nearest {nearest}" + (f", {named_value(figure.metric, figure.estimate.value)}" if figure else "")
 
 
+CLEARLY = 0.1
+"""Headroom from which a setting is unproven for its bound and not for its value."""
+
+
+def is_clear(reason: Reason) -> bool:
+    """Whether the value that a setting is not proven by lies well within its limit."""
+    limit, estimate = reason.limit, reason.estimate
+    return limit is not None and estimate is not None and limit.margin(estimate.value) >= CLEARLY
+
+
+def how_close(reason: Reason, wide: str, close: str, failed: str) -> str:
+    """The word for why no reasonable number of requests decides: the bound is too wide, or the
+    value is too close to its limit, or infinite.
+    """
+    if reason.estimate is not None and math.isinf(reason.estimate.value):
+        return failed
+    return wide if is_clear(reason) else close
+
+
 _NEEDS = {
     Cause.CROSSES: "{label} {needs}",
     Cause.TOO_FEW: "{label} {needs}",
@@ -112,6 +130,8 @@ def reason_words(reason: Reason, broken: Sequence[Limit] = ()) -> str:
         return f"{word} {label}"
     if reason.cause not in _NEEDS or reason.verdict is Verdict.MEETS:
         return word
+    if reason.cause is Cause.NO_INTERVAL and (broken or reason.estimate is not None):
+        return f"{word}: {f'over {broken[0].of.label}' if broken else 'within'} by value only"
     if broken:
         return f"{word}: {broken[0].of.label} is probably over its limit"
     if reason.need is None and any(flag.name == "client_bound" for flag in reason.flags):
@@ -177,7 +197,7 @@ def may_give(step: NextStep) -> str:
         gain = f"may give {1 + step.gain:.0%} of it at {share:.0%} of the {metric(name).label}"
     if not step.flags:
         return f"{setting(step.concurrency)} {gain}"
-    why = "; ".join(dict.fromkeys(flag_kind(flag.name) for flag in told(step.flags)))
+    why = "; ".join(dict.fromkeys(flag_kind(flag) for flag in told(step.flags)))
     return f"{setting(step.concurrency)} was excluded ({why}) and measured again {gain}"
 
 
@@ -200,11 +220,19 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
         return f"{flag_words(flag)}; on an idle core "
     if any(flag.name == "client_bound" for flag in step.flags):
         return "on an idle machine "
+    if decision.concurrency is None and _spoilt(decision):
+        return "this machine was busy, which excluded other settings; on an idle machine "
     reason = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
     if reason is not None and reason.cause in _SINCE:
         return _SINCE[reason.cause]
     cut = reason.cut.by if reason is not None and reason.cut is not None else ""
     return _ENDED.get(cut, "")
+
+
+def _spoilt(decision: Decision) -> bool:
+    """Whether a setting is excluded because the client was busy."""
+    excluded = [reason for reason in decision.explanation.settings if reason.cause is Cause.EXCLUDED]
+    return any(flag.name == "client_bound" for reason in excluded for flag in reason.flags)
 
 
 _SINCE = {
@@ -308,7 +336,9 @@ def claim_sentence(decision: Decision) -> str:
     each = e2e.value if e2e is not None and math.isfinite(e2e.value) else None
 
     def length(times: int) -> str:
-        return count(times, "request lifetime") if each is None else format_elapsed(times * each)
+        if each is None:
+            return count(times, "request lifetime")
+        return format_elapsed(times * each) if times * each >= 1 else format_seconds(times * each)
 
     one_in = max(1, math.floor(1 / claim.unseen_share + 1e-9))
     every = length(one_in)

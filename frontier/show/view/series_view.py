@@ -2,21 +2,22 @@
 answer.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from frontier.core.model.decisions import Cause, Decision, Judgement, Limit, Reason, Verdict
+from frontier.core.model.decisions import Cause, Decision, Judgement, Reason, Verdict
+from frontier.core.model.decisions import Limit as Limit
 from frontier.core.model.metrics import metric
+from frontier.core.model.points import OVERLOADED, Frontier, Point
 from frontier.core.model.points import Estimate as Estimate
-from frontier.core.model.points import Frontier, Point
 from frontier.core.model.series import Series, by_series
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.view.answer_view import AnswerView, answer_view
 from frontier.show.view.sentences import reason_words
-from frontier.show.view.wording import flag_kind, told
+from frontier.show.view.wording import VERDICT_WORDS, bound_text, flag_kind, interval_text, told
 
-Sign = Literal["", "meets", "open", "violates", "excluded"]
+Sign = Literal["", "meets", "open", "over", "violates", "excluded"]
 """How a setting stands to the SLA: filled, a ring, a cross, or a hollow diamond in a picture; ''
 without an SLA."""
 _SIGNS: dict[Verdict, Sign] = {Verdict.MEETS: "meets", Verdict.VIOLATES: "violates"}
@@ -35,7 +36,7 @@ class SettingView:
       SLA its place on the frontier.
     - `verdict`, `reason`: the same as codes, as JSON has them; None where it was not judged.
     - `over`: the metrics whose values break their limits.
-    - `broken`: the limit that it violates, where no axis of the frontier shows that.
+    - `broken`: the limit that it violates, or by its value, where no axis shows that.
     """
 
     point: Point
@@ -141,6 +142,13 @@ class SeriesView:
         turned = metric(first).better == "lower" and metric(second).better == "higher"
         return (first, second) if turned else (second, first)
 
+    def doubt(self, name: str, estimate: Estimate) -> str:
+        """The bound that decides, of a limited value; of any other its interval."""
+        limit = next((limit for limit in self.sla if limit.metric == name), None)
+        if limit is None:
+            return interval_text(name, estimate, self.gpus)
+        return bound_text(estimate, limit) if estimate.has_bound or estimate.has_interval else ""
+
     @property
     def top(self) -> SettingView | None:
         """The setting of the frontier that is best upwards; None without one."""
@@ -208,7 +216,8 @@ def _setting(point: Point, frontier: Frontier, sla: Sequence[Limit], decision: D
     measured = [limit for limit in sla if limit.metric in point.metrics]
     broken = [limit for limit in measured if limit.breaks(point.metrics[limit.metric].value)]
     verdict, cause = _codes(point, reason)
-    sign = _sign(point, sla, judged)
+    over = frozenset(limit.metric for limit in broken)
+    sign = _sign(point, sla, judged, over)
     return SettingView(
         point,
         _words(point, frontier, sla, reason, broken),
@@ -216,33 +225,39 @@ def _setting(point: Point, frontier: Frontier, sla: Sequence[Limit], decision: D
         cause,
         sign,
         _place(load, frontier),
-        frozenset(limit.metric for limit in broken),
-        _hidden(judged, frontier.objectives[:2]) if judged is not None and sign == "violates" else None,
+        over,
+        _hidden(sign, judged, broken, frontier.objectives[:2]),
         decision is not None and load == decision.concurrency,
     )
 
 
-def _sign(point: Point, sla: Sequence[Limit], judged: Judgement | None) -> Sign:
-    """How a setting stands to the SLA; one that only a search looked at is not proven."""
-    if not point.valid or point.overloaded:
+def _sign(point: Point, sla: Sequence[Limit], judged: Judgement | None, over: Collection[str]) -> Sign:
+    """How a setting stands to the SLA; one that only a search looked at is not proven. What is not
+    proven may be over a limit by its value.
+    """
+    if not point.valid or (point.overloaded and judged is None):
         return "excluded"
     if not sla:
         return ""
-    return "open" if judged is None else _SIGNS.get(judged.verdict, "open")
+    sign: Sign = "open" if judged is None else _SIGNS.get(judged.verdict, "open")
+    return "over" if sign == "open" and over else sign
 
 
-def _hidden(judged: Judgement, axes: Sequence[str]) -> str | None:
-    """The limit that a setting violates, where it violates none on these axes."""
-    shown = any(judged.per_metric.get(name) is Verdict.VIOLATES for name in axes)
-    return None if shown else judged.violated
+def _hidden(sign: Sign, judged: Judgement | None, broken: Sequence[Limit], axes: Sequence[str]) -> str | None:
+    """The limit that a setting violates, or by its value, where none is on these axes."""
+    if sign == "over":
+        return None if any(limit.metric in axes for limit in broken) else broken[0].metric
+    if judged is None or sign != "violates" or any(judged.per_metric.get(name) is Verdict.VIOLATES for name in axes):
+        return None
+    return judged.violated
 
 
 def _codes(point: Point, reason: Reason | None) -> tuple[str | None, str | None]:
     """Verdict and reason as codes; of a setting that was not judged none."""
-    if not point.valid or point.overloaded:
+    if not point.valid:
         return Verdict.INVALID.value, Cause.EXCLUDED.value
     if reason is None:
-        return None, None
+        return (Verdict.INVALID.value, Cause.EXCLUDED.value) if point.overloaded else (None, None)
     return (reason.verdict or Verdict.UNPROVEN).value, reason.cause.value
 
 
@@ -261,9 +276,11 @@ def _words(
     'excluded: this machine was busy'. Without an SLA: its place on the frontier.
     """
     if not point.valid:
-        return f"excluded: {', '.join(dict.fromkeys(flag_kind(flag.name) for flag in told(point.fatal)))}"
+        return f"excluded: {', '.join(dict.fromkeys(map(flag_kind, told(point.fatal))))}"
     if point.overloaded:
-        return "excluded: more arrived than was served"
+        judged = reason is not None and reason.verdict is Verdict.VIOLATES
+        why = next(flag_kind(flag) for flag in point.flags if flag.name == OVERLOADED)
+        return f"{VERDICT_WORDS[Verdict.VIOLATES] if judged else 'excluded'}: {why}"
     if reason is not None:
         return reason_words(reason, broken)
     if sla or not frontier.objectives:

@@ -67,24 +67,24 @@ def _winner(best: Best, rate: str) -> str:
     if best.by_values:
         apart = "more than" if best.sure else "about as much as"
         rest = f", {apart} {joined_names(best.others)}" if best.others else ""
-        return f"By values alone, the most throughput for {d.shape.label}: {d.deployment}, {point}{rest}."
+        return f"By values alone, the most throughput for {d.shape.label}: {best.name}, {point}{rest}."
     if best.open:
         rest = f"of {joined_names(best.open)} no setting is proven, so which gives the most is open"
         if not best.others:
-            return f"For {d.shape.label} only {d.deployment} is proven inside the SLA, {point}; {rest}."
-        return f"Most throughput proven for {d.shape.label}: {d.deployment}, {point}; {rest}."
+            return f"For {d.shape.label} only {best.name} is proven within the SLA, {point}; {rest}."
+        return f"Most throughput proven for {d.shape.label}: {best.name}, {point}; {rest}."
     if not best.others:
-        return f"For {d.shape.label} only {d.deployment} meets the SLA: {point}."
+        return f"For {d.shape.label} only {best.name} meets the SLA: {point}."
     rates = [named_value(rate, each, 1 if best.per_gpu else None) for each in (best.rate, best.second or 0.0)]
     if not best.sure:
-        which = joined_names([d.deployment, *best.others], "or")
-        most = f"the most proven is {rates[0]} by {d.deployment} at {setting(d.concurrency or 0)}"
+        which = joined_names([best.name, *best.others], "or")
+        most = f"the most proven is {rates[0]} by {best.name} at {setting(d.concurrency or 0)}"
         return f"{d.shape.label}: whether {which} serves most within the SLA is not resolved; {most}."
     rival = best.others[0] + (f", the next best of {len(best.others) + 1}," if len(best.others) > 1 else "")
     more = serves_more(rate, best.rate / (best.second or math.nan), best.rate / (best.second or math.nan))
     unit = unit_text(rate, 1 if best.per_gpu else None) if metric(rate).unit in RATES else ""
     first = rates[0].removesuffix(f" {unit}")
-    return f"{d.shape.label}: {d.deployment} {more} {rival} within the SLA, {first} against {rates[1]}."
+    return f"{d.shape.label}: {best.name} {more} {rival} within the SLA, {first} against {rates[1]}."
 
 
 TIMES = 2.0

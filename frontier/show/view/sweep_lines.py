@@ -195,7 +195,7 @@ class SweepProgress(Progress, ABC):
         word = VERDICT_WORDS[judgement.verdict]
         if self._word == "search":
             over = judgement.verdict is Verdict.VIOLATES or limit.breaks(estimate.value)
-            word = f"over {limit.of.label}" if over else "inside"
+            word = f"over {limit.of.label}" if over else "within"
         elif judgement.verdict is Verdict.VIOLATES:
             word = f"{word} {limit.of.label}"
         self._state = word

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from frontier.core.model.decisions import Limit, Reason, Verdict
+from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.loads import setting as setting
 from frontier.core.model.metrics import RATES, Unit, metric, per_gpu
 from frontier.core.model.points import Estimate, Flag, Frontier, Point, TimeBreakdown
@@ -305,12 +305,17 @@ def flag_words(flag: Flag) -> str:
         )
     else:
         text = f"{'; '.join(measured)}, limit {', '.join(limits)}"
-    text = f"{flag_kind(flag.name)}: {text}"
+    text = f"{flag_kind(flag)}: {text}"
     return f"{text} (its bounds are wider for it)" if flag.name in WIDENS and not flag.fatal else text
 
 
-def flag_kind(name: str) -> str:
-    """'requests came in waves', of the name of a flag."""
+def flag_kind(flag: Flag) -> str:
+    """'requests came in waves'."""
+    return flag_name_words(flag.name)
+
+
+def flag_name_words(name: str) -> str:
+    """The same for the name of a flag."""
     name = clean(name, 40)
     return _FLAG_WORDS.get(name, name.replace("_", " "))
 
@@ -420,25 +425,6 @@ def unexplained_text(breakdown: TimeBreakdown) -> str:
     exceed it.
     """
     return f"{breakdown.rest / breakdown.e2e:.1%}".replace("-0.0%", "0.0%")
-
-
-CLEARLY = 0.1
-"""Headroom from which a setting is unproven for its bound and not for its value."""
-
-
-def is_clear(reason: Reason) -> bool:
-    """Whether the value that a setting is not proven by lies well inside its limit."""
-    limit, estimate = reason.limit, reason.estimate
-    return limit is not None and estimate is not None and limit.margin(estimate.value) >= CLEARLY
-
-
-def how_close(reason: Reason, wide: str, close: str, failed: str) -> str:
-    """The word for why no reasonable number of requests decides: the bound is too wide, or the
-    value is too close to its limit, or infinite.
-    """
-    if reason.estimate is not None and math.isinf(reason.estimate.value):
-        return failed
-    return wide if is_clear(reason) else close
 
 
 def deciding_bound(estimate: Estimate, limit: Limit) -> float | None:

@@ -120,15 +120,20 @@ Tokens = Sequence[tuple[str, float]]
 """Words with their log-probabilities."""
 
 
-def greedy_tokens(pieces: Pieces, count: int, spec: EngineSpec, rng: random.Random) -> Tokens:
+def greedy_tokens(
+    pieces: Pieces, count: int, spec: EngineSpec, rng: random.Random, *, beside: int = 0, preempted: bool = False
+) -> Tokens:
     """The words of an answer, with log-probabilities that the prompt decides. Some words differ
-    from the usual ones: the share `token_flips` of them, decided by the prompt too, and the share
-    `token_noise` by chance.
+    from the usual ones: the share `token_flips` of them, decided by the prompt too, and by chance
+    the share `token_noise` and those that the load changes: `beside` requests ran beside it, and it
+    was `preempted` or not.
     """
+    noise = spec.token_noise + spec.flips.batch * beside + spec.flips.preempted * preempted
+    noise += spec.flips.drafts * (spec.speculation is not None)
     model = random.Random(zlib.crc32(repr(pieces).encode()))
     tokens = []
     for i in range(count):
-        flipped = model.random() < spec.token_flips or rng.random() < spec.token_noise
+        flipped = model.random() < spec.token_flips or rng.random() < noise
         tokens.append((WORDS[(i + flipped) % len(WORDS)], -model.random() - spec.token_flips))
     return tokens
 

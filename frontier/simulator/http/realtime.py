@@ -81,7 +81,9 @@ Sink = Callable[[int, bool], None]
 
 @dataclass(slots=True, eq=False)
 class LiveRequest:
-    """One request in the live engine. Times are perf_counter seconds."""
+    """One request in the live engine. Times are perf_counter seconds. `beside`: how many others ran
+    in its last step.
+    """
 
     receipt: float
     prompt: int
@@ -91,6 +93,8 @@ class LiveRequest:
     name: int = -1
     cached: int = 0
     sent: int = 0
+    beside: int = 0
+    preempted: bool = False
     done: "asyncio.Future[None]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
 
 
@@ -173,6 +177,9 @@ class LiveEngine:
         for name, cached in zip(step.first, step.cached, strict=True):
             if name in jobs:
                 jobs[name].cached = cached
+        for name in step.preempted:
+            if name in jobs:
+                jobs[name].preempted = True
         for name in step.tokens:
             job = jobs.get(name)
             if job is None:  # cancelled while the step ran
@@ -182,6 +189,7 @@ class LiveEngine:
             if job.sink is not None:
                 job.sink(number, last)
             if last:
+                job.beside = step.running - 1
                 del jobs[name]
                 if not job.done.done():
                     job.done.set_result(None)

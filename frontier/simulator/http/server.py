@@ -141,7 +141,9 @@ class _Server:
             job.sink = _Stream(request.transport, head, asked, job, cut)
             return await self.stream(request, job)
         await self.serve(job)
-        tokens = messages.greedy_tokens(asked.pieces, job.output, self.spec, self.rng)
+        tokens = messages.greedy_tokens(
+            asked.pieces, job.output, self.spec, self.rng, beside=job.beside, preempted=job.preempted
+        )
         return _json(messages.whole(head, asked, tokens, messages.usage_of(job.prompt, job.output, job.cached)))
 
     async def serve(self, job: LiveRequest) -> None:

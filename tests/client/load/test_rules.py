@@ -119,6 +119,18 @@ def test_the_window_closes_after_its_requests_and_its_time(now, sent, end, ended
     assert state == WindowState(5.0, pytest.approx(end) if end else None, ended)
 
 
+def test_a_window_of_whole_passes_closes_with_the_pass_that_its_least_time_is_in():
+    def sent(state: WindowState, now: float, number: int) -> WindowState:
+        return next_state(TRIAL, state, status(now, window_sent=number), whole=25)
+
+    early = sent(sent(WindowState(5.0), 7.9, 120), 8.1, 130)
+    assert 150 == early.closes_at
+    assert sent(early, 9.0, 149).end is None
+    assert "requests" == sent(early, 9.0, 151).ended
+    late = sent(WindowState(5.0), 8.1, 60)
+    assert (None, "requests") == (sent(late, 9.0, 99).end, sent(late, 9.0, 103).ended)
+
+
 def test_announced_ahead_the_window_opens_and_closes_that_much_later():
     assert next_state(TRIAL, WindowState(), status(3.0), lead=0.25).start == 3.25
     assert next_state(TRIAL, WindowState(5.0), status(9.0, window_sent=100), lead=0.25).end == 9.25

@@ -416,7 +416,7 @@ def test_in_a_grid_alone_a_setting_that_is_in_doubt_is_measured_again():
     [
         (0.05, 1.0, [(6, Phase.PROVE), *PROOF], []),  # it was so before the proof
         (0.05, 1.3, PROOF, [(6, Phase.PROVE)]),  # the whole load is slower
-        (0.005, 1.0, PROOF, [(6, Phase.PROVE)]),  # inside the limit
+        (0.005, 1.0, PROOF, [(6, Phase.PROVE)]),  # within the limit
         (0.05, 1.0, [*PROOF, (5, Phase.GRID)], [(6, Phase.PROVE)]),  # another load lies between: that one is doubted
     ],
 )

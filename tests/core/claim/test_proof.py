@@ -426,3 +426,31 @@ def test_a_window_is_a_third_of_what_two_late_requests_leave_provable():
 def test_a_scan_counts_no_more_requests_for_one_than_its_noise_allows():
     waves = made_sample(8, [0.1] * 380 + [0.5] * 20, [0.01] * 400)  # all that are late come together
     assert window_size.dependence(waves, Limit("p95_ttft", 0.3)) == window_size.DEPENDENCE_CAP
+
+
+@pytest.mark.parametrize(
+    ("sizes", "windows"),
+    [
+        ((300,), 1),
+        ((300, 900), 2),  # a proof has three windows at least, however long they are
+        ((300, 900, 900), 7),
+        ((300, 250, 300, 590), 4),  # a shorter one counts as one
+        ((300, 0, 300), 3),
+        ((0, 300, 300), 601),
+    ],
+)
+def test_a_longer_window_counts_as_several_of_the_first(sizes, windows):
+    assert windows == proof.units(sizes)
+
+
+def test_a_longer_window_brings_the_next_judgement():
+    server, history = Server(lambda c: 0.01 * c), []
+    for repeat, requests in enumerate((340, 340, 340, 1100), 1):
+        t = trial(8, Phase.PROVE, repeat, requests)
+        history.append((t, server.run(t)))
+    (found,) = proof.candidates(history[:2], TTFT)
+    assert (found.verdict, found.windows, found.proof) == (Verdict.UNPROVEN, 2, None)
+    tight = (Limit("p99_ttft", 1.05 * proof.candidates(history, TTFT)[0].point.value("p99_ttft")),)
+    (third,), (fourth,) = proof.candidates(history[:3], tight), proof.candidates(history, tight)
+    assert (third.windows, fourth.windows) == (3, 6)
+    assert fourth.alpha == pytest.approx(third.alpha * (1 - proof.SPEND)), "it was judged twice"

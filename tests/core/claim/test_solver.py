@@ -607,7 +607,7 @@ def from_rows(rows):
 
 @given(points_strategy, st.floats(0.01, 2), st.floats(1, 3))
 def test_loosening_a_limit_never_lowers_the_best_throughput_inside_it(rows, limit, factor):
-    # Holds for the highest throughput inside the SLA; with the marginal-gain rule a looser limit
+    # Holds for the highest throughput within the SLA; with the marginal-gain rule a looser limit
     # may choose less, since a cheaper first step can make a later one not worth its tail.
     points = from_rows(rows)
     tight = solver.solve(points, [Limit("p99_ttft", limit)], marginal_gain=False)
@@ -801,7 +801,7 @@ def test_a_busy_client_that_widened_a_bound_is_named_as_the_cause_with_what_to_d
     again = SweepAgain(
         load_config(SWEEP, "x.yaml"), "frontier sweep x.yaml -o runs/x", TrialTimes(), Amount(), "runs/x-2"
     )
-    words, command = next_step_lines(with_command(d, again))
+    words, command = next_step_lines(dataclasses.replace(d, next_step=with_command(d, again)))
     assert f"-o runs/{'x' if high < 0.6 else 'x-2'} --prove 64" in command
     assert_golden_row("answers", f"{words}\n{sentence(d.explanation.settings[-1])}")
     few = dataclasses.replace(points[1], metrics=point(64, estimate(0.2, 0.1, INF, n=300), 500).metrics)
@@ -843,7 +843,7 @@ def test_a_lower_setting_that_is_preferred_and_not_proven_is_named_with_what_it_
     assert 64 == solver.solve([point(64, 0.2, 940), chosen], [TTFT]).concurrency, "proven, it is the answer"
     command = "frontier sweep x.yaml -o runs/x"
     again = SweepAgain(load_config(SWEEP, "x.yaml"), command, TrialTimes(), Amount(), "runs/x-2")
-    words, command = next_step_lines(with_command(d, again))
+    words, command = next_step_lines(dataclasses.replace(d, next_step=with_command(d, again)))
     assert "--prove 64" in command
     assert_golden_row("answers", f"{headline(d)}\n{words}")
     for other in (point(64, 0.2, 900), point(64, 0.396, 990)):  # worth its tail; hardly preferred
@@ -898,7 +898,7 @@ def test_a_percentile_needs_no_fewer_requests_than_a_lower_one_inside_the_same_l
         if less.verdict is Verdict.MARGINAL:
             assert more.need is None or (less.need is not None and less.need <= more.need + 1)
     over = point(8, estimate(0.6, 0.4, 0.7, 600), p95_ttft=estimate(0.49, 0.3, 0.6, 600))
-    assert judge(over, [higher]).need is not None, "a p95 inside its limit does not keep a p99 from violating it"
+    assert judge(over, [higher]).need is not None, "a p95 within its limit does not keep a p99 from violating it"
 
 
 def test_there_is_one_number_of_requests_that_would_decide():
@@ -983,5 +983,5 @@ def test_a_candidate_is_given_up_for_the_limit_that_its_value_breaks():
     """Of the other limit, whose value is far inside, too few requests are known."""
     few = dataclasses.replace(estimate(0.021, 0.02, math.inf), need=5000)
     here = point(8, few, p99_tpot=Estimate(0.0303, 0.029, 0.032, 3000, 0.029, 0.032))
-    verdict, reason = proof._standing(here, (TTFT, TPOT), 0.01, 3, 3000)
+    verdict, reason = proof._standing(here, (TTFT, TPOT), 0.01, 3, 3000, look=True)
     assert (Verdict.VIOLATES, "p99 TPOT") == (verdict, reason[:8])

@@ -1,4 +1,4 @@
-"""Each flag: what provokes it, what is just inside its limit, and how seldom healthy windows are
+"""Each flag: what provokes it, what is just within its limit, and how seldom healthy windows are
 flagged."""
 
 import math

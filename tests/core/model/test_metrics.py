@@ -126,7 +126,8 @@ def test_each_metric_is_estimated_and_drawn_by_one_entry() -> None:
     """
     bare = Server(lambda c: 0.005 * c, lambda c: 0.01, seed=3).run(trial(8, requests=400))
     bare = replace(bare, pace=np.where(np.arange(bare.n) % 2, 3.0, 9.0), cached_tokens=bare.prompt_tokens / 4)
-    sample = replace(bare, power=Power(700.0, "stated"), quality=Estimate(0.9, 0.9, 0.9, 1))
+    apart = Estimate(0.9, 0.9, 0.9, 1)
+    sample = replace(bare, power=Power(700.0, "stated"), quality=apart, agreement=apart)
     limits = (Limit("p99_ttft", 0.05), Limit("p99_tpot", 0.02))
     for name in _PLAIN:
         value = estimate(sample, name, limits=limits, price=3.0)

@@ -2,14 +2,16 @@
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 
 from frontier.core.model.points import Estimate
 from frontier.core.model.series import Series
 from frontier.core.model.shapes import Shape
-from frontier.extras.compare.comparison_tables import comparison_table, comparisons_json, partners
+from frontier.extras.compare.comparison_tables import comparison_views, partners
+from frontier.extras.compare.comparison_text import comparisons_json, comparisons_text
 from frontier.extras.compare.contest import CompareRules, Comparison, Contest, Side, compare
 from frontier.extras.compare.multi_run import Group, together
 from frontier.extras.compare.rivals import comparison_notes, contest_sentence
@@ -63,6 +65,14 @@ def test_the_sentence_says_by_how_much_the_better_one_is_better() -> None:
     assert_golden_row("answers", "\n".join(contest_sentence([one.contest]) for one in cases))
 
 
+def text_of(ones: Sequence[Comparison], width: int = 80) -> str:
+    return comparisons_text(comparison_views(ones), width=width)
+
+
+def json_of(ones: Sequence[Comparison]) -> Any:
+    return comparisons_json("frontier.compare/1", "worse", comparison_views(ones))
+
+
 def drawn(gpus: Gpus = (None, None)) -> Picture:
     """Both in one picture."""
     return together([Group(("bf16", "fp8"), views(gpus))])
@@ -83,8 +93,8 @@ def test_both_frontiers_share_the_axes_and_differ_in_colour_and_shape() -> None:
 
 def test_the_table_says_the_values_their_ratio_and_its_interval() -> None:
     one, same_load = found(), found(decided=False)
-    text = comparison_table([one, same_load], width=100)
-    (tree, other) = json.loads(json.dumps(comparisons_json([one, same_load]), allow_nan=False))["shapes"]
+    text = text_of([one, same_load], width=100)
+    (tree, other) = json.loads(json.dumps(json_of([one, same_load]), allow_nan=False))["shapes"]
 
     assert ("better", "bf16", "fp8") == (tree["verdict"], tree["a"], tree["b"])
     difference = tree["differences"][0]
@@ -108,37 +118,37 @@ def test_of_several_deployments_each_answer_says_which_it_is_of() -> None:
         return dataclasses.replace(one, contest=dataclasses.replace(one.contest, sides=sides))
 
     ones = [named("bf16"), named("fp8")]
-    assert "B against A   bf16 · 1024/256" in comparison_table(ones)
-    assert "B against A   fp8 · 1024/256" in comparison_table(ones)
-    assert "B against A   1024/256" in comparison_table(ones[:1])
-    assert [["bf16", "bf16"], ["fp8", "fp8"]] == [s["deployments"] for s in comparisons_json(ones)["shapes"]]
+    assert "B against A   bf16 · 1024/256" in text_of(ones)
+    assert "B against A   fp8 · 1024/256" in text_of(ones)
+    assert "B against A   1024/256" in text_of(ones[:1])
+    assert [["bf16", "bf16"], ["fp8", "fp8"]] == [s["deployments"] for s in json_of(ones)["shapes"]]
 
 
 def test_per_gpu_is_said_with_the_number_of_each_and_what_the_whole_comes_to() -> None:
     one = found((2, 8))
-    (tree,) = comparisons_json([one])["shapes"]
+    (tree,) = json_of([one])["shapes"]
 
     assert ("worse", [2, 8], True) == (one.verdict, tree["gpus"], tree["per_gpu"])
     assert 1 == len(tree["notes"])
-    assert_golden_row("answers", f"{contest_sentence([one.contest])}\n{comparison_table([one])}")
+    assert_golden_row("answers", f"{contest_sentence([one.contest])}\n{text_of([one])}")
 
 
 @pytest.mark.parametrize(("gpus", "option"), [((8, None), "--set-b gpus=N"), ((None, 1), "--set-a gpus=N")], ids="ba")
 def test_where_the_gpus_of_one_are_not_known_it_says_so(gpus: Gpus, option: str) -> None:
     one = found(gpus)
-    (tree,) = comparisons_json([one])["shapes"]
+    (tree,) = json_of([one])["shapes"]
 
     assert not tree["per_gpu"]
     assert option in tree["notes"][0]
     assert "GPU" not in contest_sentence([one.contest])
-    assert_golden_row("answers", comparison_table([one]))
+    assert_golden_row("answers", text_of([one]))
 
 
 @pytest.mark.parametrize("gpus", [(None, None), (8, 8)])
 def test_the_same_or_no_number_of_gpus_needs_no_note(gpus: Gpus) -> None:
     one = found(gpus)
     assert not comparison_notes(one)
-    assert ("tok/s/GPU" in comparison_table([one])) == (gpus == (8, 8))
+    assert ("tok/s/GPU" in text_of([one])) == (gpus == (8, 8))
     assert found().verdict == one.verdict
 
 

@@ -12,7 +12,8 @@ from frontier.core.estimates import estimate
 from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.errors import ExitCode, exit_code
 from frontier.core.model.points import Estimate, Flag, Point
-from frontier.extras.compare.comparison_tables import comparison_table, no_characters
+from frontier.extras.compare.comparison_tables import comparison_views, no_characters
+from frontier.extras.compare.comparison_text import comparisons_text
 from frontier.extras.compare.contest import CompareRules, Contest, Side, best_of, compare, overall
 from frontier.extras.compare.rivals import comparison_notes
 from frontier.show.verbosity import Detail
@@ -73,7 +74,7 @@ def ratios(found):
     return {d.metric: d.ratio.value for d in found.differences}
 
 
-# --- inside the SLA
+# --- within the SLA
 
 
 def test_the_throughput_of_both_operating_points_is_compared():
@@ -200,7 +201,7 @@ def test_a_side_of_which_nothing_is_decided_is_open_and_does_not_miss_the_sla():
 def test_all_rates_of_a_comparison_are_per_gpu_or_none_is(gpus):
     a, b = ([point(c, x * c, 1.0, sd=0.01) for c in (8, 16)] for x in (100, 150))
     found = compared(a, b, gpus=gpus, decisions=(decided(a, 8), decided(b, 16)))
-    text = comparison_table([found], detail=Detail.ALL, width=200)
+    text = comparisons_text(comparison_views([found]), detail=Detail.ALL, width=200)
     assert text.count("tok/s") == text.count("tok/s/GPU") > 4
 
 
@@ -234,7 +235,7 @@ def test_with_no_setting_in_common_nothing_is_resolved_and_without_a_usable_poin
     assert ("not resolved", ()) == (apart.verdict, apart.differences)
     gone = compared(a, [point(1, 100, 1.0, flags=LOCKSTEP)])
     assert "invalid" == gone.verdict
-    assert_golden_row("pages", comparison_table([apart, gone], width=100))
+    assert_golden_row("pages", comparisons_text(comparison_views([apart, gone]), width=100))
     assert ("invalid", ExitCode.FAILED) == (overall([apart.verdict, gone.verdict]), exit_code([gone.verdict]))
     assert "not resolved" == overall([both(1.15).verdict, apart.verdict])
 
@@ -321,7 +322,7 @@ def test_tokens_of_other_lengths_are_told_with_the_ratio_in_characters():
     assert (5.0, 4.0) == characters(other)
     (told,) = set(comparison_notes(other)) - set(comparison_notes(same))
     assert_golden_row("answers", told)
-    assert told in " ".join(comparison_table([other], width=100).split())
+    assert told in " ".join(comparisons_text(comparison_views([other]), width=100).split())
     requests = compared(points, points, ("request_throughput", "p99_e2e"), samples=pair)
     (of_requests,) = set(comparison_notes(requests)) - set(comparison_notes(same))
     assert_golden_row("answers", of_requests, "requests")  # no ratio of tokens, none in characters

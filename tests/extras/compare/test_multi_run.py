@@ -42,7 +42,7 @@ def titles(*groups: Group) -> str:
 def winner(of: Group) -> tuple[str | None, bool]:
     """Who carries the most at its operating point, and whether that is sure."""
     best = best_of(contest(of))
-    return (best.decision.deployment, best.sure) if best else (None, False)
+    return (best.name, best.sure) if best else (None, False)
 
 
 def test_each_has_a_role_of_its_own_and_its_name_on_its_staircase() -> None:

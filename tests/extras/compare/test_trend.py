@@ -1,5 +1,7 @@
 """The trend: the runs and settings it is of, breaks, and the figure."""
 
+from collections import Counter
+
 import pytest
 
 from frontier.core.model.series import Series
@@ -20,15 +22,15 @@ def test_another_key_is_a_break():
         history([0] * 8, key={"engine": "1"}) + [measured(0.3, DAY * i, key={"engine": "2"}) for i in (8, 9)]
     )
     assert ((8, "engine: 1 → 2"),) == found.breaks
-    assert [range(8), range(8, 10)] == found.stretches
+    assert [(1, 8), (2, 2)] == sorted(Counter(row.stretch for row in found.rows).items())
 
 
 def test_a_run_without_the_settings_is_left_out():
     runs = [*history([0] * 20), measured(0, DAY * 21, settings=(8,), name="half")]
     found = judged(runs)
-    assert (("half",), 20, (8, 32)) == (found.left_out, len(found.runs), found.settings)
+    assert (("half",), 20, (8, 32)) == (found.left_out, len(found.rows), found.settings)
     nothing = judged([measured(0, 0, settings=(4,)), measured(0, DAY, settings=(8,))])
-    assert () == nothing.runs
+    assert () == nothing.rows
 
 
 @pytest.mark.parametrize("runs", [3, 30, 300])

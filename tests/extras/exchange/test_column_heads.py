@@ -50,6 +50,10 @@ def test_heads_that_others_write_are_read(heads: str) -> None:
         PLAIN.replace("ttft_ms", "ttft").replace("216.5", "216.5ms"),
         "| " + PLAIN.replace(",", " | ").replace("\n", " |\n|---|--:|---|---|---|---|\n| ", 1).strip() + " |\n",
         codecs.BOM_UTF16_LE + PLAIN.replace(",", "\t").encode("utf-16-le"),
+        codecs.BOM_UTF16_LE + PLAIN.replace(",", "\t").replace(".", ",").encode("utf-16-le"),
+        codecs.BOM_UTF16_LE + PLAIN.replace(",", "\t").replace("1283.2", "1,283.2").encode("utf-16-le"),
+        '[{"concurrency":16,"isl":256,"osl":128,"n":640,"output_throughput":1283.2,"p99_ttft_ms":216.5}]',
+        '{"users":16,"shape":"256/128","note":null,"tput":1283.2,"p99_ttft_ms":216.5}\n',
         codecs.BOM_UTF16_BE + PLAIN.encode("utf-16-be"),
     ],
 )
@@ -94,3 +98,57 @@ def test_a_column_of_flags_names_the_deployments(column: str, cells: tuple[str, 
 def test_a_table_without_a_throughput_says_so() -> None:
     read = formats.read_results("t.csv", b"concurrency,isl,osl,n,p99_ttft_ms,ttft\n8,256,128,800,90,1\n")
     assert any("throughput" in note for note in read.notes)
+
+
+LYING = """,1,2,4
+concurrency,1.0,2.0,4.0
+mean_input_token_length,550.0,550.0,550.0
+mean_output_token_length,177.4,176.7,177.0
+first-time-to-token_mean_in_ms_(ttft),137.3,150.7,171.4
+throughput_token_per_s_(token/sec),31.9,59.2,110.9
+latency_ms_per_token_(inter_token_latency),30.7,32.8,33.9
+requests_per_minute_(qpm),10.8,20.1,37.6
+"""
+"""A table as LLMPerf publishes it: its inter-token latency folds TTFT in, and is no TPOT."""
+
+
+def test_a_table_on_its_side_is_set_upright() -> None:
+    rows = points(LYING)
+    assert [(1, "550/177"), (2, "550/177"), (4, "550/177")] == [(p.concurrency, p.shape.label) for p in rows]
+    true = {"mean_ttft": 0.1373, "output_throughput": 31.9, "request_throughput": 0.18}
+    assert true == pytest.approx({name: e.value for name, e in rows[0].metrics.items()})
+
+
+@pytest.mark.parametrize(
+    ("text", "loads"),
+    [
+        ("concurrency,1,4\noutput_throughput,118,430\np99_ttft_ms,126,144\nisl,256,256\nosl,128,128\n", [1, 4]),
+        (
+            "metric,unit,a,b\nconcurrency,,1,4\ntput,tok/s,118,430\np99 ttft,ms,126,144\nshape,,2/8,2/8\n",
+            [1, 4],
+        ),
+    ],
+)
+def test_the_load_of_a_table_on_its_side_is_its_head_or_a_row(text: str, loads: list[int]) -> None:
+    rows = points(text)
+    assert loads == [point.concurrency for point in rows]
+    assert {"output_throughput": 118.0, "p99_ttft": 0.126} == {name: e.value for name, e in rows[0].metrics.items()}
+
+
+def test_heads_of_a_table_on_its_side_may_name_the_load() -> None:
+    rows = points("metric,c=1,c=4\noutput_throughput,118,430\np99_ttft_ms,126,144\nshape,2/8,2/8\n")
+    assert [1, 4] == [point.concurrency for point in rows]
+
+
+def test_a_table_on_its_side_without_a_load_asks_for_it() -> None:
+    with pytest.raises(ForeignFileError, match="a row concurrency"):
+        points("metric,1,4\noutput_throughput,118,430\np99_ttft_ms,126,144\n")
+
+
+def test_a_mean_in_flight_is_no_setting_where_a_rate_was_asked_for() -> None:
+    """nirjhar17/guidellm-pd-disaggregation, reports/all-benchmarks.csv."""
+    heads = "profile,rate,total_requests,concurrency_mean,prompt_tokens_mean,output_tokens_mean,rps_mean,ttft_mean_ms\n"
+    cells = ["concurrent,-,259,16.00,264,121,4.3,84.6", "constant,5.0,281,17.89,264,120,4.68,80.5"]
+    cells += ["poisson,5.0,335,21.84,264,126,5.58,94.1", "throughput,-,758,63.96,263,118,12.63,154.7"]
+    found = {(p.concurrency, p.shape.arrivals and p.shape.arrivals.cv): p.n for p in points(heads + "\n".join(cells))}
+    assert {(16, None): 259, (Rate.of(5), 0.0): 281, (Rate.of(5), 1.0): 335, (64, None): 758} == found

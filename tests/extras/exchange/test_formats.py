@@ -312,7 +312,6 @@ UNUSABLE = {
     "two columns of a name": b"a,a\n1,2\n",
     "a cell too many": b"concurrency,p99_ttft\n1,2,3\n",
     "nothing in flight": b"concurrency,p99_ttft,isl,osl\n0,2,1,1\n",
-    "half a request in flight": b"concurrency,p99_ttft,isl,osl\n1.5,2,1,1\n",
     "a cut second line": b'{"max_concurrency": 1}\n{"max_conc',
     "aliases": b"version: '0.2'\na: &x [1]\nb: *x\n",
     "deep lists": b"[" * 100_000,

@@ -221,7 +221,7 @@ def test_a_picture_of_predictions_keeps_the_operating_point_the_sla_and_the_band
     picture = (cwd / "decided.svg").read_text().replace("\u00a0", " ")
     (decision,) = load(cwd / "decided").solve()
     assert decision.concurrency is not None
-    assert f'id="mark-0-{decision.concurrency}-star"' in picture
+    assert f'id="mark-0_0-{decision.concurrency}-star"' in picture
     assert re.search(r"p99 TTFT [\d.]+ ms", picture)
     assert ">violates<" in picture, "64 breaks the limit on p99 TPOT, which is not on these axes"
     assert_golden_row("messages", said.err)

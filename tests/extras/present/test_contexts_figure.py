@@ -41,12 +41,12 @@ def test_it_shows_each_operating_point_at_its_input_length() -> None:
     figure = contexts_figure(shown, {})
     decisions = [v.decision for v in shown if v.decision]
     assert lines(figure, 0) == {
-        "inside the SLA": tuple(
+        "within the SLA": tuple(
             (float(n), d.metrics["output_throughput"].value) for n, d in zip(LENGTHS, decisions, strict=True)
         )
     }
     assert lines(figure, 1) == {
-        "inside the SLA": tuple((float(n), float(d.concurrency or 0)) for n, d in zip(LENGTHS, decisions, strict=True))
+        "within the SLA": tuple((float(n), float(d.concurrency or 0)) for n, d in zip(LENGTHS, decisions, strict=True))
     }
     assert figure is not None
     assert_golden_row("pictures", figure.title)
@@ -60,7 +60,7 @@ def test_above_it_are_the_roofline_and_what_fits_in_memory_by_hand() -> None:
     # prompt + 128.
     roofline = GivenRoofline(bandwidth=3.35e12, weights=16e9, kv_per_token=131_072, memory=80e9)
     figure = contexts_figure(views(), {"default": roofline})
-    (room,) = (points for name, points in lines(figure, 1).items() if name != "inside the SLA")
+    (room,) = (points for name, points in lines(figure, 1).items() if name != "within the SLA")
     assert [int(64e9 / 131_072 / (isl + 128)) for isl in LENGTHS] == [n for _, n in room]
     roof = lines(figure, 0)["roofline at c=128"]
     for (_, ceiling), (_, running), isl in zip(roof, room, LENGTHS, strict=True):
@@ -68,10 +68,10 @@ def test_above_it_are_the_roofline_and_what_fits_in_memory_by_hand() -> None:
         step = (16e9 + batch * (isl + 128) * 131_072) / 3.35e12
         assert batch / step == pytest.approx(ceiling)
         assert running <= 64e9 / 131_072 / (isl + 128)
-    measured = lines(figure, 0)["inside the SLA"]
+    measured = lines(figure, 0)["within the SLA"]
     assert [True] * 4 == [value < ceiling for (_, value), (_, ceiling) in zip(measured, roof, strict=True)]
     per_gpu = contexts_figure(views(gpus=4), {"default": roofline})
-    assert [y / 4 for _, y in measured] == [y for _, y in lines(per_gpu, 0)["inside the SLA"]]
+    assert [y / 4 for _, y in measured] == [y for _, y in lines(per_gpu, 0)["within the SLA"]]
 
 
 def test_a_length_at_which_nothing_is_inside_is_at_the_edge_and_one_that_is_not_proven_is_not_drawn() -> None:
@@ -83,8 +83,8 @@ def test_a_length_at_which_nothing_is_inside_is_at_the_edge_and_one_that_is_not_
         some[1], decision=toy_decision(list(some[1].points), concurrency=None, verdict=Verdict.UNPROVEN, candidate=4)
     )
     figure = contexts_figure([some[0], open_, some[2], none], {})
-    assert [1024, 16384, 65536] == [x for x, _ in lines(figure, 0)["inside the SLA"]]
-    assert 0.0 == lines(figure, 0)["inside the SLA"][-1][1] == lines(figure, 1)["inside the SLA"][-1][1]
+    assert [1024, 16384, 65536] == [x for x, _ in lines(figure, 0)["within the SLA"]]
+    assert 0.0 == lines(figure, 0)["within the SLA"][-1][1] == lines(figure, 1)["within the SLA"][-1][1]
     assert figure is not None
     render(figure, "svg")
     assert_golden_row("pictures", "\n".join(figure.notes))
@@ -128,10 +128,10 @@ def test_over_the_shared_prefix_where_only_that_varies() -> None:
     shapes = [dataclasses.replace(Shape.of(4096, 256), prefix=part, name=f"p{part}") for part in (0.0, 0.5, 0.9)]
     roofline = GivenRoofline(bandwidth=3.35e12, weights=16e9, kv_per_token=131_072, memory=80e9)
     figure = contexts_figure([view(shape, 40 + 60 * shape.prefix) for shape in shapes], {"default": roofline})
-    assert ["inside the SLA"] == list(lines(figure, 1)), "a shared prefix shares its memory"
+    assert ["within the SLA"] == list(lines(figure, 1)), "a shared prefix shares its memory"
     assert figure is not None
     assert_golden_row("pictures", figure.title)
-    assert [0.0, 50.0, 90.0] == [x for x, _ in lines(figure, 0)["inside the SLA"]]
+    assert [0.0, 50.0, 90.0] == [x for x, _ in lines(figure, 0)["within the SLA"]]
     assert figure.panels[0].lines[-1].role is Role.FRONTIER
     render(figure, "svg")
 

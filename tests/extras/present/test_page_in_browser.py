@@ -2,6 +2,7 @@
 reads without script."""
 
 import dataclasses
+import itertools
 import re
 from functools import cache
 from pathlib import Path
@@ -9,21 +10,17 @@ from pathlib import Path
 import pytest
 
 from frontier.core.model.shapes import Shape
+from frontier.extras.compare.multi_run import grouped, together
 from frontier.extras.present.page import draw_figures, report_html
 from frontier.extras.present.report import Report, page_of
-from frontier.show.view.series_view import SeriesView, series_view
+from frontier.show.picture.frontier_picture import small_multiples
+from frontier.show.view.series_view import series_view
 from tests.extras.present.test_report import LIMITS, large, usual
 from tests.extras.present.test_series_figures import SAMPLES
 from tests.kit.browser import Tab, chromium, in_browser
 from tests.kit.toy import SHAPE, toy_decision, toy_frontier, toy_points
 
 pytestmark = pytest.mark.skipif(chromium() is None, reason="no Chromium on this machine")
-
-
-def others() -> list[list[SeriesView]]:
-    """The series over another latency."""
-    axes = ("output_throughput", "p99_tpot")
-    return [[dataclasses.replace(v, frontier=dataclasses.replace(v.frontier, objectives=axes)) for v in report().views]]
 
 
 @cache
@@ -33,13 +30,17 @@ def report() -> Report:
     more = toy_points((1, 8, 64), shape=other)
     first = usual()
     second = series_view(more, toy_frontier(more), toy_decision(more, LIMITS), LIMITS, gpus=1)
-    return dataclasses.replace(first, views=[*first.views, second], samples={("default", SHAPE): SAMPLES})
+    axes = ("output_throughput", "p99_tpot")
+    views = [*first.views, second]
+    others = [dataclasses.replace(v, frontier=dataclasses.replace(v.frontier, objectives=axes)) for v in views]
+    pictures = [small_multiples(each, footer=first.provenance) for each in (views, others)]
+    return dataclasses.replace(first, views=views, samples={("default", SHAPE): SAMPLES}, pictures=pictures)
 
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("page") / "review.html"
-    file.write_text(report_html(report(), draw_figures(report(), others())))
+    file.write_text(report_html(report(), draw_figures(report())))
     assert file.stat().st_size < 2_000_000
     return file
 
@@ -71,7 +72,7 @@ def test_a_reader_with_scripts(page: Path) -> None:
 
         # The link between a row and its mark, both ways, and by focus; in the second table as well.
         for panel, c in ((0, 64), (0, 128), (1, 8)):
-            row, mark = f'tr[data-mark="mark-{panel}-{c}"]', f"#a-mark-{panel}-{c}"
+            row, mark = f'tr[data-mark="mark-{panel}_0-{c}"]', f"#a-mark-{panel}_0-{c}"
             lit = f"['{row}', '{mark}'].map(s => document.querySelector(s).classList.contains('lit'))"
             await tab.hover(f"{row} td")
             assert [True, True] == await tab.look(lit), c
@@ -90,7 +91,7 @@ def test_a_reader_with_scripts(page: Path) -> None:
         titles = "document.querySelectorAll('.picture title').length"
         before = await tab.look(titles)
         for _ in range(2):  # the first may scroll there, which hides it
-            await tab.hover("#a-mark-0-64 use")
+            await tab.hover("#a-mark-0_0-64 use")
         hidden, text = await tab.look(tip)
         assert not hidden
         assert text.startswith("c=64")
@@ -171,7 +172,7 @@ def test_a_narrow_screen_scrolls_tables_not_the_page(page: Path) -> None:
         # Where dark is asked for, paper, text and every ink of the pictures change; in print they
         # do not.
         looks = (
-            "['body', 'svg text', '[id$=mark-0-64] use', 'g[id*=patch_1] path']"
+            "['body', 'svg text', '[id$=mark-0_0-64] use', 'g[id*=patch_1] path']"
             ".map(s => document.querySelector(s)).map(e => e.localName + getComputedStyle(e).fill"
             " + getComputedStyle(e).backgroundColor + getComputedStyle(e).color)"
         )
@@ -203,3 +204,43 @@ def test_on_paper_a_page_has_three_sheets_at_most(tmp_path: Path) -> None:
             assert 1 <= len(sheets) <= 3, file
 
         in_browser(visit)
+
+
+def two_deployments() -> Report:
+    """Two deployments of two shapes, which share the panels of their shapes."""
+    views = []
+    for deployment, isl in itertools.product(("bf16", "fp8"), (256, 1024)):
+        points = toy_points((1, 8, 64), shape=Shape.of(isl, 64), deployment=deployment)
+        views.append(series_view(points, toy_frontier(points), toy_decision(points, LIMITS), LIMITS, gpus=1))
+    return dataclasses.replace(usual(), views=views, pictures=[together(grouped([("run", views)]))])
+
+
+@pytest.mark.process
+def test_deployments_share_a_panel_and_their_names_hide_them(tmp_path: Path) -> None:
+    file = tmp_path / "page.html"
+    file.write_text(report_html(two_deployments()))
+    marks = "[...document.querySelectorAll('.wide [id*=%s]')].filter(e => getComputedStyle(e).visibility === 'visible')"
+
+    async def visit(tab: Tab) -> None:
+        await tab.open(file)
+        assert ["● bf16", "■ fp8"] == await tab.look(
+            "[...document.querySelectorAll('.line[data-part]')].map(e => e.textContent)"
+        )
+        ids = await tab.look("[...document.querySelectorAll('[id]')].map(e => e.id)")
+        assert len(set(ids)) == len(ids)
+        bf16, fp8 = [await tab.look(f"{marks % part}.length") for part in ("_0-", "_1-")]
+        assert bf16 == fp8 > 10
+        await tab.click(".line[data-part=_1-]")
+        assert [bf16, 0] == [await tab.look(f"{marks % part}.length") for part in ("_0-", "_1-")]
+        await tab.click(".line[data-part=_1-]")
+        assert fp8 == await tab.look(f"{marks % '_1-'}.length")
+
+        # The row of a setting of the second deployment's second shape lights its mark there.
+        await tab.unfold()
+        await tab.hover("tr[data-mark=mark-1_1-8]")
+        lit = await tab.look("[...document.querySelectorAll('g.lit')].map(e => e.id)")
+        assert lit
+        assert all(each.endswith("mark-1_1-8") for each in lit)
+        assert [] == tab.complaints()
+
+    in_browser(visit)

@@ -421,7 +421,7 @@ def test_rows_of_rates_are_sorted_by_number_and_belong_to_their_marks() -> None:
     page = report_html(Report([series_view(points, toy_frontier(points))]))
 
     assert ["1500", "8500", "64500"] == re.findall(r'<th scope="row" data-v="([^"]*)"', page)
-    assert ["mark-0-1500", "mark-0-8500", "mark-0-64500"] == re.findall(r'data-mark="([^"]*)"', page)
+    assert ["mark-0_0-1500", "mark-0_0-8500", "mark-0_0-64500"] == re.findall(r'data-mark="([^"]*)"', page)
 
 
 def test_without_an_sla_there_is_a_page_all_the_same() -> None:

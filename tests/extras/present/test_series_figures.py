@@ -170,7 +170,7 @@ def test_goodput_keeps_its_zeros() -> None:
     points[3:] = [with_metric(p, goodput=0.0) for p in points[3:]]
     figure = goodput_figure(view(points))
 
-    good = line(figure, 0, "inside every limit")
+    good = line(figure, 0, "within every limit")
     assert [1.0, 8.0, 64.0, 96.0, 128.0] == [x for x, _ in good.points]
     assert [0.0, 0.0] == [y for _, y in good.points[3:]]
     assert figure is not None
@@ -180,7 +180,7 @@ def test_goodput_keeps_its_zeros() -> None:
 def test_a_goodput_of_nothing_is_drawn_and_said() -> None:
     points = [with_metric(p, goodput=0.0) for p in toy_points((1, 8))]
     figure = goodput_figure(view(points))
-    assert [0.0, 0.0] == [y for _, y in line(figure, 0, "inside every limit").points]
+    assert [0.0, 0.0] == [y for _, y in line(figure, 0, "within every limit").points]
     assert figure is not None
     assert render(figure, "svg")
     assert_golden_row("pictures", "\n".join([figure.title, *figure.notes]))
@@ -288,7 +288,7 @@ def test_goodput_is_drawn_beside_all_requests_and_only_when_there_are_limits() -
     figure = goodput_figure(view(points))
 
     assert figure is not None
-    every, good = (line(figure, 0, name).points for name in ("all requests", "inside every limit"))
+    every, good = (line(figure, 0, name).points for name in ("all requests", "within every limit"))
     assert [True] * 3 == [g[1] < e[1] for g, e in zip(good, every, strict=True)]
     assert goodput_figure(view(toy_points((1, 8)))) is None
 

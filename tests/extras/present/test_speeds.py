@@ -47,7 +47,7 @@ def test_each_cell_is_the_highest_measured_setting_inside_by_value(run: Path) ->
             points = load(run).points([Limit(name, 1 / speed)])
             inside = [p for p in points if p.valid and p.metrics[name].value <= 1 / speed]
             if not inside:
-                assert cell == "none inside"
+                assert cell == "none within"
                 continue
             best = max(inside, key=lambda p: p.metrics["output_throughput"].value)
             assert f"at c={best.concurrency}," in cell

@@ -25,8 +25,9 @@ from frontier.extras.tune.command import raised as raised_by
 from frontier.extras.tune.course import RaceCourse, _starts, race_of, rules_of
 from frontier.extras.tune.gain import SPENT, ProvenVariant, RaceRules, gain_of, reach_of
 from frontier.extras.tune.race import Race
+from frontier.extras.tune.race_text import race_text
 from frontier.extras.tune.runner import AT_MOST
-from frontier.extras.tune.tune_text import answer_text, claim_text, effects, exit_code, outcome_of, race_json, race_text
+from frontier.extras.tune.tune_text import answer_text, claim_text, effects, exit_code, outcome_of, race_view
 from frontier.extras.tune.variants import Variant, variants_of
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
@@ -92,7 +93,9 @@ def read(text: str, path: Path, objective: str = "output_throughput") -> Race:
 
 def words(race: Race, variants: tuple[Variant, ...]) -> str:
     """What a race shows, without its numbers."""
-    return without_numbers(race_text(race, variants, "frontier tune t.yaml --only A --only B", width=100, colour=False))
+    return without_numbers(
+        race_text(race_view(race, variants, "frontier tune t.yaml --only A --only B"), width=100, colour=False)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -138,7 +141,7 @@ def test_half_the_cost_is_a_saving(capped: tuple[Race, tuple[Variant, ...], str,
     config = load_config(text, "s.yaml")
     rules, lines = rules_of(config, "cost"), RunDirectory.read(path).journal_lines()
     race = race_of(config, variants, rules, load(path).histories, lines)
-    gain = race_json(race, variants)["gain"]
+    gain = race_view(race, variants).tree["gain"]
     assert gain["ratio"] == pytest.approx(gain["winner"] / gain["baseline"])
     assert gain["low"] <= gain["ratio"] <= gain["high"] < 1
     assert f"{gain['ratio'] - 1:+.0%} cost" in answer_text(race)
@@ -148,8 +151,8 @@ def test_a_race_read_back_is_over_and_says_the_same(capped: tuple[Race, tuple[Va
     race, variants, text, path = capped
     again = read(text, path)
     assert again.next_step() is None
-    assert race_json(again, variants) == race_json(race, variants)
-    tree = json.loads(json.dumps(race_json(again, variants)))
+    assert race_view(again, variants).tree == race_view(race, variants).tree
+    tree = json.loads(json.dumps(race_view(again, variants).tree))
     assert tree["chosen"] == race.finalist.series.deployment  # type: ignore[union-attr]
     assert [v["name"] for v in tree["variants"]] == [v.name for v in variants]
 
@@ -169,7 +172,7 @@ def test_equal_variants_are_not_told_apart(tmp_path: Path) -> None:
     assert outcome_of(race) == "no better"
     assert race.gain is not None
     assert race.gain.ratio.low < 1 < race.gain.ratio.high
-    assert race_json(race, variants)["chosen"] == variants[0].name
+    assert race_view(race, variants).tree["chosen"] == variants[0].name
 
 
 def test_what_is_surely_worse_is_dropped_after_few_looks(tmp_path: Path) -> None:
@@ -183,7 +186,7 @@ def test_what_is_surely_worse_is_dropped_after_few_looks(tmp_path: Path) -> None
 def test_a_baseline_that_keeps_no_load_inside_loses_to_one_that_does(tmp_path: Path) -> None:
     race, variants, _ = raced(f"{HEAD}{ENGINE}{{step_base: [40ms, 6ms]}}}}\n", tmp_path / "run")
     assert outcome_of(race) == "only"
-    assert race_json(race, variants)["chosen"] == variants[1].name
+    assert race_view(race, variants).tree["chosen"] == variants[1].name
 
 
 LUCKY = (
@@ -199,7 +202,7 @@ def test_a_winner_names_the_variant_that_short_trials_put_higher_and_the_command
     another one gave in quick looks is more. A race between the two decides.
     """
     race, variants, _ = raced(HEAD + LUCKY, tmp_path / "run", fades="lucky")
-    tree = race_json(race, variants, "COMMAND")
+    tree = race_view(race, variants, "COMMAND").tree
     assert (tree["outcome"], tree["chosen"]) == ("better", "lucky")
     higher = tree["may_be_better"]
     assert (higher["name"], higher["chosen"], higher["command"]) == ("steady", "lucky", "COMMAND")
@@ -216,8 +219,8 @@ def test_a_winner_names_the_variant_that_short_trials_put_higher_and_the_command
     only = LUCKY.replace("variants:", "only: [lucky, steady], variants:")
     race, variants, _ = raced(HEAD + only, tmp_path / "only", fades="lucky")
     assert race.baseline.series.deployment == "lucky"
-    assert (outcome_of(race), race_json(race, variants)["chosen"]) == ("better", "steady")
-    assert race_json(race, variants)["may_be_better"] is None
+    assert (outcome_of(race), race_view(race, variants).tree["chosen"]) == ("better", "steady")
+    assert race_view(race, variants).tree["may_be_better"] is None
 
 
 TWO = f"{HEAD}{ENGINE}{{max_num_seqs: [16, 48]}}}}\n"
@@ -235,7 +238,7 @@ def test_what_this_machine_was_too_busy_to_measure_is_no_no(spoilt: str, tmp_pat
     race, variants, _ = raced(TWO, tmp_path / "run", spoilt=names)
     assert outcome_of(race) == outcome
     assert exit_code(race) == code
-    tree = race_json(race, variants)
+    tree = race_view(race, variants).tree
     assert (tree["outcome"], tree["chosen"]) == (outcome.replace(" ", "_"), chosen)
     unmeasured = [v["name"] for v in tree["variants"] if v["reason"]]
     assert unmeasured == names.split()
@@ -274,7 +277,7 @@ def test_a_variant_that_was_measured_at_high_loads_alone_is_not_said_to_keep_the
     assert not baseline.keeps_at_no_load
     then = replace(race, runners=(baseline, *race.runners[1:]))
     assert outcome_of(then) not in ("only", "none")
-    assert "no load keeps" not in race_text(then, variants, "", width=100, colour=False)
+    assert "no load keeps" not in race_text(race_view(then, variants, ""), width=100, colour=False)
 
 
 def test_a_proof_on_a_machine_whose_speed_drifts_has_more_windows_before_a_lower_load(tmp_path: Path) -> None:
@@ -388,7 +391,7 @@ def test_what_was_not_measured_is_not_no_better(tmp_path: Path) -> None:
     some = gone(race, other)
     assert (outcome_of(some), exit_code(some)) == ("not compared", ExitCode.NOT_PROVEN)
     assert variants[other].name in claim_text(some)
-    assert "Run it with" not in race_text(some, variants, "", width=100, colour=False)
+    assert "Run it with" not in race_text(race_view(some, variants, ""), width=100, colour=False)
     assert_golden_row("answers", words(some, variants), "some")
     none = gone(race, 1, 2)
     assert (outcome_of(none), exit_code(none)) == ("not measured", ExitCode.FAILED)
@@ -450,7 +453,7 @@ def test_a_race_of_which_no_server_starts_is_not_measured() -> None:
     rules = rules_of(config, "output_throughput")
     race = race_of(config, variants, rules, {}, [not_started(variant) for variant in variants])
     assert (outcome_of(race), exit_code(race)) == ("not measured", ExitCode.FAILED)
-    assert [v["reason"].count("no memory") for v in race_json(race, variants)["variants"]] == [1, 1]
+    assert [v["reason"].count("no memory") for v in race_view(race, variants).tree["variants"]] == [1, 1]
     assert_golden_row("answers", words(race, variants))
 
 

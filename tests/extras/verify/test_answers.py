@@ -85,7 +85,7 @@ def asked_of(
         backend=SimpleNamespace(target=lambda _: target),
         stop=asyncio.Event(),
     )
-    return run(answers._ask(sender, DECISION, prompts, scorer))  # type: ignore[arg-type]
+    return run(answers.ask(sender, DECISION.series, 3, prompts, scorer))  # type: ignore[arg-type]
 
 
 class Asked:

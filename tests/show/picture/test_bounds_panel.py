@@ -14,7 +14,7 @@ from frontier.show.picture.draw import defaults, draw
 from frontier.show.view.series_view import series_view
 from tests.kit.toy import LIMIT, estimate, picture, toy_decision, toy_frontier, toy_point
 
-MS = 1e-3
+MS, INF = 1e-3, float("inf")
 NEAR = {8: 100.0, 48: 440.0, 56: 478.0, 64: 505.0, 80: 565.0, 128: 900.0}
 """p99 TTFT in ms by concurrency, around a limit of 500."""
 
@@ -28,7 +28,7 @@ def points(values: dict[int, float] = NEAR) -> list[Point]:
 
 
 def panel(measured: list[Point], limit: Limit = LIMIT) -> Panel | None:
-    return bounds_panel(series_view(measured, toy_frontier(measured), toy_decision(measured, (limit,))))
+    return bounds_panel([series_view(measured, toy_frontier(measured), toy_decision(measured, (limit,)))])
 
 
 def test_each_setting_near_the_limit_has_a_row_with_its_value_and_the_bound_that_decides() -> None:
@@ -100,3 +100,42 @@ def test_the_names_of_its_rows_are_not_cut_at_the_edge() -> None:
 
     assert len(names) >= 4
     assert all(name.get_window_extent().x0 >= 0 for name in names)
+
+
+def panel_of_two(first: Limit, second: Limit) -> Panel:
+    measured = points()
+    views = [
+        series_view(measured, toy_frontier(measured), toy_decision(measured, (limit,)), (limit,))
+        for limit in (first, second)
+    ]
+    found = bounds_panel(views, ("bf16", "fp8"), (Role.FRONTIER, Role.OTHER))
+    assert found is not None
+    return found
+
+
+def test_of_several_series_each_answer_has_rows_with_its_neighbours_in_its_colour() -> None:
+    found = panel_of_two(LIMIT, LIMIT)
+    assert [48, 56, 64] * 2 == [mark.concurrency for mark in found.marks]
+    assert [Role.FRONTIER] * 3 + [Role.OTHER] * 3 == [mark.role for mark in found.marks]
+    assert ["bf16"] * 3 + ["fp8"] * 3 == [name.partition("  ")[0] for name in found.y.names]
+    assert ("p99_ttft", [500.0]) == (found.x.metric, [rule.at for rule in found.rules])
+
+
+def test_where_limits_differ_the_axis_is_in_percent_of_each() -> None:
+    found = panel_of_two(LIMIT, Limit("p99_ttft", 1.0))
+    assert [100.0] == [rule.at for rule in found.rules]
+    assert (88.0, 95.6, 101.0) == pytest.approx([mark.x for mark in found.marks[:3]], abs=0.1)
+    assert [0, 1, 2] == [row for row, name in enumerate(found.y.names) if "of 500 ms" in name]
+    for mark in found.marks:
+        assert found.x.holds(mark.x)
+
+
+def test_an_aggregate_has_its_value_and_no_line() -> None:
+    bare = [
+        replace(p, metrics={**p.metrics, "p99_ttft": replace(e, low=-INF, high=INF, lower=-INF, upper=INF)})
+        for p in points()
+        for e in [p.metrics["p99_ttft"]]
+    ]
+    found = panel(bare)
+    assert found is not None
+    assert {None} == {mark.x_bar for mark in found.marks}

@@ -116,7 +116,7 @@ def tooltips(svg: bytes) -> dict[str, str]:
     return {
         mark.get("id", ""): mark[0].text or ""
         for mark in marks
-        if mark[0].tag.endswith("}title") and mark.get("id", "").startswith("mark-0")
+        if mark[0].tag.endswith("}title") and mark.get("id", "").startswith("mark-0_0-")
     }
 
 
@@ -124,14 +124,14 @@ def test_each_mark_of_an_svg_has_its_row_of_the_table_as_a_tooltip(usual) -> Non
     shown = tooltips(render(usual, "svg"))
     (panel,) = usual.panels
 
-    assert {f"mark-0-{mark.concurrency}" for mark in panel.marks} | {"mark-0-64-star"} == set(shown)
-    assert shown["mark-0-64"] == shown["mark-0-64-star"]
-    assert_golden_row("pictures", "\n\n".join(shown[f"mark-0-{c}"] for c in (64, 128)))
+    assert {f"mark-0_0-{mark.concurrency}" for mark in panel.marks} | {"mark-0_0-64-star"} == set(shown)
+    assert shown["mark-0_0-64"] == shown["mark-0_0-64-star"]
+    assert_golden_row("pictures", "\n\n".join(shown[f"mark-0_0-{c}"] for c in (64, 128)))
 
 
 def test_a_tooltip_is_text_whatever_is_in_it(usual) -> None:  # type: ignore[no-untyped-def]
     (panel,) = usual.panels
-    text = '</title><script>alert(1)</script> & "c=1" \\1 <g id="mark-0-1">'
+    text = '</title><script>alert(1)</script> & "c=1" \\1 <g id="mark-0_0-1">'
     marks = tuple(replace(mark, tooltip=text) for mark in panel.marks)
 
     assert {text} == set(tooltips(render(replace(usual, panels=(replace(panel, marks=marks),)), "svg")).values())

@@ -139,8 +139,8 @@ def test_the_sign_of_a_setting_is_its_verdict() -> None:
     signs = {mark.concurrency: mark.sign for mark in only(found).marks}
 
     assert {j.concurrency for j in decision.judgements if j.verdict is Verdict.MARGINAL} == {70}
-    assert signs == {1: "excluded", 8: "meets", 64: "meets", 70: "open", 96: "violates"}
-    assert found.signs == ("meets", "open", "violates", "excluded")
+    assert signs == {1: "excluded", 8: "meets", 64: "meets", 70: "over", 96: "violates"}
+    assert found.signs == ("meets", "over", "violates", "excluded")
     scanned = picture([*points, *toy_points((32,))], toy_frontier(points), decision)
     assert "open" == next(mark.sign for mark in only(scanned).marks if mark.concurrency == 32)
 
@@ -149,7 +149,7 @@ def test_a_setting_that_breaks_a_limit_off_the_axes_is_a_cross() -> None:
     points = toy_points((1, 8, 64, 80))
     found = drawn(points, Limit("p99_ttft", 9.0), Limit("p99_tpot", 0.022))
     crosses = {mark.concurrency: mark.text for mark in only(found).marks if mark.sign == "violates"}
-    assert {64: "64: over p99 TPOT", 80: "80: over p99 TPOT"} == crosses, "it may lie inside the limit that is drawn"
+    assert {64: "64: over p99 TPOT", 80: "80: over p99 TPOT"} == crosses, "it may lie within the limit that is drawn"
 
 
 def test_a_claim_without_an_upper_end_shows_the_bound_it_stands_on() -> None:

@@ -114,7 +114,7 @@ def _one_operating_point(here: Path, views: Sequence[SeriesView]) -> None:
 
 
 def _named(text: str) -> list[int]:
-    return [int(c) for c in re.findall(r"(?:Run at|[Pp]roven so far:) concurrency\s+(\d+)", text)]
+    return [int(c) for c in re.findall(r"(?:Run\s+at|[Pp]roven\s+so\s+far:)\s+concurrency\s+(\d+)", text)]
 
 
 def _setting(tree: dict[str, Any]) -> tuple[str, str, int]:
@@ -162,7 +162,7 @@ def test_show_csv_json_plot_report_and_compare_of_a_recorded_run_say_one_truth(r
     starred = [float(load) for load in re.findall(r"^ *([\d.]+) .* meets   <- run here$", shown, re.M)]
     assert [float(chosen) for _, _, chosen, _ in truth.values() if chosen is not None] == starred
     assert all((verdict == "meets") == (chosen is not None) for _, _, chosen, verdict in truth.values())
-    answers = re.findall(r"^(?:Run at|No setting).*$", said("solve", name).out, re.M)
+    answers = re.findall(r"^(?:\S+: )?((?:Run at|No setting).*)$", said("solve", name).out, re.M)
     assert ["No " if chosen is None else "Run" for _, _, chosen, _ in truth.values()] == [each[:3] for each in answers]
     for shape in json.loads(said("compare", name, name, "--json").out)["shapes"]:
         axes, _, chosen, _ = truth[shape["shape"]]
@@ -227,7 +227,7 @@ def test_two_runs_are_seen_on_the_axes_of_the_first(tmp_path: Path) -> None:
     assert wanted == comparison.contest.rules.objectives
     said = frontier("compare", "tpot binds", "ttft binds", cwd=tmp_path).out
     verdict = " ".join(said.partition("\n")[2].partition("\n  output throughput")[0].split())
-    assert verdict.startswith("Not resolved between tpot binds and ttft binds inside ")
+    assert verdict.startswith("Not resolved between tpot binds and ttft binds within ")
     assert frontier("plot", "tpot binds", "ttft binds", "-o", "both.svg", cwd=tmp_path).code == 0
     drawn = " ".join(re.findall(r">([^<>]+)</", (tmp_path / "both.svg").read_text()))
     assert verdict.rstrip(".") in " ".join(html.unescape(drawn).split())

@@ -120,7 +120,7 @@ def test_a_limit_that_depends_on_the_setting_stands_beside_each_figure() -> None
         ("default-short-c0064-scan-r1", "short c=64"),
         ("fp8-1024x256-c0008-grid-r2", "fp8-1024x256 c=8, repeat 2"),
         ("default-chat80_rag20_-7a0b5ab7-c0004-scan-r1", "chat80 rag20 c=4"),
-        ("default-short-q2.5-prove-r3", "short 2.5/s, repeat 3"),
+        ("default-short-q2.5-prove-r3", "proof of short 2.5/s, repeat 3"),
         ("another form", "another form"),
     ],
 )

@@ -61,16 +61,17 @@ for (const title of document.querySelectorAll(".picture svg g > title")) {
   mark.addEventListener("touchstart", (event) => show(event.touches[0].clientX, event.touches[0].clientY), { passive: true });
 }
 addEventListener("scroll", () => { tip.hidden = true; }, { passive: true });
-// A legend's entry hides and shows its line in the charts below it.
-for (const entry of document.querySelectorAll(".line[data-colour]")) {
+// A legend's entry hides and shows its line in the charts below it, or its deployment in the pictures.
+for (const entry of document.querySelectorAll(".line")) {
   entry.tabIndex = 0;
   entry.setAttribute("role", "button");
   entry.setAttribute("aria-pressed", "true");
-  const colour = entry.dataset.colour;
+  const { colour, part } = entry.dataset;
+  const parts = () => part ? document.querySelectorAll(`.picture svg [id*="${part}"]`) : entry.closest("figure").querySelectorAll(`svg [style*="${colour}"]`);
   const toggle = () => {
     const shown = entry.getAttribute("aria-pressed") !== "true";
     entry.setAttribute("aria-pressed", shown);
-    for (const part of entry.closest("figure").querySelectorAll(`svg [style*="${colour}"]`)) part.classList.toggle("hidden-line", !shown);
+    for (const place of parts()) place.classList.toggle("hidden-line", !shown);
   };
   entry.addEventListener("click", toggle);
   entry.addEventListener("keydown", (event) => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); toggle(); } });

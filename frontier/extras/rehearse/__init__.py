@@ -1,0 +1,1 @@
+"""A rehearsal for MLPerf Endpoints: what its result curve, its rules and its hours would be."""
