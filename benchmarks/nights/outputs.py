@@ -55,12 +55,19 @@ def as_shown(shown: float, known: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the table of points."""
+    """A row of a table of points: its setting, its cells by their headers, and its verdict."""
 
     setting: int
-    throughput: float | None
-    n: int
+    cells: Mapping[str, str]
     verdict: str
+
+    @property
+    def throughput(self) -> float | None:
+        return _count(self.cells.get("tok/s", "–"))
+
+    @property
+    def n(self) -> int:
+        return int(_count(self.cells["n"]) or 0)
 
 
 def _count(cell: str) -> float | None:
@@ -68,38 +75,24 @@ def _count(cell: str) -> float | None:
     return None if cell in "–-" else float(cell.replace(",", ""))
 
 
-def rows(text: str) -> list[Row]:
-    """The first table of points in the text."""
-    found: list[Row] = []
-    header: list[str] = []
-    for line in text.splitlines():
-        if re.match(r" *(c|N) +(in flight +)?(tok/s|n  verdict)", line):
-            header = re.split(r" {2,}", line.strip())
-            continue
-        if not header:
-            continue
-        cells = re.split(r" {2,}", line.strip())
-        if len(cells) < 3 or not cells[0].isdigit() or "n" not in header:
-            break  # a narrow table has no room for n
-        n = header.index("n")
-        rate = cells[header.index("tok/s")] if "tok/s" in header else "–"
-        if len(cells) > n:
-            verdict = "  ".join(cells[n + 1 :])
-            found.append(Row(int(cells[0]), _count(rate), int(_count(cells[n]) or 0), verdict))
-    return found
-
-
-def cells(text: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Of each row of the first table of points, its setting and its cells by their headers."""
+def tables(text: str) -> list[list[Row]]:
+    """The rows of each table of points in the text; of a table that is too narrow for n there are
+    none.
+    """
+    found: list[list[Row]] = []
     header: list[str] = []
     for line in text.splitlines():
         parts = re.split(r" {2,}", line.strip())
-        if parts[0] in ("c", "N") and "verdict" in parts:
+        if parts[0] in ("c", "N") and parts[-1] == "verdict":
             header = parts
+            found.append([])
         elif header and parts[0].isdigit() and len(parts) >= len(header) - 1:
-            yield int(parts[0]), dict(zip(header[1:-1], parts[1:], strict=False))
-        elif header:
-            return
+            if "n" in header:
+                cells = dict(zip(header[1:-1], parts[1:], strict=False))
+                found[-1].append(Row(int(parts[0]), cells, "  ".join(parts[len(header) - 1 :])))
+        else:
+            header = []
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,4 +199,12 @@ def points(tree: Mapping[str, Any]) -> dict[tuple[str, str, Any], Mapping[str, A
     for point in tree.get("points", ()):
         load = point["concurrency"] if point.get("rate") is None else point["rate"]
         found[(point["deployment"], point["shape"], load)] = point
+    return found
+
+
+def by_series(tree: Mapping[str, Any]) -> dict[tuple[str, str], dict[Any, Mapping[str, Any]]]:
+    """The same by series, each by setting, in the order of the tables."""
+    found: dict[tuple[str, str], dict[Any, Mapping[str, Any]]] = {}
+    for (deployment, shape, load), point in points(tree).items():
+        found.setdefault((deployment, shape), {})[load] = point
     return found

@@ -1,5 +1,6 @@
 """What a sentence, a row or a command says of a setting is what the JSON has of it."""
 
+import itertools
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -7,9 +8,9 @@ from typing import Any
 
 from benchmarks.nights import outputs
 from benchmarks.nights.draw import CONFIG, RUN
+from benchmarks.nights.invariants import CLOSED, changed, shown
 from benchmarks.nights.play import Said, Told
 
-Points = Mapping[Any, Mapping[str, Any]]
 ROUNDED = 0.0051
 """Three digits are at most this far from the number, as a share of it."""
 CAUSES = {
@@ -38,7 +39,7 @@ SAYINGS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     r" is the highest proven setting, c=\d+ the lowest that violates": (("meets",), ()),
     r" is the (?:highest|lowest) (?:measured|tried|that concurrency)": ((), ()),
     r": .*(?:would decide|to decide|about [\d,]+ requests)": ((*OPEN, "invalid"), ()),
-    r": [\d,]+ of [\d,]+ (?:requests|trials) |: restarts were ": ((), ()),
+    r": [\d,]+ of [\d,]+ (?:requests|trials) |: restarts were |: the server was slower ": ((), ()),
 }
 """How a sentence of an answer goes on after its settings, and the verdicts and reasons in the JSON
 that these have; empty where they have any."""
@@ -52,15 +53,6 @@ HEADS = {
 """Words in the first line of an answer, and the verdicts of the JSON that may go with them."""
 
 
-def _points(told: Told) -> Points:
-    """The points of a night with one series in a closed loop, by setting; none for others."""
-    found = outputs.points(told.tree("show", RUN, "--json"))
-    series = {(d, s) for d, s, _ in found}
-    if len(series) != 1 or told.night.kind not in ("closed", "sessions"):
-        return {}
-    return {load: point for (_, _, load), point in found.items()}
-
-
 def _answers(told: Told) -> Iterator[Said]:
     for said in told.said[told.looks :]:
         if said.words in (("solve", RUN), ("solve", RUN, "-v")):
@@ -69,19 +61,17 @@ def _answers(told: Told) -> Iterator[Said]:
 
 def cells_are_of_their_settings(told: Told) -> Iterator[str]:
     """Each latency and error rate in the table is that of its row's setting."""
-    points, shown = _points(told), told.look("show", RUN)
-    if not points or shown is None:
-        return
-    for setting, cells in outputs.cells(shown.out):
-        metrics = points.get(setting, {}).get("metrics", {})
-        for words, cell in cells.items():
-            known = metrics.get("error_rate" if words == "errors" else outputs.metric_of(words), {}).get("value")
-            match = outputs.VALUE.fullmatch(cell)
-            if known is None or match is None:
-                continue
-            value = outputs.number(match[1], match[2])
-            if not outputs.near(value, known, ROUNDED) and abs(value - known) > 5e-5:
-                yield f"the table has {words} {cell} at c={setting}, the JSON {known:g}"
+    for _, rows, points in shown(told):
+        for row in rows:
+            metrics = points.get(row.setting, {}).get("metrics", {})
+            for words, cell in row.cells.items():
+                known = metrics.get("error_rate" if words == "errors" else outputs.metric_of(words), {}).get("value")
+                match = outputs.VALUE.fullmatch(cell)
+                if known is None or match is None:
+                    continue
+                value = outputs.number(match[1], match[2])
+                if not outputs.near(value, known, ROUNDED) and abs(value - known) > 5e-5:
+                    yield f"the table has {words} {cell} at c={row.setting}, the JSON {known:g}"
 
 
 def figures_and_limits_are_whole(told: Told) -> Iterator[str]:
@@ -110,22 +100,28 @@ def _limits(tier: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 def requests_are_of_the_setting(told: Told) -> Iterator[str]:
     """The requests on which an answer rests, and those that did not prove a setting, are its n."""
-    points = _points(told)
+    series = outputs.by_series(told.tree("show", RUN, "--json"))
+    if not series or told.night.kind not in CLOSED:
+        return
     for said in _answers(told):
-        text = re.sub(r"\s+", " ", said.out)
-        sure = r"Confidence (?:95%, from )?([\d,]+) requests in"
-        found = re.findall(rf"Run at concurrency (\d+):(?:(?!Run at).)*?{sure}", text)
-        found += re.findall(r"c=(\d+) is not proven: ([\d,]+) requests prove no", text)
-        for load, n in found:
-            known = points.get(int(load), {}).get("n")
-            if known is not None and known != int(n.replace(",", "")):
-                yield f"{said.line}: {n} requests at c={load}, which has {known:,}"
+        blocks = outputs.blocks(said.out)
+        if changed(told):  # the limits then say which windows count, and the points are of the first tier's
+            blocks = blocks[: len(series)]
+        for block, points in zip(blocks, itertools.cycle(series.values()), strict=False):
+            text = re.sub(r"\s+", " ", " ".join(block))
+            sure = r"Confidence (?:95%, from )?([\d,]+) requests in"
+            found = re.findall(rf"(?:[Rr]un at|so far:) concurrency (\d+)\b.*?{sure}", text)
+            found += re.findall(r"c=(\d+)[^.;:]* is not proven: ([\d,]+) requests prove no", text)
+            for load, n in found:
+                known = points.get(int(load), {}).get("n")
+                if known is not None and known != int(n.replace(",", "")):
+                    yield f"{said.line}: {n} requests at c={load}, which has {known:,}"
 
 
 def sentences_and_verdicts_agree(told: Told) -> Iterator[str]:
     """What a sentence calls a setting is what the JSON judges."""
     answered = [shape for tier in told.tree("solve", RUN, "--json").get("tiers", ()) for shape in tier["shapes"]]
-    if told.night.kind not in ("closed", "sessions"):
+    if told.night.kind not in CLOSED:
         return
     for said in _answers(told):
         blocks = outputs.blocks(said.out)
@@ -185,11 +181,7 @@ def _places_disagree(text: str, shape: Mapping[str, Any]) -> Iterator[str]:
 
 def causes_are_the_flags(told: Told) -> Iterator[str]:
     """What the table names as the causes that exclude a setting are its flags."""
-    points, shown = _points(told), told.look("show", RUN)
-    if not points or shown is None:
-        return
-    for row in outputs.rows(shown.out):
-        point = points.get(row.setting)
+    for row, point in ((row, points.get(row.setting)) for _, rows, points in shown(told) for row in rows):
         if point is None or not row.verdict.startswith("excluded: "):
             continue
         flags = [flag["name"] for flag in point["flag_details"] if flag["fatal"]]
