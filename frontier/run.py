@@ -301,12 +301,17 @@ class Run:
         chosen = {"marginal_gain": self.config.marginal_gain, **options}
         end = None if self.standing is None else self.standing.ended(self.config)
         solved = solver.solve_all(points, limits, scanned=scanned, histories=self.histories, end=end, **chosen)
-        most = most_connections(MOST)
+        most, again = most_connections(MOST), self.again
         return points, tuple(
             replace(
                 d,
                 explanation=with_top(d, self.config, self.histories.get(d.series, ()), most),
-                next_step=with_command(d, self.again, self._tools.get(d.deployment), self.histories.get(d.series, ())),
+                next_step=with_command(
+                    d,
+                    again and again.beside([e for e in solved if e is not d]),
+                    self._tools.get(d.deployment),
+                    self.histories.get(d.series, ()),
+                ),
                 engine=self._engine(d.series),
                 ranks=self._ranks(d.series),
             )

@@ -22,15 +22,14 @@ Invariant = Callable[[Told], Iterator[str]]
 CODES = (0, 2, 3, 4, 5, 130, KILLED)
 MOST_TRIALS, MOST_SECONDS = 400, 72 * 3600.0
 BUSY = ("busy", "client bound", "idle core", "load generator")
+CLOSED = ("closed", "sessions", "mix")
+"""Kinds of night whose settings are numbers of requests or sessions in flight."""
 READS = ("solve", "show", "status", "report", "compare", "users")
 
 
 def tree(said: Said | None) -> Mapping[str, Any]:
     """The JSON that a command printed; empty where it printed none."""
-    if said is None or not said.out.lstrip().startswith("{"):
-        return {}
-    found: Mapping[str, Any] = json.loads(said.out)
-    return found
+    return outputs.tree("" if said is None else said.out)
 
 
 def journal(told: Told) -> list[dict[str, Any]]:
@@ -44,7 +43,7 @@ def series(told: Told) -> set[tuple[str, str]]:
 
 def alone(told: Told) -> bool:
     """One series in a closed loop, whose answer is one block of text."""
-    return len(series(told)) == 1 and told.night.kind in ("closed", "sessions")
+    return len(series(told)) == 1 and told.night.kind in CLOSED
 
 
 # --- it ends, with a code
@@ -115,26 +114,33 @@ def reading_changes_nothing(told: Told) -> Iterator[str]:
 # --- two outputs say the same
 
 
-def table_and_json_agree(told: Told) -> Iterator[str]:
-    shown, found = told.look("show", RUN), outputs.points(tree(told.look("show", RUN, "--json")))
-    if shown is None or not alone(told):
+def shown(told: Told) -> Iterator[tuple[tuple[str, str], list[outputs.Row], Mapping[Any, Mapping[str, Any]]]]:
+    """Of each series in a closed loop: its name, its rows in the table of `show`, and its points in
+    the JSON by setting.
+    """
+    said, found = told.look("show", RUN), outputs.by_series(told.tree("show", RUN, "--json"))
+    if said is None or told.night.kind not in CLOSED:
         return
-    by_setting = {load: point for (_, _, load), point in found.items()}
-    read = outputs.rows(shown.out)
-    if {row.setting for row in read} != set(by_setting):
-        yield f"the table has {sorted(r.setting for r in read)}, the JSON {sorted(by_setting)}"
-    for row in read:
-        point = by_setting.get(row.setting)
-        if point is None:
-            continue
-        if point["n"] != row.n:
-            yield f"c={row.setting}: n {row.n} in the table, {point['n']} in the JSON"
-        rate = point["metrics"].get("output_throughput", {}).get("value")
-        if rate is not None and row.throughput is not None and not outputs.near(rate, row.throughput):
-            yield f"c={row.setting}: {row.throughput} tok/s in the table, {rate} in the JSON"
-        excluded = bool(point.get("excluded")) and "invalid" in str(point["excluded"])
-        if excluded != row.verdict.startswith("excluded"):
-            yield f"c={row.setting}: {row.verdict!r} in the table, {point.get('excluded')!r} in the JSON"
+    for (name, points), rows in zip(found.items(), outputs.tables(said.out), strict=False):
+        yield name, rows, points
+
+
+def table_and_json_agree(told: Told) -> Iterator[str]:
+    for _, rows, points in shown(told):
+        if {row.setting for row in rows} != set(points):
+            yield f"the table has {sorted(r.setting for r in rows)}, the JSON {sorted(points)}"
+        for row in rows:
+            point = points.get(row.setting)
+            if point is None:
+                continue
+            if point["n"] != row.n:
+                yield f"c={row.setting}: n {row.n} in the table, {point['n']} in the JSON"
+            rate = point["metrics"].get("output_throughput", {}).get("value")
+            if rate is not None and row.throughput is not None and not outputs.near(rate, row.throughput):
+                yield f"c={row.setting}: {row.throughput} tok/s in the table, {rate} in the JSON"
+            excluded = bool(point.get("excluded")) and "invalid" in str(point["excluded"])
+            if excluded != row.verdict.startswith("excluded"):
+                yield f"c={row.setting}: {row.verdict!r} in the table, {point.get('excluded')!r} in the JSON"
 
 
 def figures_are_of_the_files(told: Told) -> Iterator[str]:
@@ -156,22 +162,24 @@ def figures_are_of_the_files(told: Told) -> Iterator[str]:
 
 def verdicts_agree(told: Told) -> Iterator[str]:
     """What the table says of a setting is what `solve --json` judges."""
-    shown, solved = told.look("show", RUN), tree(told.look("solve", RUN, "--json"))
-    if shown is None or not alone(told) or not solved.get("shapes"):
-        return
-    judged = {j["concurrency"]: j["verdict"] for j in solved["shapes"][0]["judgements"]}
+    judged = {
+        (shape["deployment"], shape["shape"], j["concurrency"]): j["verdict"]
+        for shape in told.tree("solve", RUN, "--json").get("shapes", ())
+        for j in shape["judgements"]
+    }
     starts = {"meets": ("meets",), "violates": ("violates", "over"), "invalid": ("excluded",)}
-    for row in outputs.rows(shown.out):
-        verdict = judged.get(row.setting)
-        allowed = starts.get(verdict or "", ("not proven", "over", "comfort", "marginal", "meets promise"))
-        if verdict is not None and not row.verdict.startswith(allowed):
-            yield f"c={row.setting}: {row.verdict!r} in the table, {verdict} in the JSON"
+    for name, rows, _ in shown(told):
+        for row in rows:
+            verdict = judged.get((*name, row.setting))
+            allowed = starts.get(verdict or "", ("not proven", "over", "comfort", "marginal", "meets promise"))
+            if verdict is not None and not row.verdict.startswith(allowed):
+                yield f"c={row.setting}: {row.verdict!r} in the table, {verdict} in the JSON"
 
 
 def figures_are_of_the_setting_named(told: Told) -> Iterator[str]:
     """Each number of an answer is of the setting in whose block it stands."""
     for said, load, figure, known in _figures(told):
-        if known["value"] is not None and not outputs.near(known["value"], figure.value, 0.006):
+        if known["value"] is not None and not outputs.as_shown(figure.value, known["value"]):
             yield f"{said.line}: {figure.words} {figure.value:g} under c={load}, which has {known['value']:g}"
 
 
@@ -188,18 +196,23 @@ def _figures(told: Told) -> Iterator[tuple[Said, int | None, outputs.Figure, Map
     """Every figure of an answer in text, with the setting that it stands under and that setting's
     metric in the JSON.
     """
-    for said, shown in _asked(told):
-        by_setting = {load: point for (_, _, load), point in outputs.points(tree(shown)).items()}
-        for answer in outputs.answers(said.out):
-            metrics = by_setting.get(answer.setting, {}).get("metrics", {})
+    for said, there in _asked(told, several=True):
+        points, answers = outputs.points(tree(there)), outputs.answers(said.out)
+        of_tier = [*dict.fromkeys((deployment, shape) for deployment, shape, _ in points)]
+        if not of_tier or len(answers) % len(of_tier):
+            continue  # nothing was measured of a series
+        if changed(told):  # the limits then say which windows count, and the points are of the first tier's
+            answers = answers[: len(of_tier)]
+        for answer, (deployment, shape) in zip(answers, itertools.cycle(of_tier), strict=False):
+            metrics = points.get((deployment, shape, answer.setting), {}).get("metrics", {})
             for figure in answer.figures:
                 if known := metrics.get(outputs.metric_of(figure.words)):
                     yield said, answer.setting, figure, known
 
 
-def _asked(told: Told) -> Iterator[tuple[Said, Said | None]]:
-    """Every answer in text at the end, with the points of the same data."""
-    if not alone(told):
+def _asked(told: Told, *, several: bool = False) -> Iterator[tuple[Said, Said | None]]:
+    """Every answer in text at the end, with the points of its data; also of `several` series."""
+    if not (alone(told) or (several and told.night.kind in CLOSED)):
         return
     other = changed(told)
     for said in told.said[told.looks :]:
@@ -220,21 +233,24 @@ def a_harder_question_takes_more(told: Told) -> Iterator[str]:
     if not alone(told):
         return
     texts = [(said.words, said.out) for said, _ in _asked(told)]
-    shown = [
-        s for s in told.said[told.looks :] if s.words[0] == "show" and "--json" not in s.words and "-v" not in s.words
+    texts += [
+        (s.words, s.out)
+        for s in told.said[told.looks :]
+        if s.words[0] == "show" and "--json" not in s.words and "-v" not in s.words
     ]
-    for words, text in [*texts, *((s.words, s.out) for s in shown)]:
-        known: dict[int, int] = {}
-        for load, need in outputs.needs(text):
-            if not outputs.near(known.setdefault(load, need), need, 0.05):
-                yield f"frontier {' '.join(words)}: c={load} needs {known[load]:,} and {need:,} requests"
+    known: dict[tuple[Any, ...], int] = {}
+    for words, text in texts:  # a table is of the first tier
+        for tier, block in enumerate(outputs.blocks(text) if words[0] == "solve" else [[text]]):
+            for load, need in outputs.needs("\n".join(block)):
+                if not outputs.near(known.setdefault((words[1:], tier, load), need), need, 0.05):
+                    yield f"{words}: c={load} needs {known[words[1:], tier, load]:,} and {need:,} requests"
     by_p: dict[int, dict[int, int]] = {}
-    for words, text in [*texts, *((s.words, s.out) for s in shown)]:
+    for words, text in texts:
         asked = re.fullmatch(r"p(9[59])_\w+<=\S+", words[-1])
         if asked and "--sla" in words:
             for load, need in outputs.needs(text):
-                known = by_p.setdefault(int(asked[1]), {})
-                known[load] = max(known.get(load, 0), need)
+                of_p = by_p.setdefault(int(asked[1]), {})
+                of_p[load] = max(of_p.get(load, 0), need)
     for load, need in by_p.get(95, {}).items():
         harder = by_p.get(99, {}).get(load)
         if harder is not None and need > 1.1 * harder:
@@ -257,7 +273,14 @@ def counts_agree(told: Told) -> Iterator[str]:
 
 
 def left_agrees(told: Told) -> Iterator[str]:
-    """What `status` counts as left, and the settings that the answer lists as unfinished."""
+    """What `status` counts as left, and the settings that the answer lists as unfinished; and one
+    says that the sweep is finished where the other does.
+    """
+    text, answer = told.look("status", RUN), told.look("solve", RUN)
+    if text is not None and answer is not None and answer.out and told.night.limits:
+        finished = text.out.startswith("finished")
+        if finished == bool(re.search(r"(?m)^unfinished: ", answer.out)):
+            yield f"status says {text.out.split()[0]}, the answer {'un' if finished else ''}finished"
     status, solved = tree(told.look("status", RUN, "--json")), tree(told.look("show", RUN, "--json"))
     unfinished = solved.get("unfinished") or {}
     left = status.get("left")
@@ -269,28 +292,27 @@ def left_agrees(told: Told) -> Iterator[str]:
 
 
 def progress_and_table_agree(told: Told) -> Iterator[str]:
-    """A setting that the search called inside is not over its limit in the table of the same
+    """A setting that the search called within is not over its limit in the table of the same
     command.
     """
     if not alone(told) or any(isinstance(step, Damage | Edit) for step in told.night.steps):
         return
     for said in told.sweeps:
-        table = {row.setting: row.verdict for row in outputs.rows(said.out)}
+        table = {row.setting: row.verdict for rows in outputs.tables(said.out) for row in rows}
         measured_later = set(map(int, re.findall(r"c=(\d+)", "".join(re.findall(r"(?:complete|prove) .*", said.err)))))
         last: dict[int, str] = {}  # of a server that changed the search speaks twice
-        for line in re.findall(r"search +(c=.*)", said.err):
-            for loads, word in re.findall(r"c=([\d ]+) (inside|over)", line):
-                last |= dict.fromkeys(map(int, loads.split()), word)
+        for load, word in re.findall(r"search +c=(\d+) .*   (within|over)\b", said.err):
+            last[int(load)] = word
         for load, word in last.items():
             over = table.get(load, "").startswith(("over", "violates"))
-            if word == "inside" and over and load not in measured_later:
-                yield f"{said.line}: the search says c={load} inside, the table {table[load]!r}"
+            if word == "within" and over and load not in measured_later:
+                yield f"{said.line}: the search says c={load} within, the table {table[load]!r}"
 
 
 def one_rate_of_arrivals(told: Told) -> Iterator[str]:
     """The rate of independent users is the same in JSON, text, page and `verify`."""
     solved = tree(told.look("solve", RUN, "--json"))
-    if not alone(told) or not solved.get("shapes"):
+    if told.night.kind not in CLOSED or not solved.get("shapes"):
         return
     found = [(s.get("arrival_rate") or {}).get("rate") for tier in solved["tiers"] for s in tier["shapes"]]
     rates = [rate for rate in found if rate is not None]
@@ -367,7 +389,7 @@ def the_budget_is_no_excuse(told: Told) -> Iterator[str]:
     cut |= {line["trial"] for line in lines if line["event"] == "flagged" and "cut_off" in line.get("flags", ())}
     for said in told.said[told.looks :]:
         text = re.sub(r"\s+", " ", said.out)
-        for match in re.finditer(r"c=(\d+) is not proven: [^.]*the budget ended its proof", text):
+        for match in re.finditer(r"c=(\d+)[^.;]* is not proven: (?:(?!\. ).)*?the budget ended its proof", text):
             mark = f"-c{int(match[1]):04d}-"
             if not any(mark in key and "-grid-" not in key for key in cut):
                 yield f"{said.line}: the budget ended no proof of c={match[1]}"

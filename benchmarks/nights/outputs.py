@@ -1,5 +1,8 @@
 """What was written, read as a user reads it: tables, answers, counts, needs and commands."""
 
+import functools
+import json
+import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping
@@ -24,6 +27,15 @@ def number(text: str, unit: str = "s") -> float:
     return float(text.replace(",", "")) * UNITS[unit]
 
 
+@functools.lru_cache(32)
+def tree(text: str) -> Mapping[str, Any]:
+    """The JSON that a command printed; empty where it printed none."""
+    if not text.lstrip().startswith("{"):
+        return {}
+    found: Mapping[str, Any] = json.loads(text)
+    return found
+
+
 def joined(text: str) -> str:
     """The text with its broken lines joined: a line that is indented by five or more goes on."""
     return re.sub(r"\n {5,}(?=\S)", " ", text)
@@ -34,14 +46,28 @@ def near(a: float, b: float, within: float = 0.011) -> bool:
     return abs(a - b) <= within * max(abs(a), abs(b), 1e-12)
 
 
+def as_shown(shown: float, known: float) -> bool:
+    """Whether a number is shown as it is: to three digits, or to more."""
+    if not known or not math.isfinite(known):
+        return near(shown, known)
+    return abs(shown - known) <= 0.51 * 10.0 ** (math.floor(math.log10(abs(known))) - 2)
+
+
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row of the table of points."""
+    """A row of a table of points: its setting, its cells by their headers, and its verdict."""
 
     setting: int
-    throughput: float | None
-    n: int
+    cells: Mapping[str, str]
     verdict: str
+
+    @property
+    def throughput(self) -> float | None:
+        return _count(self.cells.get("tok/s", "–"))
+
+    @property
+    def n(self) -> int:
+        return int(_count(self.cells["n"]) or 0)
 
 
 def _count(cell: str) -> float | None:
@@ -49,38 +75,24 @@ def _count(cell: str) -> float | None:
     return None if cell in "–-" else float(cell.replace(",", ""))
 
 
-def rows(text: str) -> list[Row]:
-    """The first table of points in the text."""
-    found: list[Row] = []
-    header: list[str] = []
-    for line in text.splitlines():
-        if re.match(r" *(c|N) +(in flight +)?(tok/s|n  verdict)", line):
-            header = re.split(r" {2,}", line.strip())
-            continue
-        if not header:
-            continue
-        cells = re.split(r" {2,}", line.strip())
-        if len(cells) < 3 or not cells[0].isdigit() or "n" not in header:
-            break  # a narrow table has no room for n
-        n = header.index("n")
-        rate = cells[header.index("tok/s")] if "tok/s" in header else "–"
-        if len(cells) > n:
-            verdict = "  ".join(cells[n + 1 :])
-            found.append(Row(int(cells[0]), _count(rate), int(_count(cells[n]) or 0), verdict))
-    return found
-
-
-def cells(text: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """Of each row of the first table of points, its setting and its cells by their headers."""
+def tables(text: str) -> list[list[Row]]:
+    """The rows of each table of points in the text; of a table that is too narrow for n there are
+    none.
+    """
+    found: list[list[Row]] = []
     header: list[str] = []
     for line in text.splitlines():
         parts = re.split(r" {2,}", line.strip())
-        if parts[0] in ("c", "N") and "verdict" in parts:
+        if parts[0] in ("c", "N") and parts[-1] == "verdict":
             header = parts
+            found.append([])
         elif header and parts[0].isdigit() and len(parts) >= len(header) - 1:
-            yield int(parts[0]), dict(zip(header[1:-1], parts[1:], strict=False))
-        elif header:
-            return
+            if "n" in header:
+                cells = dict(zip(header[1:-1], parts[1:], strict=False))
+                found[-1].append(Row(int(parts[0]), cells, "  ".join(parts[len(header) - 1 :])))
+        else:
+            header = []
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +117,7 @@ class Answer:
     figures: tuple[Figure, ...]
 
 
-def _own(line: str) -> str:
+def own(line: str) -> str:
     """The part of an answer's head that names its own setting, and not what may give more."""
     return line.partition("Proven so far:")[2] or line.split(" may give")[0]
 
@@ -115,22 +127,40 @@ _FIGURE = re.compile(
 )
 
 
+_HEAD = re.compile(
+    r"(?:[^\s:]+(?: [^\s:]+)?: )?(?:Corrected: )?(?P<words>[Rr]un at|[Nn]o setting|[Nn]o valid|[Mm]ore than half)"
+)
+"""How an answer begins: with the name of its series where that has no room on the right."""
+
+
+def blocks(text: str) -> list[list[str]]:
+    """The lines of each answer in a text of `solve`, from its first line on."""
+    found: list[list[str]] = []
+    for line in text.splitlines():
+        if _HEAD.match(line):
+            found.append([])
+        if found:
+            found[-1].append(line)
+    return found
+
+
 def answers(text: str) -> list[Answer]:
     """The answers in a text of `solve`."""
-    found: list[Answer] = []
-    head, setting, figures = "", None, list[Figure]()
-    for line in [*text.splitlines(), "Run at END"]:
-        if re.match(r"(Run at|No setting|Nothing|Every setting|More than half)", line):
-            if head:
-                found.append(Answer(head, setting, tuple(figures)))
-            head, setting, figures = line, None, []
+    return list(map(_answer, blocks(text)))
+
+
+def _answer(lines: list[str]) -> Answer:
+    setting, figures = None, list[Figure]()
+    for line in lines:
         if match := _FIGURE.match(line):
             bound = number(match[5], match[6]) if match[5] and match[4] == "at most" else None
             figures.append(Figure(match[1], number(match[2], match[3]), bound))
-        elif not figures and (named := _NAMED.findall(_own(line))):
+        elif not figures and (named := _NAMED.findall(own(line))):
             # The answer's own setting comes first; what may give more stands after it.
-            setting = int(next(filter(None, named[0 if line.startswith("Run at") else -1])))
-    return found
+            head = _HEAD.match(line)
+            first = head is not None and head["words"].lower() == "run at"
+            setting = int(next(filter(None, named[0 if first else -1])))
+    return Answer(lines[0], setting, tuple(figures))
 
 
 def metric_of(words: str) -> str:
@@ -169,4 +199,12 @@ def points(tree: Mapping[str, Any]) -> dict[tuple[str, str, Any], Mapping[str, A
     for point in tree.get("points", ()):
         load = point["concurrency"] if point.get("rate") is None else point["rate"]
         found[(point["deployment"], point["shape"], load)] = point
+    return found
+
+
+def by_series(tree: Mapping[str, Any]) -> dict[tuple[str, str], dict[Any, Mapping[str, Any]]]:
+    """The same by series, each by setting, in the order of the tables."""
+    found: dict[tuple[str, str], dict[Any, Mapping[str, Any]]] = {}
+    for (deployment, shape, load), point in points(tree).items():
+        found.setdefault((deployment, shape), {})[load] = point
     return found

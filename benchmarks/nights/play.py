@@ -5,7 +5,6 @@ import functools
 import gc
 import hashlib
 import io
-import json
 import os
 import shutil
 import signal
@@ -19,6 +18,7 @@ from unittest import mock
 
 import yaml
 
+from benchmarks.nights import outputs
 from benchmarks.nights.disk import Disk, Killed
 from benchmarks.nights.draw import CONFIG, RUN, Command, Damage, Edit, Night, SetClock
 from benchmarks.nights.remembered import windows_by_contents
@@ -91,10 +91,7 @@ class Told:
     def tree(self, *words: str) -> Mapping[str, Any]:
         """The JSON that one of the LOOKS printed; empty where it printed none."""
         said = self.look(*words)
-        if said is None or not said.out.lstrip().startswith("{"):
-            return {}
-        found: Mapping[str, Any] = json.loads(said.out)
-        return found
+        return outputs.tree("" if said is None else said.out)
 
     @property
     def sweeps(self) -> list[Said]:

@@ -5,13 +5,15 @@ under other names, in other units, or without what cannot count. Of a server wit
 sweep is run, in another order or after an interruption.
 """
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from scipy.stats import binomtest
 
-from benchmarks.nights.draw import SWEEP, Command, Damage, Night
+from benchmarks.nights.draw import SWEEP, Command, Damage, Night, draw
 from benchmarks.nights.play import Told, play, playing
 from benchmarks.nights.server import Course, Law
 from benchmarks.nights.virtual_time import EPOCH
@@ -250,21 +252,40 @@ SWEPT: tuple[Callable[[Night], Iterator[str]], ...] = (
 )
 
 
-def proven_alike(nights: Iterator[Night], pairs: int) -> tuple[int, int, float]:
-    """Of pairs of one night with noise, interrupted and not: how often only the interrupted one
-    proved a setting, how often only the other did, and how likely chance makes them differ so.
+@dataclass(frozen=True, slots=True)
+class Pairs:
+    """Nights that were played interrupted and not: of how many both, only one or neither proved a
+    setting.
     """
-    only_after = only_before = played = 0
-    for night in nights:
-        commands = interrupted(night)
-        if len(commands) < 2 or not night.limits or night.kind not in ("closed", "mix", "sessions"):
-            continue
-        plain = {key: value for key, value in night.config.items() if key not in ("budget", "max_time")}
-        quiet = replace(night, config=plain, course=Course(), pictures=False)
-        answers = [_played(replace(quiet, steps=steps)) for steps in (commands[-1:], commands)]
-        before, after = (any(found[1] is not None for found in answer.values()) for answer in answers)
-        only_after, only_before, played = only_after + (after > before), only_before + (before > after), played + 1
-        if played == pairs:
-            break
-    differ = only_after + only_before
-    return only_after, only_before, binomtest(only_after, differ, 0.5).pvalue if differ else 1.0
+
+    both: int = 0
+    only_interrupted: int = 0
+    only_plain: int = 0
+    neither: int = 0
+
+    @property
+    def chance(self) -> float:
+        """How likely chance makes the two differ so (McNemar's exact test)."""
+        differ = self.only_interrupted + self.only_plain
+        return float(binomtest(self.only_interrupted, differ, 0.5).pvalue) if differ else 1.0
+
+
+def proven(seed: int) -> tuple[bool, bool] | None:
+    """Whether the night of this seed proves a setting without its interruptions, and with them, on
+    a server that stays as it is. None for a night without an interruption or an SLA.
+    """
+    night = draw(seed)
+    commands = interrupted(night)
+    if len(commands) < 2 or not night.limits or night.kind == "rate":
+        return None
+    plain = {key: value for key, value in night.config.items() if key not in ("budget", "max_time")}
+    quiet = replace(night, config=plain, course=Course(), pictures=False)
+    answers = [_played(replace(quiet, steps=steps)) for steps in (commands[-1:], commands)]
+    before, after = (any(found[1] is not None for found in answer.values()) for answer in answers)
+    return before, after
+
+
+def pairs(results: Iterable[tuple[bool, bool] | None], most: int) -> Pairs:
+    """The first so many of these results of `proven`, counted."""
+    counts = Counter(itertools.islice((result for result in results if result is not None), most))
+    return Pairs(counts[True, True], counts[False, True], counts[True, False], counts[False, False])

@@ -1,15 +1,16 @@
 """What a sentence, a row or a command says of a setting is what the JSON has of it."""
 
+import itertools
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.nights import outputs
 from benchmarks.nights.draw import CONFIG, RUN
+from benchmarks.nights.invariants import CLOSED, changed, shown
 from benchmarks.nights.play import Said, Told
 
-Points = Mapping[Any, Mapping[str, Any]]
 ROUNDED = 0.0051
 """Three digits are at most this far from the number, as a share of it."""
 CAUSES = {
@@ -20,15 +21,36 @@ CAUSES = {
     "stopped_early": "the trial was ended early",
 }
 """A flag that excludes a setting, and what the table calls it."""
-
-
-def _points(told: Told) -> Points:
-    """The points of a night with one series in a closed loop, by setting; none for others."""
-    found = outputs.points(told.tree("show", RUN, "--json"))
-    series = {(d, s) for d, s, _ in found}
-    if len(series) != 1 or told.night.kind not in ("closed", "sessions"):
-        return {}
-    return {load: point for (_, _, load), point in found.items()}
+OPEN = ("unproven", "marginal")
+_GIVES = r"(?: gives \d+% (?:more throughput but|less throughput and))?"
+SAYINGS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    r" violates?(?::| although )": (("violates",), ()),
+    r" also meets: ": (("meets",), ("step_not_worth",)),
+    r" meets\b": (("meets",), ("meets",)),
+    r" excluded: ": (("invalid",), ("excluded",)),
+    r" was excluded ": (("invalid",), ("excluded",)),
+    rf"{_GIVES} is not proven: ": (OPEN, ("crosses", "too_few", "no_interval", "grows")),
+    rf"{_GIVES} had a quick look only": (OPEN, ("scanned", "not_judged")),
+    rf"{_GIVES} was measured before the server changed": (OPEN, ("stale",)),
+    r": over .* and (?:no faster|\d+% slower)": (OPEN, ()),
+    r": (?:no faster|\d+% slower), and not proven": (OPEN, ()),
+    r": over a limit in the only trial": (("violates",), ()),
+    r" may (?:give|keep) ": (OPEN, ()),
+    r" is the highest proven setting, c=\d+ the lowest that violates": (("meets",), ()),
+    r" is the (?:highest|lowest) (?:measured|tried|that concurrency)": ((), ()),
+    r": .*(?:would decide|to decide|about [\d,]+ requests)": ((*OPEN, "invalid"), ()),
+    r": [\d,]+ of [\d,]+ (?:requests|trials) |: restarts were |: the server was slower ": ((), ()),
+}
+"""How a sentence of an answer goes on after its settings, and the verdicts and reasons in the JSON
+that these have; empty where they have any."""
+HEADS = {
+    "No setting meets": ("violates",),
+    "o setting is proven to meet": OPEN,
+    "No valid measurement": ("invalid",),
+    "un at concurrency": ("meets",),
+    "Proven so far": ("meets",),
+}
+"""Words in the first line of an answer, and the verdicts of the JSON that may go with them."""
 
 
 def _answers(told: Told) -> Iterator[Said]:
@@ -39,19 +61,17 @@ def _answers(told: Told) -> Iterator[Said]:
 
 def cells_are_of_their_settings(told: Told) -> Iterator[str]:
     """Each latency and error rate in the table is that of its row's setting."""
-    points, shown = _points(told), told.look("show", RUN)
-    if not points or shown is None:
-        return
-    for setting, cells in outputs.cells(shown.out):
-        metrics = points.get(setting, {}).get("metrics", {})
-        for words, cell in cells.items():
-            known = metrics.get("error_rate" if words == "errors" else outputs.metric_of(words), {}).get("value")
-            match = outputs.VALUE.fullmatch(cell)
-            if known is None or match is None:
-                continue
-            value = outputs.number(match[1], match[2])
-            if not outputs.near(value, known, ROUNDED) and abs(value - known) > 5e-5:
-                yield f"the table has {words} {cell} at c={setting}, the JSON {known:g}"
+    for _, rows, points in shown(told):
+        for row in rows:
+            metrics = points.get(row.setting, {}).get("metrics", {})
+            for words, cell in row.cells.items():
+                known = metrics.get("error_rate" if words == "errors" else outputs.metric_of(words), {}).get("value")
+                match = outputs.VALUE.fullmatch(cell)
+                if known is None or match is None:
+                    continue
+                value = outputs.number(match[1], match[2])
+                if not outputs.near(value, known, ROUNDED) and abs(value - known) > 5e-5:
+                    yield f"the table has {words} {cell} at c={row.setting}, the JSON {known:g}"
 
 
 def figures_and_limits_are_whole(told: Told) -> Iterator[str]:
@@ -80,45 +100,88 @@ def _limits(tier: Mapping[str, Any]) -> list[tuple[str, float]]:
 
 def requests_are_of_the_setting(told: Told) -> Iterator[str]:
     """The requests on which an answer rests, and those that did not prove a setting, are its n."""
-    points = _points(told)
+    series = outputs.by_series(told.tree("show", RUN, "--json"))
+    if not series or told.night.kind not in CLOSED:
+        return
     for said in _answers(told):
-        text = re.sub(r"\s+", " ", said.out)
-        sure = r"Confidence (?:95%, from )?([\d,]+) requests in"
-        found = re.findall(rf"Run at concurrency (\d+):(?:(?!Run at).)*?{sure}", text)
-        found += re.findall(r"c=(\d+) is not proven: ([\d,]+) requests prove no", text)
-        for load, n in found:
-            known = points.get(int(load), {}).get("n")
-            if known is not None and known != int(n.replace(",", "")):
-                yield f"{said.line}: {n} requests at c={load}, which has {known:,}"
+        blocks = outputs.blocks(said.out)
+        if changed(told):  # the limits then say which windows count, and the points are of the first tier's
+            blocks = blocks[: len(series)]
+        for block, points in zip(blocks, itertools.cycle(series.values()), strict=False):
+            text = re.sub(r"\s+", " ", " ".join(block))
+            sure = r"Confidence (?:95%, from )?([\d,]+) requests in"
+            found = re.findall(rf"(?:[Rr]un at|so far:) concurrency (\d+)\b.*?{sure}", text)
+            found += re.findall(r"c=(\d+)[^.;:]* is not proven: ([\d,]+) requests prove no", text)
+            for load, n in found:
+                known = points.get(int(load), {}).get("n")
+                if known is not None and known != int(n.replace(",", "")):
+                    yield f"{said.line}: {n} requests at c={load}, which has {known:,}"
 
 
 def sentences_and_verdicts_agree(told: Told) -> Iterator[str]:
     """What a sentence calls a setting is what the JSON judges."""
-    tree = told.tree("solve", RUN, "--json")
-    if not _points(told) or len(tree.get("tiers", ())) != 1:
+    answered = [shape for tier in told.tree("solve", RUN, "--json").get("tiers", ()) for shape in tier["shapes"]]
+    if told.night.kind not in CLOSED:
         return
-    judged = {j["concurrency"]: j["verdict"] for j in tree["shapes"][0]["judgements"]}
-    words = {"violates": ("violates",), "is not proven": ("unproven", "marginal"), "also meets": ("meets",)}
-    words |= {"excluded": ("invalid",), "was excluded": ("invalid",)}
     for said in _answers(told):
-        text = re.sub(r"\s+", " ", said.out)
-        for load, word in re.findall(rf"c=(\d+) ({'|'.join(words)})\b", text):
-            verdict = judged.get(int(load))
-            if verdict is not None and verdict not in words[word]:
-                yield f"{said.line}: c={load} {word}, in the JSON {verdict}"
-        head = re.search(r"(?:[Rr]un at|Proven so far:) concurrency (\d+)", text)
-        chosen = tree["shapes"][0]["concurrency"]
-        if (int(head[1]) if head else None) != chosen:
-            yield f"{said.line}: {said.out.splitlines()[0]}; in the JSON c={chosen}"
+        blocks = outputs.blocks(said.out)
+        if answered and len(blocks) != len(answered):
+            yield f"{said.line}: {len(blocks)} answers, in the JSON {len(answered)}"
+        for block, shape in zip(blocks, answered, strict=False):
+            yield from (f"{said.line}: {line}" for line in _disagrees(block, shape))
+
+
+def _disagrees(block: Sequence[str], shape: Mapping[str, Any]) -> Iterator[str]:
+    """What the text of an answer says of a setting, and the JSON otherwise; and what it says of one
+    in words that are not known here.
+    """
+    text = re.sub(r"\s+", " ", " ".join(block))
+    yield from _sayings_disagree(text, {j["concurrency"]: (j["verdict"], j["reason"]) for j in shape["judgements"]})
+    yield from _places_disagree(text, shape)
+    head = re.search(r"(?:[Rr]un at|(?:Proven|Accepted) so far:) concurrency (\d+)", text)
+    if (int(head[1]) if head else None) != shape["concurrency"]:
+        yield f"{block[0]}; in the JSON c={shape['concurrency']}"
+    for word, verdicts in HEADS.items():
+        if word in outputs.own(block[0]) and shape["verdict"] not in verdicts:
+            yield f"{block[0]}; in the JSON {shape['verdict']}"
+    if block[0].startswith("Corrected: ") != bool(shape["claim"] and shape["claim"]["corrected"]):
+        yield f"{block[0]}; in the JSON the claim is {shape['claim']}"
+
+
+def _sayings_disagree(text: str, judged: Mapping[int, tuple[str, str]]) -> Iterator[str]:
+    """Each sentence that begins with settings is one of SAYINGS, and each of these settings has its
+    verdict and its reason.
+    """
+    first = r"(?:(?<=[.;:] )|(?<=setting )|(?<=Why )|(?<=Also ))(?<!nearest: )"
+    for match in re.finditer(rf"{first}((?:c=\d+, )*c=\d+)(?=[ :])([^.]*)", text):
+        said = next((known for known in SAYINGS if re.match(known, match[2])), None)
+        if said is None:
+            yield f"words that are not known: {match[1]}{match[2][:80]}"
+            continue
+        verdicts, reasons = SAYINGS[said]
+        for load in map(int, re.findall(r"\d+", match[1])):
+            verdict, reason = judged.get(load, ("", ""))
+            if (verdicts and verdict and verdict not in verdicts) or (reasons and reason and reason not in reasons):
+                yield f"c={load}{match[2][:60]}, in the JSON {verdict}: {reason}"
+
+
+def _places_disagree(text: str, shape: Mapping[str, Any]) -> Iterator[str]:
+    """The settings that a text calls nearest, next, highest or first are those of the JSON."""
+    step = shape["next_step"] or {}
+    for words, known in (
+        (r"; nearest: c=(\d+)", shape["candidate"]),
+        (r"c=(\d+) may (?:give|keep)", step.get("concurrency")),
+        (r"c=(\d+) is the highest proven setting", shape["last_pass"]),
+        (r"c=(\d+) the lowest that violates", shape["first_fail"]),
+    ):
+        for load in map(int, re.findall(words, text)):
+            if load != known:
+                yield f"{words} is c={load}, in the JSON {known}"
 
 
 def causes_are_the_flags(told: Told) -> Iterator[str]:
     """What the table names as the causes that exclude a setting are its flags."""
-    points, shown = _points(told), told.look("show", RUN)
-    if not points or shown is None:
-        return
-    for row in outputs.rows(shown.out):
-        point = points.get(row.setting)
+    for row, point in ((row, points.get(row.setting)) for _, rows, points in shown(told) for row in rows):
         if point is None or not row.verdict.startswith("excluded: "):
             continue
         flags = [flag["name"] for flag in point["flag_details"] if flag["fatal"]]

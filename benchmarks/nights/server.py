@@ -35,7 +35,7 @@ BACK_OFF = 1.0
 """Seconds that a stream waits after a failure."""
 TRUTH = 10_000
 """Requests from which a truth is drawn."""
-MOST_REQUESTS = 60_000
+MOST_REQUESTS = 200_000
 """Of one trial: more is a fault of what asks for it."""
 
 

@@ -225,7 +225,8 @@ def line(state: Mapping[str, Any]) -> str:
         return f"imported  {state['done']} points; nothing is left to measure"
     counted = (state[name] for name in ("trials_finished", "refined", "measured", "settings"))
     proven = ", ".join(_proven_words(state["proven"])) if state["proven"] else ""
-    parts = [f"{state['state']}{', proven: ' if proven else ''}{proven}  {counts_text(*counted)}"]
+    word = "unfinished" if (state["state"], state["end"]) == ("finished", "budget") else state["state"]
+    parts = [f"{word}{', proven: ' if proven else ''}{proven}  {counts_text(*counted)}"]
     parts += [f"{count(len(state['open']), 'trial')} {_left(state)}"] if state["open"] else []
     if state["state"] == "running" and state["seconds_left"]:  # at 0 it takes longer than was expected
         about = "at least" if state["seconds_left_at_most"] is None else "about"

@@ -61,6 +61,18 @@ class SweepAgain:
         total = (need or Amount()) * enough + self.spent
         return with_budget(f"{self.command} {shlex.join(more)}", self.config, total), need
 
+    def beside(self, decisions: Sequence[Decision]) -> "SweepAgain":
+        """The same with room in its budget for the next steps of other decisions of one answer,
+        whose commands may be run before: a budget counts all that was spent on a run.
+        """
+        steps = [(d.series, d.next_step) for d in decisions if d.next_step is not None]
+        needs = [
+            self._need(series, step.concurrency, step.requests)
+            for series, step in steps
+            if step.requests is not None and not isinstance(step.concurrency, Rate)
+        ]
+        return replace(self, spent=sum((need for need in needs if need is not None), self.spent))
+
     def elsewhere(self, concurrency: int, decision: Decision) -> str:
         """The command that proves a setting of a decision in a run of its own."""
         words = shlex.split(self.command)

@@ -294,6 +294,18 @@ def test_the_json_says_what_a_claim_covers(run):
     assert [None, None] == [shape["claim"] for shape in json.loads(none.out)["shapes"]]
 
 
+def test_the_commands_of_one_answer_have_room_for_each_other():
+    text = CONFIG.replace("[1024/256]", "[1024/256, 512/256]") + "budget: {requests: 1000}\n"
+    config = load_config(text, "x.yaml")
+    trials = [make_trial(config, config.deployments[0], shape, 32, Phase.GRID, 1, 100) for shape in config.shapes]
+    times = TrialTimes(tuple((trial, Amount(14.0, 100.0)) for trial in trials))
+    again = SweepAgain(config, AGAIN, times, Amount(600.0, 1000.0), "runs/night-2")
+    first, second = (a_decision(config.limits, shape=shape) for shape in config.shapes)
+    for own, other in ((first, second), (second, first)):
+        given, _, _ = options(with_command(own, again.beside([other])), text)
+        assert given.budget.requests >= 1000 + 2 * 1300, "a budget counts what the other command sent before"
+
+
 def test_the_command_for_one_concurrency_in_all_shapes_has_room_in_a_budget_that_is_spent():
     config = load_config(CONFIG + "budget: {requests: 3000}\n", "x.yaml")
     trial = make_trial(config, config.deployments[0], config.shapes[0], 32, Phase.GRID, 1, 100)

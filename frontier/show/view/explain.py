@@ -230,7 +230,8 @@ def _what_stands_against(reason: Reason, decides: str | None) -> str:
         proof = f"; to prove that takes {decides}" if decides and reason.cause is not Cause.TOO_FEW else ""
         return f"its value is over the limit{proof}"
     close = how_close(reason, "its bound is too wide", "it is too close to its limit", "too many requests fail")
-    why = "they are too much alike" if reason.cause is Cause.TOO_FEW else close
+    failing = estimate is not None and math.isinf(estimate.value)
+    why = "they are too much alike" if reason.cause is Cause.TOO_FEW and not failing else close
     return f"{why}; it needs {decides}" if decides else f"{why} to decide in reasonable time"
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from frontier.cli.status import trial_words
 from frontier.core.claim.solver import solve_all
-from frontier.core.model.decisions import Cause, Limit, Reason
+from frontier.core.model.decisions import Cause, EndedEarly, Limit, Reason
 from frontier.core.model.points import Estimate, Flag, Point
 from frontier.core.model.text import clean
 from frontier.show.view.explain import SENTENCES, sentence, words_of
@@ -35,6 +35,16 @@ def test_every_cause_has_a_sentence_of_words_that_there_are(cause: Cause) -> Non
     names = {name for _, name, _, _ in string.Formatter().parse(SENTENCES[cause]) if name is not None}
     assert names <= words_of(Reason(cause)).keys()
     assert sentence(Reason(cause))
+
+
+def test_a_percentile_that_failures_make_infinite_is_not_called_alike() -> None:
+    """Requests that are too much alike have a value; here they failed."""
+    limit, infinite = Limit("p95_ttft", 1.0), Estimate(math.inf, 0.4, math.inf, 199)
+    reason = Reason(Cause.TOO_FEW, (6,), "p95_ttft", limit=limit, estimate=infinite, need=200)
+    given_up = dataclasses.replace(reason, cut=EndedEarly("given_up"))
+    assert "too many requests fail" in sentence(given_up)
+    finite = dataclasses.replace(given_up, estimate=Estimate(0.5, 0.4, math.inf, 199))
+    assert "too many requests fail" not in sentence(finite)
 
 
 @pytest.mark.parametrize(
