@@ -12,6 +12,7 @@ from frontier.core.model.text import clean, clean_name, middle_cut
 from frontier.show.picture.data import Panel, Role
 from frontier.show.view.answer_view import AnswerView
 from frontier.show.view.costs import power_text
+from frontier.show.view.figures import tightest_figure
 from frontier.show.view.sentences import answer_parts, decision_sentence, may_give
 from frontier.show.view.series_view import SeriesView, SettingView
 from frontier.show.view.wording import (
@@ -179,7 +180,10 @@ def limit_parts(views: Sequence[SeriesView]) -> list[str]:
         same = len({limits_text(each.sla) for each in views}) == 1 and view.sla
         return [f"SLA {limits_text(view.sla)}"] if same else []
     decision, parts = view.decision, []
+    titled = tightest_figure(decision) if decision is not None and view.chosen is not None else None
     for limit in view.hidden_limits:
+        if titled is not None and limit.metric == titled.metric:
+            continue
         estimate = decision.metrics.get(limit.metric) if decision is not None else None
         promise = limit_value_text(limit.metric, limit.promise)
         value = f"{value_text(limit.metric, estimate.value)} of {promise}" if estimate else f"limit {promise}"

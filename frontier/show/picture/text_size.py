@@ -6,6 +6,7 @@ from matplotlib.backends.backend_agg import RendererAgg
 from matplotlib.font_manager import FontProperties
 
 from frontier.core.model.text import middle_cut
+from frontier.show.picture.labels import NBSP
 
 PX = 100 / 72
 """Pixels in a point, the unit of font sizes."""
@@ -33,11 +34,12 @@ def line_height(points: float) -> float:
 
 def wrap(text: str, points: float, width: float, *, lines: int = 2, bold: bool = False) -> tuple[str, ...]:
     """Text broken at spaces into at most `lines` lines of `width` pixels; the rest is cut with an
-    ellipsis.
+    ellipsis. What is to stay together and is wider than a line is broken, too.
     """
     done: list[str] = []
     current = ""
-    words = text.split(" ")
+    whole = text.split(" ")
+    words = [w for each in whole for w in (each.split(NBSP) if text_width(each, points, bold) > width else (each,))]
     for i, word in enumerate(words):
         longer = f"{current} {word}" if current else word
         if text_width(longer, points, bold) <= width or not current:
@@ -48,7 +50,7 @@ def wrap(text: str, points: float, width: float, *, lines: int = 2, bold: bool =
             break
         done.append(current)
         current = word
-    return tuple(fit(line.strip(" ·\u00a0"), points, width, bold=bold) for line in (*done, current))
+    return tuple(fit(line.strip(f" ·{NBSP}"), points, width, bold=bold) for line in (*done, current))
 
 
 def fit(text: str, points: float, width: float, *, bold: bool = False, middle: bool = False) -> str:
