@@ -156,8 +156,9 @@ class TrialFiles:
     # -- records
     # ----------------------------------------------------------------------------------------------
 
-    def records(self, key: str, evidence: TrialEvidence | None = None) -> Iterator[Record]:
-        """The records of a finished trial, in the order they ended. AlteredError when they are not
+    def records(self, key: str, evidence: TrialEvidence | None = None, *, background: bool = False) -> Iterator[Record]:
+        """The records of a finished trial, in the order they ended: of what is measured, or of the
+        `background` beside it. AlteredError when they are not
         as they were written, at the latest after the last record; StoreError when a record cannot
         be read.
         """
@@ -172,7 +173,8 @@ class TrialFiles:
                 except StoreError:
                     self.require_unaltered(key, evidence)
                     raise
-                yield record
+                if record.background is background:
+                    yield record
         self._require_same(key, evidence, digest.hexdigest())
 
     def require_unaltered(self, key: str, evidence: TrialEvidence | None = None) -> None:

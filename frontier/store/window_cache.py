@@ -24,7 +24,7 @@ from frontier.store.records import build, shape_tree
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import TrialEvidence
 
-VERSION = 12
+VERSION = 13
 """Raised whenever `from_records.window_data` or `WindowData` changes what it says; older caches are
 then made anew."""
 TYPES = ("<f8", "<i8", "|b1")
@@ -52,7 +52,8 @@ def load_window_data(run: RunDirectory, measurement: Measurement, evidence: Tria
             if (sample := unpack(cached, made_from)) is not None:
                 return sample
     try:
-        sample = window_data(measurement, run.records(key, evidence))
+        behind = run.records(key, evidence, background=True) if measurement.trial.shape.background else ()
+        sample = window_data(measurement, run.records(key, evidence), behind)
     except (OSError, TypeError, ValueError, AttributeError, OverflowError) as error:
         run.require_unaltered(key)
         file = run.trial_file(key)

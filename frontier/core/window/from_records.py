@@ -75,9 +75,11 @@ Columns = dict[str, Floats]
 """A number per record, by name."""
 
 
-def window_data(measurement: Measurement, records: Iterable[Record], *, open_loop: bool = False) -> WindowData:
+def window_data(
+    measurement: Measurement, records: Iterable[Record], background: Iterable[Record] = (), *, open_loop: bool = False
+) -> WindowData:
     """The window data of a trial. Records may come in any order; the sample is in the order of
-    sending.
+    sending. Of a `background` only the tokens and the requests in flight count.
 
     `open_loop` counts latency from when a request was scheduled instead of when it was sent, so
     that a client or server that falls behind cannot hide it (coordinated omission; wrk2's rule). A
@@ -87,6 +89,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
     open_loop = open_loop or isinstance(trial.concurrency, Rate)
     still = Standstill(measurement.readings)
     everything, blocks, words, limited = _read(records, window, open_loop, still)
+    beside, load, _, _ = _read(background, window, open_loop, Standstill(()))
     order = np.argsort(everything["sent"], kind="stable")
     sent = everything["sent"][order]
     inside = order[(sent >= window.start) & (sent <= window.end)]
@@ -117,7 +120,7 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         in_flight=blocks.in_flight * (BLOCKS / blocks.length),
         health=(measurement.health,),
         server_identities=(measurement.server_identity,),
-        server=(_facts(measurement, everything, limited) | still.facts(),),
+        server=(_facts(measurement, everything, beside, limited) | still.facts(),),
         ended=(measurement.ended,),
         client_failures=int((everything["code"] == _CLIENT if measurement.ended in _CUT else by_client)[inside].sum()),
         odd_finishes=most_frequent(words.odd),
@@ -130,6 +133,8 @@ def window_data(measurement: Measurement, records: Iterable[Record], *, open_loo
         named=({name: dict(counts) for name, counts in measurement.named.items()},),
         changed=(measurement.changed,),
         stream=np.empty(0, np.int64) if open_loop else kept["stream"].astype(np.int64),
+        background_tokens=load.output[: BLOCKS * bool(trial.shape.background)],
+        background_in_flight=load.in_flight * (BLOCKS / blocks.length),
         **arrays,
         **_reader(kept, ok),
         **_turns(kept, trial.shape),
@@ -374,17 +379,17 @@ def _bins_of_micros() -> Ints:
     return bin_indices(np.arange(1 << 20) * _MICRO)
 
 
-def _facts(measurement: Measurement, everything: Columns, limited: int) -> dict[str, float]:
+def _facts(measurement: Measurement, everything: Columns, beside: Columns, limited: int) -> dict[str, float]:
     """The facts of the window: the server's and the client's own.
 
     `client_http_429` counts the requests sent in the window that were refused for a rate limit,
-    where there are any.
+    where there are any. The gauges are of the requests `beside` too.
     """
     facts = dict(measurement.server)
     facts |= {"client_http_429": float(limited)} if limited else {}
     facts |= time_breakdown.client_sums(everything, everything["code"] == _OK, facts)
-    left = np.isin(everything["code"], _LEFT)
-    return held_against(facts, measurement.readings, everything["began"], np.where(left, math.inf, everything["end"]))
+    began, end, code = (np.concatenate([everything[name], beside[name]]) for name in ("began", "end", "code"))
+    return held_against(facts, measurement.readings, began, np.where(np.isin(code, _LEFT), math.inf, end))
 
 
 def _whole_run(everything: Columns) -> dict[str, float]:
