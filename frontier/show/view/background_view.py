@@ -1,6 +1,6 @@
 """The most background in a sentence."""
 
-from frontier.core.model.decisions import Decision
+from frontier.core.model.decisions import Decision, Verdict
 from frontier.core.model.series import unnamed
 from frontier.core.model.text import clean_name
 from frontier.planning.most_background import RATE, MostBackground, is_open
@@ -30,13 +30,13 @@ def _limiting(decision: Decision) -> str:
     limit = next((each for each in decision.limits if each.metric == decision.binding), None)
     value = decision.metrics.get(decision.binding or "")
     if limit is None or value is None:
-        return "the SLA is kept"
+        return "its limits have no value"
     promise = limit.of.format_trimmed(limit.promise)
     return f"{named_value(limit.metric, value.value)}, {bound_text(value, limit)}, limit {promise}"
 
 
 def _why(decision: Decision) -> str:
     """'the SLA is broken: p99 TTFT 620 ms, ...'."""
-    if is_open(decision):
-        return f"the SLA is not proven ({decision.verdict.value})"
-    return f"the SLA is broken: {_limiting(decision)}"
+    if decision.verdict is Verdict.INVALID:
+        return "nothing valid was measured"
+    return f"the SLA is {'not proven' if is_open(decision) else 'broken'}: {_limiting(decision)}"
