@@ -41,6 +41,7 @@ from frontier.hardware.distance import bounds, distance
 from frontier.hardware.roofline import Roofline
 from frontier.planning.arrivals import arrival_rate
 from frontier.planning.budget import TrialTimes
+from frontier.planning.most_background import RATE
 from frontier.planning.next_step import SweepAgain, go_on, shared_commands, with_command, with_top
 from frontier.planning.sla_result import ArrivalRate, SlaResult, failures_judged, make_sla_result
 from frontier.planning.standing import Standing
@@ -200,7 +201,8 @@ class Run:
         self, series: Series, limits: tuple[Limit, ...], names: tuple[str, ...]
     ) -> tuple[list[Point], list[Point]]:
         """The points that may be claimed, and the others: of looks and of the frontier."""
-        metrics, price = tuple(dict.fromkeys((*DEFAULT_METRICS, *names))), self._price(series[0])
+        own = (*DEFAULT_METRICS, *([RATE] if series[1].background else []))
+        metrics, price = tuple(dict.fromkeys((*own, *names))), self._price(series[0])
         history, samples = self.histories[series], self.samples(series, limits)
         claims = claim_points(history, limits, names=metrics, price=price)
         claimed = {point.concurrency for point in claims}
@@ -279,7 +281,8 @@ class Run:
         found = []
         for name, limits in asked:
             points, decisions = self._decide(limits, options)
-            found.append(make_sla_result(name, limits, points, decisions, self.gpus, self.arrival_rates(decisions)))
+            rates = self.arrival_rates(decisions)
+            found.append(make_sla_result(name, limits, points, decisions, self.gpus, rates, self.config.shapes))
         return tuple(replace(each, commands=shared_commands(each, self.again)) for each in found)
 
     def arrival_rates(self, decisions: Sequence[Decision]) -> dict[Series, ArrivalRate]:
@@ -375,13 +378,13 @@ class Run:
         chosen: dict[Series, Axes] = {}
         for series in dict.fromkeys([*self.histories, *(p.series for p in self.imported)]):
             given = named.get(series.shape) if isinstance(named, Mapping) else named
-            chosen[series] = given or ("output_throughput", first)
+            chosen[series] = given or (self.config.objectives[0], first)
         if named or not latencies:
             return chosen
         with suppress(UsageError):  # a limit on what no point has a value of: there is no answer
             for decision in self.solve(wanted):
                 if decision.binding in latencies:
-                    chosen[decision.series] = ("output_throughput", decision.binding)
+                    chosen[decision.series] = (self.config.objectives[0], decision.binding)
         return chosen
 
     def frontiers(

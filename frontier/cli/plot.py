@@ -127,10 +127,17 @@ def command(  # noqa: PLR0913
 
 
 def picture_of(run: "Run", limits: "Sequence[Limit]", axes: "Objectives" = None) -> "Picture":
-    """The frontiers of a run, a panel each; deployments that one panel can tell apart share it."""
+    """The frontiers of a run, a panel each; deployments that one panel can tell apart share it, and
+    all amounts of a background do.
+    """
+    from frontier.planning.most_background import most_background
     from frontier.show.picture.frontier_picture import small_multiples
     from frontier.show.view.selection import provenance_of, together_of, views_of
 
+    if axes is None and limits and (beside := most_background(run.solve(limits), run.config.shapes)):
+        from frontier.show.picture.background_picture import background_picture
+
+        return background_picture(views_of(run, limits), beside, provenance_of(run))
     if (together := together_of(run)) is not None:
         return together([run], limits, axes)
     return small_multiples(views_of(run, limits, axes), footer=provenance_of(run))

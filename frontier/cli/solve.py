@@ -56,7 +56,7 @@ def command(options: common.RunOptions, sla: tuple[str, ...], tier: str | None, 
         common.answer(answers_text(tier_views(answers, run.gpus), detail=options.detail, **common.layout()))
         if run.unfinished and options.detail >= Detail.USUAL:
             common.answer_prose(run.unfinished)
-    return exit_code([d for tier in answers for d in tier.decisions])
+    return exit_code([d for tier in answers for d in tier.deciding])
 
 
 def _tiers(run: "Run", sla: tuple[str, ...], tier: str | None) -> "Tiers":

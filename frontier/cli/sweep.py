@@ -122,7 +122,7 @@ def command(
     from frontier.cli.one_line import line_settings
     from frontier.cli.sweep_request import read_request
     from frontier.config.config_file import open_run, require_sweep
-    from frontier.planning.plan import make_plan
+    from frontier.planning.plan import make_plan, proofs_of
     from frontier.sweep.given_files import begun_with
 
     if others := given["others"]:
@@ -131,6 +131,7 @@ def command(
     of_line = line_settings(source, given["shapes"], given["sla"], given["budget"])
     request = read_request(source, output, settings, until, to_prove, line=of_line)
     require_sweep(request.config, source)
+    to_prove = proofs_of(request.config, to_prove)
     if to_prove and not request.config.limits:
         raise UsageError("--prove needs an SLA to prove", "name one, as  --set sla.p99_ttft=500ms")
     for warning in request.config.warnings:

@@ -16,7 +16,7 @@ from frontier.show.verbosity import Detail
 def print_answer(run: Run, shown: common.RunOptions, *, ended: bool, cut: Sequence[str] = ()) -> Sequence[Decision]:
     """Print the table and the decisions under the first tier of the SLA, and draw the picture.
     Where the sweep `ended`, also print what is left and what comes next. `cut` are settings that
-    were to be proven and are not. Returns the decisions.
+    were to be proven and are not. Returns the decisions that say how the sweep ended.
     """
     from frontier.show.answer import answers_text
     from frontier.show.tables import points_table
@@ -26,11 +26,12 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool, cut: Sequen
 
     answers = run.answers(run.config.tiers[:1])
     decisions = answers[0].decisions if answers else ()
+    ending = answers[0].deciding if answers else ()
     if shown.as_json:
         left = {"unfinished": common.unfinished_json(run), "not_proven": list(cut)}
         common.answer({**answers_json(answers), **left, **knob_json(run)})
         draw(run)
-        return decisions
+        return ending
     layout, points = common.layout(), run.points()
     frontiers = run.frontiers(points)
     views = series_views(points, frontiers, run.limits(), decisions, run.gpus)
@@ -47,7 +48,7 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool, cut: Sequen
         for line in next_lines(run, decisions) if ended else ():
             common.say(line)
         common.say(f"{'Picture':<21}{picture}" if picture else f"{'Saved in':<21}{run.path}")
-    return decisions
+    return ending
 
 
 def next_lines(run: Run, decisions: Sequence[Decision]) -> list[str]:
@@ -55,7 +56,8 @@ def next_lines(run: Run, decisions: Sequence[Decision]) -> list[str]:
     lines = run.not_measured.splitlines()
     commands = [["frontier", "report", str(run.path), "-o", "page.html"]]
     alone = decisions[0] if len(decisions) == 1 else None
-    if alone is not None and alone.concurrency is not None and alone.shape.arrivals is None:
+    shape = None if alone is None or alone.concurrency is None else alone.shape
+    if shape is not None and shape.arrivals is None and shape.background is None:
         commands.insert(0, ["frontier", "verify", str(run.path)])
     names = list(dict.fromkeys(deployment for deployment, _ in run.histories))
     if len(names) > 1:

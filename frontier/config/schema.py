@@ -17,6 +17,7 @@ from pydantic import (
     model_validator,
 )
 
+from frontier.config.background_keys import BackgroundConfig, not_beside, read_background
 from frontier.config.complaints import Complaint
 from frontier.config.connection import SentFile
 from frontier.config.deployment import DeploymentConfig, QualityConfig
@@ -104,6 +105,7 @@ class Config(Strict):
     given_concurrency: Annotated[tuple[int, ...], PlainValidator(read_concurrency)] = Field((), alias="concurrency")
     rate: Annotated[tuple[Rate, ...], PlainValidator(read_rates), PLAIN] | None = None
     arrivals: Annotated[Arrivals | str, PlainValidator(read_arrivals), READ_TIMES] = POISSON
+    background: Annotated[BackgroundConfig, PlainValidator(read_background), PLAIN] | None = None
     given_tiers: Annotated[Tiers, PlainValidator(read_tiers), PLAIN] = Field(default=(), alias="sla")
     given_objectives: Annotated[tuple[str, str], PlainValidator(read_objectives), PLAIN] | None = Field(
         None, alias="objectives"
@@ -185,13 +187,15 @@ class Config(Strict):
     def _consistent(self) -> Self:
         if self.traffic:
             mixes(self.traffic, self.given_shapes)  # a Problem where the two do not fit
-        checks = (_wrong_times, _wrong_metrics, _wrong_names, _wrong_size, _wrong_prompts, _wrong_load)
+        checks = (_wrong_times, _wrong_metrics, _wrong_names, _wrong_size, _wrong_prompts, _wrong_load, not_beside)
         refuse(problem for check in checks for problem in check(self))
         return self
 
     @property
     def shapes(self) -> tuple[Shape, ...]:
-        """What is measured: the shapes, or with `traffic` the mixes of them."""
+        """What is measured: the shapes, the mixes of them, or one beside a background."""
+        if self.background is not None:
+            return self.background.beside(self.given_shapes[0])
         return mixes(self.traffic, self.given_shapes) if self.traffic else self.given_shapes
 
     @property
@@ -225,9 +229,7 @@ class Config(Strict):
 
     @property
     def ray(self) -> Any:
-        """The Ray cluster of the client processes; None when they run on this machine
-        without Ray.
-        """
+        """The Ray cluster of the client processes; None when they run here, without Ray."""
         return None if isinstance(self.given_workers, int) else self.given_workers
 
     @property
@@ -240,13 +242,14 @@ class Config(Strict):
 
     @property
     def objectives(self) -> tuple[str, str]:
-        """The frontier's axes: as given, otherwise output throughput against the SLA's first
-        latency metric.
+        """The frontier's axes: as given, otherwise output throughput (beside a background its own)
+        against the SLA's first latency metric.
         """
         if self.given_objectives is not None:
             return self.given_objectives
         latencies = [limit.metric for limit in self.limits if metric(limit.metric).quantity is not None]
-        return "output_throughput", latencies[0] if latencies else "p99_ttft"
+        rate = "output_throughput" if self.background is None else "background_throughput"
+        return rate, latencies[0] if latencies else "p99_ttft"
 
     @property
     def warnings(self) -> tuple[Complaint, ...]:
@@ -255,9 +258,7 @@ class Config(Strict):
 
     @property
     def measured_by(self) -> str:
-        """The command that measures the config: `sweep`, or the command of the extra that made its
-        deployments.
-        """
+        """The command that measures it: `sweep`, or that of the extra that made its deployments."""
         return self._measured_by
 
     @property
@@ -280,9 +281,7 @@ class Config(Strict):
 
     @property
     def searches(self) -> bool:
-        """Whether there is an operating point to find, and `refine: 0` does not forbid the
-        search.
-        """
+        """Whether there is an operating point to find, and `refine: 0` does not forbid it."""
         return bool(self.limits) and self.refine != 0
 
     def deployment(self, name: str) -> DeploymentConfig:
@@ -291,7 +290,8 @@ class Config(Strict):
 
     def load(self) -> dict[str, Any]:
         """What decides a trial's numbers beside its deployment and its setting, JSON-able."""
-        return self.model_dump(include={"warmup", "max_time", "min_time", "prompts", "ignore_eos", "seed"})
+        own = {} if self.background is None else {"background": dict(self.background.extra_body)}
+        return self.model_dump(include={"warmup", "max_time", "min_time", "prompts", "ignore_eos", "seed"}) | own
 
     def canonical(self) -> dict[str, Any]:
         """Everything that determines the measurements, JSON-able.

@@ -157,15 +157,16 @@ def read_shapes(value: Any, info: ValidationInfo) -> tuple[Shape, ...]:
     """
     read_sessions = (info.context or {}).get(SESSIONS)
     if not isinstance(value, dict) or not isinstance(shares := value.get("prefix"), list):
-        return (_shape(value, read_sessions),)
+        return (one_shape(value, read_sessions),)
     if not 1 <= len(shares) <= MOST_PREFIXES:
         hint = "write [0%, 25%, 50%, 75%]: one series for each"
         raise Problem(f"{{key}}: a shape has 1 to {MOST_PREFIXES} shares", hint, "prefix")
-    shapes = [_shape({**value, "prefix": item}, read_sessions) for item in shares]
+    shapes = [one_shape({**value, "prefix": item}, read_sessions) for item in shares]
     return tuple(replace(shape, name=f"{shape.label} prefix {shape.prefix * 100:.4g}%") for shape in shapes)
 
 
-def _shape(value: Any, read_sessions: ReadSessions | None) -> Shape:
+def one_shape(value: Any, read_sessions: ReadSessions | None = None) -> Shape:
+    """The shape of '1024/256', or of a mapping."""
     if isinstance(value, str):
         try:
             return Shape.parse(value)
@@ -223,7 +224,9 @@ def described(shape: Shape) -> str:
     if (arrivals := shape.arrivals) is not None:
         named = arrivals if arrivals.trace is None else f"{arrivals.trace.name} {arrivals.trace.digest}"
         text = f"{text} {named} arrivals"
-    return f"{text} prefix {shape.prefix * 100:.6g}%" if shape.prefix else text
+    text = f"{text} prefix {shape.prefix * 100:.6g}%" if shape.prefix else text
+    beside = shape.background
+    return text if beside is None else f"{text} beside {beside.streams} of {described(beside.shape)}"
 
 
 def file_of(shape: Shape) -> str | None:

@@ -84,6 +84,13 @@ class ToProve:
 NO_PROOFS = ToProve()
 
 
+def proofs_of(config: Config, asked: ToProve = NO_PROOFS) -> ToProve:
+    """The settings to prove: those that the user `asked` for; beside a background the one that is
+    promised, as nothing else is looked for.
+    """
+    return ToProve(config.concurrency) if config.background is not None and not asked else asked
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """The grid in order; what the search for the operating point adds is estimated in `budget`.

@@ -13,7 +13,9 @@ from frontier.core.model import metrics
 from frontier.core.model.decisions import Cause, Decision, Judgement, Limit, Verdict
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.series import Series, by_series
+from frontier.core.model.shapes import Shape
 from frontier.core.stats import difference
+from frontier.planning.most_background import MostBackground, most_background
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +107,8 @@ class SlaResult:
     deployments do. `given_up` is, beside each concurrency that is common, the share of its output
     throughput that each shape gives up by it. `commands` would prove one where none is common, by
     deployment. `arrivals` is the estimated capacity of each operating point for Poisson
-    arrivals: to plan with, not proven.
+    arrivals: to plan with, not proven. `backgrounds` has the most background of each deployment
+    whose shape was measured beside one.
     """
 
     tier: str
@@ -117,6 +120,15 @@ class SlaResult:
     best: tuple[Best, ...] = ()
     given_up: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
+    backgrounds: tuple[MostBackground, ...] = ()
+
+    @property
+    def deciding(self) -> list[Decision]:
+        """The decisions that say how a command ends: of the amounts of a background that of the
+        answer.
+        """
+        most = {each.deployment: each.chosen for each in self.backgrounds}
+        return [d for d in self.decisions if most.get(d.deployment, d) is d]
 
 
 def make_sla_result(
@@ -126,14 +138,17 @@ def make_sla_result(
     decisions: Sequence[Decision],
     gpus: Mapping[str, int | None] | None = None,
     arrivals: Mapping[Series, ArrivalRate] | None = None,
+    measured: Sequence[Shape] = (),
 ) -> SlaResult:
     """The decisions of `core.claim.solver.solve_all` with their summary. `points` are the points
-    decided on; `arrivals` is the rate of independent arrivals that each decision takes.
+    decided on; `arrivals` is the rate of independent arrivals that each decision takes; `measured`
+    are the shapes of the config.
 
     Where the number of GPUs of every deployment is known, deployments are compared per GPU.
     """
     shapes = Counter(d.deployment for d in decisions)
-    shared = common([d for d in decisions if shapes[d.deployment] > 1 and d.shape.arrivals is None])
+    plain = [d for d in decisions if d.shape.arrivals is None and d.shape.background is None]
+    shared = common([d for d in plain if shapes[d.deployment] > 1])
     groups = by_series(points)
     rivals = [[d for d in decisions if d.shape == shape] for shape in dict.fromkeys(d.shape for d in decisions)]
     rivals = [group for group in rivals if len(group) > 1]
@@ -150,6 +165,7 @@ def make_sla_result(
             if (best := best_deployment({d.deployment: d for d in group}, gpus or {})) is not None
         ),
         {name: _given_up(c, [d for d in decisions if d.deployment == name], groups) for name, c in shared.items()},
+        backgrounds=most_background(decisions, measured),
     )
 
 

@@ -182,7 +182,7 @@ def encode_measurement(measurement: Measurement) -> dict[str, Any]:
     if (arrivals := kept["arrivals"]) is not None:
         _leave_empty_out(arrivals, "trace")
         _leave_empty_out(arrivals.get("trace", {}), "times")
-    _leave_empty_out(kept, "session", "mix", "arrivals", "pairs")
+    _leave_empty_out(kept, "session", "mix", "arrivals", "pairs", "background")
     _leave_empty_out(tree["trial"], "seconds", "rate")
     _leave_empty_out(tree, *_LATER)
     _leave_tables_out(kept)

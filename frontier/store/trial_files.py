@@ -160,18 +160,19 @@ class TrialFiles:
     # -- records
     # ----------------------------------------------------------------------------------------------
 
-    def records(self, key: str, evidence: TrialEvidence | None = None) -> Iterator[Record]:
-        """The records of a finished trial, in the order they ended. AlteredError when they are not
-        as they were written, at the latest after the last record; StoreError when a record cannot
-        be read.
+    def records(self, key: str, evidence: TrialEvidence | None = None, *, background: bool = False) -> Iterator[Record]:
+        """The records of a finished trial, or of the background beside it, in the order they ended.
+        AlteredError when they are not as they were written, at the latest after the last record;
+        StoreError when a record cannot be read.
         """
-        return self._decoded(key, evidence, 1, lambda lines, path: decode_record(lines[0], path))
+        decoded = self._decoded(key, evidence, 1, lambda lines, path: decode_record(lines[0], path))
+        return (record for record in decoded if record.background is background)
 
-    def batches(self, key: str, evidence: TrialEvidence | None = None) -> Iterator[Batch]:
+    def batches(self, key: str, evidence: TrialEvidence | None = None, *, background: bool = False) -> Iterator[Batch]:
         """The same records in batches, for `window_of_batches`: far quicker, as no Record is
         made.
         """
-        return self._decoded(key, evidence, BATCH, decode_batch)
+        return (batch.beside(background) for batch in self._decoded(key, evidence, BATCH, decode_batch))
 
     def _decoded(
         self, key: str, evidence: TrialEvidence | None, size: int, decode: Callable[[list[bytes], Path], T]

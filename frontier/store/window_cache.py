@@ -26,7 +26,7 @@ from frontier.store.records import build, shape_tree
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import TrialEvidence
 
-VERSION = 12
+VERSION = 13
 """Raised whenever `window_of_batches` or `WindowData` changes what it says; older caches are then
 made anew."""
 TYPES = ("<f8", "<i8", "|b1")
@@ -54,8 +54,9 @@ def load_window_data(run: RunDirectory, measurement: Measurement, evidence: Tria
             if (sample := unpack(cached, made_from)) is not None:
                 return sample
     try:
+        behind = run.batches(key, evidence, background=True) if measurement.trial.shape.background else ()
         with _without_collection():
-            sample = window_of_batches(measurement, run.batches(key, evidence))
+            sample = window_of_batches(measurement, run.batches(key, evidence), behind)
     except (OSError, TypeError, ValueError, AttributeError, OverflowError) as error:
         run.require_unaltered(key)
         file = run.trial_file(key)

@@ -21,8 +21,10 @@ from frontier.client.load.shard import Worker, WorkerLostError, run_sharded
 from frontier.client.load.trial import measured_to_pass
 from frontier.client.secrets import NO_SECRETS, Secrets, remember
 from frontier.config import Config, DeploymentConfig
+from frontier.config.background_keys import BackgroundConfig
 from frontier.core.model.errors import AnotherServerError, MeasurementError
 from frontier.core.model.loads import Rate, streams
+from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Phase, Record, Trial
 from frontier.planning.context import over_context
 from frontier.planning.plan import GRID_REQUESTS
@@ -137,8 +139,9 @@ class HttpBackend(Backend):
             key=None if file is None else read_key_file(Path(file)),
         )
         try:
-            ready = await preflight(target, concurrency=max(map(streams, self._config.concurrency)))
-            if (over := over_context(self._config.shapes, ready.max_model_len, deployment.endpoint)) is not None:
+            beside = max((s.background.streams for s in self._config.shapes if s.background is not None), default=0)
+            ready = await preflight(target, concurrency=beside + max(map(streams, self._config.concurrency)))
+            if (over := over_context(self._sent(), ready.max_model_len, deployment.endpoint)) is not None:
                 raise MeasurementError(*over)
             if self._config.prompts_file is None:
                 self._calibrations[deployment.name] = await self._calibrate(ready)
@@ -178,6 +181,8 @@ class HttpBackend(Backend):
             raise AnotherServerError(f"another server answers at {ready.target.base_url}: {difference}", PUT_BACK)
         prompts, count = self._prompts(trial), self.workers(trial, expected_e2e)
         target = replace(ready.target, connections=self._connections(trial))
+        if (background := self._of_background(trial)) is not None:
+            target = replace(target, extra_body={**target.extra_body, **background.extra_body})
         sent, whole = list[float](), self._whole(trial)
 
         def put_on_record(record: Record) -> None:
@@ -213,6 +218,8 @@ class HttpBackend(Backend):
     def workers(self, trial: Trial, expected_e2e: float | None) -> int:
         most = self._most_workers.get(trial.key, trial.streams)
         if trial.rate is not None:  # one process has one sequence of arrivals
+            return 1
+        if self._of_background(trial) is not None:  # the processes send what it is beside
             return 1
         if self._config.workers is not None:
             return min(self._config.workers, most)
@@ -266,9 +273,18 @@ class HttpBackend(Backend):
             await asyncio.to_thread(running.start)
         return str(running.url)
 
+    def _sent(self) -> list[Shape]:
+        """The shapes of all requests: those that are measured, and that of their background."""
+        shapes = self._config.shapes
+        return list(dict.fromkeys([*shapes, *(s.background.shape for s in shapes if s.background is not None)]))
+
+    def _of_background(self, trial: Trial) -> BackgroundConfig | None:
+        """The background whose load a trial is; None for one that is measured."""
+        return self._config.background if trial.shape.background is None else None
+
     def _lengths(self) -> list[int]:
         """The input lengths that prompts must be able to hit."""
-        sides = [shape.isl for shape in self._config.shapes]
+        sides = [shape.isl for shape in self._sent()]
         return sorted({n for side in sides for n in (side.low, round(side.mean), side.high)})
 
     def _prompts(self, trial: Trial) -> PromptPlan:

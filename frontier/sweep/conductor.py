@@ -27,7 +27,7 @@ from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats import laws
 from frontier.planning.budget import described_trials, parts_left
-from frontier.planning.plan import NO_PROOFS, Plan, ToProve, grid_size, in_turn, make_trial, runs_grid
+from frontier.planning.plan import NO_PROOFS, Plan, ToProve, grid_size, in_turn, make_trial, proofs_of, runs_grid
 from frontier.planning.sweep_progress import Progress
 from frontier.search.scan import Ask
 from frontier.store.run_dir import RunDirectory
@@ -91,6 +91,7 @@ class Conductor:
         config, run, progress, state = self.config, self.run, self.progress, self.state
         if any(deployment.apply is not None for deployment in config.deployments):
             self.backend, self.course = registry.KNOB.require("apply:").turned(self)
+        self.prove = proofs_of(config, self.prove)
         self.ledger = ledger = Ledger(config.budget, self.clock, self.wall)
         self._servers = Servers(
             run, self.backend, progress, self.stop, self.clock, self.ready_wait, state.failures, state.done
@@ -194,9 +195,7 @@ class Conductor:
             await self._servers.down(deployment.name)
 
     def _needed(self, group: Sequence[DeploymentConfig], todo: Sequence[Trial]) -> list[DeploymentConfig]:
-        """The deployments on which something is left to measure; empty when the budget has no room
-        for any of it.
-        """
+        """The deployments with something left to measure; none where the budget has no room."""
         left = {d.name: self._left(d, todo) for d in group}
         room = any(self.ledger.refuses(trial) is None for trials in left.values() for trial in trials)
         return [d for d in group if room and left[d.name]]

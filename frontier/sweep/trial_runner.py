@@ -26,6 +26,7 @@ from frontier.planning.sweep_progress import Progress
 from frontier.store.run_dir import RunDirectory
 from frontier.store.window_cache import load_window_data
 from frontier.sweep.backend import Backend, OnRecord, OnTick
+from frontier.sweep.held_load import background_of
 from frontier.sweep.ledger import Ledger
 from frontier.sweep.servers import ATTEMPTS, Servers
 from frontier.sweep.stopping import sleep_or_stop
@@ -63,12 +64,14 @@ async def recorded(  # noqa: PLR0913
     kept_with: Callable[[Measurement], Mapping[str, Any] | None],
     expected_e2e: float | None = None,
     by_budget: Callable[[], bool] = lambda: False,
+    on_note: Callable[[str], None] = lambda _: None,
 ) -> Measurement:
     """Run one trial of a sweep or of a check, and store it. Returns its measurement.
 
     Each record goes from the client to the file as its request ends. `kept_with` gives the facts
     that are stored with the measurement; None: the trial is not kept. `by_budget` says of a trial
-    that was cut off whether the budget did that.
+    that was cut off whether the budget did that. The background of its shape is held beside it, and
+    its records are stored behind; `on_note` hears how many of them failed.
     """
     with store.writer(trial) as writer:
 
@@ -76,7 +79,15 @@ async def recorded(  # noqa: PLR0913
             on_record(record)
             writer.add(record)
 
-        measurement = await backend.run(trial, expected_e2e=expected_e2e, on_record=record, on_tick=on_tick, stop=stop)
+        async with background_of(backend, trial, stop, on_record=on_record, on_tick=on_tick) as background:
+            measurement = await backend.run(
+                trial, expected_e2e=expected_e2e, on_record=record, on_tick=on_tick, stop=stop
+            )
+            await background.settle(stop)
+        for each in background.beside(measurement):
+            writer.add(each)
+        if background.failures:
+            on_note(background.failures)
         if measurement.ended == "interrupted" and measurement.window.length > 0 and by_budget():
             measurement = replace(measurement, ended="budget")
         if (facts := kept_with(measurement)) is not None:
@@ -193,6 +204,7 @@ class TrialRunner:
                 on_tick=self.progress.tick,
                 kept_with=lambda found: self.ledger.facts() if found.ended in KEPT else None,
                 by_budget=lambda: not self.stop.is_set(),
+                on_note=self.progress.note,
             )
 
     def _count(self, record: Record) -> None:

@@ -84,7 +84,7 @@ def test_functions_of_many_arguments_are_few() -> None:
 
 MOST_IN_CORE = 4_440
 """Statements of the core, without imports and docstrings."""
-MOST_IMPORTED = {"frontier.core.claim.solver": 3_930, "frontier.search.scan": 4_950}
+MOST_IMPORTED = {"frontier.core.claim.solver": 3_930, "frontier.search.scan": 4_970}
 """Statements of a module and of all modules of the package that it imports."""
 
 

@@ -123,6 +123,11 @@ def _rate(sample: WindowData, totals: Floats, confidence: float) -> Estimate | N
     return rate.moved(lambda x: x * slack.less, lambda x: x * slack.more if x else x)
 
 
+def _of_background(sample: WindowData, _: Metric, given: Given) -> Estimate | None:
+    """The output throughput of the background; None without one."""
+    return _rate(sample, sample.background_tokens, given.confidence) if len(sample.background_tokens) else None
+
+
 # --- shares of requests
 
 
@@ -291,6 +296,9 @@ SOURCES: dict[str, MetricSource] = {
         lambda sample, m, given, picks: ratio(_hits_per_block(sample, m, given), sample.block_seconds, picks),
     ),
     "attainment": _SHARE,
+    "background_throughput": MetricSource(
+        _of_background, lambda sample, _m, _g, picks: ratio(sample.background_tokens, sample.block_seconds, picks)
+    ),
     "cached_share": MetricSource(_cached_share, lambda sample, _m, _g, picks: ratio(*cached_tokens(sample), picks)),
     "quality": _given(lambda sample: sample.quality),
     "agreement": _given(lambda sample: sample.agreement),

@@ -275,6 +275,28 @@ def overloaded(sample: WindowData) -> Iterator[Flag]:
         )
 
 
+def background(sample: WindowData) -> Iterator[Flag]:
+    """The flag of a background that was not beside the shape through every window, or that was
+    never served in one.
+    """
+    beside = sample.shape.background
+    if beside is None or not beside.streams:
+        return
+    held = [float(sample.background_in_flight[blocks].mean()) for _, blocks in windows(sample)]
+    worst = max(held, key=lambda mean: abs(mean / beside.streams - 1), default=0.0)
+    starved = any(not sample.background_tokens[blocks].any() for _, blocks in windows(sample))
+    if starved or abs(worst / beside.streams - 1) > GROSS:
+        yield Flag(
+            "background_missing",
+            f"{format_number(worst)} of the background in flight" + (", and none of it got a token" if starved else ""),
+            f"{beside.streams} ±{format_share(GROSS)}",
+            "it never got a slot: measure less of it, or let the server serve it"
+            if starved
+            else "its requests fail, or the client is too slow: see the records marked background",
+            fatal=True,
+        )
+
+
 def rate_times_e2e(sample: WindowData) -> float:
     """Requests in flight by Little's law; NaN for a window without length."""
     seconds = sample.seconds
@@ -305,5 +327,5 @@ def littles_law(sample: WindowData) -> Iterator[Flag]:
 @functools.lru_cache(maxsize=512)
 def of_load(sample: WindowData) -> tuple[Flag, ...]:
     """Every flag on the load; remembered, since each estimate of a sample asks for them."""
-    checks = (client, occupancy, overloaded, lockstep, stationary, littles_law)
+    checks = (client, occupancy, background, overloaded, lockstep, stationary, littles_law)
     return tuple(flag for check in checks for flag in check(sample))

@@ -58,6 +58,7 @@ _PLAIN: dict[str, tuple[Unit, Better, str]] = {
     "input_throughput": (Unit.TOKENS_PER_SECOND, "higher", "input throughput"),
     "total_throughput": (Unit.TOKENS_PER_SECOND, "higher", "input + output throughput"),
     "request_throughput": (Unit.REQUESTS_PER_SECOND, "higher", "request throughput"),
+    "background_throughput": (Unit.TOKENS_PER_SECOND, "higher", "output throughput of the background"),
     "goodput": (Unit.REQUESTS_PER_SECOND, "higher", "goodput (requests within every limit)"),
     "attainment": (Unit.SHARE, "higher", "share of requests within every limit"),
     "error_rate": (Unit.SHARE, "lower", "error rate"),

@@ -177,6 +177,14 @@ class TrafficClass:
 
 
 @dataclass(frozen=True, slots=True)
+class Background:
+    """The load beside a shape: so many `streams` of requests of another shape."""
+
+    shape: "Shape"
+    streams: int
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """A workload: input and output lengths.
 
@@ -195,6 +203,7 @@ class Shape:
 
     With `arrivals` requests come in open loop, and the loads are rates; for sessions, the rates at
     which sessions begin. Without `arrivals` the loads are requests in flight.
+    With a `background` that load is held while the shape is measured.
     """
 
     isl: Lengths
@@ -205,6 +214,7 @@ class Shape:
     mix: tuple[TrafficClass, ...] = ()
     arrivals: Arrivals | None = None
     pairs: LengthPairs | None = None
+    background: Background | None = None
 
     @classmethod
     def of_pairs(cls, pairs: LengthPairs, name: str, prefix: float = 0.0) -> "Shape":
@@ -353,10 +363,10 @@ class Shape:
         return self.session is not None or any(c.shape.has_sessions for c in self.mix)
 
     @property
-    def kind(self) -> Literal["shape", "session", "mix"]:
+    def kind(self) -> Literal["shape", "session", "mix", "shape beside a background"]:
         """What messages call it."""
-        if self.mix:
-            return "mix"
+        if self.mix or self.background is not None:
+            return "mix" if self.mix else "shape beside a background"
         return "shape" if self.session is None else "session"
 
     @property

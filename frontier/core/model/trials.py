@@ -136,7 +136,8 @@ class Record:
     session, `session` is the number of the session in its trial and `turn` the number of the
     request in the session, from 0. `reusable` is how many of its prompt tokens were sent or
     answered before, by the server's counts. For a request of a mix, `class_index` is the place of
-    its class in the mix; it then has a session too, if only of one request.
+    its class in the mix; it then has a session too, if only of one request. `background`: it is of
+    the load beside the shape, and counts in none of the shape's metrics.
     """
 
     index: int
@@ -172,6 +173,7 @@ class Record:
     first_chars: int | None = None
     first_tokens: int | None = None
     most_tokens: int | None = None
+    background: bool = False
 
 
 @dataclass(frozen=True, slots=True)

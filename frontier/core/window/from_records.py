@@ -9,7 +9,7 @@ import math
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from typing import Any, Literal
 
 import numpy as np
@@ -87,6 +87,13 @@ class Batch:
     gaps: Ints
     counts: Ints
 
+    def beside(self, background: bool) -> "Batch":
+        """The records of the background, or those of the trial itself."""
+        kept = np.fromiter((r.background is background for r in self.records), bool, len(self.records))
+        if kept.all():
+            return self
+        return Batch(list(compress(self.records, kept)), self.gaps[np.repeat(kept, self.counts)], self.counts[kept])
+
 
 def batches(records: Iterable[Record]) -> Iterator[Batch]:
     """The records in batches."""
@@ -97,14 +104,18 @@ def batches(records: Iterable[Record]) -> Iterator[Batch]:
         yield Batch(batch, gaps, counts)
 
 
-def window_data(measurement: Measurement, records: Iterable[Record], *, open_loop: bool = False) -> WindowData:
+def window_data(
+    measurement: Measurement, records: Iterable[Record], background: Iterable[Record] = (), *, open_loop: bool = False
+) -> WindowData:
     """The window data of a trial, as `window_of_batches`."""
-    return window_of_batches(measurement, batches(records), open_loop=open_loop)
+    return window_of_batches(measurement, batches(records), batches(background), open_loop=open_loop)
 
 
-def window_of_batches(measurement: Measurement, of_records: Iterable[Batch], *, open_loop: bool = False) -> WindowData:
+def window_of_batches(
+    measurement: Measurement, of_records: Iterable[Batch], background: Iterable[Batch] = (), *, open_loop: bool = False
+) -> WindowData:
     """The window data of a trial. Records may come in any order; the sample is in the order of
-    sending.
+    sending. Of a `background` only the tokens and the requests in flight count.
 
     `open_loop` counts latency from when a request was scheduled instead of when it was sent, so
     that a client or server that falls behind cannot hide it (coordinated omission; wrk2's rule). A
@@ -114,6 +125,7 @@ def window_of_batches(measurement: Measurement, of_records: Iterable[Batch], *, 
     open_loop = open_loop or isinstance(trial.concurrency, Rate)
     still = Standstill(measurement.readings)
     everything, blocks, words, limited = _read(of_records, window, open_loop, still)
+    beside, load, _, _ = _read(background, window, open_loop, Standstill(()))
     order = np.argsort(everything["sent"], kind="stable")
     sent = everything["sent"][order]
     inside = order[(sent >= window.start) & (sent <= window.end)]
@@ -144,7 +156,7 @@ def window_of_batches(measurement: Measurement, of_records: Iterable[Batch], *, 
         in_flight=blocks.in_flight * (BLOCKS / blocks.length),
         health=(measurement.health,),
         server_identities=(measurement.server_identity,),
-        server=(_facts(measurement, everything, limited) | still.facts(),),
+        server=(_facts(measurement, everything, beside, limited) | still.facts(),),
         ended=(measurement.ended,),
         client_failures=int((everything["code"] == _CLIENT if measurement.ended in _CUT else by_client)[inside].sum()),
         odd_finishes=most_frequent(words.odd),
@@ -157,6 +169,8 @@ def window_of_batches(measurement: Measurement, of_records: Iterable[Batch], *, 
         named=({name: dict(counts) for name, counts in measurement.named.items()},),
         changed=(measurement.changed,),
         stream=np.empty(0, np.int64) if open_loop else kept["stream"].astype(np.int64),
+        background_tokens=load.output[: BLOCKS * bool(trial.shape.background)],
+        background_in_flight=load.in_flight * (BLOCKS / blocks.length),
         **arrays,
         **_reader(kept, ok),
         **_turns(kept, trial.shape),
@@ -385,16 +399,16 @@ def _bins_of_micros() -> Ints:
     return bin_indices(np.arange(1 << 20) * _MICRO)
 
 
-def _facts(measurement: Measurement, everything: Columns, limited: int) -> dict[str, float]:
+def _facts(measurement: Measurement, everything: Columns, beside: Columns, limited: int) -> dict[str, float]:
     """The facts of the window: the server's and the client's own.
 
     `client_http_429` counts the requests sent in the window that were refused for a rate limit,
-    where there are any.
+    where there are any. The gauges are of the requests `beside` too.
     """
     facts = {**measurement.server, **({"client_http_429": float(limited)} if limited else {})}
     facts |= time_breakdown.client_sums(everything, everything["code"] == _OK, facts)
-    left = np.isin(everything["code"], _LEFT)
-    return held_against(facts, measurement.readings, everything["began"], np.where(left, math.inf, everything["end"]))
+    began, end, code = (np.concatenate([everything[name], beside[name]]) for name in ("began", "end", "code"))
+    return held_against(facts, measurement.readings, began, np.where(np.isin(code, _LEFT), math.inf, end))
 
 
 def _whole_run(everything: Columns) -> dict[str, float]:

@@ -101,7 +101,8 @@ class WindowData:
 
     Block arrays have BLOCKS entries per window. They hold the block's length, the tokens of
     successful requests that arrived in it (prompt tokens at the first token), the successful
-    requests that finished in it, and its ITLs.
+    requests that finished in it, and its ITLs. Beside a background also its output tokens and its
+    requests in flight, which are in nothing else.
     """
 
     deployment: str
@@ -160,6 +161,8 @@ class WindowData:
     changed: tuple[str | None, ...] = ()
     runs: int = 1
     episodes: Episodes | None = None
+    background_tokens: Floats = field(default_factory=lambda: np.empty(0))
+    background_in_flight: Floats = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
         for name in (*READER, *USAGE):

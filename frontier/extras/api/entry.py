@@ -67,6 +67,8 @@ def run_sweep(
     require_sweep(config, str(config_file))
     if virtual and not all(deployment.is_simulator for deployment in config.deployments):
         raise UsageError("only the embedded engine runs in virtual time", "write  endpoint: simulator")
+    if virtual and config.background is not None:
+        raise UsageError("a background needs real time, as it is a load of its own", "leave out  virtual=True")
     text = kept_text(text, str(config_file), (), secrets_of(config, environ or {}))
     facts = begun_with(str(config_file), config.prompts_file)
     with open_run(Path(run), config, text, facts) as directory:

@@ -19,13 +19,12 @@ from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from frontier.client.load.loop import TrialProgress
 from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import MeasurementError, UsageError
 from frontier.core.model.loads import setting
 from frontier.core.model.points import Estimate
 from frontier.core.model.series import Series
-from frontier.core.model.trials import Outcome, Phase, Record
+from frontier.core.model.trials import Measurement, Outcome, Phase, Record
 from frontier.extras.verify.agreement import ERROR, Agreement, beside
 from frontier.extras.verify.answers import MOST_FAILED, PASSES, Scorer, ask, asked_mark, given_prompts
 from frontier.extras.verify.open_loop_check import Sender
@@ -33,10 +32,10 @@ from frontier.extras.verify.replies import GreedyReplies
 from frontier.planning.plan import make_trial
 from frontier.run import Run
 from frontier.store.run_dir import RunDirectory
+from frontier.sweep.held_load import ENDLESS, held_load
 
 PROMPTS = 200
 """With so many, a loss of two points in tokens is found in 95 of 100 checks."""
-_ENDLESS = 10**9
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,19 +140,11 @@ async def _load(sender: Sender, series: Series, streams: int) -> AsyncIterator[N
     if not streams:
         yield
         return
-    config, halt, warm = sender.run.config, asyncio.Event(), asyncio.Event()
+    config = sender.run.config
     deployment = config.deployment(series.deployment)
-    trial = make_trial(config, deployment, series.shape, streams, Phase.VISIT, 1, _ENDLESS)
-    trial = replace(trial, max_time=float(_ENDLESS), min_time=0.0)
+    trial = make_trial(config, deployment, series.shape, streams, Phase.VISIT, 1, ENDLESS)
 
-    def tick(progress: TrialProgress) -> None:
-        sender.on_tick(progress)
-        if progress.stage == "window":
-            warm.set()
-        if sender.stop.is_set():
-            halt.set()
-
-    def check() -> None:
+    def check(loading: "asyncio.Future[Measurement]") -> None:
         where, again = f"the load of {setting(streams + 1)}", "what was asked is kept, and the same command goes on"
         if loading.done() and not sender.stop.is_set():
             raise MeasurementError(f"{where} ended by itself ({loading.result().ended})", again)
@@ -168,17 +159,10 @@ async def _load(sender: Sender, series: Series, streams: int) -> AsyncIterator[N
         if each.outcome not in (Outcome.OK, Outcome.CANCELLED):
             failed[each.error or each.outcome.value] += 1
 
-    run = sender.backend.run(trial, expected_e2e=None, on_record=record, on_tick=tick, stop=halt)
-    loading, waiting = asyncio.ensure_future(run), asyncio.create_task(warm.wait())
-    try:
-        await asyncio.wait({loading, waiting}, return_when=asyncio.FIRST_COMPLETED)
-        waiting.cancel()
-        check()
+    async with held_load(sender.backend, trial, sender.stop, on_record=record, on_tick=sender.on_tick) as loading:
+        check(loading)
         yield
-        check()
-    finally:
-        halt.set()
-        await asyncio.gather(loading, return_exceptions=True)
+        check(loading)
 
 
 def beside_alone(checks: RunDirectory) -> dict[tuple[str, str], dict[int, Agreement]]:

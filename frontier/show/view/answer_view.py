@@ -10,6 +10,7 @@ from frontier.core.model.decisions import Decision, Verdict
 from frontier.core.model.series import Series
 from frontier.core.model.text import clean
 from frontier.planning.sla_result import ArrivalRate, SlaResult
+from frontier.show.view.background_view import background_note
 from frontier.show.view.explain import other_reasons, why_not_more
 from frontier.show.view.figures import Figure, figure_row, figures
 from frontier.show.view.sentences import (
@@ -150,7 +151,7 @@ def tier_views(results: Sequence[SlaResult], gpus: Mapping[str, int | None] | No
 
 
 def _tier(result: SlaResult, gpus: Mapping[str, int | None]) -> TierView:
-    above = tuple(map(best_note, result.best))
+    above = (*map(background_note, result.backgrounds), *map(best_note, result.best))
     answers = (answer_view(d, result.arrivals.get(d.series), gpus.get(d.deployment)) for d in result.decisions)
     below = tuple(note for note in sla_notes(result) if note not in above)
     return TierView(clean(result.tier, 60), limits_text(result.limits), tuple(answers), above, below)

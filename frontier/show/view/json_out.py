@@ -15,6 +15,7 @@ from frontier.core.model.decisions import Decision, Explanation, Limit
 from frontier.core.model.loads import Rate, load_facts
 from frontier.core.model.points import Estimate, Frontier, Point
 from frontier.core.model.shapes import Shape
+from frontier.planning.most_background import MostBackground
 from frontier.planning.sla_result import SlaResult
 from frontier.show.view.costs import token_prices
 from frontier.show.view.explain import with_notes
@@ -219,7 +220,28 @@ def _answer_json(tier: SlaResult) -> Tree:
             }
             for b in tier.best
         ],
+        **({"backgrounds": list(map(background_json, tier.backgrounds))} if tier.backgrounds else {}),
         "notes": list(sla_notes(tier)),
+    }
+
+
+def background_json(of: MostBackground) -> Tree:
+    """The most background of a deployment, and every amount of it."""
+    return {
+        **choice_json(of.chosen),
+        "background": {"shape": of.shape.label, "concurrency": of.most},
+        "verdict": of.chosen.verdict.value,
+        "amounts": [
+            {
+                "background": amount,
+                "shape": d.shape.label,
+                "verdict": d.verdict.value,
+                "background_throughput": tree_of(d.metrics.get("background_throughput")),
+                "binding": d.binding,
+                "value": tree_of(d.metrics.get(d.binding or "")),
+            }
+            for amount, d in zip(of.streams, of.decisions, strict=True)
+        ],
     }
 
 

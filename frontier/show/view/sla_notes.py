@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from frontier.core.model.loads import setting
 from frontier.core.model.metrics import RATES, metric
 from frontier.planning.sla_result import Best, SlaResult, decided_on_values
+from frontier.show.view.background_view import background_note
 from frontier.show.view.wording import named_value, unit_text
 
 NAMED = 0.01
@@ -14,7 +15,8 @@ NAMED = 0.01
 
 def sla_notes(result: SlaResult) -> tuple[str, ...]:
     """Sentences about what is common to several shapes or deployments."""
-    return (*_common_notes(result), *map(best_note, result.best), *_cheapest_notes(result))
+    backgrounds = map(background_note, result.backgrounds)
+    return (*backgrounds, *_common_notes(result), *map(best_note, result.best), *_cheapest_notes(result))
 
 
 def _common_notes(result: SlaResult) -> list[str]:

@@ -152,7 +152,7 @@ def test_a_sweep_that_cannot_put_back_what_an_earlier_one_left_measures_nothing(
     text, backend = knob_config(cap, apply=f"test {{watts}} -ne 350 && echo {{watts}} > {cap}"), CappedBackend(cap)
     with open_run(tmp_path / "run", load_config(text, "knob.yaml"), text) as run:
         run.journal("knob_found", value=350.0, name="watts")
-    with pytest.raises(MeasurementError, match="350 .* put back"):
+    with pytest.raises(MeasurementError, match=r"350 .* put back"):
         conducted(tmp_path / "run", text, backend)
     assert not backend.ran
 
