@@ -305,21 +305,15 @@ class Run:
         end = None if self.standing is None else self.standing.ended(self.config)
         solved = solver.solve_all(points, limits, scanned=scanned, histories=self.histories, end=end, **chosen)
         most, again = most_connections(MOST), self.again
-        return points, tuple(
-            replace(
-                d,
-                explanation=with_top(d, self.config, self.histories.get(d.series, ()), most),
-                next_step=with_command(
-                    d,
-                    again and again.beside([e for e in solved if e is not d]),
-                    self._tools.get(d.deployment),
-                    self.histories.get(d.series, ()),
-                ),
-                engine=self._engine(d.series),
-                ranks=self._ranks(d.series),
-            )
-            for d in solved
-        )
+
+        def whole(d: Decision) -> Decision:
+            history = self.histories.get(d.series, ())
+            beside = again and again.beside([e for e in solved if e is not d])
+            step = with_command(d, beside, self._tools.get(d.deployment), history)
+            why, engine = with_top(d, self.config, history, most), self._engine(d.series)
+            return replace(d, explanation=why, next_step=step, engine=engine, ranks=self._ranks(d.series))
+
+        return points, tuple(map(whole, solved))
 
     @property
     def _tools(self) -> Mapping[str, str]:

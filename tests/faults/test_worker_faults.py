@@ -121,7 +121,7 @@ def test_a_trial_whose_client_processes_are_killed_three_times_is_sent_by_what_i
     run = finished(tmp_path)
     assert process.returncode == own_exit_code(run.path), err
     assert 3 == sum(event["event"] == "worker_lost" for event in events(tmp_path))
-    assert 1 == err.count("put off after a loss")
+    assert 1 == err.count("put off")
     measurement = next(iter(run.finished().values()))  # on a busy machine others follow
     assert () == measurement.workers
     indices = [record.index for record in run.records(measurement.trial.key)]
@@ -265,7 +265,7 @@ class Struck(ProcessWorker):
     ("number", "said", "before"),
     [
         *((signal.SIGKILL, "was lost: signal 9", before) for before in ("info", "prepare", "time", "start")),
-        (signal.SIGSTOP, "did not answer for 10 s", "time"),
+        (signal.SIGSTOP, "did not answer", "time"),
     ],
 )
 def test_a_client_process_struck_before_its_load_begins_is_noticed_soon(
