@@ -33,7 +33,7 @@ _FACTS = {
     "concurrency": "conc|max_concurrency|num_concurrency|concurrent_(?:users|requests)|users|"
     "num_(?:users|concurrent_requests)|number_of_concurrency|concurrency_level",
     "in_flight": "concurrency_(?:mean|avg)|(?:mean|avg|average)_(?:concurrency|in_flight)|requests_in_flight",
-    "rate": "rate|(?:requested|target)_rate",
+    "rate": "rate|(?:requested|target|request|arrival)_rate|rate_qps|target_qps",
     "arrivals": "profile|arrival_pattern|strategy",
     "isl": "(?:input|prompt)_(?:tokens|len|length)(?:_mean)?|"
     "(?:mean|avg)_(?:input|prompt)_(?:tokens|len|length|token_length)|random_input_len",
@@ -113,7 +113,7 @@ def read_head(head: str) -> ColumnHead | None:
     if "|" in head:  # the rows of a head: 'ttft | p50'
         parts = [part.strip() for part in head.split("|")]
         return read_head(" ".join(parts)) or read_head(" ".join(reversed(parts)))
-    text = _NAMED_AGAIN.sub("", head.strip().lower())
+    text = re.sub(r"\s+per\s+gpu\b", "/gpu", _NAMED_AGAIN.sub("", head.strip().lower()))
     bracketed = _UNIT.match(text)
     plain, unit = (bracketed[1], bracketed[2].replace(" ", "")) if bracketed else (text, "")
     if text.removesuffix("/gpu") in _RATES:
@@ -142,7 +142,9 @@ def _named(name: str, unit: str) -> str | None:
     """The fact or the metric of a head without its unit."""
     if name in ("valid", "flags") or re.fullmatch("success_(?:rate|share|ratio)", name):
         return name if name in ("valid", "flags") else "success_rate"
-    facts = [ours for ours, theirs in _FACTS.items() if not unit and (name == ours or re.fullmatch(theirs, name))]
+    of_rate = unit.startswith(_OF_REQUESTS) and _RATES.get(unit) == 1  # 'Request rate (req/s)'
+    facts = [ours for ours, theirs in _FACTS.items() if name == ours or re.fullmatch(theirs, name)]
+    facts = [ours for ours in facts if not unit or (ours == "rate" and of_rate)]
     if facts:
         return facts[0]
     if name in _SIDES and unit in _RATES and not unit.startswith(_OF_REQUESTS):
