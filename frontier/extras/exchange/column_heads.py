@@ -43,8 +43,11 @@ _FACTS = {
     "failed": "failures|failed_requests|error_requests|num_(?:errors|failed)|errors|error_count",
     "ok": "ok|succe(?:ss|ssful|ssful_requests|eded|eded_requests|ss_requests|ss_count)|completed(?:_requests)?",
     "gpus": "gpu|num_gpus?|n_gpus?|gpu_count",
+    "success_rate": "success_(?:rate|share|ratio)",
     "deployment": "config|configuration|setup",
     "model": "model_(?:id|name)",
+    "valid": "valid",
+    "flags": "flags",
 }
 _WHOLE = {
     "output_throughput": "(?:output_|gen_|generation_|decode_)?(?:tput|throughput|tokens?_throughput)|"
@@ -113,7 +116,19 @@ def read_head(head: str) -> ColumnHead | None:
     if "|" in head:  # the rows of a head: 'ttft | p50'
         parts = [part.strip() for part in head.split("|")]
         return read_head(" ".join(parts)) or read_head(" ".join(reversed(parts)))
-    text = re.sub(r"\s+per\s+gpu\b", "/gpu", _NAMED_AGAIN.sub("", head.strip().lower()))
+    name, unit, per_gpu = _parted(head.strip().lower())
+    found = _named(name, unit)
+    if found is None or found in _FACTS:
+        return ColumnHead(found) if found and not per_gpu else None
+    known = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(metric(found).unit, _RATES)
+    if (unit and unit not in known) or (per_gpu and not found.endswith("throughput")):
+        return None
+    return ColumnHead(found, known.get(unit, 1.0), bool(unit), per_gpu)
+
+
+def _parted(head: str) -> tuple[str, str, bool]:
+    """The name and the unit of a head, and whether it counts per GPU."""
+    text = re.sub(r"\s+per\s+gpu\b", "/gpu", _NAMED_AGAIN.sub("", head))
     bracketed = _UNIT.match(text)
     plain, unit = (bracketed[1], bracketed[2].replace(" ", "")) if bracketed else (text, "")
     if text.removesuffix("/gpu") in _RATES:
@@ -129,24 +144,20 @@ def read_head(head: str) -> ColumnHead | None:
         name, unit = behind[1].removesuffix("_in"), behind[2]
     elif not unit and re.search("_per_min(ute)?$", name):
         unit = "rpm"
-    found = _named(name, unit)
-    if found is None or found in _FACTS or found in ("valid", "flags", "success_rate"):
-        return ColumnHead(found) if found and not per_gpu else None
-    known = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(metric(found).unit, _RATES)
-    if (unit and unit not in known) or (per_gpu and not found.endswith("throughput")):
-        return None
-    return ColumnHead(found, known.get(unit, 1.0), bool(unit), per_gpu)
+    return name, unit, per_gpu
+
+
+def _fact(name: str, unit: str) -> str | None:
+    """The fact of a head. Only shares of successes and rates have a unit: 'Request rate (req/s)'."""
+    facts = [ours for ours, theirs in _FACTS.items() if name == ours or re.fullmatch(theirs, name)]
+    of_rate = unit.startswith(_OF_REQUESTS) and _RATES.get(unit) == 1
+    return next((f for f in facts if not unit or f == "success_rate" or (f == "rate" and of_rate)), None)
 
 
 def _named(name: str, unit: str) -> str | None:
     """The fact or the metric of a head without its unit."""
-    if name in ("valid", "flags") or re.fullmatch("success_(?:rate|share|ratio)", name):
-        return name if name in ("valid", "flags") else "success_rate"
-    of_rate = unit.startswith(_OF_REQUESTS) and _RATES.get(unit) == 1  # 'Request rate (req/s)'
-    facts = [ours for ours, theirs in _FACTS.items() if name == ours or re.fullmatch(theirs, name)]
-    facts = [ours for ours in facts if not unit or (ours == "rate" and of_rate)]
-    if facts:
-        return facts[0]
+    if fact := _fact(name, unit):
+        return fact
     if name in _SIDES and unit in _RATES and not unit.startswith(_OF_REQUESTS):
         return _SIDES[name]
     if name in ("tput", "throughput") and unit.startswith(_OF_REQUESTS):

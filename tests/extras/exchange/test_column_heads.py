@@ -59,10 +59,10 @@ def test_heads_that_others_write_are_read(heads: str) -> None:
         '[{"concurrency":16,"isl":256,"osl":128,"n":640,"output_throughput":1283.2,"p99_ttft_ms":216.5}]',
         '{"users":16,"shape":"256/128","note":null,"tput":1283.2,"p99_ttft_ms":216.5}\n',
         codecs.BOM_UTF16_BE + PLAIN.encode("utf-16-be"),
-        "A night in May\n" + PLAIN,
-        "Some prose, and\n\n| "
+        "Monday\n" + PLAIN,
+        "Prose, 1\n\n| "
         + PLAIN.replace(",", " | ").replace("\n", " |\n|-|-|-|-|-|-|\n| ", 1).strip()
-        + " |\n\nMore, of it.\n",
+        + " |\n\nMore, 2\n",
         PLAIN.replace("isl,osl", "ISL/OSL").replace("256,128", "256x128"),
         PLAIN.replace("1283.2", "1.2832k"),
         ",,,,throughput,throughput,ttft (ms)\n"
