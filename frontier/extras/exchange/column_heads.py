@@ -91,6 +91,10 @@ _LOADS = {
 """Loads with a name or a unit: 'c=16', '16 users', '2.5 req/s'."""
 
 
+LONGEST_CELL = 100
+"""The characters of a number with its unit that are read; patterns take long on long ones."""
+
+
 class ColumnHead(NamedTuple):
     """What a column holds: a metric or a fact by our name, the factor to our unit, whether its head
     states a unit, and whether it counts per GPU.
@@ -148,7 +152,7 @@ def _parted(head: str) -> tuple[str, str, bool]:
 
 
 def _fact(name: str, unit: str) -> str | None:
-    """The fact of a head. Only shares of successes and rates have a unit: 'Request rate (req/s)'."""
+    """The fact of a head. Only shares of successes and rates have a unit: 'Rate (req/s)'."""
     facts = [ours for ours, theirs in _FACTS.items() if name == ours or re.fullmatch(theirs, name)]
     of_rate = unit.startswith(_OF_REQUESTS) and _RATES.get(unit) == 1
     return next((f for f in facts if not unit or f == "success_rate" or (f == "rate" and of_rate)), None)
@@ -180,7 +184,7 @@ def plain_number(cell: str, of: str, *, stated: bool) -> tuple[str, float]:
     """A cell without thousands' commas, spread and unit, and the factor of that unit where the head
     of the column states none: '1,283.2 tok/s', '126ms', '12%', '12.3 ± 0.4 ms'.
     """
-    text = ungrouped(cell.strip().lower())
+    text = ungrouped(cell.strip().lower()[:LONGEST_CELL])
     if spread := _SPREAD.fullmatch(text):
         text = f"{spread[1]} {spread[2] if spread[1][-1:].isdigit() else ''}"
     found = _NUMBER.fullmatch(text.strip())
@@ -204,13 +208,13 @@ def ungrouped(cell: str) -> str:
 
 def plain_load(cell: str, name: str) -> str:
     """The number in a cell of a load: 'c=16', '16 users'."""
-    found = _LOADS["rate" if name == "rate" else "concurrency"].fullmatch(cell)
+    found = _LOADS["rate" if name == "rate" else "concurrency"].fullmatch(cell[:LONGEST_CELL])
     return found[2] if found else cell
 
 
 def load_head(head: str) -> tuple[str, str] | None:
     """The load that a head names, and its number: 'c=16', '2 req/s'; None for a bare number."""
-    named = ((name, pattern.fullmatch(head.strip())) for name, pattern in _LOADS.items())
+    named = ((name, pattern.fullmatch(head.strip()[:LONGEST_CELL])) for name, pattern in _LOADS.items())
     return next(((name, found[2]) for name, found in named if found and (found[1] or found[3])), None)
 
 
