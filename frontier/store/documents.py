@@ -173,6 +173,8 @@ def parsed(file: str, text: str) -> Document:
     first = text.lstrip()[:1]
     if not first:
         raise ForeignFileError(file, "the file is empty", "check that the benchmark finished")
+    if re.match(r"\s*<(?:!doctype|html|\?xml)", text, re.IGNORECASE):
+        raise ForeignFileError(file, "a page in HTML or XML, no result", "download the file itself")
     if first in "{[":
         return _json_document(file, text)
     if re.search(r"^(version|benchmarks)\s*:", text, re.MULTILINE):

@@ -65,19 +65,7 @@ def identity_flags(figures: Mapping[str, float], tokens: float | None) -> Iterat
 
 def _contradictions(figures: Mapping[str, float], tokens: float | None) -> Iterator[Flag]:
     """The flag of figures of which one rules out another, whatever was measured."""
-    found = []
-    for quantity in ("ttft", "tpot", "itl", "e2e"):
-        ranked = [name for q in _QUANTILES if (name := f"{q}_{quantity}") in figures]
-        above = [low for low in ranked[:-1] if figures[low] > figures[ranked[-1]] * 1.001]
-        found += [f"{_words(low, figures)} is above {_words(ranked[-1], figures)}" for low in above[:1]]
-        mean, top = f"mean_{quantity}", ranked[-1] if ranked else ""
-        # One request in a hundred would have to weigh more than all others.
-        if top and mean in figures and figures[mean] > 3 * figures[top] > 0:
-            found.append(f"{_words(mean, figures)} is far above {_words(top, figures)}")
-    for name in ("mean", *_QUANTILES):
-        first, whole = (figures.get(f"{name}_{quantity}", math.nan) for quantity in ("ttft", "e2e"))
-        if math.isfinite(first) and first > whole * 1.001:
-            found.append(f"{_words(f'{name}_ttft', figures)} is above {_words(f'{name}_e2e', figures)}")
+    found = [*_disorder(figures)]
     output, total, rate = (figures.get(f"{x}_throughput", math.nan) for x in ("output", "total", "request"))
     if total < output * (1 - IDENTITY):
         found.append(f"{_words('total_throughput', figures)} in all is below {_words('output_throughput', figures)}")
@@ -85,6 +73,22 @@ def _contradictions(figures: Mapping[str, float], tokens: float | None) -> Itera
         found.append(f"{rate:.4g} requests/s of {tokens:.4g} tokens beside {_words('output_throughput', figures)}")
     if found:
         yield Flag("identity", ", ".join(found[:3]), "", NOT_ITS_NAME)
+
+
+def _disorder(figures: Mapping[str, float]) -> Iterator[str]:
+    """What is above another latency that cannot be below it."""
+    for quantity in ("ttft", "tpot", "itl", "e2e"):
+        ranked = [name for q in _QUANTILES if (name := f"{q}_{quantity}") in figures]
+        above = [low for low in ranked[:-1] if figures[low] > figures[ranked[-1]] * 1.001]
+        yield from (f"{_words(low, figures)} is above {_words(ranked[-1], figures)}" for low in above[:1])
+        mean, top = f"mean_{quantity}", ranked[-1] if ranked else ""
+        # One request in a hundred would have to weigh more than all others.
+        if top and mean in figures and figures[mean] > 3 * figures[top] > 0:
+            yield f"{_words(mean, figures)} is far above {_words(top, figures)}"
+    for name in ("mean", *_QUANTILES):
+        first, whole = (figures.get(f"{name}_{quantity}", math.nan) for quantity in ("ttft", "e2e"))
+        if math.isfinite(first) and first > whole * 1.001:
+            yield f"{_words(f'{name}_ttft', figures)} is above {_words(f'{name}_e2e', figures)}"
 
 
 def _words(name: str, figures: Mapping[str, float]) -> str:

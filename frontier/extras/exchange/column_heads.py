@@ -33,7 +33,7 @@ _FACTS = {
     "concurrency": "conc|max_concurrency|num_concurrency|concurrent_(?:users|requests)|users|"
     "num_(?:users|concurrent_requests)|number_of_concurrency|concurrency_level",
     "in_flight": "concurrency_(?:mean|avg)|(?:mean|avg|average)_(?:concurrency|in_flight)|requests_in_flight",
-    "rate": "rate|(?:requested|target)_rate",
+    "rate": "rate|(?:requested|target|request|arrival)_rate|rate_qps|target_qps",
     "arrivals": "profile|arrival_pattern|strategy",
     "isl": "(?:input|prompt)_(?:tokens|len|length)(?:_mean)?|"
     "(?:mean|avg)_(?:input|prompt)_(?:tokens|len|length|token_length)|random_input_len",
@@ -43,8 +43,11 @@ _FACTS = {
     "failed": "failures|failed_requests|error_requests|num_(?:errors|failed)|errors|error_count",
     "ok": "ok|succe(?:ss|ssful|ssful_requests|eded|eded_requests|ss_requests|ss_count)|completed(?:_requests)?",
     "gpus": "gpu|num_gpus?|n_gpus?|gpu_count",
+    "success_rate": "success_(?:rate|share|ratio)",
     "deployment": "config|configuration|setup",
     "model": "model_(?:id|name)",
+    "valid": "valid",
+    "flags": "flags",
 }
 _WHOLE = {
     "output_throughput": "(?:output_|gen_|generation_|decode_)?(?:tput|throughput|tokens?_throughput)|"
@@ -88,6 +91,10 @@ _LOADS = {
 """Loads with a name or a unit: 'c=16', '16 users', '2.5 req/s'."""
 
 
+LONGEST_CELL = 100
+"""The characters of a number with its unit that are read; patterns take long on long ones."""
+
+
 class ColumnHead(NamedTuple):
     """What a column holds: a metric or a fact by our name, the factor to our unit, whether its head
     states a unit, and whether it counts per GPU.
@@ -113,7 +120,19 @@ def read_head(head: str) -> ColumnHead | None:
     if "|" in head:  # the rows of a head: 'ttft | p50'
         parts = [part.strip() for part in head.split("|")]
         return read_head(" ".join(parts)) or read_head(" ".join(reversed(parts)))
-    text = _NAMED_AGAIN.sub("", head.strip().lower())
+    name, unit, per_gpu = _parted(head.strip().lower())
+    found = _named(name, unit)
+    if found is None or found in _FACTS:
+        return ColumnHead(found) if found and not per_gpu else None
+    known = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(metric(found).unit, _RATES)
+    if (unit and unit not in known) or (per_gpu and not found.endswith("throughput")):
+        return None
+    return ColumnHead(found, known.get(unit, 1.0), bool(unit), per_gpu)
+
+
+def _parted(head: str) -> tuple[str, str, bool]:
+    """The name and the unit of a head, and whether it counts per GPU."""
+    text = re.sub(r"\s+per\s+gpu\b", "/gpu", _NAMED_AGAIN.sub("", head))
     bracketed = _UNIT.match(text)
     plain, unit = (bracketed[1], bracketed[2].replace(" ", "")) if bracketed else (text, "")
     if text.removesuffix("/gpu") in _RATES:
@@ -129,22 +148,20 @@ def read_head(head: str) -> ColumnHead | None:
         name, unit = behind[1].removesuffix("_in"), behind[2]
     elif not unit and re.search("_per_min(ute)?$", name):
         unit = "rpm"
-    found = _named(name, unit)
-    if found is None or found in _FACTS or found in ("valid", "flags", "success_rate"):
-        return ColumnHead(found) if found and not per_gpu else None
-    known = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(metric(found).unit, _RATES)
-    if (unit and unit not in known) or (per_gpu and not found.endswith("throughput")):
-        return None
-    return ColumnHead(found, known.get(unit, 1.0), bool(unit), per_gpu)
+    return name, unit, per_gpu
+
+
+def _fact(name: str, unit: str) -> str | None:
+    """The fact of a head. Only shares of successes and rates have a unit: 'Rate (req/s)'."""
+    facts = [ours for ours, theirs in _FACTS.items() if name == ours or re.fullmatch(theirs, name)]
+    of_rate = unit.startswith(_OF_REQUESTS) and _RATES.get(unit) == 1
+    return next((f for f in facts if not unit or f == "success_rate" or (f == "rate" and of_rate)), None)
 
 
 def _named(name: str, unit: str) -> str | None:
     """The fact or the metric of a head without its unit."""
-    if name in ("valid", "flags") or re.fullmatch("success_(?:rate|share|ratio)", name):
-        return name if name in ("valid", "flags") else "success_rate"
-    facts = [ours for ours, theirs in _FACTS.items() if not unit and (name == ours or re.fullmatch(theirs, name))]
-    if facts:
-        return facts[0]
+    if fact := _fact(name, unit):
+        return fact
     if name in _SIDES and unit in _RATES and not unit.startswith(_OF_REQUESTS):
         return _SIDES[name]
     if name in ("tput", "throughput") and unit.startswith(_OF_REQUESTS):
@@ -167,7 +184,7 @@ def plain_number(cell: str, of: str, *, stated: bool) -> tuple[str, float]:
     """A cell without thousands' commas, spread and unit, and the factor of that unit where the head
     of the column states none: '1,283.2 tok/s', '126ms', '12%', '12.3 ± 0.4 ms'.
     """
-    text = ungrouped(cell.strip().lower())
+    text = ungrouped(cell.strip().lower()[:LONGEST_CELL])
     if spread := _SPREAD.fullmatch(text):
         text = f"{spread[1]} {spread[2] if spread[1][-1:].isdigit() else ''}"
     found = _NUMBER.fullmatch(text.strip())
@@ -191,13 +208,13 @@ def ungrouped(cell: str) -> str:
 
 def plain_load(cell: str, name: str) -> str:
     """The number in a cell of a load: 'c=16', '16 users'."""
-    found = _LOADS["rate" if name == "rate" else "concurrency"].fullmatch(cell)
+    found = _LOADS["rate" if name == "rate" else "concurrency"].fullmatch(cell[:LONGEST_CELL])
     return found[2] if found else cell
 
 
 def load_head(head: str) -> tuple[str, str] | None:
     """The load that a head names, and its number: 'c=16', '2 req/s'; None for a bare number."""
-    named = ((name, pattern.fullmatch(head.strip())) for name, pattern in _LOADS.items())
+    named = ((name, pattern.fullmatch(head.strip()[:LONGEST_CELL])) for name, pattern in _LOADS.items())
     return next(((name, found[2]) for name, found in named if found and (found[1] or found[3])), None)
 
 

@@ -84,6 +84,12 @@ def detect(document: Document) -> bool:
     return bool(names - _READ) and (upright is not table or not names.isdisjoint(_LOADS))
 
 
+def lacks_load(document: Document) -> bool:
+    """Whether it is a table with metrics and without a load."""
+    names = _names(document) if document.kind == "table" else set()
+    return bool(names - _READ) and names.isdisjoint(_LOADS)
+
+
 def read(document: Document, given: Mapping[str, ColumnHead] | None = None) -> ImportedFile:
     """Every row of the table. `given` are the columns that the user names, by their heads."""
     document = _wide(_as_table(document) or document)
@@ -160,6 +166,11 @@ def _rows(document: Document) -> Sequence[Node]:
     if len(listed) == 1:
         beside = {key: value for key, value in top.tree.items() if not isinstance(value, Mapping | list)}
         return [Node(row.file, row.where, {**beside, **row.tree}) for row in top.items(listed[0])]
+    return _of_columns(top) or document.objects
+
+
+def _of_columns(top: Node) -> list[Node]:
+    """The rows of an object of columns, or of rows by their names; none of another."""
     columns: dict[str, Mapping[Any, Any]] = {
         head: dict(enumerate(value)) if isinstance(value, list) else value
         for head, value in top.tree.items()
@@ -167,10 +178,12 @@ def _rows(document: Document) -> Sequence[Node]:
     }
     keys = next((tuple(column) for column in columns.values()), ())
     if not keys or len(columns) < len(top.tree) or any(tuple(column) != keys for column in columns.values()):
-        return document.objects
-    if not any(map(read_head, map(str, columns))):  # a row by its name
-        return [Node(document.file, str(name), row) for name, row in columns.items()]
-    return [Node(document.file, f"row {key}", {head: of[key] for head, of in columns.items()}) for key in keys]
+        return []
+    if not any(map(read_head, map(str, columns))):  # a row by its name, as 'c=16'
+        loads = {str(name): load_head(str(name)) for name in columns}
+        stated = {name: {load[0]: load[1]} if load else {} for name, load in loads.items()}
+        return [Node(top.file, str(name), {**stated[str(name)], **row}) for name, row in columns.items()]
+    return [Node(top.file, f"row {key}", {head: of[key] for head, of in columns.items()}) for key in keys]
 
 
 def _wide(document: Document) -> Document:

@@ -1,7 +1,7 @@
 """EvalScope's performance runs: benchmark_summary.json, one operating point, and
 benchmark_percentile.json beside it.
 
-Its keys were written out before 1.4; newer ones are short, and in ms.
+Older versions write keys out, newer ones are short, and in ms.
 """
 
 from frontier.extras.exchange.results import STATISTICS, ImportedFile, Result, figure, rates, stated_load
@@ -24,7 +24,7 @@ _LONG = {
     "Avg Input Tokens": "Average input tokens per request",
     "Avg Output Tokens": "Average output tokens per request",
 }
-"""The keys of before 1.4, by those of now."""
+"""The older keys, by the newer ones."""
 _RATES = {
     "output_throughput": "Output Throughput (tok/s)",
     "total_throughput": "Total Throughput (tok/s)",

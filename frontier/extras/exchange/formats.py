@@ -169,6 +169,8 @@ _SIGNS = {
 
 def _nearest(document: Document) -> str:
     """The hint for a file of no format: the format that it is like and what it lacks, or all."""
+    if csv_table.lacks_load(document):
+        return "it has no column of a load: name it concurrency or rate, or give  --columns 'concurrency=THEIRS'"
     keys = set(map(str, document.top.tree))
     near = max(_SIGNS, key=lambda name: len(keys & set(_SIGNS[name])))
     missing = [key for key in _SIGNS[near] if key not in keys]

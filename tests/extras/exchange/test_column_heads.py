@@ -59,10 +59,10 @@ def test_heads_that_others_write_are_read(heads: str) -> None:
         '[{"concurrency":16,"isl":256,"osl":128,"n":640,"output_throughput":1283.2,"p99_ttft_ms":216.5}]',
         '{"users":16,"shape":"256/128","note":null,"tput":1283.2,"p99_ttft_ms":216.5}\n',
         codecs.BOM_UTF16_BE + PLAIN.encode("utf-16-be"),
-        "A night in May\n" + PLAIN,
-        "Some prose, and\n\n| "
+        "Monday\n" + PLAIN,
+        "Prose, 1\n\n| "
         + PLAIN.replace(",", " | ").replace("\n", " |\n|-|-|-|-|-|-|\n| ", 1).strip()
-        + " |\n\nMore, of it.\n",
+        + " |\n\nMore, 2\n",
         PLAIN.replace("isl,osl", "ISL/OSL").replace("256,128", "256x128"),
         PLAIN.replace("1283.2", "1.2832k"),
         ",,,,throughput,throughput,ttft (ms)\n"
@@ -195,3 +195,27 @@ def test_a_first_token_after_the_last_is_a_contradiction() -> None:
 def test_a_latency_without_its_statistic_is_asked_about() -> None:
     notes = formats.read_results("t.csv", PLAIN.replace("p99_ttft_ms", "TTFT (ms)").encode()).notes
     assert any("mean_ttft=TTFT (ms)" in note for note in notes)
+
+
+@pytest.mark.parametrize("head", ["request_rate", "Request rate (req/s)", "arrival rate", "rate_qps"])
+def test_the_rate_that_was_asked_for_has_many_heads(head: str) -> None:
+    (found,) = points(PLAIN.replace("concurrency", head))
+    assert Rate.of(16) == found.concurrency
+
+
+def test_a_rate_per_gpu_may_have_its_gpu_behind_the_unit() -> None:
+    text = PLAIN.replace("output_throughput", "output tok/s per GPU").replace("isl", "TP,isl").replace("16,", "16,4,")
+    assert 4 * 1283.2 == values(text)["output_throughput"]
+
+
+def test_rows_in_json_may_be_named_by_their_load() -> None:
+    (found,) = points('{"c=16":{"shape":"256/128","tput":1283.2,"p99_ttft_ms":216.5}}')
+    assert 16 == found.concurrency
+
+
+@pytest.mark.parametrize(
+    ("text", "word"), [("<html><body>404", "HTML"), (PLAIN.replace("concurrency", "x"), "concurrency=")]
+)
+def test_a_page_and_a_table_without_a_load_are_refused_by_name(text: str, word: str) -> None:
+    with pytest.raises(ForeignFileError, match=word):
+        points(text)
