@@ -110,7 +110,7 @@ def test_what_ended_the_sweep_is_said_once(tmp_path: Path) -> None:
         run.journal("warning", text="the disk is slow")
         run.journal("failed", reason="no space is left")
     first, left, *rest = page(read_state(tmp_path / "run"))
-    assert first.count("no space is left") == 1
+    assert first.count("no space") == 1
     assert left.startswith("  left: ")
     assert ["the disk is slow"] == [one.rpartition(": ")[2] for one in rest]
 
