@@ -63,7 +63,7 @@ def test_the_command_that_goes_on_is_the_line(here: Path) -> None:
         (("http://h:1/v1",), ("no shape", "no SLA", "--shape 1024/256 --sla chat")),
         (("http://h:1/v1", "--shape", "9/8"), ("no SLA", "--shape 9/8 --sla 'p99_ttft<=500ms", "--sla chat")),
         (("http://h:1/v1", "--sla", "voice"), ("no shape", "--sla voice")),
-        (("http://h:1/v1", "--sla", "chat"), ("--shape 1024/256 --sla chat", "--shape 1024/256 --sla 'p99_ttft")),
+        (("http://h:1/v1", "--sla", "chat"), ("--sla chat", "'p99_ttft")),
         (("http://h:1/v1", "sweep.yaml", "--sla", "chat"), ("http://h:1/v1 sweep.yaml",)),
         (("sweep.yaml", "http://h:1/v1"), ("2 sweeps",)),
         (("h:1/v1", *LINE[1:]), ("write http://h:1/v1",)),

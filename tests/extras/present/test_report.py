@@ -198,7 +198,7 @@ def test_a_report_as_markdown_is_never_longer_than_a_comment_may_be(lines: int, 
 
     assert 9_000 < len(text) <= LONGEST_MARKDOWN
     assert [True, True] == [part in text for part in kept]
-    assert "Left out for their length: evidence" in text
+    assert "their length: evidence" in text
     assert "Left out" not in report_markdown(usual())
 
 

@@ -18,6 +18,7 @@ from frontier.show.picture.data import Picture
 from frontier.show.picture.draw import defaults, draw
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.picture.layout import PanelLayout, _touches
+from frontier.show.picture.text_size import wrap
 from frontier.show.view.series_view import DrawnRoofline, SeriesView, changed, series_view
 from frontier.show.view.wording import Provenance
 from tests.kit.toy import LADDER, LIMIT, toy_decision, toy_frontier, toy_points, with_times
@@ -136,3 +137,12 @@ def test_the_check_sees_a_text_on_another_and_one_outside() -> None:
 
     assert found["beyond the edge"].x1 > figure.bbox.x1
     assert any(Bbox.intersection(found["on the title"], box) for name, box in found.items() if name.startswith("Run"))
+
+
+def test_what_stays_together_is_broken_where_a_line_is_too_narrow_for_it() -> None:
+    together = "bars 95% CI, thick tick the bound that decides".replace(" ", "\u00a0")
+    with defaults():
+        assert (together,) == wrap(together, 9.0, 600)
+        narrow = wrap(together, 9.0, 150, lines=8)
+    assert together.split("\u00a0") == " ".join(narrow).split()
+    assert len(narrow) > 1

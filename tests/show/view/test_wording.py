@@ -8,9 +8,12 @@ import string
 import pytest
 
 from frontier.cli.status import trial_words
+from frontier.config.config_file import load_config_file
 from frontier.core.claim.solver import solve_all
 from frontier.core.model.decisions import Cause, EndedEarly, Limit, Reason
+from frontier.core.model.loads import Rate
 from frontier.core.model.points import Estimate, Flag, Point
+from frontier.core.model.shapes import Shape
 from frontier.core.model.text import clean
 from frontier.show.view.explain import SENTENCES, sentence, words_of
 from frontier.show.view.figures import figure_row, figures
@@ -22,6 +25,7 @@ from frontier.show.view.wording import (
     flag_words,
     interval_text,
     limit_value_text,
+    load_words,
     value_text,
 )
 from tests.kit.golden import assert_golden_row
@@ -128,7 +132,7 @@ def test_a_limit_that_depends_on_the_setting_stands_beside_each_figure() -> None
     ("key", "words"),
     [
         ("default-short-c0064-scan-r1", "short c=64"),
-        ("fp8-1024x256-c0008-grid-r2", "fp8 1024/256 c=8, repeat 2"),
+        ("fp8-1024x256-c0008-grid-r1", "fp8 1024/256 c=8"),
         ("default-chat80_rag20_-7a0b5ab7-c0004-scan-r1", "chat80 rag20 c=4"),
         ("default-short-q2.5-prove-r3", "proof of short 2.5/s, repeat 3"),
         ("another form", "another form"),
@@ -174,3 +178,10 @@ def toy_with(value: float) -> Point:
     return dataclasses.replace(
         point, metrics={**point.metrics, "p99_ttft": Estimate(value, value, value, 3000, value, value)}
     )
+
+
+def test_the_load_of_sessions_is_their_number() -> None:
+    agent = next(shape for shape in load_config_file(ROOT / "configs/sessions.yaml").shapes if shape.has_sessions)
+    assert "session" in load_words(64, agent)
+    assert load_words(Rate.of(2.5), agent) == "2.5 req/s"
+    assert load_words(64, Shape.of(1024, 256)) == "concurrency 64"
