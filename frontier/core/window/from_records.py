@@ -230,7 +230,7 @@ def _columns(batch: Batch, open_loop: bool) -> Columns:
     """The columns of a batch, with NaN for missing values. The caller makes failures infinite."""
     if len(batch.gaps) and not 0 <= batch.gaps.min() <= batch.gaps.max() <= _LONGEST:
         raise ValueError("a gap of a record is beyond what can be")
-    table = np.array(list(map(_FIELDS, batch.records)), dtype=np.float64).reshape(-1, len(_OF_RECORD)).T
+    table = np.fromiter(chain.from_iterable(map(_FIELDS, batch.records)), np.float64).reshape(-1, len(_OF_RECORD)).T
     columns = dict(zip(_OF_RECORD, table, strict=True))
     due = [r.scheduled if r.scheduled is not None else r.sent for r in batch.records] if open_loop else columns["sent"]
     silence = np.array(_hollowness(batch)).reshape(-1, len(_SILENCE)).T
