@@ -2,12 +2,11 @@
 
 Baseline and winner are started anew in turn, and each pair of starts is one observation. Most of
 the error is the difference from start to start, which requests within one start do not show. The
-interval is Student's over the pairs. It is judged after 3, 5, 8 and 16 pairs, each time with a part
-of the error. Its lower end is widened by what the baseline may still give at a load that was not
+interval is Student's over the pairs. It is judged after 3, 5 and 8 pairs, each time with a part of
+the error. Its lower end is widened by what the baseline may still give at a load that was not
 proven, its upper end by what the winner may.
 """
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +21,7 @@ from frontier.core.stats.difference import Difference, in_pairs, variance
 from frontier.core.stats.laws import t_quantile
 from frontier.core.window.window import WindowData, join
 
-SPENT = {3: 0.015, 5: 0.01, 8: 0.01, 16: 0.015}
+SPENT = {3: 0.02, 5: 0.015, 8: 0.015}
 """The two-sided error that each judgement spends, by the number of pairs after which it comes."""
 WORTH = 0.03
 """The smallest gain worth looking for: a race ends when the gain is surely smaller, and a variant
@@ -47,7 +46,8 @@ class RaceRules:
 
     def value(self, sample: WindowData) -> Estimate | None:
         """The value of the objective in a setting's data; None where it is not known."""
-        return _value(sample, self)
+        value = estimate(sample, self.objective, limits=self.limits, price=self.price)
+        return value if value is not None and 0 < value.value < math.inf else None
 
     def worth(self, sample: WindowData) -> float | None:
         """ln of the value of a setting's data, higher being better; None where it is not known."""
@@ -59,33 +59,18 @@ class RaceRules:
         return math.exp(metric(self.objective).sign * worth)
 
 
-@functools.lru_cache(maxsize=4096)
-def _value(sample: WindowData, rules: RaceRules) -> Estimate | None:
-    """`RaceRules.value`, remembered: each step of a race asks for that of each load and start."""
-    value = estimate(sample, rules.objective, limits=rules.limits, price=rules.price)
-    return value if value is not None and 0 < value.value < math.inf else None
-
-
 @dataclass(frozen=True, slots=True)
 class ProvenVariant:
     """The proven setting of a variant, with its data by the number of the start. Its load was fixed
     in the start `fixed`.
 
-    `most_more` (ln) is how much more the variant may give at another load within the SLA, of which
-    `likely_more` is expected.
+    `most_more` (ln) is how much more the variant may give at another load within the SLA.
     """
 
     concurrency: int
     starts: Mapping[int, tuple[WindowData, ...]]
     fixed: int
     most_more: float
-    likely_more: float = 0.0
-
-    def beside(self, reach: float) -> float:
-        """How far (ln) this side widens an interval whose half width is `reach` by the pairs: what
-        is expected in full, as only its error is independent of that of the pairs.
-        """
-        return self.likely_more + math.hypot(reach, self.most_more - self.likely_more)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,10 +142,10 @@ def gain_of(baseline: ProvenVariant, winner: ProvenVariant, rules: RaceRules) ->
     steps = steps_of(values, rules)
     difference = in_pairs(steps, floor)
     d, r = difference.value, reach_of(difference, len(steps)) if difference.freedom >= 1 else math.inf
-    low, high = baseline.beside(r), winner.beside(r)
+    low, high = math.hypot(r, baseline.most_more), math.hypot(r, winner.most_more)
     ratio = Estimate(math.exp(d), math.exp(d - low), math.exp(d + high) if d + high < _MOST else math.inf, len(steps))
     means = [math.exp(sum(math.log(x.value) for x in side) / len(side)) for side in zip(*values, strict=True)]
-    loads, deciding = (baseline.concurrency, winner.concurrency), _deciding(difference, baseline)
+    loads, deciding = (baseline.concurrency, winner.concurrency), _deciding(difference, baseline.most_more)
     return Gain(loads, means[0], means[1], ratio, len(steps), r, deciding)
 
 
@@ -180,13 +165,13 @@ def expected_reach(spread: float) -> float:
     return t_quantile(1 - SPENT[pairs] / 2, pairs - 1) * spread * math.sqrt(2 / pairs)
 
 
-def _deciding(difference: Difference, baseline: ProvenVariant) -> int | None:
+def _deciding(difference: Difference, most_more: float) -> int | None:
     """How many pairs that scatter like these would show a gain like this; None where no number
     up to MOST_PAIRS would.
     """
     pairs, spare = difference.freedom + 1, difference.value - math.log1p(WORTH)
-    if spare <= baseline.most_more or difference.freedom < 1:
+    if spare <= most_more or difference.freedom < 1:
         return None
     scatter = difference.error * math.sqrt(pairs)
     reaches = ((n, t_quantile(1 - min(SPENT.values()) / 2, n - 1) * scatter / math.sqrt(n)) for n in _COUNTS)
-    return next((n for n, reach in reaches if baseline.beside(reach) < spare), None)
+    return next((n for n, reach in reaches if math.hypot(reach, most_more) < spare), None)

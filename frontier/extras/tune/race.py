@@ -45,20 +45,15 @@ BELOW = 0.75
 """A trial at this share of the edge, or lower, shows where a proof is cheap."""
 LOOKS = 8
 """Most quick looks of a variant among which the error of a race is divided."""
-NEAR, AGAIN = 4, 3
-"""The number of variants that are started again before the final at most, those that may give most,
-and the number of starts in which each has quick looks."""
+NEAR, AGAIN = 0.12, 3
+"""The largest difference (ln) in expected value between the most promising variants that are
+started once more, and their number: 3% from start to start are 9% between two edges."""
 SAME_LOAD = 1.1
 """The factor within which the baseline is measured near the load at which the other is best."""
-BELOW_EDGE = 0.1
-"""The baseline is proven at a higher load where it is expected to give so much (ln) less at its
-proven one than at its edge: that much would be printed as a gain of any other variant."""
-MANY = 8
-"""Pairs after which more are started only where the last judgement is expected to show the gain."""
 TURN = 5
 """Most windows of a proof in each start of the final: the proof should include the differences from
 start to start."""
-MOST_STARTS = 24
+MOST_STARTS = 16
 """Starts of each side after which the final is over. On a machine that is too busy to measure on,
 no pair would ever count."""
 EDGE_TURNS = 4
@@ -127,8 +122,8 @@ class Race:
     @cached_property
     def finalist(self) -> Runner | None:
         """The variant that meets the baseline in the final: the one that is being proven, otherwise
-        the most promising one. None where no variant is left that may be better by what a gain is
-        worth. A race of two always compares the two.
+        the most promising one. None where no variant is left that is expected to be better. A race
+        of two always compares the two.
         """
         alone = self.baseline.gone is not None or len(self.runners) == 2
         today = -math.inf if alone else self.baseline.reach(0.0).value
@@ -136,9 +131,7 @@ class Race:
         last = max(begun, key=lambda r: max(r.final_starts), default=None)
         if last is not None and (isinstance(last.proof, Ask) or last.proven is not None) and last.gone is None:
             return last
-        left = [r for r in self.challengers if r not in begun]
-        expected = (r for r in left if r.reach(0.0).value > today)
-        return next(expected, next((r for r in left if r.reach(Z95).high > today + math.log1p(WORTH)), None))
+        return next((r for r in self.challengers if r not in begun and r.reach(0.0).value > today), None)
 
     @cached_property
     def gain(self) -> Gain | None:
@@ -153,8 +146,6 @@ class Race:
         if self.finalist is None or (mine := self.baseline.side()) is None or (other := self.finalist.side()) is None:
             return None
         spread = max(RUN_TO_RUN, spread_of(pairs_of(mine, other, self.rules), self.rules))
-        if spread == RUN_TO_RUN:
-            return self.baseline, self.finalist
         return replace(self.baseline, spread=spread), replace(self.finalist, spread=spread)
 
     @cached_property
@@ -186,7 +177,7 @@ class Race:
         apart = interpolated(second.worths, other.concurrency) - interpolated(first.worths, mine.concurrency)
         d = sum(steps) / len(steps) if steps else apart
         spread = spread_of(values, self.rules) or first.spread
-        return math.log1p(WORTH) + mine.beside(expected_reach(spread)) - d
+        return math.log1p(WORTH) + math.hypot(expected_reach(spread), mine.most_more) - d
 
     def may_be_better(self, chosen: Runner) -> Runner | None:
         """The best variant that was not compared with the chosen one, if it is expected to give
@@ -233,25 +224,15 @@ class Race:
         return None if c is None else _look_at(runner, c)
 
     def _again(self) -> RaceStep | None:
-        """A further start of one of those that may be the best, for quick looks: one slow or quick
-        start must not decide which variants meet in the final. None where all that may be have had
-        AGAIN of them, or one is left.
-        """
-        known = [r for r in (self.baseline, *self.challengers) if r.gone is None and r.history]
-        best = max((r.reach(0.0).value for r in known), default=0.0)
-        left = sorted((r for r in known if r.reach(Z95).high >= best), key=lambda r: -r.reach(Z95).high)
-        if len(left) < 2:
-            return None
+        """A second start of one of the most promising, where several are close together."""
+        most = self.challengers[0].reach(0.0).value if self.challengers else 0.0
+        near = [r for r in self.challengers if r.reach(0.0).value >= most - NEAR][:AGAIN]
+        left = [r for r in near if r.looked < 2] if len(near) > 1 else []
         for runner in left:
-            if runner.series == self.running and runner.looked > 1 and len(runner.newest) == 1:
-                c = runner.beyond
-                if c is not None and c not in (t.concurrency for t, _ in runner.newest):
-                    return self._step(runner, _look_at(runner, c, "how much more would it give?"))
-        runner = min(left[:NEAR], key=lambda r: r.looked)
-        if runner.looked >= AGAIN:
-            return None
-        c = runner.at_edge
-        return self._step(runner, _look_at(runner, c, "it may be the best; started once more"), anew=True)
+            edge = runner.reach(0.0).edge
+            if edge is not None:
+                return self._step(runner, _look_at(runner, edge, "it is one of the best; started once more"), anew=True)
+        return None
 
     # ---- the final
 
@@ -271,20 +252,7 @@ class Race:
                 return self._turn(runner)
         if self.sides is None:  # the loads are fixed first, the baseline's before the other's
             return self._turn(first if first.proven is None else second)
-        near_edge = None if first.likely_more <= BELOW_EDGE else self._raised(first, first.likely_more - BELOW_EDGE)
-        return near_edge or self._higher(second, self.gain) or self._after_pairs(first, second, self.gain)
-
-    def _raised(self, runner: Runner, more: float) -> RaceStep | None:
-        """The next window of a proof at a higher load, which is expected to give so much `more`
-        (ln) than the proven one.
-        """
-        assert runner.proven is not None
-        ask = runner.raised(interpolated(runner.worths, runner.proven) + more)
-        if ask is None:
-            return None
-        turn = [trial for trial in runner.turn if trial in runner.raising]
-        windows = SHORT_TURN if len(runner.raising) < SHORT_TURN * SHORT_TURNS else TURN
-        return self._step(runner, ask, anew=not 0 < len(turn) < windows)
+        return self._higher(second, self.gain) or self._after_pairs(first, second, self.gain)
 
     def _higher(self, winner: Runner, gain: Gain | None) -> RaceStep | None:
         """The next window of a proof at a higher load of the winner, where the pairs would not show
@@ -292,7 +260,13 @@ class Race:
         """
         if self.short <= 0 or (gain is not None and (gain.pairs not in SPENT or gain.told)):
             return None
-        return self._raised(winner, self.short)
+        assert winner.proven is not None
+        ask = winner.raised(interpolated(winner.worths, winner.proven) + self.short)
+        if ask is None:
+            return None
+        turn = [trial for trial in winner.turn if trial in winner.raising]
+        windows = SHORT_TURN if len(winner.raising) < SHORT_TURN * SHORT_TURNS else TURN
+        return self._step(winner, ask, anew=not 0 < len(turn) < windows)
 
     def _after_pairs(self, first: Runner, second: Runner, gain: Gain | None) -> RaceStep | None:
         """The next trial once both loads are fixed: of what is open where a judgement leaves that,
@@ -302,8 +276,7 @@ class Race:
             return self._next_pair(first, second)
         beyond = None if self.open is None else self._beyond(self.open[0])
         over = gain.told or gain.ratio.value <= 1 + WORTH or gain.pairs >= max(SPENT)
-        hopeless = gain.pairs >= MANY and not 0 < (gain.deciding or 0) <= max(SPENT)
-        return beyond or (None if over or hopeless else self._next_pair(first, second))
+        return beyond or (None if over else self._next_pair(first, second))
 
     def _next_pair(self, first: Runner, second: Runner) -> RaceStep | None:
         """A start for the next pair: of the side that was started less often since both loads are
@@ -362,14 +335,12 @@ def _failed(runner: Runner) -> bool:
 def _turn_is_over(runner: Runner) -> bool:
     """Whether the newest start of a runner has had its turn of the final: the windows of its proof;
     or a window of the proven setting, and a quick look at its edge; or what it has beyond that.
-    Where a setting could not be proven the next one is in a new start, as this one may be slow.
     """
     if runner.is_beyond:
         return True
     step, turn = runner.proof, [trial for trial in runner.turn if trial.phase in FINAL]
     if isinstance(step, Ask):
-        windows = TURN if len(runner.final_starts) <= SHORT_TURNS else 4 * TURN
-        return len(turn) >= windows or runner.has_failed(turn)
+        return len(turn) >= (TURN if len(runner.final_starts) <= SHORT_TURNS else 4 * TURN)
     looked = any(trial.phase in SCANS for trial in runner.turn) or runner.beyond is None
     return looked and any(trial.concurrency == step.proven for trial in turn)
 

@@ -2,22 +2,22 @@
 
 import itertools
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 from frontier.core.claim.changes import MOST_CHANGES, PROOFS, History, spoilt
-from frontier.core.claim.proof import SCANS, Candidate
+from frontier.core.claim.proof import SCANS, Candidate, joined
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats.laws import normal_quantile
 from frontier.core.window.window import WindowData
 from frontier.extras.tune.gain import ProvenVariant, RaceRules
-from frontier.extras.tune.speeds import LEAST_ERROR, Levels, at_one_speed, by_start
 from frontier.search.auto import no_more_throughput
 from frontier.search.complete import window_of_proof
-from frontier.search.curves import FAR, RUN_TO_RUN, Curve, Part, interpolated
+from frontier.search.curves import RUN_TO_RUN, interpolated
 from frontier.search.place import LOWER, State
 from frontier.search.scan import Ask, Done, SearchPolicy, next_ask
 from frontier.search.series_history import SeriesHistory
@@ -79,29 +79,10 @@ class Runner:
         return State.of(self.known)
 
     @cached_property
-    def _by_start(self) -> Mapping[tuple[int, int], WindowData]:
-        """The data of each setting that counts in each start."""
-        return by_start([(t, s) for t, s in self.history if t.concurrency in self.state.points], self.starts)
-
-    @cached_property
     def worths(self) -> Mapping[int, float]:
-        """The values of the measured settings (ln) at the speed in the middle of the starts, where
-        they are known.
-        """
-        known = {cell: self.rules.worth(sample) for cell, sample in self._by_start.items()}
-        cells = {cell: (worth, LEAST_ERROR) for cell, worth in known.items() if worth is not None}
-        return Levels.of(cells, self.spread).value
-
-    @cached_property
-    def _curves(self) -> Sequence[tuple[Curve, Mapping[int, float]]]:
-        """The curves of its latencies at the speed in the middle of its starts, each with the
-        standard error that starts leave at the measured settings.
-        """
-        kept = [(t, s) for t, s in self.known.kept if t.concurrency in self.state.points]
-        samples, levels = at_one_speed(by_start(kept, self.starts), self.rules.limits, self.spread)
-        parts = [part for limit in self.rules.limits for part in Part.of(limit, samples)]
-        curves = [(Curve.of(part, samples, self.state.points), levels[part.limit].error) for part in parts]
-        return [(curve, errors) for curve, errors in curves if curve.level]
+        """The values of the measured settings (ln), where they are known."""
+        samples = joined([(t, s) for t, s in self.history if t.concurrency in self.state.points], tuple(Phase))
+        return {c: worth for c, sample in samples.items() if (worth := self.rules.worth(sample)) is not None}
 
     def reach(self, z: float) -> Reach:
         """What it gives within the SLA, with bounds of `z` standard errors: of the latencies, and
@@ -113,7 +94,7 @@ class Runner:
         values = self._violations
 
         def best(shift: float) -> tuple[float, int | None]:
-            inside = [c for c, each in values.items() if all(v + shift * error <= 0 for v, error in each)]
+            inside = [c for c, (value, error) in values.items() if value + shift * error <= 0]
             return max(((interpolated(worths, c), c) for c in inside), default=(-math.inf, None))
 
         (low, _), (value, edge), (high, farthest) = best(z), best(0.0), best(-z)
@@ -121,22 +102,31 @@ class Runner:
         lowest, highest = min(worths), max(worths)
         if high == -math.inf and lowest > 1:
             high = worths[lowest]  # lower loads give no more
-        if all(v - z * error <= 0 for v, error in values[highest]) and not self._ends_at(highest):
+        top_value, top_error = values[highest]
+        if top_value - z * top_error <= 0 and not self._ends_at(highest):
             high = math.inf
         return Reach(edge, low - apart, value, high + apart, farthest)
 
     @cached_property
-    def _violations(self) -> Mapping[int, Sequence[tuple[float, float]]]:
-        """The expected violation (ln) of each limit at each setting among which its edge is looked
-        for, with its standard error. Start-to-start variance counts less where it was measured in
-        several starts.
+    def _violations(self) -> Mapping[int, tuple[float, float]]:
+        """The expected violation (ln) at each setting among which its edge is looked for, with its
+        standard error.
         """
-        return {c: [self._violation(c, *each) for each in self._curves] for c in _settings(self.worths)}
+        return {c: (self.state.value(c), self._error(c)) for c in _settings(self.worths)}
 
-    def _violation(self, c: int, curve: Curve, errors: Mapping[int, float]) -> tuple[float, float]:
-        near = min(errors, key=lambda k: abs(math.log(k / c)), default=None)
-        within = max(curve.standard_error(c) ** 2 - RUN_TO_RUN**2, 0.0)
-        return min(FAR, curve.at(c, 1.0)), math.hypot(math.sqrt(within), self.spread if near is None else errors[near])
+    def _error(self, c: int) -> float:
+        """The standard error of the latencies (ln) expected at a setting. Start-to-start variance
+        counts less where it was measured in several starts.
+        """
+        near = min(self._starts_at, key=lambda k: abs(math.log(k / c)))
+        within = max(max(x.standard_error(c) ** 2 - RUN_TO_RUN**2, 0.0) for x in self.state.curves)
+        return math.sqrt(within + self.spread**2 / self._starts_at[near])
+
+    @cached_property
+    def _starts_at(self) -> Mapping[int, int]:
+        """In how many starts each setting was measured."""
+        found = {(t.concurrency, self.starts[t.key]) for t, _ in self.history if t.concurrency in self.state.points}
+        return Counter(c for c, _ in found)
 
     def _ends_at(self, highest: int) -> bool:
         """Whether nothing above a setting could give more."""
@@ -231,22 +221,11 @@ class Runner:
                 found.setdefault(self.starts[trial.key], []).append((trial, sample))
         return found
 
-    @cached_property
-    def newest(self) -> History:
-        """The trials of its newest start, in their order."""
-        newest = max((self.starts[t.key] for t, _ in self.history), default=0)
-        return [(t, s) for t, s in self.history if self.starts[t.key] == newest]
-
     @property
     def turn(self) -> Sequence[Trial]:
         """The trials of its newest start, if that is one of the final."""
-        trials = [trial for trial, _ in self.newest]
-        return trials if any(trial.phase in FINAL for trial in trials) else ()
-
-    def has_failed(self, trials: Iterable[Trial]) -> bool:
-        """Whether a proof at the setting of one of these trials came to an end over a limit."""
-        over = {k.concurrency for k in self.known.candidates if k.verdict is Verdict.VIOLATES}
-        return any(trial.phase is Phase.PROVE and trial.concurrency in over for trial in trials)
+        newest = max((self.starts[t.key] for t, _ in self.history), default=0)
+        return [t for t, _ in self.history if self.starts[t.key] == newest] if newest in self.final_starts else ()
 
     @property
     def looked(self) -> int:
@@ -263,20 +242,8 @@ class Runner:
         edge = math.ceil(STEP * max(self.state.points)) if most.high == math.inf else most.farthest
         if edge is None or edge == self.proven:
             return None
-        return min(self.rules.top, self._measured_near(edge, (self.proven,)))
-
-    @property
-    def at_edge(self) -> int:
-        """The setting at which it is started again: at its expected edge, or near it where it was
-        measured.
-        """
-        edge = self.reach(0.0).edge
-        return min(self.state.points) if edge is None else self._measured_near(edge)
-
-    def _measured_near(self, c: int, but: Collection[int | None] = ()) -> int:
-        """The measured setting that stands for another; that one itself where none does."""
-        near = [k for k in self.state.points if c / NEAR_LOAD <= k <= c * NEAR_LOAD and k not in but]
-        return min(near, key=lambda k: abs(math.log(k / c)), default=c)
+        near = [c for c in self.state.points if edge / NEAR_LOAD <= c <= edge * NEAR_LOAD and c != self.proven]
+        return min(self.rules.top, min(near, key=lambda c: abs(math.log(c / edge)), default=edge))
 
     def side(self) -> ProvenVariant | None:
         """Its side of the claim; None while nothing is proven."""
@@ -289,13 +256,7 @@ class Runner:
                 starts[number] = mine
         proof = (self.starts[t.key] for t, _ in self.history if t.concurrency == c and t.phase in PROOFS)
         more = self.reach(Z95).high - Z95 * self.spread / math.sqrt(2) - interpolated(self.worths, c)
-        likely = max(0.0, min(more, self.likely_more))
-        return ProvenVariant(c, starts, max(proof, default=0), max(0.0, more), likely)
-
-    @property
-    def likely_more(self) -> float:
-        """How much more (ln) it is expected to give than at its proven setting."""
-        return self.expected - (-math.inf if self.proven is None else interpolated(self.worths, self.proven))
+        return ProvenVariant(c, starts, max(proof, default=0), max(0.0, more))
 
     # ---- how much more there may be above the proven setting
 

@@ -3,10 +3,7 @@
 import itertools
 import json
 import math
-import multiprocessing
-import os
 import re
-import signal
 import time
 from collections import Counter
 from dataclasses import replace
@@ -20,14 +17,14 @@ from scipy import stats as dist
 from benchmarks.tuning import Restarting, conducted, draw, true_best
 from frontier.config import Config, DeploymentConfig, load_config
 from frontier.core.model.decisions import Verdict
-from frontier.core.model.errors import ExitCode, MeasurementError
+from frontier.core.model.errors import ExitCode
 from frontier.core.model.trials import ClientHealth, Measurement, Phase, Trial
 from frontier.core.stats.difference import in_pairs
 from frontier.core.window.window import WindowData
 from frontier.extras.tune.command import raised as raised_by
 from frontier.extras.tune.course import RaceCourse, _starts, race_of, rules_of
 from frontier.extras.tune.gain import SPENT, ProvenVariant, RaceRules, gain_of, reach_of
-from frontier.extras.tune.race import AGAIN, Race
+from frontier.extras.tune.race import Race
 from frontier.extras.tune.race_text import race_text
 from frontier.extras.tune.runner import AT_MOST
 from frontier.extras.tune.tune_text import answer_text, claim_text, effects, exit_code, outcome_of, race_view
@@ -47,41 +44,25 @@ ENGINE = "- {name: e, endpoint: simulator, simulator: {noise: 0.03, per_decode: 
 
 class Machine(Restarting):
     """A machine whose speed `drifts` from trial to trial by this standard deviation (ln), and on
-    which one variant, `fades`, takes longer `by` this factor after so many `starts`. Proofs of
-    those that are `spoilt` mean nothing, and one that is `broken` does not start. The process is
-    killed in the trial after `most`.
+    which one variant, `fades`, takes longer from its third start on, `by` this factor. Proofs of
+    those that are `spoilt` mean nothing.
     """
 
     def __init__(
-        self,
-        config: Config,
-        *,
-        drifts: float = 0.0,
-        fades: str = "",
-        by: float = 1.25,
-        starts: int = 2,
-        spoilt: str = "",
-        broken: str = "",
-        most: float = math.inf,
+        self, config: Config, *, drifts: float = 0.0, fades: str = "", by: float = 1.25, spoilt: str = ""
     ) -> None:
         super().__init__(config, draw(0))
         self.drifts, self.fades, self.by, self.spoilt = drifts, fades, by, spoilt
-        self.broken, self.most, self.quick = broken, most, starts
         self.begun, self.level, self.rng = Counter[str](), 0.0, np.random.default_rng(5)
 
     async def prepare(self, deployment: DeploymentConfig) -> Facts:
-        if deployment.name == self.broken:
-            raise MeasurementError("it exited with code 2")
         self.begun[deployment.name] += 1
         return await super().prepare(deployment)
 
     async def run(self, trial: Trial, **how: Any) -> Measurement:
-        if (most := self.most) <= 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-        self.most = most - 1
         before, name = self._specs, trial.deployment
         self.level = 0.9 * self.level + math.sqrt(1 - 0.9**2) * self.drifts * self.rng.normal()
-        slower = math.exp(self.level) * (self.by if name == self.fades and self.begun[name] > self.quick else 1.0)
+        slower = math.exp(self.level) * (self.by if name == self.fades and self.begun[name] > 2 else 1.0)
         self._specs = {**before, name: replace(before[name], time_scale=slower * before[name].time_scale)}
         try:
             measured = await super().run(trial, **how)
@@ -145,9 +126,10 @@ def test_every_pair_is_of_starts_of_their_own(capped: tuple[Race, tuple[Variant,
     race, _, _, path = capped
     served = [line["deployment"] for line in RunDirectory.read(path).journal_lines() if line["event"] == "server"]
     assert race.finalist is not None
-    pairs = served[-2 * min(SPENT) :]
-    assert set(pairs) == {race.baseline.series.deployment, race.finalist.series.deployment}
-    assert all(a != b for a, b in itertools.pairwise(pairs))
+    final = served[len(race.runners) :]
+    pair = [race.baseline.series.deployment, race.finalist.series.deployment]
+    assert {final.count(name) for name in pair} <= set(range(len(final) // 2 - 1, len(final) // 2 + 2))
+    assert all(a != b for a, b in zip(final[-6:], final[-5:], strict=False))
     for side in (race.baseline.side(), race.finalist.side()):
         assert side is not None
         assert len(side.starts) >= min(SPENT)
@@ -219,7 +201,7 @@ def test_a_winner_names_the_variant_that_short_trials_put_higher_and_the_command
     """The winner was fast in its first starts alone: beside what it gives in the final, what
     another one gave in quick looks is more. A race between the two decides.
     """
-    race, variants, _ = raced(HEAD + LUCKY, tmp_path / "run", fades="lucky", starts=AGAIN)
+    race, variants, _ = raced(HEAD + LUCKY, tmp_path / "run", fades="lucky")
     tree = race_view(race, variants, "COMMAND").tree
     assert (tree["outcome"], tree["chosen"]) == ("better", "lucky")
     higher = tree["may_be_better"]
@@ -235,7 +217,7 @@ def test_a_winner_names_the_variant_that_short_trials_put_higher_and_the_command
     plan = frontier(*command.split()[1:], "--dry-run", "--json", cwd=tmp_path)
     assert [v["name"] for v in json.loads(plan.out)["variants"]] == ["lucky", "steady"]
     only = LUCKY.replace("variants:", "only: [lucky, steady], variants:")
-    race, variants, _ = raced(HEAD + only, tmp_path / "only", fades="lucky", starts=AGAIN)
+    race, variants, _ = raced(HEAD + only, tmp_path / "only", fades="lucky")
     assert race.baseline.series.deployment == "lucky"
     assert (outcome_of(race), race_view(race, variants).tree["chosen"]) == ("better", "steady")
     assert race_view(race, variants).tree["may_be_better"] is None
@@ -533,44 +515,10 @@ def started(tmp_path: Path, budget: str = "") -> Path:
     return path
 
 
-KILLED = f"{HEAD}{ENGINE}{{max_num_seqs: [12, 20, 48]}}}}\n"
-BROKEN = "e-max_num_seqs20"
-
-
-def killed(path: Path, most: int) -> None:
-    """For a process of its own: a race that is killed in the trial after so many."""
-    raced(KILLED, path, broken=BROKEN, most=most)
-
-
-@pytest.mark.process
-def test_a_race_that_is_killed_again_and_again_still_finds_the_best_of_those_that_start(tmp_path: Path) -> None:
-    path = tmp_path / "run"
-    own = multiprocessing.get_context("spawn")
-    for most in (3, 9, 12):  # in quick looks, in the proofs, among the pairs
-        race = own.Process(target=killed, args=(path, most))
-        race.start()
-        race.join(120)
-        assert race.exitcode == -signal.SIGKILL
-    begun = [t for t, _ in itertools.chain(*load(path).histories.values())]
-    assert len(begun) == 3 + 9 + 12
-    race, _, _ = raced(KILLED, path, broken=BROKEN)
-    lines = RunDirectory.read(path).journal_lines()
-    done = [line["trial"] for line in lines if line["event"] == "trial_done"]
-    assert len(done) == len(set(done)) > len(begun), "what was finished is not measured again"
-    assert {trial.key for trial in begun} <= set(done)
-    assert outcome_of(race) == "better"
-    assert race.finalist is not None
-    assert race.finalist.series.deployment == "e-max_num_seqs48"
-    assert race.runners[1].gone == "did not start: it exited with code 2"
-    assert race.next_step() is None
-    tried = [line["deployment"] for line in lines if line["event"] == "given_up"]
-    assert tried == [BROKEN] * 3, "once in each session that came as far"
-
-
 @pytest.mark.nightly
 @pytest.mark.process
 @pytest.mark.slow
-@pytest.mark.timeout(1800)
+@pytest.mark.timeout(900)
 def test_a_race_of_servers_that_is_killed_goes_on_to_the_best_of_those_that_start(tmp_path: Path) -> None:
     path, run = started(tmp_path), tmp_path / "run"
     race = start("tune", str(path), "-o", str(run), cwd=tmp_path)
@@ -581,11 +529,7 @@ def test_a_race_of_servers_that_is_killed_goes_on_to_the_best_of_those_that_star
     race.kill()
     _, before_the_kill = race.communicate()
     before = journal.read_text().count("trial_done")
-    for _ in range(3):  # on a busy machine the same command again tries once more what it could not measure
-        said = frontier("tune", str(path), "-o", str(run), "--json", timeout=500, cwd=tmp_path)
-        if "this machine was busy" not in said.out + said.err:
-            break
-    conclusive(said)
+    said = conclusive(frontier("tune", str(path), "-o", str(run), "--json", timeout=600, cwd=tmp_path))
     lines = RunDirectory.read(run).journal_lines()
     done = [line["trial"] for line in lines if line["event"] == "trial_done"]
     assert len(done) == len(set(done)) > before >= 4, "what was finished is not measured again"
