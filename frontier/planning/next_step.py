@@ -136,10 +136,11 @@ def with_command(
 
 
 def between_measured(decision: Decision, history: History) -> NextStep | None:
-    """The setting that was not measured and may be a better answer: above the operating point the
-    server may be full, as the next measured setting gives more throughput with so much longer a
-    tail that the answer is the lower one. None without such a setting, where the next one is
-    outside the SLA, and where it gives more by no more than differs from run to run.
+    """A setting that was not measured and may be a better answer; None without one.
+
+    The next measured setting above the operating point gives more throughput, by more than differs
+    from run to run, with so much longer a tail that the answer is the lower one. The server may be
+    full in between. Where the next one is outside the SLA none is named.
 
     A forecast that names what to measure, and no claim.
     """

@@ -72,13 +72,23 @@ def full_at(rates: Mapping[int, float], low: int, high: int) -> int | None:
     return c if c * NEAR <= high else between(low, high)
 
 
+def overtaken(state: State, c: int) -> bool:
+    """Whether a candidate is the lowest setting, begun as none was seen within the SLA, and a
+    higher one was seen within it since. Its own windows may show that a look had been unlucky.
+    """
+    return state.candidates[0].concurrency == c == min(state.points, default=0) < (state.edge() or 0)
+
+
 def gives_way(state: State, c: int, proven: Sequence[int]) -> bool:
-    """Whether a candidate gives way to one that is likely to be proven, as it is not.
+    """Whether a candidate gives way to one that is likely to be proven, as it is not, or was
+    `overtaken`.
 
     Where time is short and nothing is proven, one does that had MOST_OF_TIME or whose server
     wanders. Where a server is slow in episodes each does: they come at every load, and only a lower
     one keeps its limit in them.
     """
+    if overtaken(state, c):
+        return True
     had = state.spent.get(c, 0.0) >= MOST_OF_TIME * (state.elapsed + state.within)
     short = not proven and state.within < math.inf and (had or state.wanders)
     return (state.slow or short) and forecast(state, c, 1.0).chance < LIKELY

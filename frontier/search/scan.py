@@ -34,7 +34,7 @@ from frontier.search import auto, rates
 from frontier.search.auto import LOOKS_AT_MOST
 from frontier.search.gaps import between
 from frontier.search.load_trials import LoadAsk
-from frontier.search.options import LIKELY, corner, gives_way, soonest
+from frontier.search.options import LIKELY, corner, gives_way, overtaken, soonest
 from frontier.search.place import LOWER, State, candidate, forecast
 from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import in_flight, longer, requests_per_stream, window_size
@@ -229,13 +229,13 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
     """The next cheap look, None when the scan is over: upwards in double steps until the SLA is
     broken, then into the gap that holds its edge.
 
-    The first candidate ends the scan, and so does SCAN_OF_TIME. An exception is a proven candidate
-    at the lowest setting, which a look had shown outside by bad luck.
+    The first candidate ends the scan, and so does SCAN_OF_TIME. An exception is a candidate at the
+    lowest setting, which a look had shown outside by bad luck, unless it was given up.
     """
     look = partial(look_at, policy, state.points)
     lowest = min(state.points, default=0)
     late = state.elapsed > SCAN_OF_TIME * (state.elapsed + state.within) and state.bracket() is not None
-    if late or any(k.verdict is not Verdict.MEETS or k.concurrency > lowest for k in state.candidates):
+    if late or any(k.verdict is Verdict.VIOLATES or k.concurrency > lowest for k in state.candidates):
         return None
     unseen = [c for c in policy.grid if c not in state.points and state.looks.get(c, 0) < LOOKS_AT_MOST]
     if unseen and unseen[0] == policy.grid[0]:
@@ -324,8 +324,10 @@ def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: floa
     known = [*fresh, *state.by_grid]
     searches = attempts_over(state.candidates) < ASCENTS and policy.refine != 0
     step = _another(policy, state, known, may_add, window_worth) if searches else None
-    if begun and not known and (step is None or forecast(state, step.concurrency, 1.0).chance < LIKELY):
-        return _window(state, begun[-1])
+    if begun and not known:
+        likely = step is not None and forecast(state, step.concurrency, 1.0).chance >= LIKELY
+        if step is None or not (likely or overtaken(state, begun[-1])):
+            return _window(state, begun[-1])
     if step is not None:
         return step
     proven, best = max(fresh, default=None), max(known, default=None)
