@@ -2,6 +2,7 @@
 formulas of what the file holds.
 """
 
+import asyncio
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,13 +10,18 @@ from typing import Any
 
 import numpy as np
 
+from frontier.config import load_config
 from frontier.core.model.trials import Measurement, Phase, Trial
+from frontier.planning.plan import make_plan
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
+from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Backend, Facts
+from frontier.sweep.conductor import Conductor, SweepEnd
 from tests.kit.knob_server import slowed
+from tests.kit.sweeps import Told, no_fsync, open_run
 
-STEP, DECODE, PREFILL = 0.005, 60e-6, 20e-6
+STEP, DECODE, PREFILL = 0.02, 240e-6, 80e-6
 ENGINE: Mapping[str, Any] = {"step_base": STEP, "per_decode": DECODE, "per_prefill_token": PREFILL, "noise": 0.02}
 
 
@@ -26,7 +32,7 @@ def knob_config(cap: Path, watts: str = "[400, 320, 260]", more: str = "", apply
 endpoint: http://127.0.0.1:9/v1
 shapes: [64/32]
 concurrency: [4, 8, 16, 32]
-sla: {{p90_ttft: 100ms, p90_tpot: 8ms}}
+sla: {{p90_ttft: 400ms, p90_tpot: 32ms}}
 deployments:
   - name: gpu
     vary: {{watts: {watts}}}
@@ -70,3 +76,15 @@ class CappedBackend(Backend):
 
     async def close(self) -> None:
         """Nothing was started."""
+
+
+def conducted(run: Path, text: str, backend: CappedBackend, told: Told | None = None) -> SweepEnd:
+    """Run (or resume) the sweep of a knob."""
+    config = load_config(text, "knob.yaml")
+
+    async def go(directory: RunDirectory) -> SweepEnd:
+        parts = config, make_plan(config), directory, backend, told or Told(), asyncio.Event()
+        return await Conductor(*parts).conduct()
+
+    with no_fsync(), open_run(run, config, text) as directory:
+        return asyncio.run(go(directory))

@@ -127,8 +127,7 @@ class Knob:
                 break
             await sleep_or_stop(0.2, self.conductor.stop)
         try:
-            if not same(await self.read(), value):
-                await self.set(value)
+            if await self._restore(value):
                 self.conductor.progress.note(f"{self.name_at(value)} is put back, as an earlier sweep found it")
         except _Untaken as why:
             raise MeasurementError(
@@ -154,12 +153,19 @@ class Knob:
         )
         run.journal(KEPT, **asdict(ProcessSession.led_by(self.keeper.pid)))
 
+    async def _restore(self, value: float) -> bool:
+        """Set a value unless it stands, as where nothing could be set. True where it was set."""
+        stands = await self.read() == value
+        if not stands:
+            await self.set(value)
+        return not stands
+
     async def put_back(self) -> None:
         """Put back the value that was found, and end the keeper."""
         if self.found is None or self.keeper is None or self.keeper.stdin is None:
             return
         try:
-            await self.set(self.found)
+            await self._restore(self.found)
             self.conductor.run.journal(PUT_BACK, value=self.found)
         except StoreError:  # a full disk: it is put back, and the next sweep will see that
             pass
@@ -209,7 +215,7 @@ def same(read: float | None, value: float) -> bool:
 
 
 class KnobBackend(Backend):
-    """Runs each trial at the value of its deployment, and puts the knob back in the end."""
+    """Runs each trial at the value of its deployment."""
 
     def __init__(self, knob: Knob, inner: Backend) -> None:
         self._knob, self._inner = knob, inner
@@ -238,10 +244,7 @@ class KnobBackend(Backend):
         await self._inner.release()
 
     async def close(self) -> None:
-        try:
-            await self._knob.put_back()
-        finally:
-            await self._inner.close()
+        await self._inner.close()
 
 
 def turned(conductor: Conductor) -> tuple[Backend, Course]:
@@ -249,4 +252,4 @@ def turned(conductor: Conductor) -> tuple[Backend, Course]:
     first = conductor.config.deployments[0]
     assert first.apply is not None
     knob = Knob(first, first.apply, conductor)
-    return KnobBackend(knob, conductor.backend), KnobCourse(knob.put_back_earlier)
+    return KnobBackend(knob, conductor.backend), KnobCourse(knob.put_back_earlier, knob.put_back)

@@ -6,7 +6,7 @@ change with the knob.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -97,16 +97,20 @@ class KnobResult:
         """A metric of b over that of a, over the rounds that have both; None without any."""
         both = [(a.windows[n], b.windows[n]) for n in sorted(a.windows.keys() & b.windows.keys())]
         known = [(x, y) for x, y in ((_value(x, name), _value(y, name)) for x, y in both) if x and y]
-        if not known:
-            return None
-        floor = max(sum(v for v in map(variance, pair) if math.isfinite(v)) for pair in known)
-        steps = [math.log(y.value / x.value) for x, y in known]
-        found = in_pairs(steps, floor)
-        if len(steps) < FEWEST:
-            return Estimate.without_interval(math.exp(found.value), len(steps))
-        share = ERROR / math.comb(len(self.proven), 2) / 2
-        low, high = (math.exp(found.bound(p)) for p in (share, 1 - share))
-        return Estimate(math.exp(found.value), low, high, len(steps))
+        return ratio_in_turn(known, len(self.proven)) if known else None
+
+
+def ratio_in_turn(rounds: Sequence[tuple[Estimate, Estimate]], values: int) -> Estimate:
+    """The ratio of the second to the first over rounds of so many values, of which any may be
+    picked: its interval is at the part of ERROR that each pair of values has.
+    """
+    floor = max(sum(v for v in map(variance, pair) if math.isfinite(v)) for pair in rounds)
+    found = in_pairs([math.log(y.value / x.value) for x, y in rounds], floor)
+    if len(rounds) < FEWEST:
+        return Estimate.without_interval(math.exp(found.value), len(rounds))
+    share = ERROR / math.comb(values, 2) / 2
+    low, high = (math.exp(found.bound(p)) for p in (share, 1 - share))
+    return Estimate(math.exp(found.value), low, high, len(rounds))
 
 
 def _value(window: WindowData, name: str) -> Estimate | None:

@@ -56,14 +56,21 @@ def proven_settings(config: Config, histories: Mapping[Series, History]) -> dict
 
 @dataclass(slots=True)
 class KnobCourse:
-    """The course of a sweep with a knob: what `first` does, all that a sweep measures, then the
-    rounds.
+    """The course of a sweep with a knob: what `first` does, all that a sweep measures, the rounds,
+    and, however these end, what `last` does.
     """
 
     first: Callable[[], Awaitable[None]]
+    last: Callable[[], Awaitable[None]]
 
     async def __call__(self, conductor: Conductor, /) -> None:
         await self.first()
+        try:
+            await self._measure(conductor)
+        finally:
+            await self.last()
+
+    async def _measure(self, conductor: Conductor) -> None:
         for _ in range(AGAIN):
             await conductor.measure_all()
             before = self._settings(conductor)

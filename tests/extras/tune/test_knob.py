@@ -1,6 +1,5 @@
 """A knob of a running server: set, checked, put back, and what its values give."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -11,23 +10,10 @@ from frontier.config import load_config
 from frontier.core.model.errors import MeasurementError
 from frontier.extras.tune.knob import left_turned, number_in
 from frontier.extras.tune.knob_result import result
-from frontier.planning.plan import make_plan
 from frontier.read_run import load
 from frontier.store.run_dir import RunDirectory
-from frontier.sweep.conductor import Conductor, SweepEnd
-from tests.kit.knobs import CappedBackend, knob_config
-from tests.kit.sweeps import Told, no_fsync, open_run
-
-
-def conducted(run: Path, text: str, backend: CappedBackend, told: Told | None = None) -> SweepEnd:
-    config = load_config(text, "knob.yaml")
-
-    async def go(directory: RunDirectory) -> SweepEnd:
-        told_ = told or Told()
-        return await Conductor(config, make_plan(config), directory, backend, told_, asyncio.Event()).conduct()
-
-    with no_fsync(), open_run(run, config, text) as directory:
-        return asyncio.run(go(directory))
+from tests.kit.knobs import CappedBackend, conducted, knob_config
+from tests.kit.sweeps import Told, open_run
 
 
 @pytest.fixture
@@ -48,6 +34,7 @@ def test_each_value_has_its_proven_setting_and_the_least_energy_is_that_of_the_f
     backend = CappedBackend(cap)
     assert conducted(tmp_path / "run", knob_config(cap), backend) == "finished"
     assert cap.read_text() == "375\n"
+    assert load(tmp_path / "run").unfinished == ""
     assert {(name, watts) for name, watts, _ in backend.ran} == {
         ("gpu-watts400", 400.0),
         ("gpu-watts320", 320.0),
@@ -93,6 +80,16 @@ def test_a_check_without_a_number_ends_the_sweep_before_anything_is_set(
         conducted(tmp_path / "run", text, backend)
     assert not backend.ran
     assert cap.read_text() == "375\n"
+
+
+@pytest.mark.process
+def test_without_the_right_to_set_it_every_value_is_a_reason_and_nothing_is_left_to_put_back(cap: Path, tmp_path: Path):
+    told, backend = Told(), CappedBackend(cap)
+    conducted(tmp_path / "run", knob_config(cap, apply="echo {watts}: no permission >&2; exit 4"), backend, told)
+    assert not backend.ran
+    assert 3 == sum("no permission" in note and "nothing more" in note for note in told.notes)
+    assert not any("put back" in note for note in told.notes)
+    assert left_turned(RunDirectory.read(tmp_path / "run").journal_lines()) is None
 
 
 class Meddling(CappedBackend):
