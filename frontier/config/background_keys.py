@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Protocol
 
 from pydantic import Field, PlainValidator
 
@@ -12,9 +12,6 @@ from frontier.config.shape_keys import one_shape
 from frontier.config.uses import PLAIN
 from frontier.core.model.shapes import Background, Shape
 from frontier.fields import Problem, Strict, read, refuse, repeated, shown, whole_in, without_nulls
-
-if TYPE_CHECKING:
-    from frontier.config.schema import Config
 
 MOST_AMOUNTS = 20
 _EXAMPLE = "write {shape: 8192/512, concurrency: [0, 8, 16, 32]}"
@@ -64,7 +61,26 @@ def read_background(value: Any) -> BackgroundConfig:
     return config
 
 
-def not_beside(config: "Config") -> Iterator[Problem]:
+class _Keys(Protocol):
+    """The keys of a config that are seen together with its background."""
+
+    @property
+    def background(self) -> BackgroundConfig | None: ...
+    @property
+    def rate(self) -> Any: ...
+    @property
+    def traffic(self) -> Mapping[str, Any]: ...
+    @property
+    def given_shapes(self) -> tuple[Shape, ...]: ...
+    @property
+    def given_concurrency(self) -> tuple[int, ...]: ...
+    @property
+    def limits(self) -> tuple[Any, ...]: ...
+    @property
+    def ray(self) -> Any: ...
+
+
+def not_beside(config: _Keys) -> Iterator[Problem]:
     """Problems of keys that do not go with a background: it is beside one number of requests of one
     shape, which an SLA promises something.
     """

@@ -6,12 +6,13 @@ names an amount that breaks the SLA with a chance of at most 5% over all amounts
 or not latency rises with the background (Maurer, Hothorn and Lehmacher 1995).
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
+from frontier.core.claim.pareto import nondominated
 from frontier.core.model.decisions import Decision, Verdict
-from frontier.core.model.points import Estimate
 from frontier.core.model.shapes import Shape
 
 RATE = "background_throughput"
@@ -53,26 +54,43 @@ class MostBackground:
         place = len(self.proven)
         return (self.streams[place], self.decisions[place]) if place < len(self.streams) else None
 
-    @property
-    def rates(self) -> tuple[Estimate | None, ...]:
-        """The output throughput of the background at each amount; None where it is not known."""
-        return tuple(decision.metrics.get(RATE) for decision in self.decisions)
+    def frontier(self, latency: str) -> tuple[int, ...]:
+        """The amounts that no other beats in both the background's throughput and this latency."""
+        of = [d.metrics if d.verdict is not Verdict.INVALID else {} for d in self.decisions]
+        pairs = [(metrics.get(RATE), metrics.get(latency)) for metrics in of]
+        known = [
+            (amount, rate.value, value.value)
+            for amount, (rate, value) in zip(self.streams, pairs, strict=True)
+            if rate is not None and value is not None and math.isfinite(value.value)
+        ]
+        amounts, rates, latencies = zip(*known, strict=True) if known else ((), (), ())
+        members = nondominated(rates, latencies)
+        return tuple(amount for amount, member in zip(amounts, members, strict=True) if member)
 
 
 def most_background(decisions: Sequence[Decision], shapes: Sequence[Shape]) -> tuple[MostBackground, ...]:
     """The most background of each deployment; none where nothing was beside a shape. `shapes` are
     those of the config: an amount that was not measured ends the sequence too.
     """
-    found, beside = [], [(b, shape) for shape in shapes if (b := shape.background) is not None]
-    for deployment in dict.fromkeys(d.deployment for d in decisions):
-        mine = {d.shape: d for d in decisions if d.deployment == deployment}
-        missed = next((i for i, (_, shape) in enumerate(beside) if shape not in mine), len(beside))
-        known = beside[:missed]
-        if known:
-            missing = beside[missed][0].streams if missed < len(beside) else None
-            streams, decided = tuple(b.streams for b, _ in known), tuple(mine[shape] for _, shape in known)
-            found.append(MostBackground(deployment, known[0][0].shape, streams, decided, missing))
-    return tuple(found)
+    beside = [shape for shape in shapes if shape.background is not None]
+    by_deployment = ([d for d in decisions if d.deployment == name] for name in {d.deployment: None for d in decisions})
+    found = (_of_deployment({d.shape: d for d in mine}, beside) for mine in by_deployment)
+    return tuple(each for each in found if each is not None)
+
+
+def _of_deployment(decisions: Mapping[Shape, Decision], beside: Sequence[Shape]) -> MostBackground | None:
+    """The most background by the decisions of one deployment; None where the least amount was not
+    measured.
+    """
+    known, amounts = [], [b.streams for shape in beside if (b := shape.background) is not None]
+    for shape in beside:
+        if shape not in decisions:
+            break
+        known.append(decisions[shape])
+    if not known or (background := known[0].shape.background) is None:
+        return None
+    missing = next(iter(amounts[len(known) :]), None)
+    return MostBackground(known[0].deployment, background.shape, tuple(amounts[: len(known)]), tuple(known), missing)
 
 
 def is_open(decision: Decision) -> bool:

@@ -147,8 +147,7 @@ def make_sla_result(
     Where the number of GPUs of every deployment is known, deployments are compared per GPU.
     """
     shapes = Counter(d.deployment for d in decisions)
-    plain = [d for d in decisions if d.shape.arrivals is None and d.shape.background is None]
-    shared = common([d for d in plain if shapes[d.deployment] > 1])
+    shared = common([d for d in decisions if shapes[d.deployment] > 1 and _of_concurrencies(d)])
     groups = by_series(points)
     rivals = [[d for d in decisions if d.shape == shape] for shape in dict.fromkeys(d.shape for d in decisions)]
     rivals = [group for group in rivals if len(group) > 1]
@@ -167,6 +166,11 @@ def make_sla_result(
         {name: _given_up(c, [d for d in decisions if d.deployment == name], groups) for name, c in shared.items()},
         backgrounds=most_background(decisions, measured),
     )
+
+
+def _of_concurrencies(decision: Decision) -> bool:
+    """Whether a decision is on one of several concurrencies, and not on a rate or a background."""
+    return decision.shape.arrivals is None and decision.shape.background is None
 
 
 def _given_up(

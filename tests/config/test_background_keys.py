@@ -32,28 +32,28 @@ def test_what_is_sent_with_it_makes_another_sweep() -> None:
     assert 4 == len(identities)
 
 
-@pytest.mark.parametrize(
-    ("old", "new", "said"),
-    [
-        ("concurrency: 32", "concurrency: [16, 32]", "2 numbers"),
-        ("concurrency: 32", "concurrency: auto", "auto"),
-        ("concurrency: 32", "rate: [1, 2]", "rate"),
-        ("sla: {p99_ttft: 500ms}", "", "sla"),
-        ("[{name: chat, isl: 512, osl: 256}]", "[512/256, 1024/256]", "there are 2"),
-        ("{name: chat, isl: 512, osl: 256}", "{name: a, turns: 4, first: 64, per_turn: 8/8}", "session"),
-        ("shape: 8192/512", "shape: {name: a, turns: 4, first: 64, per_turn: 8/8}", "single requests"),
-        ("[8, 0, 64]", "[8, 8]", "twice"),
-        ("[8, 0, 64]", "[-1]", "-1"),
-        ("[8, 0, 64]", "auto", "auto"),
-        ("[8, 0, 64]", "[]", "no list"),
-        ("priority: 10", "max_tokens: 10", "max_tokens"),
-        ("shape: 8192/512, ", "", "shape"),
-        ("background: {", "background: {share: 10%, ", "share"),
-        ("background: {shape: 8192/512, concurrency: [8, 0, 64], extra_body: {priority: 10}}", "background: 8", "8"),
-        ("sla:", "workers: ray\nsla:", "ray"),
-        ("sla:", "traffic: {chat: {share: 50%}, b: {}}\nsla:", "traffic"),
-    ],
+MISTAKES = (
+    ("concurrency: 32", "concurrency: [16, 32]", "2 numbers"),
+    ("concurrency: 32", "concurrency: auto", "auto"),
+    ("concurrency: 32", "rate: [1, 2]", "rate"),
+    ("sla: {p99_ttft: 500ms}", "", "sla"),
+    ("[{name: chat, isl: 512, osl: 256}]", "[512/256, 1024/256]", "there are 2"),
+    ("{name: chat, isl: 512, osl: 256}", "{name: a, turns: 4, first: 64, per_turn: 8/8}", "session"),
+    ("shape: 8192/512", "shape: {name: a, turns: 4, first: 64, per_turn: 8/8}", "single requests"),
+    ("[8, 0, 64]", "[8, 8]", "twice"),
+    ("[8, 0, 64]", "[-1]", "-1"),
+    ("[8, 0, 64]", "auto", "auto"),
+    ("[8, 0, 64]", "[]", "no list"),
+    ("priority: 10", "max_tokens: 10", "max_tokens"),
+    ("shape: 8192/512, ", "", "shape"),
+    ("background: {", "background: {share: 10%, ", "share"),
+    ("background: {shape: 8192/512, concurrency: [8, 0, 64], extra_body: {priority: 10}}", "background: 8", "8"),
+    ("sla:", "workers: ray\nsla:", "ray"),
+    ("sla:", "traffic: {chat: {share: 50%}, b: {}}\nsla:", "traffic"),
 )
+
+
+@pytest.mark.parametrize(("old", "new", "said"), MISTAKES)
 def test_a_mistake_is_named(old: str, new: str, said: str) -> None:
     assert old in TEXT
     with pytest.raises(FrontierError) as refused:

@@ -2,13 +2,13 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from frontier.core.claim.pareto import nondominated
 from frontier.core.model.series import unnamed
 from frontier.core.model.text import clean_name
 from frontier.planning.most_background import RATE, MostBackground
 from frontier.show.picture.axes import bar_of, metric_axis, rising_axis
-from frontier.show.picture.data import SERIES, Axis, Mark, Panel, Picture, Role
+from frontier.show.picture.data import SERIES, Axis, Line, Mark, Panel, Picture, Role
 from frontier.show.picture.frontier_picture import region_of, rules_of, staircase
 from frontier.show.picture.labels import foot_line
 from frontier.show.view.background_view import background_note
@@ -25,42 +25,80 @@ def background_picture(
     """One panel of all deployments: an amount of the background is a mark with its number. What
     cannot be drawn is named below.
     """
-    first, measured = answers[0], {view.series: view.settings[0] for view in views}
-    name = _limiting(first)
+    first, name = answers[0], _limiting(answers[0])
+    settings = {view.series: view.settings[0] for view in views}
     amounts = [
-        (of, role, streams, measured[decision.series])
+        _Amount(of, role, streams, settings[decision.series])
         for of, role in zip(answers, SERIES, strict=False)
         for streams, decision in zip(of.streams, of.decisions, strict=True)
     ]
-    drawn = [each for each in amounts if _has(each[-1], name)]
-    latencies, rates = ([point.metrics[of].value for *_, point in drawn] for of in (name, RATE))
-    promised = [limit.promise for limit in views[0].sla if limit.metric == name]
-    x, y = metric_axis(name, latencies, (), promised, None), rising_axis(RATE, rates, None, HEAD)
-    marks = [(of, role, _mark(of, streams, point, x, y, role)) for of, role, streams, point in drawn]
-    lines = []
-    for of, role in zip(answers, SERIES, strict=False):
-        mine = [mark for each, _, mark in marks if each is of and mark.role is role]
-        members = nondominated([mark.y for mark in mine], [mark.x for mark in mine])
-        attained = [mark for mark, member in zip(mine, members, strict=True) if member]
-        lines += staircase(attained, views[0], x, y, role, clean_name(of.deployment, 40))
-    panel = Panel(
-        "",
-        x,
-        y,
-        tuple(lines),
-        tuple(mark for *_, mark in marks),
-        rules_of(views[0], x, y),
-        region_of(views[0], x, y),
-        compass=True,
-    )
+    drawn = [each for each in amounts if each.has(name)]
+    x = metric_axis(name, [each.value(name) for each in drawn], (), _promised(views[0], name), None)
+    y = rising_axis(RATE, [each.value(RATE) for each in drawn], None, HEAD)
+    lines = _staircases(drawn, views[0], x, y)
+    marks = tuple(each.mark(x, y) for each in drawn)
+    panel = Panel("", x, y, lines, marks, rules_of(views[0], x, y), region_of(views[0], x, y), compass=True)
     title = f"{clean_name(first.shape.label, 40)} in the background: {_most(first)}"
-    notes = [background_note(of) for of in answers]
-    notes += [
-        f"{_of(of, streams)} is not drawn: {point.words}" for of, _, streams, point in amounts if not _has(point, name)
-    ]
+    notes = [*map(background_note, answers)]
+    notes += [f"{each.name} is not drawn: {each.point.words}" for each in amounts if not each.has(name)]
     legend = f"number: requests of the background in flight. SLA {limits_text(views[0].sla)}"
     described = f"{title}. {' '.join(notes)}"
     return Picture("frontier", title, (panel,), legend, (), tuple(notes), foot_line(footer), described)
+
+
+@dataclass(frozen=True, slots=True)
+class _Amount:
+    """One amount of the background of a deployment, and the setting measured beside it."""
+
+    of: MostBackground
+    role: Role
+    streams: int
+    point: SettingView
+
+    def has(self, latency: str) -> bool:
+        """Whether it has both values to be drawn by."""
+        return all(math.isfinite(self.value(each)) for each in (latency, RATE))
+
+    def value(self, metric: str) -> float:
+        """The value of a metric; NaN where it is not known."""
+        return self.point.point.value(metric)
+
+    @property
+    def name(self) -> str:
+        """'background 16', with the deployment where it has a name."""
+        where = "" if unnamed(self.of.deployment) else f" on {clean_name(self.of.deployment, 40)}"
+        return f"background {self.streams}{where}"
+
+    def mark(self, x: Axis, y: Axis) -> Mark:
+        """Its mark."""
+        across, up = self.point.metrics[x.metric], self.point.metrics[RATE]
+        return Mark(
+            self.streams,
+            across.value * x.scale,
+            up.value * y.scale,
+            self.role if self.point.usable else Role.FLAGGED,
+            bar_of(across, x),
+            bar_of(up, y),
+            f"{self.streams}",
+            sign=self.point.sign,
+            star=Role.OPERATING if self.streams == self.of.most else None,
+            tooltip=f"{self.name}: {self.point.words}",
+        )
+
+
+def _staircases(drawn: Sequence[_Amount], view: SeriesView, x: Axis, y: Axis) -> tuple[Line, ...]:
+    """The frontier of each deployment, of its amounts that are not excluded."""
+    lines = list[Line]()
+    for of, role in dict.fromkeys((each.of.deployment, each.role) for each in drawn):
+        mine = [each for each in drawn if each.of.deployment == of and each.point.usable]
+        members = [each.mark(x, y) for each in mine if each.streams in each.of.frontier(x.metric)]
+        lines += staircase(members, view, x, y, role, clean_name(of, 40))
+    return tuple(lines)
+
+
+def _promised(view: SeriesView, name: str) -> list[float]:
+    """The limits on the latency across."""
+    return [limit.promise for limit in view.sla if limit.metric == name]
 
 
 def _limiting(of: MostBackground) -> str:
@@ -70,34 +108,8 @@ def _limiting(of: MostBackground) -> str:
     return binding if binding in latencies else latencies[0]
 
 
-def _has(point: SettingView, name: str) -> bool:
-    """Whether a setting has both values to be drawn by."""
-    return all(math.isfinite(point.point.value(each)) for each in (name, RATE))
-
-
-def _mark(of: MostBackground, streams: int, point: SettingView, x: Axis, y: Axis, role: Role) -> Mark:
-    across, up = point.metrics[x.metric], point.metrics[RATE]
-    return Mark(
-        streams,
-        across.value * x.scale,
-        up.value * y.scale,
-        role if point.usable else Role.FLAGGED,
-        bar_of(across, x),
-        bar_of(up, y),
-        f"{streams}",
-        sign=point.sign,
-        star=Role.OPERATING if streams == of.most else None,
-        tooltip=f"{_of(of, streams)}: {point.words}",
-    )
-
-
-def _of(of: MostBackground, streams: int) -> str:
-    """'background 16', with the deployment where it has a name."""
-    return f"background {streams}{'' if unnamed(of.deployment) else f' on {clean_name(of.deployment, 40)}'}"
-
-
 def _most(of: MostBackground) -> str:
-    """'at most 16 beside c=32 keep the SLA'."""
+    """'16 beside c=32 are proven to keep the SLA'."""
     return (
         "none is proven"
         if of.most is None

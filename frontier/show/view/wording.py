@@ -269,6 +269,7 @@ _FLAG_WORDS = {
     "resent": "kept connections were closed",
     "under_concurrency": "fewer requests in flight than asked",
     "over_concurrency": "more requests in flight than asked",
+    "background_missing": "the background was not there",
     "littles_law": "rate and latency do not fit the concurrency",
     "overloaded": "more arrived than was served",
     "lockstep": "requests came in waves",
