@@ -1,4 +1,4 @@
-"""The result of a knob: the proven setting of each value, and the least energy inside the SLA.
+"""The result of a knob: the proven setting of each value, and the least energy within the SLA.
 
 Energy is compared over the rounds, in pairs of windows. The value is picked after looking, so all
 pairs of values share the error of 5%. A power that the config states is not used: it does not
@@ -229,9 +229,9 @@ def _sentences(found: KnobResult) -> str:
 
 def _headline(found: KnobResult, least: KnobValue, baseline: KnobValue, where: str) -> str:
     if baseline.point is None:
-        return f"Least energy inside the SLA: {where}. {baseline.name}, the baseline, has no proven setting."
+        return f"Least energy within the SLA: {where}. {baseline.name}, the baseline, has no proven setting."
     if least is baseline:
-        return f"Least energy inside the SLA: {where}, the baseline. No other value is shown to take less."
+        return f"Least energy within the SLA: {where}, the baseline. No other value is shown to take less."
     energy, rate = (found.ratio(baseline, least, name) for name in ("energy", "output_throughput"))
     if energy is None or not energy.high < 1:
         saving = "" if energy is None else f": {_change(energy, 'fewer', 'more')} joules a token{_interval(energy)}"
@@ -239,7 +239,7 @@ def _headline(found: KnobResult, least: KnobValue, baseline: KnobValue, where: s
         return f"{none} The best other is {where}{saving}."
     saved = f"{_change(energy, 'fewer', 'more')} joules a token than {baseline.name}{_interval(energy)}"
     cost = "" if rate is None else f", {_change(rate, 'less', 'more')} throughput{_interval(rate)}"
-    return f"Least energy inside the SLA: {where}: {saved}{cost}."
+    return f"Least energy within the SLA: {where}: {saved}{cost}."
 
 
 def _apart(ratio: Estimate | None) -> bool:
