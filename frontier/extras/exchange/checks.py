@@ -21,10 +21,13 @@ _QUANTILES = ("p50", "p75", "p80", "p90", "p95", "p98", "p99", "p99.9")
 
 def at_its_load(result: Result) -> Result:
     """The result at the concurrency that it can have had: a cap above the number of requests was
-    never reached.
+    never reached. Where its figures have more in flight than that number, it counts a window of a
+    longer load.
     """
     sent = result.ok + (result.failed or 0)
     if result.rate is not None or result.records or not 0 < sent < result.concurrency:
+        return result
+    if (mean_in_flight(result.figures, result.came[1] or result.asked[1]) or 0.0) > sent:
         return result
     note = f"the cap of {result.concurrency:,} was never reached: it had {sent:,} requests, a burst and no steady load"
     return replace(result, concurrency=sent, notes=(*result.notes, note))

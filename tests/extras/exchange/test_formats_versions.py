@@ -219,6 +219,10 @@ def test_a_cap_that_was_never_reached_is_not_the_concurrency() -> None:
     assert any("2,048" in note for note in found.notes)
 
 
+def test_a_count_below_what_was_in_flight_is_of_a_window() -> None:
+    assert 64 == in_flight(32.0, 2.0, n=36).concurrency
+
+
 def in_flight(rate: float, seconds: float, c: int = 64, n: int = 640) -> Point:
     more = {"request_throughput": rate, "output_throughput": 64 * rate, "total_token_throughput": 192 * rate}
     counts = {"num_prompts": n, "completed": n, "total_input_tokens": 128 * n, "total_output_tokens": 64 * n}
