@@ -40,6 +40,7 @@ endpoint: @endpoint
 #                                    # {name: trace, sessions: trace.jsonl} are the sessions of a file
 # traffic: {chat: {share: 80%, sla: {p99_ttft: 500ms}}, agent: {}}     # a mix of all the shapes, by their names
 @concurrency
+# background: {shape: 8192/512, concurrency: [0, 8, 16]}    # batch beside one concurrency of one shape: how much fits?
 # rate: [1, 2, 4, 8]                 # in place of concurrency: requests (sessions) per second that arrive; or auto
 # arrivals: poisson                  # how they come at a rate; in bursts {gamma: {cv: 2}}, or {trace: azure.csv}
 # warmup: auto                       # every stream has finished a request; a duration sets the least, as 20s
@@ -94,6 +95,12 @@ sla: {@sla}
 #     start: vllm serve my/model --quantization awq --port 8002
 #     ready: {within: 20min}           # or a command that ends with 0
 #     stop: {within: 30s}              # or a command, before the process group is ended
+# deployments:
+#   - name: capped                     # alone: a knob of the running server, put back at the end
+#     vary: {watts: [400, 320]}
+#     apply: sudo -n nvidia-smi -pl {watts}
+#     check: nvidia-smi --query-gpu=power.limit --format=csv,noheader,nounits
+#     settle: 5s                       # from apply until the value has its effect
 """)
 
 _KEY = """\

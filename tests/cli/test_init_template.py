@@ -224,6 +224,8 @@ def test_every_commented_key_loads_when_it_is_uncommented(lines: str) -> None:
     if key == "traffic":  # it is of named shapes
         named = "shapes: [{isl: 9, osl: 9, name: chat}, {isl: 99, osl: 9, name: agent}]"
         active = [line for line in active if not line.startswith("shapes:")] + [named]
+    if key == "background":  # it is beside one concurrency
+        active = [line for line in active if not line.startswith("concurrency:")] + ["concurrency: 32"]
     if key in ("rate", "arrivals"):
         active = [line for line in active if not line.startswith("concurrency:")]
         extra = "\nrate: [1]" if key == "arrivals" else ""

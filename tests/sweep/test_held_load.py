@@ -19,6 +19,7 @@ from frontier.run import Run
 from frontier.store.run_dir import RunDirectory
 from tests.kit.commands import conclusive, frontier
 
+pytestmark = pytest.mark.process
 BASE, EACH, CHAT, LIMIT = 0.010, 0.001, 4, 0.022
 AMOUNTS = (0, 2, 12)
 CONFIG = f"""\

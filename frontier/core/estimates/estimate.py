@@ -50,7 +50,7 @@ def point(
     wanted = [*names, *(limit.metric for limit in limits)]
     if set(DEFAULT_METRICS) <= set(wanted):
         wanted += [f"{group}.{name}" for group in sample.shape.classes for name in OF_CLASSES]
-    given = {"limits": bool(limits), "price": price is not None}
+    given = {"limits": bool(limits), "price": price is not None, "background": len(sample.background_tokens) > 0}
     given |= {name: getattr(sample, name) is not None for name in ("power", "quality", "agreement")}
     wanted += [name for name, need in NEEDS.items() if given[need]]
     wanted += ["cached_share"] if price is not None else []

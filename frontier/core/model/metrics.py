@@ -82,9 +82,10 @@ NEEDS = {
     "energy": "power",
     "quality": "quality",
     "agreement": "agreement",
+    "background_throughput": "background",
 }
 """What a metric needs, beside requests, to have a value: limits on latency, the deployment's price
-or power, a quality that is stated or measured, or answers under load."""
+or power, a quality that is stated or measured, answers under load, or a background."""
 APART = ("quality", "agreement")
 """Metrics that are measured apart from a sweep's requests: more of those decide nothing."""
 OfRequests = Callable[[Any], Any]

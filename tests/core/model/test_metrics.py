@@ -9,6 +9,7 @@ from frontier.core.estimates.estimate import estimate
 from frontier.core.model.decisions import Limit
 from frontier.core.model.metrics import _PLAIN, DEFAULT_METRICS, NEEDS, Unit, claim_floor, metric
 from frontier.core.model.points import Estimate, Power
+from frontier.core.window.window import BLOCKS
 from frontier.show.view.axis_units import display, display_one
 from frontier.uncertainty import replicates
 from tests.kit.made import Server, trial
@@ -127,7 +128,8 @@ def test_each_metric_is_estimated_and_drawn_by_one_entry() -> None:
     bare = Server(lambda c: 0.005 * c, lambda c: 0.01, seed=3).run(trial(8, requests=400))
     bare = replace(bare, pace=np.where(np.arange(bare.n) % 2, 3.0, 9.0), cached_tokens=bare.prompt_tokens / 4)
     apart = Estimate(0.9, 0.9, 0.9, 1)
-    sample = replace(bare, power=Power(700.0, "stated"), quality=apart, agreement=apart)
+    behind = np.linspace(90.0, 110.0, BLOCKS)
+    sample = replace(bare, power=Power(700.0, "stated"), quality=apart, agreement=apart, background_tokens=behind)
     limits = (Limit("p99_ttft", 0.05), Limit("p99_tpot", 0.02))
     for name in _PLAIN:
         value = estimate(sample, name, limits=limits, price=3.0)
