@@ -28,4 +28,4 @@ def print_knob(run: "Run", detail: "Detail") -> None:
 
 
 def _has_knob(run: "Run") -> bool:
-    return registry.KNOB.find() is not None and any(d.apply is not None for d in run.config.deployments)
+    return any(d.apply is not None for d in run.config.deployments) and registry.KNOB.find() is not None
