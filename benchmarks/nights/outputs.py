@@ -19,7 +19,7 @@ FIGURE_WITH_LIMIT = re.compile(
     r"limit (?P<limit>[\d.,]+)\s?(?P<of>µs|ms|s|%|min)(?:  (?P<left>[\d.]+)% headroom)?",
     re.M,
 )
-_NAMED = re.compile(r"c=(\d+)|concurrency (\d+)|--prove (\d+)")
+_NAMED = re.compile(r"c=(\d+)|concurrency (\d+)|(\d+) concurrent sessions?|--prove (\d+)")
 
 
 def number(text: str, unit: str = "s") -> float:

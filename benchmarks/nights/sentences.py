@@ -39,7 +39,8 @@ SAYINGS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     r" is the highest proven setting, c=\d+ the lowest that violates": (("meets",), ()),
     r" is the (?:highest|lowest) (?:measured|tried|that concurrency)": ((), ()),
     r": .*(?:would decide|to decide|about [\d,]+ requests)": ((*OPEN, "invalid"), ()),
-    r": [\d,]+ of [\d,]+ (?:requests|trials) |: restarts were |: the server was slower ": ((), ()),
+    r": [\d,]+ of [\d,]+ (?:requests|trials) |: restarts were |: the server (?:was slower|gave) ": ((), ()),
+    r": (?:throughput of successive|the usage of) ": ((), ()),
 }
 """How a sentence of an answer goes on after its settings, and the verdicts and reasons in the JSON
 that these have; empty where they have any."""
@@ -47,7 +48,7 @@ HEADS = {
     "No setting meets": ("violates",),
     "o setting is proven to meet": OPEN,
     "No valid measurement": ("invalid",),
-    "un at concurrency": ("meets",),
+    "un at ": ("meets",),
     "Proven so far": ("meets",),
 }
 """Words in the first line of an answer, and the verdicts of the JSON that may go with them."""
@@ -110,7 +111,7 @@ def requests_are_of_the_setting(told: Told) -> Iterator[str]:
         for block, points in zip(blocks, itertools.cycle(series.values()), strict=False):
             text = re.sub(r"\s+", " ", " ".join(block))
             sure = r"Confidence (?:95%, from )?([\d,]+) requests in"
-            found = re.findall(rf"(?:[Rr]un at|so far:) concurrency (\d+)\b.*?{sure}", text)
+            found = re.findall(rf"(?:[Rr]un at|so far:) (?:concurrency )?(\d+)\b.*?{sure}", text)
             found += re.findall(r"c=(\d+)[^.;:]* is not proven: ([\d,]+) requests prove no", text)
             for load, n in found:
                 known = points.get(int(load), {}).get("n")
@@ -138,7 +139,7 @@ def _disagrees(block: Sequence[str], shape: Mapping[str, Any]) -> Iterator[str]:
     text = re.sub(r"\s+", " ", " ".join(block))
     yield from _sayings_disagree(text, {j["concurrency"]: (j["verdict"], j["reason"]) for j in shape["judgements"]})
     yield from _places_disagree(text, shape)
-    head = re.search(r"(?:[Rr]un at|(?:Proven|Accepted) so far:) concurrency (\d+)", text)
+    head = re.search(r"(?:[Rr]un at|(?:Proven|Accepted) so far:) (?:concurrency )?(\d+)", text)
     if (int(head[1]) if head else None) != shape["concurrency"]:
         yield f"{block[0]}; in the JSON c={shape['concurrency']}"
     for word, verdicts in HEADS.items():
