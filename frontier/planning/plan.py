@@ -85,8 +85,8 @@ NO_PROOFS = ToProve()
 
 
 def proofs_of(config: Config, asked: ToProve = NO_PROOFS) -> ToProve:
-    """The settings to prove: those that the user `asked` for; beside a background the one that is
-    promised, as nothing else is looked for.
+    """The settings to prove: those the user `asked` for. A background has one setting, which is
+    always proven.
     """
     return ToProve(config.concurrency) if config.background is not None and not asked else asked
 

@@ -274,7 +274,7 @@ class HttpBackend(Backend):
         return str(running.url)
 
     def _sent(self) -> list[Shape]:
-        """The shapes of all requests: those that are measured, and that of their background."""
+        """The shape of each request that is sent: the measured ones and the background's."""
         shapes = self._config.shapes
         return list(dict.fromkeys([*shapes, *(s.background.shape for s in shapes if s.background is not None)]))
 

@@ -383,7 +383,7 @@ def _cell(row: Node, name: str, head: str, holds: ColumnHead) -> dict[str, float
     number, unit = plain_number(written, name, stated=holds.stated)
     gpus = row.count("gpus") if holds.per_gpu else 1
     if gpus is None:
-        raise row.error(f"{row.where}: {foreign_text(head, 60)} is per GPU", "add a column gpus, or tp")
+        raise row.error(f"{row.where}: {foreign_text(head, 60)!r} needs the number of GPUs", "add a column gpus, or tp")
     row = Node(row.file, row.where, {**row.tree, name: number})
     if row.number(name) is None:
         what = f"{row.where}: {foreign_text(head, 60)} is {row.text(name)!r}, not a number"

@@ -117,7 +117,9 @@ def _made_of(node: yaml.MappingNode, complain: Complain) -> Iterator[tuple[Varia
 
 
 def combined(node: yaml.MappingNode, complain: Complain) -> tuple[dict[str, yaml.Node], yaml.Node, list[Combination]]:
-    """The keys of a deployment without those that vary it, their node, and what they make."""
+    """The fixed keys of a deployment, the node of its `vary` or `variants`, and the combinations
+    that this lists.
+    """
     own = entries(node)
     _refuse_again([key for key, _ in node.value if key.value in (*KEYS, ONLY)], complain)
     if len(own) < len(node.value):
