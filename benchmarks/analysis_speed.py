@@ -105,7 +105,7 @@ def make_run(path: Path, requests: int, tokens: int) -> None:
         for number, trial in enumerate(make_plan(config).trials):
             end = 0.0
             with run.writer(trial) as writer:
-                for record in records(trial.requests, tokens, number, trial.concurrency):
+                for record in records(trial.requests, tokens, number, trial.load):
                     writer.add(record)
                     end = max(end, record.sent)
                 window = Window(end / 20, end * 0.95)

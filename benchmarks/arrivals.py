@@ -52,18 +52,18 @@ def late(case: people.Case, cap: int, rate: float, seed: int = 1) -> float:
 def deployment(number: int) -> Result:
     """What was estimated, and the late requests at each share of the closed loop's rate."""
     case, history, decision, points = people.drawn(number)
-    assert decision.concurrency is not None
+    assert decision.load is not None
     top = decision.metrics["request_throughput"].value
     estimated = arrival_rate(decision, points, claim_windows(history))
     curve = []
     for share in SHARES:
-        curve.append((share, late(case, decision.concurrency, share * top)))
+        curve.append((share, late(case, decision.load, share * top)))
         if curve[-1][1] > ENOUGH:
             break
     return {
         "number": number,
         "family": case.family,
-        "cap": decision.concurrency,
+        "cap": decision.load,
         "limits": {limit.metric: limit.promise for limit in case.limits},
         "top": top,
         "estimated": None if estimated is None else estimated.rate / top,

@@ -606,7 +606,7 @@ def diagnosed(case: Case) -> SettingDiagnosis:
     """What the diagnosis says of a case's highest setting, of which it gets no more than a run
     holds.
     """
-    signs = [signs_of(point, case.samples[point.concurrency]) for point in case.points]
+    signs = [signs_of(point, case.samples[point.load]) for point in case.points]
     engine = case.missing if case.missing in _NAMES else "vllm"
     return diagnose_setting(case.world.top, signs, limited=f"p99_{case.world.focus}", engine=engine)
 

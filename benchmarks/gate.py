@@ -23,6 +23,7 @@ from benchmarks.calibration.servers import APART, FAMILIES, NIGHT, STEP_NOISE, P
 from frontier.config import load_config
 from frontier.core.estimates.estimate import estimate
 from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate
 from frontier.core.model.shapes import Shape
@@ -41,7 +42,7 @@ from frontier.sweep.conductor import Conductor
 
 BUDGET = 1_200.0
 """Seconds of sweep that a gate may take: 20 minutes."""
-GRID = (8, 32)
+GRID = (Concurrency(8), Concurrency(32))
 """Settings of the gate's sweep: every pair measures both on both sides."""
 SHORT = 6.0
 """The least window of a trial, in seconds; it lasts two requests at least."""
@@ -220,7 +221,7 @@ def two_sweeps(number: int, spread: float, slower: float, allow: float, *, told:
         with tempfile.TemporaryDirectory() as folder:
             a, b = rng.normal(0, spread, 2)
             base = whole_sweep(Path(folder) / "base", text, a, 2 * number + 1)
-            proven = tuple(d.concurrency for d in base.solve() if isinstance(d.concurrency, int))
+            proven = tuple(d.load for d in base.solve() if isinstance(d.load, int))
             if not proven:
                 continue  # an SLA that this engine does not keep
             prove = ToProve(proven) if told else NO_PROOFS

@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.shapes import Lengths, Shape
 from frontier.core.model.trials import Record, Window
 from frontier.extras.diagnose.jitter import LONG, GapCause, Jitter, jitter_of
@@ -118,7 +119,7 @@ class _Trial:
         self.world = world
         self.steps: list[_Step] = []
         self.preempted: dict[int, list[int]] = {}
-        clients = VirtualClients(world.spec, world.shape, world.concurrency, True, world.seed)
+        clients = VirtualClients(world.spec, world.shape, Concurrency(world.concurrency), True, world.seed)
         self._watch(clients)
         now, counted, opened, start = 0.0, 0.0, False, 0.0
         while clients.completed < requests:

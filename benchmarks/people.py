@@ -31,6 +31,7 @@ from numpy.typing import NDArray
 from frontier.core.claim import solver
 from frontier.core.claim.claimed import claim_points, claim_windows
 from frontier.core.model.decisions import Decision, Limit
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Point
 from frontier.core.model.shapes import Lengths, Shape
 from frontier.core.model.trials import Phase, Trial
@@ -44,7 +45,7 @@ from frontier.simulator.spec import EngineSpec, Stalls
 from frontier.simulator.virtual import virtual_trial
 
 Floats = NDArray[np.float64]
-GRID = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)
+GRID = tuple(map(Concurrency, (1, 2, 4, 8, 12, 16, 24, 32, 48, 64)))
 FAMILIES = ("plain", "noisy steps", "stalls", "scarce memory")
 REPLICAS = (1, 1, 2, 4, 8)
 LAWS = ("exponential", "lognormal")
@@ -264,7 +265,7 @@ def drawn(number: int) -> tuple[Case, list[tuple[Trial, WindowData]], Decision, 
         limits = _limits(rng, history)
         points = claim_points(history, limits)
         decision = solver.solve(points, limits, history=history)
-        if decision.concurrency is not None and decision.concurrency > 1:
+        if decision.load is not None and decision.load > 1:
             think = decision.metrics["mean_e2e"].value * math.exp(rng.uniform(math.log(1), math.log(60)))
             case = Case(number, family, spec, shape, limits, think, LAWS[number // 2 % 2], rng.choice(REPLICAS))
             return case, history, decision, points
@@ -287,8 +288,8 @@ def _limits(rng: random.Random, history: Sequence[tuple[Trial, WindowData]]) -> 
 def deployment(number: int) -> Result:
     """What was promised, whether it holds, and the most people that there could be."""
     case, history, decision, points = drawn(number)
-    assert decision.concurrency is not None
-    cap = decision.concurrency
+    assert decision.load is not None
+    cap = decision.load
     replica = arrivals.replica_of(decision, points, claim_windows(history))
     promise = head_count.head_count(replica, case.think, case.replicas)
     waits = bool(replica.limits)

@@ -185,15 +185,15 @@ class Racing:
                 self.start(name)
                 self.running = step.series
             history = self.histories[name]
-            repeat = 1 + sum((t.concurrency, t.phase) == (step.ask.concurrency, step.ask.phase) for t, _ in history)
+            repeat = 1 + sum((t.load, t.phase) == (step.ask.load, step.ask.phase) for t, _ in history)
             ask = step.ask
-            trial = make_trial(self.now, ask.concurrency, ask.phase, repeat, ask.requests, ask.seconds)
+            trial = make_trial(self.now, ask.load, ask.phase, repeat, ask.requests, ask.seconds)
             trial = replace(trial, deployment=name)
             found = self.now.trial(trial, len(self.starts), self.seconds)
             history.append((trial, replace(found, deployment=name)))
             self.starts[trial.key] = self.begun
             lasted = float((found.ends - found.starts).sum())
-            self.seconds += _around(ask.concurrency, found.n, lasted, ask.phase)
+            self.seconds += _around(ask.load, found.n, lasted, ask.phase)
         raise RuntimeError(f"race {self.number}: {MOST} trials, and no end")
 
     def at_last(self, name: str) -> Process:

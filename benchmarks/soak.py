@@ -164,7 +164,7 @@ class Watched(HttpBackend):
 
         def noted(record: Record) -> None:
             self.account.sent += 1
-            self.account.at_128 += trial.concurrency == 128
+            self.account.at_128 += trial.load == 128
             self.account.classes[record.outcome.value] += 1
             if record.index in seen:
                 self.account.faults.append(f"request {record.index} of {trial.key} was told twice")
@@ -326,14 +326,14 @@ def without_faults(config_text: str, path: Path) -> Decision:
 
 def weaker_or_equal(faulty: Decision | None, clean: Decision) -> bool:
     """It claims no more than the fault-free one."""
-    return faulty is None or faulty.concurrency is None or (clean.concurrency or 0) >= faulty.concurrency
+    return faulty is None or faulty.load is None or (clean.load or 0) >= faulty.load
 
 
 def said(decision: Decision | None) -> str:
     """A decision in three words."""
     if decision is None:
         return "nothing measured"
-    return f"{decision.verdict}, " + ("no concurrency" if decision.concurrency is None else f"c={decision.concurrency}")
+    return f"{decision.verdict}, " + ("no concurrency" if decision.load is None else f"c={decision.load}")
 
 
 def flagged(path: Path) -> str:

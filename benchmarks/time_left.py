@@ -18,7 +18,7 @@ from benchmarks.calibration.servers import FAMILIES, Process
 from benchmarks.calibration.sweep import Step, Sweep
 from frontier.core.model.trials import Phase
 from frontier.planning.time_left import TimeLeft
-from frontier.search.scan import Done
+from frontier.search.next_trial import Done
 
 TENTHS = tuple(range(10))
 SIZED_BY_SWEEP = tuple(family for family in FAMILIES if family != "stated_sizes")

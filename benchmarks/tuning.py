@@ -36,7 +36,8 @@ from frontier.planning.plan import make_plan, search_policy
 from frontier.planning.sweep_progress import Progress
 from frontier.read_run import load
 from frontier.search.auto import MOST
-from frontier.search.scan import Ask, next_ask
+from frontier.search.next_trial import Ask
+from frontier.search.scan import next_ask
 from frontier.search.series_history import SeriesHistory
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import Arrays, closed_loop_arrays

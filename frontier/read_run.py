@@ -59,12 +59,12 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
         known = _quality(config, trial, compared)
         first[trial.deployment], sample = first.get(trial.deployment, Identity()).with_window(sample)
         power = power_of(config, trial.deployment, windows)
-        agreement = alike.get((trial.deployment, trial.shape.label, trial.concurrency))
+        agreement = alike.get((trial.deployment, trial.shape.label, trial.load))
         sample = replace(sample, power=power, quality=known, agreement=agreement)
         histories.setdefault(trial.series, []).append((trial, sample))
     for trial, sample in empty:  # a setting of which nothing else is left still has its place, and its flag
         history = histories.setdefault(trial.series, [])
-        if all(other.concurrency != trial.concurrency for other, _ in history):
+        if all(other.load != trial.load for other, _ in history):
             history.append((trial, sample))
     trials = {key: evidence.measurement.trial for key, evidence in finished.items()}
     return Run(

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import Load
 
 if TYPE_CHECKING:
     import yaml
@@ -102,7 +103,7 @@ class DetailFigures(Protocol):
 class PageFigures(Protocol):
     """Figures of a series on the page."""
 
-    def __call__(self, view: "SeriesView", samples: "Mapping[int, WindowData]") -> "list[Picture]": ...
+    def __call__(self, view: "SeriesView", samples: "Mapping[Load, WindowData]") -> "list[Picture]": ...
 
 
 class TogetherPicture(Protocol):

@@ -26,6 +26,7 @@ from frontier.core.claim.verdict import judge
 from frontier.core.flags.failures import failed_trials
 from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import DEFAULT_METRICS, metric
 from frontier.core.model.points import Flag, Frontier, Point, Power
 from frontier.core.model.series import Series, by_series
@@ -81,7 +82,7 @@ class FrontierUncertainty:
     as (x, low, high), ascending in x.
     """
 
-    probability: Mapping[int, float]
+    probability: Mapping[Load, float]
     band: Sequence[tuple[float, float, float]]
 
 
@@ -160,7 +161,7 @@ class Run:
             return parse_sla(asked, self.config.tiers)
         return self.config.limits if asked is None else tuple(asked)
 
-    def samples(self, series: Series, limits: Asked = None) -> dict[int, WindowData]:
+    def samples(self, series: Series, limits: Asked = None) -> dict[Load, WindowData]:
         """The data of each point by concurrency, limits as in `points`; empty for aggregates. What
         was measured before the server changed is in it only where nothing newer is.
         """
@@ -188,7 +189,7 @@ class Run:
             for point in points
         ]
         groups = by_series([*measured, *self._aggregates(wanted)])
-        return tuple(p for group in groups.values() for p in sorted(group, key=lambda p: p.concurrency))
+        return tuple(p for group in groups.values() for p in sorted(group, key=lambda p: p.load))
 
     @functools.cached_property
     def _points_of(self) -> Callable[[Series, tuple[Limit, ...], tuple[str, ...]], tuple[list[Point], list[Point]]]:
@@ -205,10 +206,10 @@ class Run:
         metrics, price = tuple(dict.fromkeys((*own, *names))), self._price(series[0])
         history, samples = self.histories[series], self.samples(series, limits)
         claims = claim_points(history, limits, names=metrics, price=price)
-        claimed = {point.concurrency for point in claims}
+        claimed = {point.load for point in claims}
         looks = [(point_of(s, metrics, limits, price), s) for c, s in samples.items() if c not in claimed]
         return (
-            [self._checked(_with_history(p, history, self.config), samples[p.concurrency]) for p in claims],
+            [self._checked(_with_history(p, history, self.config), samples[p.load]) for p in claims],
             [self._checked(_with_history(p, history, self.config), s) for p, s in looks],
         )
 
@@ -237,7 +238,7 @@ class Run:
         changed = [
             Flag("records_changed", f"the files of trial {error.trial} were changed", "", error.hint or "")
             for trial, error in self.altered
-            if (trial.series, trial.concurrency) == (point.series, point.concurrency)
+            if (trial.series, trial.load) == (point.series, point.load)
         ]
         windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
         powered = device_power.power_flag(windows, self.gpus.get(point.deployment), point.power)
@@ -287,10 +288,10 @@ class Run:
 
     def arrival_rates(self, decisions: Sequence[Decision]) -> dict[Series, ArrivalRate]:
         """The estimated rate of independent arrivals of each operating point, where it is known."""
-        rates = ((d.series, arrival_rate(d, *self.measured(d))) for d in decisions if d.concurrency is not None)
+        rates = ((d.series, arrival_rate(d, *self.measured(d))) for d in decisions if d.load is not None)
         return {series: rate for series, rate in rates if rate is not None}
 
-    def measured(self, decision: Decision) -> tuple[list[Point], dict[int, WindowData]]:
+    def measured(self, decision: Decision) -> tuple[list[Point], dict[Load, WindowData]]:
         """All points of a decision's series under its limits, and the data they stand on."""
         mine = [point for point in self.points(decision.limits) if point.series == decision.series]
         return mine, self.samples(decision.series, decision.limits)
@@ -350,7 +351,7 @@ class Run:
             points += claims
             kept = by_concurrency(unchanged(self.histories[series], limits))
             for point in others:
-                breaks = point.concurrency in kept and judge(point, limits).verdict is Verdict.VIOLATES
+                breaks = point.load in kept and judge(point, limits).verdict is Verdict.VIOLATES
                 (points if breaks else scanned).append(point)
         return [*points, *self._aggregates(limits)], scanned
 
@@ -411,7 +412,7 @@ class Run:
             axes = (f.objectives[0], f.objectives[1])
             samples = {c: s for c, s in self.samples(f.series).items() if c not in f.excluded}
             drawn = uncertainty.replicates(samples, axes, limits=self.limits(), price=self._price(f.deployment))
-            if drawn.concurrencies:
+            if drawn.loads:
                 known[f.series] = FrontierUncertainty(uncertainty.membership(drawn), uncertainty.band(drawn))
         return known
 
@@ -420,7 +421,7 @@ def _with_history(point: Point, history: History, config: Config) -> Point:
     """The point with notes on its setting's failed requests, by trial, and on stated requests that
     a time cut, and with the flag of another server.
     """
-    mine = [sample for trial, sample in history if trial.concurrency == point.concurrency]
+    mine = [sample for trial, sample in history if trial.load == point.load]
     said = filter(None, (failed_trials(mine), cut_note(config, point, history)))
     return with_others(replace(point, notes=(*said, *point.notes)), history)
 

@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 from frontier.core.estimates import estimate
 from frontier.core.estimates.sources import Given, ratio, source_of
 from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import Metric, metric
 from frontier.core.window.histogram import LogHistogram, bin_values
 from frontier.core.window.window import BLOCKS, Floats, Ints, WindowData, narrowed
@@ -33,20 +34,20 @@ _CELLS = 4_000_000
 @dataclass(frozen=True, slots=True, eq=False)
 class Replicates:
     """Bootstrap draws of two objectives for some settings: arrays of (draws, settings), columns as
-    `concurrencies`.
+    `loads`.
 
     `gain` is the objective drawn on the y axis, `price` the one on the x axis, both as measured
     (not turned round).
     """
 
-    concurrencies: tuple[int, ...]
+    loads: tuple[Load, ...]
     objectives: tuple[str, str]
     gain: Floats
     price: Floats
 
 
 def replicates(
-    samples: Mapping[int, WindowData],
+    samples: Mapping[Load, WindowData],
     objectives: tuple[str, str],
     *,
     limits: tuple[Limit, ...] = (),
@@ -149,7 +150,7 @@ def _weighted(values: Floats, weights_of: Callable[[slice, slice], Ints], total:
     return percentiles
 
 
-def membership(drawn: Replicates) -> dict[int, float]:
+def membership(drawn: Replicates) -> dict[Load, float]:
     """P(non-dominated) of each setting: the share of draws in which no other beats it.
 
     A setting is beaten by another with at least (1 - INDIFFERENCE) of its gain at (1 -
@@ -163,12 +164,12 @@ def membership(drawn: Replicates) -> dict[int, float]:
         low = 1.0 / drawn.price if price.higher_is_better else drawn.price
     usable = np.isfinite(high) & np.isfinite(low)
     beaten = ~usable
-    for j in range(len(drawn.concurrencies)):
+    for j in range(len(drawn.loads)):
         beats = (high[:, [j]] >= (1 - INDIFFERENCE) * high) & (low[:, [j]] <= (1 - INDIFFERENCE) * low)
         beats[:, j] = False
         beaten |= beats & usable[:, [j]]
     share = 1.0 - beaten.mean(axis=0) if len(beaten) else np.zeros(0)
-    return {c: float(p) for c, p in zip(drawn.concurrencies, share, strict=True)}
+    return {c: float(p) for c, p in zip(drawn.loads, share, strict=True)}
 
 
 def band(drawn: Replicates, x: ArrayLike | None = None) -> list[tuple[float, float, float]]:

@@ -116,7 +116,7 @@ def test_draws_are_seeded_and_do_not_depend_on_which_other_settings_there_are():
 
 def test_a_setting_without_one_of_the_objectives_is_left_out():
     found = uncertainty.replicates(server_samples((1, 8)), ("output_throughput", "p99_itl"), draws=10)
-    assert () == found.concurrencies
+    assert () == found.loads
     assert {} == uncertainty.membership(found)
 
 

@@ -85,7 +85,7 @@ def _scaled(law: Law, factor: float) -> Law:
 def swept(number: int) -> Result | None:
     """One sweep; None where the deployment has no answer even without a change."""
     base = Process.drawn(FAMILIES[number % len(FAMILIES)], 10_000 + number)
-    best = rules.best(base).concurrency
+    best = rules.best(base).load
     if best is None:
         return None
     course = Course.drawn(number, rules.reference_seconds(base, best))
@@ -94,7 +94,7 @@ def swept(number: int) -> Result | None:
     sweep.run()
     decision = sweep.decision()
     last = float(sweep.history[-1][1].starts[-1]) % 1e9
-    factor, c = float(course.of(last)), decision.concurrency
+    factor, c = float(course.of(last)), decision.load
     return {
         "number": number,
         "kind": course.kind,

@@ -26,7 +26,7 @@ from frontier.core.model.shapes import Shape
 from frontier.core.window.from_records import window_data
 from frontier.planning.plan import make_trial, search_policy
 from frontier.search import auto, scan
-from frontier.search.scan import Done
+from frontier.search.next_trial import Done
 from frontier.simulator import virtual
 from frontier.simulator.virtual import virtual_trial
 from tests.kit.virtual_truth import truth
@@ -69,7 +69,7 @@ def deployment(family: str, seed: int) -> Result:
 
 
 def _answered(config: Config, decision: Decision, requests: int) -> Result:
-    c = decision.concurrency
+    c = decision.load
     return {"c": c, "excess": None if c is None else _excess(config, decision.shape, c, requests)}
 
 
@@ -141,8 +141,8 @@ def _decided(config: Config, shape: Shape, prove: tuple[int, ...] = ()) -> Decis
         ask = scan.next_ask(policy, shape, config.tiers, history)
         if isinstance(ask, Done):
             break
-        repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
-        trial = make_trial(config, served, shape, ask.concurrency, ask.phase, repeat, ask.requests, ask.seconds)
+        repeat = 1 + sum((t.load, t.phase) == (ask.load, ask.phase) for t, _ in history)
+        trial = make_trial(config, served, shape, ask.load, ask.phase, repeat, ask.requests, ask.seconds)
         records, measurement = virtual_trial(trial, served.engine_spec())
         history = [*history, (trial, window_data(measurement, records))]
     names = ("output_throughput", *(limit.metric for limit in limits))

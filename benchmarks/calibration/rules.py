@@ -11,13 +11,14 @@ from benchmarks.calibration.servers import TOP, Server, last_inside, make_trial
 from frontier.core.claim import solver
 from frontier.core.claim.claimed import claim_points
 from frontier.core.estimates import estimate
+from frontier.core.model.loads import doublings
 from frontier.core.model.metrics import claim_floor, metric
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats import intervals
 from frontier.core.window.window import WindowData
 from frontier.search import skipping
 
-GRID = (1, 2, 4, 8, 16, 32, 64, 128)
+GRID = doublings(1, 128)
 PROBE = 1000
 """Requests per setting of the other tools' rules; what a p99 is commonly taken from."""
 WINDOWS = 3
@@ -36,7 +37,7 @@ class Answer:
     `early_concurrency` is what was announced first, `early_seconds` when.
     """
 
-    concurrency: int | None
+    load: int | None
     verdict: str
     requests: int
     seconds: float
@@ -59,7 +60,7 @@ class Bench:
         self.clock = 0.0
 
     def run(self, concurrency: int, phase: Phase, requests: int, seconds: float | None = None) -> WindowData:
-        repeat = 1 + sum((t.concurrency, t.phase) == (concurrency, phase) for t, _ in self.history)
+        repeat = 1 + sum((t.load, t.phase) == (concurrency, phase) for t, _ in self.history)
         trial = make_trial(self.server, concurrency, phase, repeat, requests, seconds)
         self.next_seed += 1
         sample = self.server.trial(trial, self.next_seed, self.clock)
@@ -73,7 +74,7 @@ class Bench:
             verdict,
             sum(s.n for _, s in self.history),
             self.clock,
-            len({t.concurrency for t, _ in self.history}),
+            len({t.load for t, _ in self.history}),
         )
 
 
@@ -106,7 +107,7 @@ def proven_grid(server: Server, seed: int) -> Answer:
                 bench.run(c, Phase.GRID, -(-proof_size(server, c) // WINDOWS))
     points = claim_points(bench.history, server.limits, names=search_names(server))
     decision = solver.solve(points, server.limits)
-    return bench.answer(decision.concurrency, decision.verdict.value)
+    return bench.answer(decision.load, decision.verdict.value)
 
 
 def proof_size(server: Server, c: int) -> int:
@@ -197,7 +198,7 @@ class Best:
     when infeasible.
     """
 
-    concurrency: int | None
+    load: int | None
     throughput: float
 
 

@@ -70,19 +70,19 @@ def job(seed: int) -> dict[str, Any]:
     sweep = Sweep(server, 1)
     sweep.run()
     decision = SeriesHistory.of(server.limits, sweep.history).decision
-    answer = None if decision is None else decision.concurrency
+    answer = None if decision is None else decision.load
     step = None if decision is None else decision.next_step or between_measured(decision, sweep.history)
     early = _announced(sweep)
     return {
         "seed": seed,
         "cap": server.law.seats,
-        "truth": best and best.concurrency,
+        "truth": best and best.load,
         "answer": answer,
         "right": best is not None and answer is not None and _right(server, answer, best),
-        "named": step and step.concurrency,
-        "named better": _better(server, answer, step and step.concurrency),
+        "named": step and step.load,
+        "named better": _better(server, answer, step and step.load),
         "excess": None if answer is None else excess(server, answer),
-        "reference": best and reference_seconds(server, best.concurrency),
+        "reference": best and reference_seconds(server, best.load),
         "announced": early,
         "seconds": sweep.clock,
     }
@@ -90,7 +90,7 @@ def job(seed: int) -> dict[str, Any]:
 
 def _announced(sweep: Sweep) -> float | None:
     for k, (trial, _) in enumerate(sweep.history, 1):
-        if trial.phase is Phase.PROVE and sweep.decision(k).concurrency is not None:
+        if trial.phase is Phase.PROVE and sweep.decision(k).load is not None:
             return sum(amount.seconds for _, amount in sweep.taken[:k])
     return None
 
@@ -106,9 +106,9 @@ def _better(server: Process, answer: int | None, named: int | None) -> bool:
     """Whether the rule takes the setting that is named and not the answer, by the truth of both."""
     if named is None or answer is None:
         return named is not None
-    points = [p for p in true_points(server) if p.concurrency in (answer, named)]
+    points = [p for p in true_points(server) if p.load in (answer, named)]
     chosen = solver._choose(points, server.limits, "output_throughput", True, True)
-    return chosen is not None and chosen.concurrency == named
+    return chosen is not None and chosen.load == named
 
 
 def table(results: Sequence[dict[str, Any]]) -> str:

@@ -595,7 +595,7 @@ class Process:
     def trial(self, trial: Trial, seed: int, at: float | None = None) -> WindowData:
         """One window, as the summary wants it."""
         night, at = _when(seed, at)
-        c, n, seconds = trial.concurrency, trial.requests, trial.seconds or math.inf
+        c, n, seconds = trial.load, trial.requests, trial.seconds or math.inf
         if seconds < math.inf:
             n = min(n, math.ceil(2 * c + seconds * 1.5 * c / self.phase_seconds(c, "e2e")))
         while True:
@@ -617,7 +617,7 @@ class Process:
         return WindowData(
             deployment="d",
             shape=self.shape,
-            concurrency=trial.concurrency,
+            load=trial.load,
             starts=np.array([epoch + start]),
             ends=np.array([epoch + stop]),
             sent=epoch + sent[inside],
@@ -812,7 +812,7 @@ class Engine:
 
     def trial(self, trial: Trial, seed: int, at: float | None = None) -> WindowData:
         """One window, through records and all."""
-        (night, at), c = _when(seed, at), trial.concurrency
+        (night, at), c = _when(seed, at), trial.load
         records, measurement = self._run(dataclasses.replace(trial, seed=seed), self._spec(c, seed))
         if self.wander is not None:
             if self._night is None or self._night[0] != night:
@@ -835,7 +835,7 @@ class Engine:
         records, edges = closed_loop(
             spec,
             trial.shape,
-            trial.concurrency,
+            trial.load,
             requests=trial.requests,
             times=virtual.WindowTimes(warmup=trial.warmup, seconds=trial.seconds or math.inf),
             stagger=False,

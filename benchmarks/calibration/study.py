@@ -61,17 +61,17 @@ def deployment(kind: str, family: str, seed: int, only: Sequence[str] = ()) -> R
     """
     server: Server = Process.drawn(family, seed) if kind == "process" else Engine.drawn(family, seed)
     best = rules.best(server)
-    feasible = best.concurrency is not None
+    feasible = best.load is not None
     requests, seconds = rules.dense_grid_cost(server)
     result: Result = {
         "kind": kind,
         "family": family,
         "seed": seed,
         "limits": {lim.metric: lim.promise for lim in server.limits},
-        "best": best.concurrency,
+        "best": best.load,
         "alone": excess(server, 1),
-        "touched": server.touched(best.concurrency or 1),
-        "reference": rules.reference_seconds(server, best.concurrency) if feasible else None,
+        "touched": server.touched(best.load or 1),
+        "reference": rules.reference_seconds(server, best.load) if feasible else None,
         "dense": requests,
         "dense_seconds": seconds,
         "rules": {},
@@ -90,7 +90,7 @@ def _answered(server: Server, best: rules.Best, answer: rules.Answer) -> Result:
     """What a rule said, with the truth of it."""
     early = (answer.early_concurrency, answer.early_seconds)
     if answer.early_seconds is None:  # this rule speaks at the end
-        early = answer.concurrency, answer.seconds
+        early = answer.load, answer.seconds
     result: Result = {
         "verdict": answer.verdict,
         "requests": answer.requests,
@@ -99,11 +99,11 @@ def _answered(server: Server, best: rules.Best, answer: rules.Answer) -> Result:
         "stage": answer.claim_stage,
         "turns": answer.turns,
     }
-    for prefix, c in (("", answer.concurrency), ("early_", early[0])):
+    for prefix, c in (("", answer.load), ("early_", early[0])):
         share = 0.0 if c is None else min(1.0, server.truth(c)["output_throughput"] / max(best.throughput, 1e-9))
         result[f"{prefix}c"] = c
         result[f"{prefix}excess"] = None if c is None else excess(server, c)
-        result[f"{prefix}share"] = None if best.concurrency is None else share
+        result[f"{prefix}share"] = None if best.load is None else share
     return result
 
 

@@ -20,7 +20,7 @@ from frontier.planning.plan import Plan, grid_size, make_plan, make_trial, searc
 from frontier.planning.time_left import TimeLeft, to_come
 from frontier.search import auto as automatic
 from frontier.search import complete, scan
-from frontier.search.scan import Ask, Done
+from frontier.search.next_trial import Ask, Done
 
 MOST = 400
 """Trials of a sweep at most, as eight candidates may take 36 windows each; one that is not over by
@@ -93,7 +93,7 @@ class Sweep:
     def _first_trials(self) -> None:
         """Each setting of the grid once, where the config states the size of its trials."""
         for trial in self.plan.trials if self.plan.sized else ():
-            if complete.skip_reason(trial.concurrency, self.config.tiers, self.history) is None:
+            if complete.skip_reason(trial.load, self.config.tiers, self.history) is None:
                 self._run(trial)
         self.first = len(self.history)
 
@@ -113,17 +113,17 @@ class Sweep:
         return complete.next_ask(self.policy, self.shape, self.config.tiers, self.history, within=within)
 
     def _trial(self, ask: Ask) -> Trial:
-        repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in self.history)
+        repeat = 1 + sum((t.load, t.phase) == (ask.load, ask.phase) for t, _ in self.history)
         size = ask.requests, ask.seconds
         if ask.phase is Phase.GRID and self.plan.sized:
-            size = grid_size(self.config, ask.concurrency)
-        return make_trial(self.config, self.deployment, self.shape, ask.concurrency, ask.phase, repeat, *size)
+            size = grid_size(self.config, ask.load)
+        return make_trial(self.config, self.deployment, self.shape, ask.load, ask.phase, repeat, *size)
 
     def _measure(self, ask: Ask) -> None:
         self._run(self._trial(ask))
 
     def _run(self, trial: Trial) -> None:
-        c = trial.concurrency
+        c = trial.load
         sample = self.server.trial(trial, 100_000 * self.seed + len(self.taken), self.clock)
         sample = replace(sample, deployment=self.deployment.name)
         took = _around(c, sample.n, float((sample.ends - sample.starts).sum()), trial.phase)
@@ -150,21 +150,21 @@ def _answered(sweep: Sweep) -> Answer:
     early: tuple[int, float] | None = None
     for k, (trial, _) in enumerate(sweep.history, 1):
         announces = trial.phase is Phase.PROVE or k == sweep.first
-        if announces and (c := sweep.decision(k).concurrency) is not None:
+        if announces and (c := sweep.decision(k).load) is not None:
             early = c, sum(amount.seconds for _, amount in sweep.taken[:k])
             break
     decision = sweep.decision()
-    c = decision.concurrency
+    c = decision.load
     claim = None if c is None else claim_of(proof_windows(sweep.history, c, server.limits), server.limits)
     return Answer(
         c,
         decision.verdict.value,
         sum(s.n for _, s in sweep.history),
         sweep.clock,
-        len({t.concurrency for t, _ in sweep.history}),
+        len({t.load for t, _ in sweep.history}),
         early_concurrency=early[0] if early else None,
         early_seconds=early[1] if early else sweep.clock,
-        trace=tuple(f"{t.phase.value} c={t.concurrency} n={s.n}" for t, s in sweep.history),
+        trace=tuple(f"{t.phase.value} c={t.load} n={s.n}" for t, s in sweep.history),
         claim_stage=claim.stage if claim else "",
         turns=claim.turns if claim else 0,
     )

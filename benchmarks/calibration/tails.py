@@ -54,8 +54,8 @@ class TailStep(Process):
         rng = np.random.default_rng([self.seed, seed, 93])
         starts = rng.random(found.n) < self.share / self.length
         slow = np.convolve(starts, np.ones(self.length))[: found.n] > 0
-        slow &= self.sent + 3 * trial.concurrency + np.arange(found.n) >= self.after
-        self.sent += found.n + 3 * trial.concurrency
+        slow &= self.sent + 3 * trial.load + np.arange(found.n) >= self.after
+        self.sent += found.n + 3 * trial.load
         ttft = np.where(slow, 2 * self.limits[0].promise, found.ttft)
         return dataclasses.replace(found, ttft=ttft, e2e=found.e2e + ttft - found.ttft)
 
@@ -86,7 +86,7 @@ def steady(number: int) -> Result | None:
 
 def _end(number: int, sweep: Sweep) -> Result:
     decision = sweep.decision()
-    c = decision.concurrency
+    c = decision.load
     kept = unchanged(sweep.history, sweep.server.limits)
     return {
         "number": number,

@@ -28,7 +28,7 @@ def drawn(seed: int) -> Process:
     rng = np.random.default_rng([seed, 92])
     while True:
         server = _drawn(seed, rng)
-        top = best(server).concurrency
+        top = best(server).load
         if top is not None and top >= LEAST and reference_seconds(server, top) < BUDGET / 5:
             return server
 
@@ -47,17 +47,17 @@ def job(seed: int) -> dict[str, Any]:
     sweep = Sweep(server, 1)
     sweep.run(BUDGET)
     decision = SeriesHistory.of(server.limits, sweep.history).decision
-    answer, top = None if decision is None else decision.concurrency, best(server)
+    answer, top = None if decision is None else decision.load, best(server)
     rate = "output_throughput"
     return {
         "seed": seed,
-        "best": top.concurrency,
+        "best": top.load,
         "answer": answer,
         "nearest": decision and decision.candidate,
         "excess": None if answer is None else excess(server, answer),
         "share": None if answer is None else min(1.0, server.truth(answer)[rate] / max(top.throughput, 1e-9)),
         "seconds": sweep.clock,
-        "trials": [f"{t.phase.value} {t.concurrency}" for t, _ in sweep.history],
+        "trials": [f"{t.phase.value} {t.load}" for t, _ in sweep.history],
     }
 
 

@@ -40,8 +40,8 @@ def _answer(decisions: tuple[Decision, ...]) -> Answer:
     return {
         (d.deployment.removesuffix(OTHER), d.shape.label): (
             d.verdict.value,
-            d.concurrency,
-            tuple(sorted((j.concurrency, j.verdict.value) for j in d.judgements)),
+            d.load,
+            tuple(sorted((j.load, j.verdict.value) for j in d.judgements)),
         )
         for d in decisions
     }
@@ -160,21 +160,21 @@ def what_is_above_a_violation_counts_for_nothing(told: Told) -> Iterator[str]:
         decision = before.get((series.deployment, series.shape))
         if decision is None or unchanged(history, run.limits()).changes:
             continue
-        over = [j.concurrency for j in decision.judgements if j.verdict is Verdict.VIOLATES]
-        proved = {trial.concurrency for trial, _ in history if trial.phase in (Phase.PROVE, Phase.VISIT)}
+        over = [j.load for j in decision.judgements if j.verdict is Verdict.VIOLATES]
+        proved = {trial.load for trial, _ in history if trial.phase in (Phase.PROVE, Phase.VISIT)}
         above = [
-            j.concurrency
+            j.load
             for j in decision.judgements
-            if over and j.concurrency > min(over) and j.verdict is not Verdict.INVALID and j.concurrency not in proved
+            if over and j.load > min(over) and j.verdict is not Verdict.INVALID and j.load not in proved
         ]
-        if not above or decision.concurrency in above:
+        if not above or decision.load in above:
             continue
-        kept = [(trial, sample) for trial, sample in history if trial.concurrency != max(above)]
+        kept = [(trial, sample) for trial, sample in history if trial.load != max(above)]
         (after,) = replace(run, histories={series: kept}).solve()
-        if (after.verdict, after.concurrency) != (decision.verdict, decision.concurrency):
+        if (after.verdict, after.load) != (decision.verdict, decision.load):
             yield (
-                f"{series.deployment} {series.shape.label}: {decision.verdict.value} c={decision.concurrency}, and "
-                f"without c={max(above)} {after.verdict.value} c={after.concurrency}"
+                f"{series.deployment} {series.shape.label}: {decision.verdict.value} c={decision.load}, and "
+                f"without c={max(above)} {after.verdict.value} c={after.load}"
             )
 
 

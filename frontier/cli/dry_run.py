@@ -171,7 +171,7 @@ def _settings_line(config: "Config") -> list[str]:
     if config.open_loop or not (config.auto or config.searches):
         return []
     if not config.auto:
-        top = max(config.concurrency)
+        top = max(config.loads)
         return [
             f"The answer is at most c={top}, the highest listed. If it meets the SLA, concurrency: auto looks higher."
         ]
@@ -192,7 +192,7 @@ def client_plan(config: "Config") -> dict[str, Any]:
     """
     from frontier.client.load.processes import CARRIES, EVENTS_PER_WORKER, auto_chooses, auto_facts
 
-    streams, stated, auto = max(config.concurrency), config.workers, auto_facts()
+    streams, stated, auto = max(config.loads), config.workers, auto_facts()
     matters = (stated or 1) > 1 or streams * FAST > EVENTS_PER_WORKER
     pace = EVENTS_PER_WORKER * (stated or 1) / streams
     limit = f"{pace:,.0f} tokens/s a stream"

@@ -15,7 +15,7 @@ from frontier.config.sla import Tiers
 from frontier.core.claim.changes import History
 from frontier.core.claim.proof import SCANS
 from frontier.core.flags.flags import flags
-from frontier.core.model.loads import Rate, setting
+from frontier.core.model.loads import Load
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.model.units import count, format_elapsed
@@ -34,7 +34,7 @@ from frontier.planning.time_left import (
 )
 from frontier.search import complete, scan
 from frontier.search.auto import MOST
-from frontier.search.scan import Ask
+from frontier.search.next_trial import Ask
 from frontier.search.series_history import SeriesHistory
 from frontier.show.table import Table, to_text
 from frontier.show.view.rough import format_range, format_rough
@@ -63,7 +63,7 @@ class MeasuredPlan:
 
     trials: int
     seconds: float | None
-    near: Mapping[Series, int | None]
+    near: Mapping[Series, Load | None]
     nowhere: Mapping[Series, str]
     coming: Mapping[Series, ToCome]
     left: Mapping[Series, TimeLeft | None]
@@ -80,7 +80,7 @@ class MeasuredPlan:
         rows = [
             (
                 series.label(among, longest=40, keep_shape=True),
-                self.nowhere[series] if (near := self.near[series]) is None else setting(near),
+                self.nowhere[series] if (near := self.near[series]) is None else near.label,
                 *_times(self.left[series]),
             )
             for series in among
@@ -173,7 +173,7 @@ def _nowhere(config: Config, history: History) -> str:
 
 def _expected(
     config: Config, plan: Plan, histories: Mapping[Series, History], tiers: Tiers
-) -> tuple[dict[Series, int | None], dict[Series, ToCome]]:
+) -> tuple[dict[Series, Load | None], dict[Series, ToCome]]:
     """Where each answer is expected, and the trials to come."""
     found = {}
     for series in series_of(config, plan):
@@ -185,7 +185,7 @@ def _expected(
 
 def after_a_scan(
     config: Config, series: Series, planned: Iterable[Trial], tiers: Tiers, history: History
-) -> tuple[int | None, ToCome]:
+) -> tuple[Load | None, ToCome]:
     """The setting that is expected to be proven under these SLAs, and the trials to come if it is;
     quick looks alone decide. None for the setting: no measured one keeps the first SLA.
 
@@ -200,9 +200,9 @@ def after_a_scan(
     near, ask = known.operating_point if tiers else None, scan.next_ask(policy, series.shape, tiers, history)
     if near is None and isinstance(ask, Ask):
         looks, proof = ask.phase in SCANS, ask
-        near = known.edge() if looks else ask.concurrency
+        near = known.edge() if looks else ask.load
         first += [(trial_of(config, series, ask), 1.0)] if looks else []
-        if looks and near is not None and not isinstance(near, Rate):
+        if looks and near is not None and not near.is_open:
             proof = complete.window_of_proof(near, known)
         first += until_decided(config, series, history, proof).answer if proof.phase is Phase.PROVE else ()
     rest += completing(config, series, policy, tiers, history, near, listed)

@@ -12,6 +12,7 @@ import click
 from frontier.cli.common import RunOptions, answer, answer_prose, layout, note, run_options, subcommand
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import ExitCode, MeasurementError
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Record
@@ -102,7 +103,7 @@ def command(options: RunOptions, url: str | None, model: str | None, api_key_env
     if options.as_json:
         answer({"schema": "frontier.quick/1", "url": address, **tree_of(findings)})
     else:
-        of_server = {t.concurrency: window.server[0] for history in run.histories.values() for t, window in history}
+        of_server = {int(t.load): window.server[0] for history in run.histories.values() for t, window in history}
         answer_prose("\n".join(sentences(findings, address, of_server, options.detail)))
     if options.detail is Detail.ALL:
         answer("\n" + points_table(series_views(points, run.frontiers(points), run.limits()), below=True, **layout()))
@@ -184,7 +185,7 @@ class Findings:
     best_throughput: float
     best_at: int
     requests: Mapping[int, int]
-    invalid: Mapping[int, tuple[str, ...]]
+    invalid: Mapping[Load, tuple[str, ...]]
 
 
 def findings_of(points: "Sequence[Point]") -> Findings | None:
@@ -194,24 +195,24 @@ def findings_of(points: "Sequence[Point]") -> Findings | None:
     from frontier.config import parse_sla
     from frontier.core.claim.solver import solve
 
-    points = sorted(points, key=lambda p: p.concurrency)
+    points = sorted(points, key=lambda p: p.load)
     valid = [p for p in points if p.valid and {"p50_ttft", "p50_tpot", "output_throughput"} <= p.metrics.keys()]
     if not valid:
         return None
     decision = solve(valid, parse_sla(CHAT), point_estimates=True)
-    violated = next((j.per_metric for j in decision.judgements if j.concurrency == decision.first_fail), {})
+    violated = next((j.per_metric for j in decision.judgements if j.load == decision.first_fail), {})
     best = max(valid, key=lambda p: p.metrics["output_throughput"].value)
     return Findings(
-        users=valid[0].concurrency,
+        users=valid[0].load,
         ttft=valid[0].metrics["p50_ttft"].value,
         tok_s_user=1 / valid[0].metrics["p50_tpot"].value,
         fit=decision.last_pass,
-        highest=valid[-1].concurrency,
+        highest=valid[-1].load,
         binding=next((name for name, verdict in violated.items() if verdict is Verdict.VIOLATES), None),
         best_throughput=best.metrics["output_throughput"].value,
-        best_at=best.concurrency,
-        requests={p.concurrency: p.n for p in points},
-        invalid={p.concurrency: tuple(f.name for f in p.fatal) for p in points if not p.valid},
+        best_at=best.load,
+        requests={p.load: p.n for p in points},
+        invalid={p.load: tuple(f.name for f in p.fatal) for p in points if not p.valid},
     )
 
 

@@ -14,7 +14,7 @@ import orjson
 from frontier.cli.common import RunOptions, answer, answer_prose, find_run, run_options, subcommand
 from frontier.core.claim.changes import PROOFS
 from frontier.core.model.errors import ExitCode, UsageError
-from frontier.core.model.loads import load_facts, setting
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.shapes import DEFAULT_DEPLOYMENT
 from frontier.core.model.text import clean
 from frontier.core.model.units import count, format_elapsed
@@ -121,7 +121,7 @@ def read_state(path: Path) -> dict[str, Any]:
         "seconds_left": None if seconds is None else round(seconds, 1),
         "seconds_left_at_most": told.get("left_at_most"),
         "proven": [
-            {"deployment": deployment, "shape": shape, **load_facts(load)}
+            {"deployment": deployment, "shape": shape, **load.facts}
             for (deployment, shape), load in _proven(path, journal, is_running).items()
         ],
         "elapsed": round(until - session[0]["time"], 1) if session else None,
@@ -146,7 +146,7 @@ def _proven(path: Path, journal: Sequence[dict[str, Any]], running: bool) -> dic
     run = load(path)
     with suppress(UsageError):  # a limit on what no point has a value of
         decisions = run.solve() if run.histories and run.limits() else ()
-        return {(d.deployment, d.shape.label): d.concurrency for d in decisions if d.concurrency is not None}
+        return {(d.deployment, d.shape.label): d.load for d in decisions if d.load is not None}
     return {}
 
 
@@ -211,7 +211,7 @@ def trial_words(key: str) -> str:
     if match is None:
         return key
     where, c, rate, phase, repeat = match.groups()
-    load = setting(int(c)) if c else f"{rate}/s"
+    load = Concurrency(c).label if c else f"{rate}/s"
     proof = "proof of " if phase in PROOFS else ""
     again = f", repeat {repeat}" if repeat != "1" else ""
     where = re.sub(r"(.*)-[0-9a-f]{8}", lambda safe: safe[1].replace("_", " ").strip(), where)
@@ -245,7 +245,7 @@ def line(state: Mapping[str, Any]) -> str:
 def _proven_words(proven: Sequence[Mapping[str, Any]]) -> list[str]:
     """The operating points, each with its deployment and shape where these differ."""
     differ = [name for name in ("deployment", "shape") if len({one[name] for one in proven}) > 1]
-    return [" ".join([*(clean(one[name], 40) for name in differ), setting(load_of(one))]) for one in proven]
+    return [" ".join([*(clean(one[name], 40) for name in differ), load_of(one).label]) for one in proven]
 
 
 def _left(state: Mapping[str, Any]) -> str:

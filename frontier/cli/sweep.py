@@ -18,7 +18,7 @@ from frontier.cli import common, completion
 from frontier.cli.consent import consent_to_sweep, needs_consent
 from frontier.cli.measuring import measure
 from frontier.core.model.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
-from frontier.core.model.loads import listed, setting
+from frontier.core.model.loads import Load, listed
 from frontier.core.model.trials import Phase
 from frontier.core.model.units import format_bytes, whole_numbers
 from frontier.show.verbosity import Detail
@@ -39,20 +39,21 @@ if TYPE_CHECKING:
 def _to_prove(value: str | None) -> "ToProve":
     """The concurrencies of '32,48', or the ones that a run proved."""
     from frontier.config.load_keys import MAX_CONCURRENCY
+    from frontier.core.model.loads import Concurrency
     from frontier.planning.plan import NO_PROOFS, ToProve
 
     if value is None:
         return NO_PROOFS
     if value and (Path(value) / "manifest.json").exists():
         decisions = common.read_run(Path(value)).solve()
-        proven = {d.series: () if d.concurrency is None else (d.concurrency,) for d in decisions}
+        proven = {d.series: () if d.load is None else (d.load,) for d in decisions}
         if not any(proven.values()):
             raise UsageError(f"--prove {value}: that run proved no concurrency", "name one, as  --prove 32")
         return ToProve.of_run(value, proven)
     named = whole_numbers(value, 1, MAX_CONCURRENCY)
     if named is None:
         raise UsageError(f"--prove {value}: write concurrencies, or a run", "as  --prove 32,48  or  --prove runs/base")
-    return ToProve(named, value)
+    return ToProve(tuple(map(Concurrency, named)), value)
 
 
 @common.subcommand("sweep")
@@ -302,10 +303,10 @@ def _unfinished_proofs(path: Path) -> list[str]:
     lines = last_session(RunDirectory.read(path).journal_lines())
     done = {line["trial"] for line in lines if line["event"] == "trial_done"}
     asked = [line for line in lines if line["event"] == "asked" and line["phase"] == Phase.PROVE.value]
-    return list(dict.fromkeys(setting(load_of(line)) for line in asked if line["trial"] not in done))
+    return list(dict.fromkeys(load_of(line).label for line in asked if line["trial"] not in done))
 
 
-def _not_begun(path: Path, prove: "ToProve") -> list[int]:
+def _not_begun(path: Path, prove: "ToProve") -> "list[Load]":
     """The settings to prove of which the last session finished no trial; none where the run cannot
     be read, as the error that ends the sweep may be that.
     """
@@ -314,7 +315,7 @@ def _not_begun(path: Path, prove: "ToProve") -> list[int]:
     except FrontierError:
         return []
     done = " ".join(line["trial"] for line in lines if line["event"] == "trial_done")
-    return [c for c in prove.everywhere if f"-c{c:04d}-" not in done]
+    return [c for c in prove.everywhere if f"-{c.file_label}-" not in done]
 
 
 def _not_proven(request: "SweepRequest", path: Path, cut: "Sequence[str]", end: "SweepEnd") -> str:

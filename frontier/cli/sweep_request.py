@@ -19,7 +19,6 @@ from frontier.config.config_file import read_sessions, read_settings
 from frontier.config.connection import names_server
 from frontier.config.kept_text import kept_text
 from frontier.core.model.errors import StoreError, UsageError
-from frontier.core.model.loads import bare, kind_of
 from frontier.planning.plan import ToProve
 from frontier.store.files import read_config
 from frontier.store.run_dir import RUNS, is_narrower, read_manifest, runs_under
@@ -106,8 +105,8 @@ def read_request(
     config = config_in(manifest)
     if manifest is not None and is_narrower(manifest, config.canonical()):
         before = manifest["canonical"].get("concurrency", ())
-        more = ", ".join(bare(load) for load in config.concurrency if load not in before)
-        say(f"{run} goes on, with {kind_of(config.concurrency[0])} {more} added")
+        more = ", ".join(load.bare for load in config.loads if load not in before)
+        say(f"{run} goes on, with {config.loads[0].kind} {more} added")
     if config.open_loop and prove:
         raise UsageError("--prove is for a concurrency, and this sweep has rates", "it proves the highest that holds")
     put = tuple(redact(f"{setting.key}={setting.value}") for setting in given)

@@ -28,9 +28,9 @@ def _too_few(config: Config) -> Iterator[Problem]:
         return
     repeats = config.repeats or 1
     if config.searches:
-        lacking = [] if config.requests * repeats >= fewest_to_bound(p) else [min(config.concurrency)]
+        lacking = [] if config.requests * repeats >= fewest_to_bound(p) else [min(config.loads)]
     else:
-        lacking = [c for c in config.concurrency if _pooled(config, c) < claim_floor(p, c)]
+        lacking = [c for c in config.loads if _pooled(config, c) < claim_floor(p, c)]
     if not lacking:
         return
     c = max(lacking)

@@ -10,6 +10,7 @@ from frontier.config.connection import read_extra_body
 from frontier.config.load_keys import MAX_CONCURRENCY
 from frontier.config.shape_keys import one_shape
 from frontier.config.uses import PLAIN
+from frontier.core.model.loads import Load
 from frontier.core.model.shapes import Background, Shape
 from frontier.fields import Problem, Strict, read, refuse, repeated, shown, whole_in, without_nulls
 
@@ -73,7 +74,7 @@ class _Keys(Protocol):
     @property
     def given_shapes(self) -> tuple[Shape, ...]: ...
     @property
-    def given_concurrency(self) -> tuple[int, ...]: ...
+    def given_concurrency(self) -> tuple[Load, ...]: ...
     @property
     def limits(self) -> tuple[Any, ...]: ...
     @property

@@ -9,11 +9,12 @@ from pathlib import PurePath
 from typing import Annotated, Any
 
 from frontier import registry
-from frontier.core.model.loads import POISSON, Arrivals, Rate, Trace, doublings
+from frontier.core.model.loads import POISSON, Arrivals, Concurrency, Load, Rate, Trace, doublings
 from frontier.core.model.shapes import Shape
 from frontier.core.model.text import clean_name, did_you_mean
 from frontier.fields import Problem, Strict, duration, number_in, read, refuse, repeated, shown, whole, whole_in, words
 
+Loads = tuple[Load, ...]
 MAX_CONCURRENCY = 65_536
 MAX_SETTINGS = 1_000
 LEAST_RATE, MOST_RATE = 0.01, 10_000.0
@@ -28,7 +29,7 @@ WARMUP_AUTO = 2.0
 first request."""
 
 
-def read_concurrency(value: Any) -> tuple[int, ...]:
+def read_concurrency(value: Any) -> tuple[Load, ...]:
     """Concurrencies of [1, 2, 4], 8, or 1..128 (every doubling from 1, and 128 itself); auto lists
     none. Sorted; duplicates are refused.
     """
@@ -43,16 +44,16 @@ def read_concurrency(value: Any) -> tuple[int, ...]:
     if isinstance(value, dict):
         return _doublings(value)
     if not isinstance(value, list):
-        return (whole(value, 1, MAX_CONCURRENCY),)
+        return (Concurrency(whole(value, 1, MAX_CONCURRENCY)),)
     if not value or len(value) > MAX_SETTINGS:
         raise Problem("{key} is an empty list" if not value else "{key} is a very long list", "write [1, 2, 4, 8]")
     levels = read(tuple[Annotated[int, whole_in(1, MAX_CONCURRENCY)], ...], value)
     hint = "remove one; repeats: 3  measures each again"
     refuse(repeated([str(level) for level in levels], "{{key}}: {} is given twice", hint))
-    return tuple(sorted(levels))
+    return tuple(map(Concurrency, sorted(levels)))
 
 
-def _doublings(value: dict[str, Any]) -> tuple[int, ...]:
+def _doublings(value: dict[str, Any]) -> tuple[Load, ...]:
     if set(value) != {"from", "to"}:
         raise Problem("{key}: a range has the keys from and to", "write {from: 1, to: 128}, or 1..128")
     low, high = whole(value["from"], 1, MAX_CONCURRENCY), whole(value["to"], 1, MAX_CONCURRENCY)

@@ -27,6 +27,7 @@ from frontier.config.identity import digest
 from frontier.config.load_keys import (
     AUTO,
     WARMUP_AUTO,
+    Loads,
     Passes,
     arriving,
     read_arrivals,
@@ -41,7 +42,7 @@ from frontier.config.sla import DEFAULT_TIER, Tiers, read_objectives, read_tiers
 from frontier.config.traffic_keys import Traffic, mixes, read_traffic
 from frontier.config.uses import MADE_PROMPTS, PLAIN, READ_SESSIONS, READ_TIMES, Use, effects
 from frontier.core.model.decisions import Limit
-from frontier.core.model.loads import POISSON, Arrivals, Rate, Trace
+from frontier.core.model.loads import POISSON, Arrivals, Concurrency, Rate, Trace
 from frontier.core.model.metrics import metric
 from frontier.core.model.shapes import Shape
 from frontier.fields import (
@@ -102,7 +103,7 @@ class Config(Strict):
         AfterValidator(distinct),
         PLAIN,
     ] = Field(alias="shapes")
-    given_concurrency: Annotated[tuple[int, ...], PlainValidator(read_concurrency)] = Field((), alias="concurrency")
+    given_concurrency: Annotated[Loads, PlainValidator(read_concurrency), PLAIN] = Field((), alias="concurrency")
     rate: Annotated[tuple[Rate, ...], PlainValidator(read_rates), PLAIN] | None = None
     arrivals: Annotated[Arrivals | str, PlainValidator(read_arrivals), READ_TIMES] = POISSON
     background: Annotated[BackgroundConfig, PlainValidator(read_background), PLAIN] | None = None
@@ -145,11 +146,9 @@ class Config(Strict):
         return not self.given_concurrency
 
     @property
-    def concurrency(self) -> tuple[int, ...]:
-        """The settings that the config lists, or the one that a sweep of `concurrency: auto` begins
-        with.
-        """
-        return self.given_concurrency or (1,)
+    def loads(self) -> Loads:
+        """The settings that the config lists; of `concurrency: auto` the one it begins with."""
+        return self.given_concurrency or (Concurrency(1),)
 
     @property
     def passes(self) -> Passes | None:
@@ -303,7 +302,7 @@ class Config(Strict):
         files = {path: shape_tree(shape) for shape in self.given_shapes if (path := file_of(shape)) is not None}
         return ({"sessions": files} if files else {}) | {
             "shapes": [described(shape) for shape in self.shapes],
-            "concurrency": list(self.concurrency),
+            "concurrency": list(self.loads),
             "requests": self.requests,
             **self.load(),
             "deployments": {d.name: d.canonical() for d in self.deployments},
@@ -432,7 +431,7 @@ def _wrong_prompts(config: Config) -> Iterator[Problem]:
 
 
 def _wrong_size(config: Config) -> Iterator[Problem]:
-    count = len(config.deployments) * len(config.shapes) * len(config.concurrency) * (config.repeats or 1)
+    count = len(config.deployments) * len(config.shapes) * len(config.loads) * (config.repeats or 1)
     if count > MAX_TRIALS:
         yield Problem(f"{count:,} trials; the maximum is {MAX_TRIALS:,}", "sweep fewer settings", "shapes")
 

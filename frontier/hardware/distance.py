@@ -16,7 +16,7 @@ def in_flight(point: Point) -> float:
     """How many requests were in flight on average: at a rate, and where users think, as many as
     were measured.
     """
-    return point.concurrency if point.in_flight is None else point.in_flight
+    return point.load if point.in_flight is None else point.in_flight
 
 
 def decoding(point: Point) -> float | None:

@@ -20,7 +20,7 @@ import numpy as np
 
 from frontier.core.model.decisions import Decision, Limit
 from frontier.core.model.errors import UsageError
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Point
 from frontier.core.window.window import Floats, WindowData
 from frontier.planning.sla_result import ArrivalRate
@@ -145,7 +145,7 @@ class MeasuredSetting:
     that failed.
     """
 
-    concurrency: int
+    load: Load
     rate: float
     latencies: Mapping[str, Latencies]
     failed: float
@@ -171,13 +171,13 @@ class Replica:
         """Requests that end per second, with 1 .. `states` in flight, evenly spread over the
         `replicas`.
         """
-        loads = [0, *(s.concurrency for s in self.settings)]
+        loads = [0, *(s.load for s in self.settings)]
         each = np.minimum(np.arange(1, states + 1) / replicas, self.cap)
         ended: Floats = replicas * np.interp(each, loads, [0.0, *(s.rate for s in self.settings)])
         return ended
 
 
-def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int, WindowData]) -> Replica:
+def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[Load, WindowData]) -> Replica:
     """The replica that an operating point describes. `points` and `samples` are those of its
     series.
 
@@ -193,7 +193,7 @@ def replica_of(decision: Decision, points: Sequence[Point], samples: Mapping[int
     return _replica(decision, points, samples)
 
 
-def _replica(decision: Decision, points: Sequence[Point], samples: Mapping[int, WindowData]) -> Replica:
+def _replica(decision: Decision, points: Sequence[Point], samples: Mapping[Load, WindowData]) -> Replica:
     """The replica for any limits; it keeps those on percentiles of TTFT and E2E."""
     if decision.shape.session is not None:
         what = f"{decision.shape.label} is a session: its proven number is people with one open at a time already"
@@ -201,16 +201,16 @@ def _replica(decision: Decision, points: Sequence[Point], samples: Mapping[int, 
     if decision.shape.mix:
         what = f"{decision.shape.label} is a mix, and people are counted for requests of one shape"
         raise UsageError(what, "frontier solve names the proven number in flight, and how many of each class they are")
-    cap = decision.concurrency
+    cap = decision.load
     assert cap is not None
     traced = cap in samples
     measured = [
         found
-        for point in sorted(points, key=lambda p: p.concurrency)
-        if point.concurrency <= cap and point.valid and traced is (point.concurrency in samples)
-        if (found := _measured(point, samples.get(point.concurrency))) is not None
+        for point in sorted(points, key=lambda p: p.load)
+        if point.load <= cap and point.valid and traced is (point.load in samples)
+        if (found := _measured(point, samples.get(point.load))) is not None
     ]
-    if not measured or measured[-1].concurrency != cap:
+    if not measured or measured[-1].load != cap:
         what = "people cannot be counted: the rate of requests at the operating point is not known"
         raise UsageError(what, "sweep the server itself")
     if not traced:
@@ -229,11 +229,11 @@ def _measured(point: Point, sample: WindowData | None) -> MeasuredSetting | None
         return None
     if sample is None:
         failed = point.metrics.get("error_rate")
-        return MeasuredSetting(point.concurrency, rate, {}, failed.value if failed else 0.0)
+        return MeasuredSetting(point.load, rate, {}, failed.value if failed else 0.0)
     ok, time = np.isfinite(sample.e2e), _lasted(sample)
     both = {"ttft": sample.ttft, "e2e": sample.e2e}
     latencies = {name: Latencies.of(values[ok], time[ok]) for name, values in both.items()}
-    return MeasuredSetting(point.concurrency, rate, latencies, 1 - float(ok.mean()))
+    return MeasuredSetting(point.load, rate, latencies, 1 - float(ok.mean()))
 
 
 def _spread(decision: Decision, limit: Limit) -> float:
@@ -242,15 +242,15 @@ def _spread(decision: Decision, limit: Limit) -> float:
     return e.upper / e.value if e is not None and 0 < e.value <= e.upper < math.inf else 1.0
 
 
-def arrival_rate(decision: Decision, points: Sequence[Point], samples: Mapping[int, WindowData]) -> ArrivalRate | None:
+def arrival_rate(decision: Decision, points: Sequence[Point], samples: Mapping[Load, WindowData]) -> ArrivalRate | None:
     """The rate of independent arrivals that an operating point takes. None where no request has a
     known time, or no rate is expected to hold. In closed loop also None for sessions, whose
     requests do not arrive at random, and for mixes, whose classes take different times.
     """
-    load = decision.concurrency
+    load = decision.load
     if load is None or load not in samples:
         return None
-    if isinstance(load, Rate):
+    if load.per_second is not None:
         most, mean = in_flight(samples[load])
         each = decision.shape.requests if decision.shape.has_sessions else 1.0
         return ArrivalRate(most, max(1, round(mean)), load.per_second * each)
@@ -334,7 +334,7 @@ def _late(replica: Replica, limit: Limit, spread: float, found: Floats, replicas
     else:
         late = np.array([s.failed + (1 - s.failed) * s.latencies["e2e"].above(promise) for s in replica.settings])
     each = -(-np.arange(1, min(slots, len(found)) + 1) // replicas)  # in flight on its replica, itself included
-    place = np.searchsorted([s.concurrency for s in replica.settings], each)  # never a setting below it
+    place = np.searchsorted([s.load for s in replica.settings], each)  # never a setting below it
     total = float(found[:slots] @ late[place])
     if len(found) > slots:
         total += float(found[slots:] @ _late_after_wait(full, limit, promise, replicas, len(found) - slots))

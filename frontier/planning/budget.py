@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from frontier.config import BudgetConfig, DeploymentConfig
-from frontier.core.model.loads import listed
+from frontier.core.model.loads import Load, listed
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.model.units import format_elapsed
@@ -97,29 +97,29 @@ class TrialTimes:
         if trial.rate is not None:  # its requests arrive by the clock
             return seconds_at(trial.rate, trial)
         known = self._rates(trial)
-        gain = min(1.0, max(known) / trial.concurrency) if growing and known else 1.0
-        return self._lasting(trial, _between(known, trial.concurrency) * gain) if known else None
+        gain = min(1.0, max(known) / trial.load) if growing and known else 1.0
+        return self._lasting(trial, _between(known, trial.load) * gain) if known else None
 
     def each(self, trial: Trial) -> float | None:
         """Seconds per request sent at a trial's setting, by the nearest settings measured; None
         when its shape was not measured yet.
         """
         known = self._rates(trial)
-        return _between(known, trial.concurrency) if known else None
+        return _between(known, trial.load) if known else None
 
     def _rates(self, trial: Trial) -> dict[int, float]:
         """Seconds per request sent in the trial's series, by measured concurrency."""
         rates: dict[int, list[float]] = {}
         for other, amount in self.taken:
             if other.series == trial.series and amount.seconds > 0 and amount.requests > 0:
-                rates.setdefault(other.concurrency, []).append(amount.seconds / amount.requests)
+                rates.setdefault(other.load, []).append(amount.seconds / amount.requests)
         return {c: sum(own) / len(own) for c, own in rates.items()}
 
     def _lasting(self, trial: Trial, each: float) -> float:
         """Seconds of a trial whose requests take `each` seconds of it."""
         window = min(math.inf if trial.seconds is None else trial.seconds, each * trial.requests)
         longest = max(trial.max_time, *(amount.seconds for _, amount in self.taken))
-        return min(longest, max(trial.min_time, window) + each * AROUND * trial.concurrency)
+        return min(longest, max(trial.min_time, window) + each * AROUND * trial.load)
 
     def expected(self, trial: Trial) -> float | None:
         """Seconds a trial will take: as long as trials of the very same setting and size took,
@@ -139,7 +139,7 @@ class TrialTimes:
         expected = self.seconds(trial)
         seconds = longest_of(trial) if expected is None else expected
         same = [amount for amount in self.same(trial) if amount.requests > 0]
-        around = AROUND * trial.concurrency if trial.rate is None else trial.rate * trial.shape.requests * trial.warmup
+        around = AROUND * trial.load if trial.rate is None else trial.rate * trial.shape.requests * trial.warmup
         requests = float(trial.requests + around)
         tokens = requests * trial.shape.osl.mean
         if same:
@@ -169,7 +169,7 @@ _ENOUGH: Mapping[str, Callable[[float], str]] = {
 """A limit of the budget that is enough for an amount, as a config writes it."""
 
 
-def _between(known: Mapping[int, float], concurrency: int) -> float:
+def _between(known: Mapping[int, float], concurrency: Load) -> float:
     """Seconds per request at a concurrency, interpolated on logarithmic axes; below the measured
     settings they grow as concurrency falls.
     """
@@ -179,7 +179,7 @@ def _between(known: Mapping[int, float], concurrency: int) -> float:
 
 
 def _size(trial: Trial) -> tuple[Series, int, int, float | None]:
-    return trial.series, trial.concurrency, trial.requests, trial.seconds
+    return trial.series, trial.load, trial.requests, trial.seconds
 
 
 # -- shares, and what is left out
@@ -208,9 +208,9 @@ _WORK = {
 
 def described_trials(trials: Sequence[Trial]) -> str:
     """'repeat 3 of c=8, 16; proof of c=45': the first to be dropped first."""
-    groups: dict[str, list[int]] = {}
+    groups: dict[str, list[Load]] = {}
     for trial in sorted(trials, key=lambda t: (t.phase is Phase.GRID, -t.repeat)):
         again = f"repeat {trial.repeat} of " if trial.repeat > 1 else ""
         name = again if trial.phase is Phase.GRID else _WORK.get(trial.phase, "proof of ")
-        groups.setdefault(name, []).append(trial.concurrency)
+        groups.setdefault(name, []).append(trial.load)
     return "; ".join(f"{name}{listed(sorted(set(loads)))}" for name, loads in groups.items())

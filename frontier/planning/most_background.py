@@ -36,7 +36,7 @@ class MostBackground:
         """The decisions of the amounts up to the most one; empty where not even the least one is
         proven.
         """
-        return tuple(takewhile(lambda decision: decision.concurrency is not None, self.decisions))
+        return tuple(takewhile(lambda decision: decision.load is not None, self.decisions))
 
     @property
     def most(self) -> int | None:
@@ -95,4 +95,4 @@ def _of_deployment(decisions: Mapping[Shape, Decision], beside: Sequence[Shape])
 
 def is_open(decision: Decision) -> bool:
     """Whether it was not decided that a shape keeps, or breaks, its SLA."""
-    return decision.concurrency is None and decision.verdict is not Verdict.VIOLATES
+    return decision.load is None and decision.verdict is not Verdict.VIOLATES

@@ -15,7 +15,7 @@ from frontier.core.claim.changes import History
 from frontier.core.claim.proof import WINDOWS, violation
 from frontier.core.claim.solver import solve
 from frontier.core.model.decisions import Cause, Decision, Explanation, Limit, NextStep
-from frontier.core.model.loads import Rate, bare, kind_of
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import Unit, claim_floor
 from frontier.core.model.points import Point
 from frontier.core.model.series import Series
@@ -50,7 +50,7 @@ class SweepAgain:
     free: str
 
     def to_prove(
-        self, concurrency: int, limits: Sequence[Limit], needs: Mapping[Series, int], enough: float
+        self, concurrency: Load, limits: Sequence[Limit], needs: Mapping[Series, int], enough: float
     ) -> tuple[str, Amount | None]:
         """The command that proves a setting in the series of `needs`, which are requests, with a
         budget of `enough` times their need; and that need, None where it is not known.
@@ -67,13 +67,13 @@ class SweepAgain:
         """
         steps = [(d.series, d.next_step) for d in decisions if d.next_step is not None]
         needs = [
-            self._need(series, step.concurrency, step.requests)
+            self._need(series, step.load, step.requests)
             for series, step in steps
-            if step.requests is not None and not isinstance(step.concurrency, Rate)
+            if step.requests is not None and not step.load.is_open
         ]
         return replace(self, spent=sum((need for need in needs if need is not None), self.spent))
 
-    def elsewhere(self, concurrency: int, decision: Decision) -> str:
+    def elsewhere(self, concurrency: Load, decision: Decision) -> str:
         """The command that proves a setting of a decision in a run of its own."""
         words = shlex.split(self.command)
         words = [self.free if words[i - 1] == "-o" else word for i, word in enumerate(words)]
@@ -82,7 +82,7 @@ class SweepAgain:
         fresh = replace(self, command=command, spent=Amount())
         return fresh.to_prove(concurrency, decision.limits, needs, ENOUGH_FOR_PROOFS)[0]
 
-    def _need(self, series: Series, concurrency: int, requests: int) -> Amount | None:
+    def _need(self, series: Series, concurrency: Load, requests: int) -> Amount | None:
         """What so many requests take, by the trials of the same series; None where there are none
         to go by.
         """
@@ -122,16 +122,16 @@ def with_command(
     if step is None:
         return step
     if again is None and tool is not None and step.requests is not None:
-        return replace(step, command=_with_places(tool, step.concurrency, step.requests))
-    if isinstance(step.concurrency, Rate):
+        return replace(step, command=_with_places(tool, step.load, step.requests))
+    if step.load.is_open:
         return step
     if again is None:
         return replace(step, requests=None, command=_own_sweep(decision, step))
     if step.requests is None:
         # More of what a busy client measured decides nothing: only a new run does.
-        return replace(step, command=again.elsewhere(step.concurrency, decision) if step.widened else None)
+        return replace(step, command=again.elsewhere(step.load, decision) if step.widened else None)
     needs = {decision.series: step.requests}
-    command, need = again.to_prove(step.concurrency, decision.limits, needs, ENOUGH)
+    command, need = again.to_prove(step.load, decision.limits, needs, ENOUGH)
     return replace(step, seconds=None if need is None else need.seconds, command=command)
 
 
@@ -144,15 +144,15 @@ def between_measured(decision: Decision, history: History) -> NextStep | None:
 
     A forecast that names what to measure, and no claim.
     """
-    c = decision.concurrency
-    if c is None or isinstance(c, Rate) or not history:
+    c = decision.load
+    if c is None or c.is_open or not history:
         return None
     known = SeriesHistory.of(decision.limits, history)
     rates = {k: p.value("output_throughput") for k, p in known.points.items() if p.value("output_throughput") > 0}
     higher = min((k for k in known.points if k > c), default=c)
     pair = [known.points[k] for k in (c, higher) if k in rates]
     full = full_at(rates, c, higher) if len(pair) == 2 and math.log(rates[higher] / rates[c]) > RUN_TO_RUN else None
-    if full is None or solve(pair, decision.limits, point_estimates=True).concurrency != c:
+    if full is None or solve(pair, decision.limits, point_estimates=True).load != c:
         return None
     over = violation(pair[-1], decision.limits)
     if over is None or over > 0:
@@ -166,10 +166,10 @@ def with_top(decision: Decision, config: Config, history: History, connections: 
     config lists no other, the sweep ended before, or found none where it chose its settings itself.
     The client can hold `connections` at once.
     """
-    explained, top = decision.explanation, max(config.concurrency)
+    explained, top = decision.explanation, max(config.loads)
     points = SeriesHistory.of(decision.limits, history).points if config.auto else {}
 
-    def cause_at(c: int) -> Cause:
+    def cause_at(c: Load) -> Cause:
         if not config.auto:
             return Cause.SCAN_CUT if c < top else Cause.HIGHEST_MEASURED
         return _found_top(c, points, *highest_tried(config.deployment(decision.deployment), connections))
@@ -181,7 +181,7 @@ def with_top(decision: Decision, config: Config, history: History, connections: 
     return replace(explained, reasons=tuple(reasons))
 
 
-def _found_top(c: int, points: Mapping[int, Point], top: int, why: Cause) -> Cause:
+def _found_top(c: Load, points: Mapping[Load, Point], top: int, why: Cause) -> Cause:
     """Why a sweep that finds its settings itself tried none above c; `why` where that is `top`."""
     if c == top:  # a run may be read where fewer connections are allowed than it was made with
         return why
@@ -198,7 +198,7 @@ def shared_commands(answer: SlaResult, again: SweepAgain | None) -> dict[str, st
     commands = {}
     for name, c in answer.common.items() if again is not None else ():
         mine = [d for d in answer.decisions if d.deployment == name]
-        known = [d.concurrency for d in mine if d.concurrency is not None]
+        known = [d.load for d in mine if d.load is not None]
         if again is not None and c is None and len(known) == len(mine):
             needs = dict.fromkeys((d.series for d in mine), least_to_prove(answer.limits))
             commands[name], _ = again.to_prove(min(known), answer.limits, needs, ENOUGH_FOR_PROOFS)
@@ -269,17 +269,17 @@ def _written(limit: Limit) -> str:
 def _own_sweep(decision: Decision, step: NextStep) -> str:
     """The sweep that would decide a setting of an import; the user knows the URL of the server."""
     words = ["--set", f"shapes=[{decision.shape.isl}/{decision.shape.osl}]", "--set", _whole(decision.limits)]
-    words += ["--prove", str(step.concurrency)]
+    words += ["--prove", str(step.load)]
     return f"frontier init URL > sweep.yaml && frontier sweep sweep.yaml {shlex.join(words)}"
 
 
-def _with_places(tool: str, concurrency: int, requests: int) -> str:
+def _with_places(tool: str, load: Load, requests: int) -> str:
     """The command of a tool with its load, of which it holds a part in brackets for either kind.
     Ramp and drain take a wave each of what it sends, and a part of the requests was outside the
     window before.
     """
-    kind, waves = kind_of(concurrency), 0 if isinstance(concurrency, Rate) else 2 * concurrency
-    chosen = _OF_KIND.sub(lambda part: part[1].format(**{kind: bare(concurrency)}) if part[2] == kind else "", tool)
+    kind, waves = load.kind, load.turns(2)
+    chosen = _OF_KIND.sub(lambda part: part[1].format(**{kind: load.bare}) if part[2] == kind else "", tool)
     return chosen.replace("{requests}", str(math.ceil(RAMP_SHARE * requests) + waves))
 
 

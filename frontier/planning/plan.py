@@ -23,7 +23,7 @@ from frontier.config.schema import TURNS
 from frontier.config.shape_keys import described
 from frontier.core.model.decisions import Cause
 from frontier.core.model.errors import UsageError
-from frontier.core.model.loads import Rate, doublings, load_facts
+from frontier.core.model.loads import Load, doublings
 from frontier.core.model.series import Series
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase, Trial
@@ -59,19 +59,19 @@ class ToProve:
     ((48,), (), (48,), True)
     """
 
-    everywhere: tuple[int, ...] = ()
+    everywhere: tuple[Load, ...] = ()
     named: str = ""
-    by_series: Mapping[Series, tuple[int, ...]] = field(default_factory=dict)
+    by_series: Mapping[Series, tuple[Load, ...]] = field(default_factory=dict)
 
     @classmethod
-    def of_run(cls, named: str, proven: Mapping[Series, tuple[int, ...]]) -> "ToProve":
+    def of_run(cls, named: str, proven: Mapping[Series, tuple[Load, ...]]) -> "ToProve":
         """The settings that a run proved, by series."""
         return cls(tuple(sorted({c for settings in proven.values() for c in settings})), named, proven)
 
     def __bool__(self) -> bool:
         return bool(self.everywhere)
 
-    def of(self, series: Series) -> tuple[int, ...]:
+    def of(self, series: Series) -> tuple[Load, ...]:
         """The settings to prove in a series: those that the run proved in it, else in the same
         shape under another name, else in any series.
         """
@@ -88,7 +88,7 @@ def proofs_of(config: Config, asked: ToProve = NO_PROOFS) -> ToProve:
     """The settings to prove: those the user `asked` for. A background has one setting, which is
     always proven.
     """
-    return ToProve(config.concurrency) if config.background is not None and not asked else asked
+    return ToProve(config.loads) if config.background is not None and not asked else asked
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +124,15 @@ class Plan:
         return {
             "deployments": list(self.deployments),
             "shapes": list(self.shapes),
-            "concurrency": [c for c in config.concurrency if not isinstance(c, Rate)] or None,
-            "rate": [c.per_second for c in config.concurrency if isinstance(c, Rate)] or None,
+            "concurrency": None if config.open_loop else list(config.loads),
+            "rate": [load.per_second for load in config.loads] if config.open_loop else None,
             "repeats": config.repeats or 1,
             "trials": [
                 {
                     "key": t.key,
                     "deployment": t.deployment,
                     "shape": t.shape.label,
-                    **load_facts(t.concurrency),
+                    **t.load.facts,
                     "repeat": t.repeat,
                     "requests": t.requests,
                     "max_time": t.max_time,
@@ -175,7 +175,7 @@ def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
 
 def _bytes(trial: Trial) -> float:
     """The most bytes on disk for the records of a trial."""
-    sent = trial.requests + 3 * trial.concurrency
+    sent = trial.requests + 3 * trial.load
     if trial.rate is not None:
         sent = math.ceil(trial.rate * trial.shape.requests * seconds_at(trial.rate, trial))
     return sent * (RECORD_BYTES + TOKEN_BYTES * trial.shape.osl.mean)
@@ -203,7 +203,7 @@ def runs_grid(config: Config) -> bool:
 
 
 def search_policy(
-    config: Config, connections: int, prove: Sequence[int] = (), deployment: str | None = None
+    config: Config, connections: int, prove: Sequence[Load] = (), deployment: str | None = None
 ) -> SearchPolicy:
     """The policy of the search on a deployment, by default the first.
 
@@ -211,7 +211,7 @@ def search_policy(
     proven.
     """
     of = config.deployments[0] if deployment is None else config.deployment(deployment)
-    grid, repeats = config.concurrency, 1  # a listed setting is repeated by the plan
+    grid, repeats = config.loads, 1  # a listed setting is repeated by the plan
     if config.auto:
         grid, repeats = doublings(1, highest_tried(of, connections)[0]), config.repeats or 1
     return SearchPolicy(
@@ -251,7 +251,7 @@ def make_trial(  # noqa: PLR0913
     config: Config,
     deployment: DeploymentConfig,
     shape: Shape,
-    concurrency: int,
+    number: int,
     phase: Phase,
     repeat: int,
     requests: int,
@@ -269,12 +269,12 @@ def make_trial(  # noqa: PLR0913
 
     Two trials differ in their seed as soon as they differ in anything, so no two share a prompt.
     """
-    identity = [config.seed, deployment.name, described(shape), concurrency, phase.value, repeat]
+    identity = [config.seed, deployment.name, described(shape), number, phase.value, repeat]
     seed = int(digest(identity)[:15], 16)
     if shape.arrivals is not None and (phase is Phase.PROVE or (phase is Phase.GRID and config.rate)):
         requests = max(requests, math.ceil(shape.arrivals.long_enough * shape.requests))
-        seconds = seconds and max(seconds, 1000 * shape.arrivals.long_enough / concurrency)
-    concurrency = shape.load(concurrency)
+        seconds = seconds and max(seconds, 1000 * shape.arrivals.long_enough / number)
+    load = shape.load(number)
     print_of = [config.load(), deployment.canonical(), identity, requests]
     if seconds is not None:
         seconds = max(seconds, config.min_time)
@@ -282,15 +282,16 @@ def make_trial(  # noqa: PLR0913
     scan = phase is Phase.SCAN and "warmup" not in config.model_fields_set
     warmup = max(warmup, 0.0 if scan else config.warmup)
     max_time = max(config.trial_time, 2 * config.min_time)
-    if isinstance(concurrency, Rate):
+    rate = load.per_second
+    if rate is not None:
         warmup = max(warmup, shape.session_seconds(0.0))
         print_of.append(warmup)
         if config.max_time is None:
-            max_time = max(max_time, 2 * (warmup + requests / (concurrency.per_second * shape.requests)))
+            max_time = max(max_time, 2 * (warmup + requests / (rate * shape.requests)))
     return Trial(
         deployment=deployment.name,
         shape=shape,
-        concurrency=concurrency,
+        load=load,
         repeat=repeat,
         phase=phase,
         requests=requests,
@@ -300,38 +301,38 @@ def make_trial(  # noqa: PLR0913
         max_time=max_time,
         fingerprint=digest(print_of)[:16],
         seconds=seconds,
-        rate=concurrency.per_second if isinstance(concurrency, Rate) else None,
+        rate=rate,
     )
 
 
 def _turn_in_order(config: Config, deployments: Sequence[DeploymentConfig]) -> list[Trial]:
     """The first cheap trials, then block after block."""
 
-    def grid(deployment: DeploymentConfig, shape: Shape, concurrency: int, repeat: int) -> Trial:
-        requests, seconds = grid_size(config, concurrency)
-        return make_trial(config, deployment, shape, concurrency, Phase.GRID, repeat, requests, seconds)
+    def grid(deployment: DeploymentConfig, shape: Shape, load: Load, repeat: int) -> Trial:
+        requests, seconds = grid_size(config, load)
+        return make_trial(config, deployment, shape, load, Phase.GRID, repeat, requests, seconds)
 
     rng = random.Random(int(digest(["order", config.seed])[:15], 16))
-    lowest = config.concurrency[0]
+    lowest = config.loads[0]
     trials = [grid(d, shape, lowest, 1) for shape in config.shapes for d in deployments]
     first = {trial.key for trial in trials}
     for repeat in range(1, (config.repeats or 1) + 1):
-        settings = [(shape, concurrency) for shape in config.shapes for concurrency in config.concurrency]
+        settings = [(shape, load) for shape in config.shapes for load in config.loads]
         rng.shuffle(settings)
         if repeat == 1 and (config.budget.limited or config.requests is None):
-            settings = [(shape, c) for c in halving(config.concurrency) for shape in config.shapes]
-        for shape, concurrency in settings:
+            settings = [(shape, c) for c in halving(config.loads) for shape in config.shapes]
+        for shape, load in settings:
             turn = list(deployments)
             rng.shuffle(turn)
-            trials += [t for d in turn if (t := grid(d, shape, concurrency, repeat)).key not in first]
+            trials += [t for d in turn if (t := grid(d, shape, load, repeat)).key not in first]
     return trials
 
 
-def grid_size(config: Config, concurrency: int) -> tuple[int, float | None]:
+def grid_size(config: Config, load: Load) -> tuple[int, float | None]:
     """Requests of a grid trial, TURNS of every stream at least, and the seconds that bound its
     window. Passes over a file of prompts stay whole, and only `max_time` bounds them.
     """
-    turns = 0 if isinstance(concurrency, Rate) else TURNS * concurrency
+    turns = load.turns(TURNS)
     if config.requests is None:
         return max(GRID_REQUESTS, turns), GRID_SECONDS
     requests, passes = max(config.requests, turns), config.passes
@@ -340,7 +341,7 @@ def grid_size(config: Config, concurrency: int) -> tuple[int, float | None]:
     return requests, None if config.max_time is not None else STATED_SECONDS
 
 
-def halving(ladder: tuple[int, ...]) -> list[int]:
+def halving(ladder: tuple[Load, ...]) -> list[Load]:
     """The lowest concurrency, then each next one in the middle of the widest gap: cut anywhere, the
     rest is even.
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from frontier.core.model import metrics
 from frontier.core.model.decisions import Cause, Decision, Judgement, Limit, Verdict
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.series import Series, by_series
 from frontier.core.model.shapes import Shape
@@ -47,7 +48,7 @@ class Best:
     sure: bool
     others: tuple[str, ...]
     open: tuple[str, ...]
-    may_give: tuple[tuple[str, int], ...] = ()
+    may_give: tuple[tuple[str, Load], ...] = ()
     second: float | None = None
     by_values: bool = False
     name: str = ""
@@ -93,7 +94,7 @@ class Checked:
     point: Point
     judgement: Judgement
     in_flight: float
-    cap: int
+    cap: Load
     notes: tuple[str, ...] = ()
 
 
@@ -114,7 +115,7 @@ class SlaResult:
     tier: str
     limits: tuple[Limit, ...]
     decisions: tuple[Decision, ...]
-    common: Mapping[str, int | None] = field(default_factory=dict)
+    common: Mapping[str, Load | None] = field(default_factory=dict)
     cheapest: tuple[Cheapest, ...] = ()
     arrivals: Mapping[Series, ArrivalRate] = field(default_factory=dict)
     best: tuple[Best, ...] = ()
@@ -174,7 +175,7 @@ def _of_concurrencies(decision: Decision) -> bool:
 
 
 def _given_up(
-    c: int | None, decisions: Sequence[Decision], groups: Mapping[Series, Sequence[Point]]
+    c: Load | None, decisions: Sequence[Decision], groups: Mapping[Series, Sequence[Point]]
 ) -> dict[str, float]:
     """The share of its output throughput that each shape gives up at a concurrency; of none
     nothing, and nothing of a shape whose throughput is not known.
@@ -182,7 +183,7 @@ def _given_up(
     shares = {}
     for d in decisions if c is not None else ():
         own = d.metrics.get("output_throughput")
-        there = next((p.value("output_throughput") for p in groups.get(d.series, ()) if p.concurrency == c), math.nan)
+        there = next((p.value("output_throughput") for p in groups.get(d.series, ()) if p.load == c), math.nan)
         if own is not None and own.value > 0 and math.isfinite(there):
             shares[d.shape.label] = 1 - there / own.value
     return shares
@@ -203,7 +204,7 @@ def best_deployment(
     rates = {
         name: d.metrics[rate].scaled(share[name])
         for name, d in decisions.items()
-        if d.concurrency is not None and rate in d.metrics
+        if d.load is not None and rate in d.metrics
     }
     met = sorted(rates, key=lambda name: -rates[name].value)
     if not met:
@@ -215,9 +216,7 @@ def best_deployment(
     next_steps = {name: d.next_step for name, d in decisions.items() if name != met[0] and d.next_step is not None}
     given = {name: step.throughput for name, step in next_steps.items()} if steps is None else steps
     may_give = tuple(
-        (name, step.concurrency)
-        for name, step in next_steps.items()
-        if (given.get(name) or 0.0) * share[name] > best.value
+        (name, step.load) for name, step in next_steps.items() if (given.get(name) or 0.0) * share[name] > best.value
     )
     second = rates[others[0]].value if others else None
     winner = decisions[met[0]]
@@ -244,14 +243,14 @@ def _cheapest_deployment(decisions: Sequence[Decision]) -> Cheapest | None:
     """The cheapest deployment among several that have a price and an operating point for one
     shape.
     """
-    priced = [d for d in decisions if d.concurrency is not None and "cost" in d.metrics]
+    priced = [d for d in decisions if d.load is not None and "cost" in d.metrics]
     if len(priced) < 2:
         return None
     best = min(priced, key=lambda d: d.metrics["cost"].value)
     return Cheapest(best, all(best.metrics["cost"].high < d.metrics["cost"].low for d in priced if d is not best))
 
 
-def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
+def common(decisions: Sequence[Decision]) -> dict[str, Load | None]:
     """The one concurrency to set for all shapes, by deployment; None when no measured setting meets
     in all of them.
 
@@ -259,18 +258,18 @@ def common(decisions: Sequence[Decision]) -> dict[str, int | None]:
     settings the highest is taken that is not above the operating point of any shape; without one,
     the lowest.
     """
-    settings: dict[str, int | None] = {}
+    settings: dict[str, Load | None] = {}
     for name in dict.fromkeys(d.deployment for d in decisions):
         own = [d for d in decisions if d.deployment == name]
         shared = set.intersection(*(_meeting(d) for d in own))
-        modest = [c for c in shared if c <= min(d.concurrency or 0 for d in own)]
+        modest = [c for c in shared if c <= min(d.load or 0 for d in own)]
         settings[name] = max(modest) if modest else min(shared, default=None)
     return settings
 
 
-def _meeting(decision: Decision) -> set[int]:
+def _meeting(decision: Decision) -> set[Load]:
     limit = math.inf if decision.first_fail is None else decision.first_fail
-    return {j.concurrency for j in decision.judgements if j.verdict is Verdict.MEETS and j.concurrency < limit}
+    return {j.load for j in decision.judgements if j.verdict is Verdict.MEETS and j.load < limit}
 
 
 def failures_judged(limits: Sequence[Limit], point: Point) -> Point:

@@ -16,7 +16,7 @@ from frontier.config.connection import names_server
 from frontier.core.claim.changes import PROOFS
 from frontier.core.model.decisions import Limit, SweepEnding
 from frontier.core.model.errors import UsageError
-from frontier.core.model.loads import listed, load_facts
+from frontier.core.model.loads import Load, listed
 from frontier.core.model.series import Series
 from frontier.core.model.text import MASK, capital, clean
 from frontier.core.model.trials import Phase, Trial
@@ -64,8 +64,8 @@ class Standing:
     measured: int
     again: str
     cause: str = ""
-    missing: tuple[tuple[Series, int], ...] = ()
-    short: tuple[tuple[Series, int], ...] = ()
+    missing: tuple[tuple[Series, Load], ...] = ()
+    short: tuple[tuple[Series, Load], ...] = ()
     several: bool = False
     removed: int = 0
     busy: bool = False
@@ -160,9 +160,9 @@ class Standing:
         }
 
 
-def _named(settings: Sequence[tuple[Series, int]], several: bool) -> str:
+def _named(settings: Sequence[tuple[Series, Load]], several: bool) -> str:
     """'c=4, 16', with the names of the series where there are several."""
-    groups: dict[Series, list[int]] = {}
+    groups: dict[Series, list[Load]] = {}
     for series, load in settings:
         groups.setdefault(series, []).append(load)
     names = [f"{series.label()} {listed(loads)}" if several else listed(loads) for series, loads in groups.items()]
@@ -170,9 +170,9 @@ def _named(settings: Sequence[tuple[Series, int]], several: bool) -> str:
     return "; ".join(names[:_NAMED]) + more
 
 
-def _setting_tree(setting: tuple[Series, int]) -> dict[str, Any]:
+def _setting_tree(setting: tuple[Series, Load]) -> dict[str, Any]:
     (deployment, shape), load = setting
-    return {"deployment": deployment, "shape": shape.label, **load_facts(load)}
+    return {"deployment": deployment, "shape": shape.label, **load.facts}
 
 
 def lost_server(lines: Sequence[Mapping[str, Any]]) -> str:
@@ -240,11 +240,11 @@ def counts_text(trials: int, refined: int, measured: int, settings: int) -> str:
     return f"{count(trials, 'trial')}{of_each}; {measured} of {count(settings, 'listed setting')} measured"
 
 
-def _setting(trial: Trial) -> tuple[Series, int]:
-    return trial.series, trial.concurrency
+def _setting(trial: Trial) -> tuple[Series, Load]:
+    return trial.series, trial.load
 
 
-def _place(setting: tuple[Series, int]) -> tuple[str, str, int]:
+def _place(setting: tuple[Series, Load]) -> tuple[str, str, int]:
     (deployment, shape), load = setting
     return deployment, shape.label, load
 

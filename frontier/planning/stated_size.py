@@ -12,7 +12,6 @@ from collections.abc import Iterable
 from frontier.config import Config
 from frontier.core.claim.changes import History
 from frontier.core.claim.proof import MAX_WINDOWS
-from frontier.core.model.loads import setting
 from frontier.core.model.metrics import claim_floor
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Phase, Trial
@@ -42,7 +41,7 @@ def cut_note(config: Config, point: Point, history: History) -> str | None:
     cut = [
         (trial, sample)
         for trial, sample in history
-        if trial.concurrency == point.concurrency and trial.phase is Phase.GRID
+        if trial.load == point.load and trial.phase is Phase.GRID
         if "time" in sample.ended and 0 < sample.n < trial.requests
     ]
     if not cut:
@@ -66,7 +65,7 @@ def _two_digits(n: float) -> int:
 
 def _enough(trial: Trial, each: float) -> str:
     """The `max_time` with which all requests of a trial are sent, where each takes so long."""
-    around = trial.warmup if trial.rate is not None else AROUND * trial.concurrency * each
+    around = trial.warmup if trial.rate is not None else AROUND * trial.load * each
     return f"{math.ceil((trial.requests * each + max(around, trial.warmup)) * ENOUGH / 60)}min"
 
 
@@ -89,7 +88,7 @@ def _cut_lines(config: Config, trials: Iterable[Trial], times: TrialTimes) -> li
     if config.requests is None:
         return []
     lines: dict[str, str] = {}
-    for trial in sorted(trials, key=lambda trial: trial.concurrency):
+    for trial in sorted(trials, key=lambda trial: trial.load):
         each = _each(trial, times)
         if each is None:
             what, bound = ("trial", trial.max_time) if trial.seconds is None else ("window", trial.seconds)
@@ -97,7 +96,7 @@ def _cut_lines(config: Config, trials: Iterable[Trial], times: TrialTimes) -> li
             lines.setdefault("", f"{fewer}; max_time sets another time." if config.max_time is None else f"{fewer}.")
         elif (got := _window(trial) / each) < trial.requests:
             said = _got(got, trial, _window(trial), each)
-            lines.setdefault(str(trial.series), f"{setting(trial.concurrency)}: {said}.")
+            lines.setdefault(str(trial.series), f"{trial.load.label}: {said}.")
     return list(lines.values())
 
 

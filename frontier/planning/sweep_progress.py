@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from frontier.core.model.decisions import Decision, Judgement, Limit
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Estimate, Flag
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Trial
@@ -34,7 +35,7 @@ class HigherSetting:
     share; `seconds` would decide it, None where they are not known.
     """
 
-    concurrency: int
+    load: Load
     gain: float
     seconds: float | None
 

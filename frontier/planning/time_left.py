@@ -14,12 +14,14 @@ from frontier.config import Config
 from frontier.config.sla import Tiers
 from frontier.core.claim.changes import History
 from frontier.core.claim.proof import JUDGED_AFTER, SCANS
+from frontier.core.model.loads import Load
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.planning.budget import TrialTimes
 from frontier.planning.plan import NO_PROOFS, Plan, ToProve, make_trial, runs_grid, search_policy
 from frontier.search import complete, scan
-from frontier.search.scan import Ask, Done, SearchPolicy
+from frontier.search.next_trial import Ask, Done
+from frontier.search.scan import SearchPolicy
 from frontier.search.series_history import SeriesHistory
 
 SEARCHED = (*SCANS, Phase.PROVE)
@@ -163,13 +165,13 @@ def completing(
     policy: SearchPolicy,
     tiers: Tiers,
     history: History,
-    point: int | None,
+    point: Load | None,
     listed: Iterable[Trial],
 ) -> list[tuple[Trial, float]]:
     """What completes the frontier, without settings that are `listed` in the plan."""
-    planned = {trial.concurrency for trial in listed}
+    planned = {trial.load for trial in listed}
     left = complete.trials_left(policy, tiers, history, point)
-    mine = ((ask, count) for ask, count in left if ask.phase is not Phase.GRID or ask.concurrency not in planned)
+    mine = ((ask, count) for ask, count in left if ask.phase is not Phase.GRID or ask.load not in planned)
     return [(trial_of(config, series, ask), float(count)) for ask, count in mine]
 
 
@@ -228,10 +230,10 @@ def _asked(
     """
     if not isinstance(ask, Ask) or not history:
         return []
-    left = [c for c in sorted(policy.prove) if c >= ask.concurrency]
+    left = [c for c in sorted(policy.prove) if c >= ask.load]
     asks = [
         ask
-        if c == ask.concurrency and ask.phase is Phase.PROVE
+        if c == ask.load and ask.phase is Phase.PROVE
         else complete.window_of_proof(c, SeriesHistory.of(config.limits, history))
         for c in left
     ]
@@ -240,7 +242,7 @@ def _asked(
 
 def _windows_to(judgements: Sequence[int], history: History, ask: Ask) -> float:
     """How many windows of a proof are left to the next of these judgements; 1 after the last."""
-    begun = sum(t.phase is Phase.PROVE and t.concurrency == ask.concurrency for t, _ in history)
+    begun = sum(t.phase is Phase.PROVE and t.load == ask.load for t, _ in history)
     return float(next((look - begun for look in judgements if look > begun), 1))
 
 
@@ -248,4 +250,4 @@ def trial_of(config: Config, series: Series, ask: Ask) -> Trial:
     """The trial that a search asks for, in its first repeat."""
     deployment = config.deployment(series.deployment)
     size = ask.requests, ask.seconds, ask.warmup
-    return make_trial(config, deployment, series.shape, ask.concurrency, ask.phase, 1, *size)
+    return make_trial(config, deployment, series.shape, ask.load, ask.phase, 1, *size)

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from frontier.core.claim.changes import History
-from frontier.core.model.loads import doublings
+from frontier.core.model.loads import Concurrency, Load, doublings
 from frontier.core.model.points import Point
 
 MOST = 4_096
@@ -21,7 +21,7 @@ SETTINGS, NEAR = 8, 5
 """
 
 
-def no_more_throughput(points: Mapping[int, Point]) -> bool:
+def no_more_throughput(points: Mapping[Load, Point]) -> bool:
     """Whether the highest setting surely gives no more throughput than the best below it, or
     less.
     """
@@ -33,8 +33,8 @@ def no_more_throughput(points: Mapping[int, Point]) -> bool:
 
 
 def reachable(
-    grid: Iterable[int], points: Mapping[int, Point], looks: Mapping[int, int], unseen: Iterable[int]
-) -> list[int]:
+    grid: Iterable[Load], points: Mapping[Load, Point], looks: Mapping[Load, int], unseen: Iterable[Load]
+) -> list[Load]:
     """The settings that may still be looked at: below any that could not be measured, and no higher
     once throughput no longer grows.
     """
@@ -43,22 +43,22 @@ def reachable(
     return [c for c in unseen if c < lowest and c <= most]
 
 
-def next_higher(grid: Sequence[int], points: Mapping[int, Point], history: History) -> int | None:
+def next_higher(grid: Sequence[Load], points: Mapping[Load, Point], history: History) -> Load | None:
     """The next doubling to look at without an SLA: until throughput no longer grows."""
     valid = {c: point for c, point in points.items() if point.valid}
-    looks = Counter(trial.concurrency for trial, _ in history)
+    looks = Counter(trial.load for trial, _ in history)
     unseen = (c for c in grid if c > max(valid, default=0) and looks[c] < LOOKS_AT_MOST)
     return next(iter(reachable(grid, valid, looks, unseen)), None)
 
 
-def bend(points: Mapping[int, Point]) -> int:
+def bend(points: Mapping[Load, Point]) -> Load:
     """The lowest setting that gives nearly the most throughput: without an SLA the edge."""
     rates = {c: p.value("output_throughput") for c, p in points.items() if p.valid}
     most = max(rates.values(), default=0.0)
-    return min((c for c, rate in rates.items() if rate * (1 + GROWTH) >= most), default=1)
+    return min((c for c, rate in rates.items() if rate * (1 + GROWTH) >= most), default=Concurrency(1))
 
 
-def around(edge: int, top: int) -> tuple[int, ...]:
+def around(edge: Load, top: Load) -> tuple[Load, ...]:
     """The settings of a frontier whose operating point is near `edge`: close together there, and
     below them in equal ratios from 1 up.
 
@@ -71,11 +71,11 @@ def around(edge: int, top: int) -> tuple[int, ...]:
     ((1, 2, 3, 4, 6, 8, 12, 16), (1, 2, 3, 6, 8, 12, 16, 20))
     """
     steps = [c for low in doublings(1, top) for c in (low, low + low // 2) if c <= top and low & (low - 1) == 0]
-    steps = sorted({*steps, top})
-    place = max(i for i, c in enumerate(steps) if c <= edge)
-    first = min(place - NEAR // 2, len(steps) - NEAR)
+    ladder = sorted(map(Concurrency, {*steps, top}))
+    place = max(i for i, c in enumerate(ladder) if c <= edge)
+    first = min(place - NEAR // 2, len(ladder) - NEAR)
     gaps = SETTINGS - NEAR
     if first <= gaps:
-        return tuple(steps[:SETTINGS])
-    spread = (min(steps, key=lambda c: abs(math.log(c) - math.log(steps[first]) * i / gaps)) for i in range(gaps))
-    return (*spread, *steps[first : first + NEAR])
+        return tuple(ladder[:SETTINGS])
+    spread = (min(ladder, key=lambda c: abs(math.log(c) - math.log(ladder[first]) * i / gaps)) for i in range(gaps))
+    return (*spread, *ladder[first : first + NEAR])

@@ -7,6 +7,7 @@ import numpy as np
 from frontier.core.claim.changes import History, unchanged
 from frontier.core.claim.claim import PROVEN, STAKES, claim_of, late_shares, proof_windows
 from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import fewest_to_bound
 from frontier.core.model.trials import Phase
 from frontier.core.window.window import Floats, WindowData
@@ -21,7 +22,7 @@ MORE_TURNS = 1.2
 late requests came, and nobody knows how many more turns it would take."""
 
 
-def turns_to_go(limits: tuple[Limit, ...], history: History, c: int) -> int:
+def turns_to_go(limits: tuple[Limit, ...], history: History, c: Load) -> int:
     """How many more turns of visits a setting is expected to need; 0 once its claim is final."""
     claim = claim_of(proof_windows(history, c, limits), limits)
     if claim is not None and claim.stage == "final":
@@ -29,7 +30,7 @@ def turns_to_go(limits: tuple[Limit, ...], history: History, c: int) -> int:
     return max(0, turns_expected(limits, history, c) - (claim.turns if claim is not None else 0))
 
 
-def turns_expected(limits: tuple[Limit, ...], history: History, c: int) -> int:
+def turns_expected(limits: tuple[Limit, ...], history: History, c: Load) -> int:
     """The turns after which the claim of an operating point is final, by the data from before its
     first visit.
     """

@@ -23,14 +23,15 @@ from frontier.core.claim.claimed import over_at_last
 from frontier.core.claim.proof import MOST_SPOILT, WINDOWS, joined, pilot_point
 from frontier.core.claim.undecided import CLEARLY_MORE
 from frontier.core.model.decisions import Limit, Verdict
-from frontier.core.model.loads import Rate, setting
+from frontier.core.model.loads import Concurrency, Load
 from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
 from frontier.search import auto, scan, skipping
 from frontier.search.claim_turns import MORE_TURNS, turns_expected, turns_to_go
 from frontier.search.gaps import between, widest_gap
-from frontier.search.scan import VISIT_TURNS, Ask, Done, SearchPolicy, settings_beyond, visit_of
+from frontier.search.next_trial import Ask, Done
+from frontier.search.scan import VISIT_TURNS, SearchPolicy, settings_beyond, visit_of
 from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import in_flight, longer, mean_e2e, requests_per_arrival, window_size
 
@@ -79,7 +80,7 @@ def next_ask(
     if doubtful is not None or len(known.kept.changes) >= MOST_CHANGES:
         return doubtful or last_ask(tiers, history) or Done("the server keeps changing")
     if policy.auto and not known.limits and (c := auto.next_higher(policy.grid, known.points, known.kept)) is not None:
-        return scan.look_at(policy, known.points, c, f"looking at {setting(c)}, while throughput grows")
+        return scan.look_at(policy, known.points, c, f"looking at {c.label}, while throughput grows")
     listed = _settings_of(policy, tiers, known)
     policy = policy if policy.auto else listed
     better = (
@@ -120,13 +121,9 @@ def _affordable(better: Ask, known: SeriesHistory, within: float) -> Ask | None:
     own proof is not begun and would not end `within` the seconds given.
     """
     seconds = _seconds(better, known.points)
-    if (
-        known.operating_point is not None
-        and not known.begun(better.concurrency)
-        and USUAL_PROOF * WINDOWS * seconds > within
-    ):
+    if known.operating_point is not None and not known.begun(better.load) and USUAL_PROOF * WINDOWS * seconds > within:
         return None
-    return replace(better, value=max(0.0, known.gain(better.concurrency)) / (WINDOWS * seconds))
+    return replace(better, value=max(0.0, known.gain(better.load)) / (WINDOWS * seconds))
 
 
 def last_ask(
@@ -141,17 +138,17 @@ def last_ask(
     if (doubtful := _doubtful(tiers, history)) is not None:
         return doubtful
     solved = (known.decide(marginal_gain=marginal_gain) for known in _under_each(tiers, history))
-    chosen = list(dict.fromkeys(d.concurrency for d in solved if d is not None and d.concurrency is not None))
+    chosen = list(dict.fromkeys(d.load for d in solved if d is not None and d.load is not None))
     clean = [trial for trial, sample in history if not spoilt(sample)]
     asked = [(t, sample) for t, sample in history if not spoilt(sample) or any(sample.changed)]
-    last = {t.concurrency for t, sample in asked[-len(chosen) :] if t.phase in CLAIMED and not spoilt(sample)}
+    last = {t.load for t, sample in asked[-len(chosen) :] if t.phase in CLAIMED and not spoilt(sample)}
     missing = [c for c in chosen if c not in last]
     in_vain = all(spoilt(sample) for _, sample in history[-MOST_SPOILT:])
     visits = itertools.takewhile(lambda trial: trial.phase is Phase.VISIT, reversed(clean))
-    if not missing or in_vain or len({trial.concurrency for trial in visits}) > len(chosen) + MOST_LAST:
+    if not missing or in_vain or len({trial.load for trial in visits}) > len(chosen) + MOST_LAST:
         return None
     points = _first_tier(tiers, history).points
-    return visit_of(missing[0], points, f"the last look at {setting(missing[0])}")
+    return visit_of(missing[0], points, f"the last look at {missing[0].label}")
 
 
 def _doubtful(tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) -> Ask | None:
@@ -166,9 +163,9 @@ def _doubtful(tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) ->
     """
     for known in _under_each(tiers, history):
         for c in (*known.kept.suspect, *over_at_last(known.kept, known.limits)):
-            last = [sample for trial, sample in history if trial.concurrency == c][-MOST_SPOILT:]
+            last = [sample for trial, sample in history if trial.load == c][-MOST_SPOILT:]
             if not all(spoilt(sample) for sample in last):
-                reason = f"{setting(c)} is not as it was; measuring it again"
+                reason = f"{c.label} is not as it was; measuring it again"
                 return visit_of(c, known.points, reason)
         if (again := scan.revisit(known) or _contradicted(known) or _put_in_doubt(known)) is not None:
             return again
@@ -181,14 +178,14 @@ def _contradicted(known: SeriesHistory) -> Ask | None:
     load can show which.
     """
     decision = known.decision
-    meeting = [j.concurrency for j in decision.judgements if j.verdict is Verdict.MEETS] if decision else []
+    meeting = [j.load for j in decision.judgements if j.verdict is Verdict.MEETS] if decision else []
     if decision is None or not meeting:
         return None
     highest, over = max(meeting), {*decision.holes, *decision.unconfirmed}
-    places = {trial.concurrency: k for k, (trial, _) in enumerate(known.kept)}
+    places = {trial.load: k for k, (trial, _) in enumerate(known.kept)}
     if all(places[c] < places[highest] for c in over if c in places):
         return None
-    reason = f"{setting(highest)} met the SLA before a lower setting was over it; measuring it again"
+    reason = f"{highest.label} met the SLA before a lower setting was over it; measuring it again"
     return visit_of(highest, known.points, reason)
 
 
@@ -203,7 +200,7 @@ def _put_in_doubt(known: SeriesHistory) -> Ask | None:
         return None
     c = max(unseen)
     points = {k: pilot_point(sample, known.limits) for k, sample in joined(known.every, tuple(Phase)).items()}
-    return visit_of(c, points, f"a higher setting showed another tail; is {setting(c)} as it was?")
+    return visit_of(c, points, f"a higher setting showed another tail; is {c.label} as it was?")
 
 
 def _named(
@@ -216,11 +213,11 @@ def _named(
     seconds given.
     """
     ask = _first_named(tiers, history)
-    if ask is None or ask.concurrency >= policy.lost:
+    if ask is None or ask.load >= policy.lost:
         return None
     known = _first_tier(tiers, history)
     seconds = WINDOWS * _seconds(ask, known.points)
-    value = max(0.0, known.gain(ask.concurrency)) / seconds
+    value = max(0.0, known.gain(ask.load)) / seconds
     return replace(ask, value=value) if USUAL_PROOF * seconds <= within else None
 
 
@@ -230,18 +227,18 @@ def _first_named(tiers: Sequence[tuple[str, Sequence[Limit]]], every: History) -
     """
     for known in _under_each(tiers, every):
         decision = known.decision
-        step = None if decision is None or decision.concurrency is None else decision.next_step
-        if step is None or step.requests is None or isinstance(step.concurrency, Rate):
+        step = None if decision is None or decision.load is None else decision.next_step
+        if step is None or step.requests is None or step.load.is_open:
             continue
-        c = step.concurrency
+        c = step.load
         if known.begun(c) or (known.gain(c) < CLEARLY_MORE and step.tail is None):
             continue  # of less gain only beside a violation that what is proven contradicts
         why = "may be preferred for its tail to" if step.tail else "may give clearly more than"
-        return window_of_proof(c, known, f"{setting(c)} {why} what is proven; proving it")
+        return window_of_proof(c, known, f"{c.label} {why} what is proven; proving it")
     return None
 
 
-def window_of_proof(c: int, known: SeriesHistory, reason: str = "") -> Ask:
+def window_of_proof(c: Load, known: SeriesHistory, reason: str = "") -> Ask:
     """The next window of a proof at c, of the size that the first window had."""
     size = window_size(nearest(scans(known.kept), c), known.limits, c, known.before(c))
     return Ask(c, Phase.PROVE, size, reason)
@@ -257,9 +254,9 @@ def _repeat_unconfirmed(policy: SearchPolicy, known: SeriesHistory) -> Ask | Non
     if not known.limits or not known.unconfirmed:
         return None
     c = max(known.unconfirmed)
-    mine = [trial for trial, _ in known.kept if trial.concurrency == c]
+    mine = [trial for trial, _ in known.kept if trial.load == c]
     first = next((trial for trial in mine if trial.phase is not Phase.VISIT), mine[0])
-    reason = f"{setting(c)} was over a limit in its only trial, and a higher setting is proven"
+    reason = f"{c.label} was over a limit in its only trial, and a higher setting is proven"
     phase = Phase.GRID if c in policy.grid else Phase.FRONTIER
     seconds = None if policy.requests else longer(GRID_SECONDS, c, known.points)
     return Ask(c, phase, first.requests, reason, seconds)
@@ -272,14 +269,14 @@ def may_be_better(ask: Ask, known: SeriesHistory) -> bool:
     if not known.limits:
         return False
     outside = min((c for c in known.points if c > (known.edge() or 0)), default=math.inf)
-    inside = ask.phase is Phase.PROVE or ask.concurrency < outside
-    return inside and known.gain(ask.concurrency) > WORTH_NAMING
+    inside = ask.phase is Phase.PROVE or ask.load < outside
+    return inside and known.gain(ask.load) > WORTH_NAMING
 
 
-def _seconds(ask: Ask, points: Mapping[int, Point]) -> float:
+def _seconds(ask: Ask, points: Mapping[Load, Point]) -> float:
     """About how long a window lasts, as requests take at the nearest setting."""
-    e2e = mean_e2e(ask.concurrency, points) or 1.0
-    return min(ask.seconds or math.inf, ask.requests * e2e / in_flight(ask.concurrency, points))
+    e2e = mean_e2e(ask.load, points) or 1.0
+    return min(ask.seconds or math.inf, ask.requests * e2e / in_flight(ask.load, points))
 
 
 def next_visit(known: SeriesHistory) -> Ask | None:
@@ -295,7 +292,7 @@ def next_visit(known: SeriesHistory) -> Ask | None:
     claim = claim_of(proof_windows(known.kept, c, limits), limits)
     if claim is None or claim.stage == "final" or claim.turns >= MORE_TURNS * turns_expected(limits, known.kept, c):
         return None
-    visit = visit_of(c, known.points, f"{setting(c)} is proven over {claim.turns} request lifetimes; measured again")
+    visit = visit_of(c, known.points, f"{c.label} is proven over {claim.turns} request lifetimes; measured again")
     unseen = 1 - 0.05 ** (1 / (claim.turns + VISIT_TURNS))
     return replace(visit, value=max(0.0, claim.unseen_share - unseen) / _seconds(visit, known.points))
 
@@ -304,7 +301,7 @@ def next_visit(known: SeriesHistory) -> Ask | None:
 
 
 def trials_left(
-    policy: SearchPolicy, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History, point: int | None
+    policy: SearchPolicy, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History, point: Load | None
 ) -> list[tuple[Ask, int]]:
     """The trials that complete the frontier, and the number of each, if nothing surprising is
     measured. Proofs of better candidates are not among them. `point` is the operating point; before
@@ -332,18 +329,18 @@ def trials_left(
     if limits and point is not None:
         visit = visit_of(point, points)
         owed = math.ceil(turns_to_go(limits, kept, point) / _turns_of(visit, points))
-        ends = not trials and bool(kept) and kept[-1][0].concurrency == point
+        ends = not trials and bool(kept) and kept[-1][0].load == point
         trials.append((visit, max(owed, 0 if ends else 1)))  # the series ends with a window of it
     return [(ask, count) for ask, count in trials if count]
 
 
-def _turns_of(visit: Ask, points: Mapping[int, Point]) -> float:
+def _turns_of(visit: Ask, points: Mapping[Load, Point]) -> float:
     """How many turns a visit lasts."""
-    e2e = mean_e2e(visit.concurrency, points)
+    e2e = mean_e2e(visit.load, points)
     return VISIT_TURNS if e2e is None else min(VISIT_TURNS, (visit.seconds or math.inf) / e2e)
 
 
-def _midpoint(gap: tuple[int, int], points: Mapping[int, Point]) -> tuple[int, Point]:
+def _midpoint(gap: tuple[Load, Load], points: Mapping[Load, Point]) -> tuple[Load, Point]:
     """The expected point in the middle of a gap: half way between its ends, in the logarithm."""
     c, low, high = between(*gap), points[gap[0]], points[gap[1]]
 
@@ -355,13 +352,13 @@ def _midpoint(gap: tuple[int, int], points: Mapping[int, Point]) -> tuple[int, P
         for name, e in low.metrics.items()
         if name in high.metrics
     }
-    return c, replace(low, concurrency=c, metrics=metrics)
+    return c, replace(low, load=c, metrics=metrics)
 
 
 # -- settings and gaps
 
 
-def skip_reason(concurrency: int, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) -> str | None:
+def skip_reason(concurrency: Load, tiers: Sequence[tuple[str, Sequence[Limit]]], history: History) -> str | None:
     """Why a setting of the config would show nothing new, under any of the SLAs; None to measure
     it.
     """
@@ -378,9 +375,9 @@ def _settings_of(
     """
     grid, history = policy.grid, known.kept
     if policy.auto:
-        edge = (known.operating_point or known.edge() or 1) if known.limits else auto.bend(known.points)
+        edge = (known.operating_point or known.edge() or Concurrency(1)) if known.limits else auto.bend(known.points)
         grid = auto.around(edge, policy.top)
-    measured = {trial.concurrency for trial, _ in history}
+    measured = {trial.load for trial, _ in history}
     kept = (c for c in grid if c in measured or skip_reason(c, tiers, history) is None)
     return replace(policy, grid=tuple(kept))
 
@@ -397,12 +394,12 @@ def _setting(policy: SearchPolicy, known: SeriesHistory) -> Ask | None:
     return _setting_ask(policy, c, known)
 
 
-def _settings_left(policy: SearchPolicy, history: History) -> list[int]:
-    measured = Counter(trial.concurrency for trial, _ in history if trial.phase in (*PROOFS, Phase.GRID))
+def _settings_left(policy: SearchPolicy, history: History) -> list[Load]:
+    measured = Counter(trial.load for trial, _ in history if trial.phase in (*PROOFS, Phase.GRID))
     return [c for c in policy.grid if measured[c] < policy.repeats]
 
 
-def _setting_ask(policy: SearchPolicy, c: int, known: SeriesHistory) -> Ask:
+def _setting_ask(policy: SearchPolicy, c: Load, known: SeriesHistory) -> Ask:
     """A trial of a setting of the frontier, with as many requests as its proof would take: they
     usually bound its percentiles.
     """
@@ -412,7 +409,7 @@ def _setting_ask(policy: SearchPolicy, c: int, known: SeriesHistory) -> Ask:
         requests = WINDOWS * window_size(nearest(seen, c), known.limits, streams)
     seconds = None if policy.requests else longer(GRID_SECONDS, c, known.points)
     return Ask(
-        c, Phase.GRID, requests, f"{setting(c)} is a setting of the {'frontier' if policy.auto else 'config'}", seconds
+        c, Phase.GRID, requests, f"{c.label} is a setting of the {'frontier' if policy.auto else 'config'}", seconds
     )
 
 
@@ -422,11 +419,11 @@ def _gap(policy: SearchPolicy, known: SeriesHistory) -> Ask | None:
     return None if gap is None else _gap_ask(policy, gap, known.points)
 
 
-def _usual(c: int, points: Mapping[int, Point]) -> int:
+def _usual(c: Load, points: Mapping[Load, Point]) -> int:
     """Requests of a setting that needs no proof; of a rate, as many as arrive in the time of its
     window.
     """
-    if not isinstance(c, Rate):
+    if c.per_second is None:
         return 20 * math.ceil(in_flight(c, points))
     return math.ceil(GRID_SECONDS * c.per_second * requests_per_arrival(points))
 
@@ -434,11 +431,11 @@ def _usual(c: int, points: Mapping[int, Point]) -> int:
 def _gaps_allowed(policy: SearchPolicy, history: History) -> int:
     if policy.refine is not None:
         return max(0, policy.refine - len(settings_beyond(policy, history)))
-    return max(0, FRONTIER_SETTINGS - len({t.concurrency for t, _ in history if t.phase is Phase.FRONTIER}))
+    return max(0, FRONTIER_SETTINGS - len({t.load for t, _ in history if t.phase is Phase.FRONTIER}))
 
 
-def _gap_ask(policy: SearchPolicy, gap: tuple[int, int], points: Mapping[int, Point]) -> Ask:
+def _gap_ask(policy: SearchPolicy, gap: tuple[Load, Load], points: Mapping[Load, Point]) -> Ask:
     c = between(*gap)
-    reason = f"the frontier is widest between {setting(gap[0])} and {setting(gap[1])}"
+    reason = f"the frontier is widest between {gap[0].label} and {gap[1].label}"
     seconds = None if policy.requests else longer(GRID_SECONDS, c, points)
     return Ask(c, Phase.FRONTIER, policy.requests or _usual(c, points), reason, seconds)

@@ -16,13 +16,14 @@ import numpy as np
 from frontier.core.claim.changes import latencies
 from frontier.core.claim.verdict import RISING
 from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Point
 from frontier.core.stats import episodes
 from frontier.core.stats.laws import normal_quantile
 from frontier.core.stats.wander import BASIC
 from frontier.core.window.window import Episodes, Floats, WindowData, narrowed
 
-AnyLoad = TypeVar("AnyLoad", int, float)
+AnyLoad = TypeVar("AnyLoad", bound=int)
 """Requests in flight, or arrivals per second."""
 EXACT = 0.05
 """The distance (in ln) from the limit that is asked for where the limit is on a mean, a rate or a
@@ -59,7 +60,7 @@ class Part:
     group: str | None = None
 
     @classmethod
-    def of(cls, limit: Limit, samples: Mapping[int, WindowData]) -> "list[Part]":
+    def of(cls, limit: Limit, samples: Mapping[Load, WindowData]) -> "list[Part]":
         """The parts in which a limit is looked at."""
         group = limit.of.group
         classes = next((sample.shape.finest(group) for sample in samples.values()), ())
@@ -81,11 +82,11 @@ class Curve:
     """
 
     part: Part
-    level: Mapping[int, float]
-    requests: Mapping[int, int]
-    sigma: Mapping[int, float]
-    pooled: Mapping[int, int]
-    medians: Mapping[int, float] = field(default_factory=dict)
+    level: Mapping[Load, float]
+    requests: Mapping[Load, int]
+    sigma: Mapping[Load, float]
+    pooled: Mapping[Load, int]
+    medians: Mapping[Load, float] = field(default_factory=dict)
     slow: Episodes | None = None
 
     @property
@@ -94,7 +95,7 @@ class Curve:
         return self.part.limit
 
     @classmethod
-    def of(cls, part: Part, samples: Mapping[int, WindowData], points: Mapping[int, Point]) -> "Curve":
+    def of(cls, part: Part, samples: Mapping[Load, WindowData], points: Mapping[Load, Point]) -> "Curve":
         limit, m = part.limit, part.limit.of
         if m.p is None or m.quantity in (None, "itl") or m.inverted:
             level = {c: max(DEEP, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
@@ -115,7 +116,7 @@ class Curve:
         p = self.limit.of.p
         return normal_quantile(1 - tail * (1 - p)) if self.sigma and p is not None else 0.0
 
-    def at(self, c: int, tail: float, least: float = -FAR) -> float:
+    def at(self, c: Load, tail: float, least: float = -FAR) -> float:
         """Expected ln of that quantile over the limit at c, `least` at the lowest, with the most
         episodes that there may be; without a tail, of the limited value.
         """
@@ -132,7 +133,7 @@ class Curve:
         surer = episodes.most_times(times * self.slow.spans) / episodes.most_times(self.slow.spans)
         return replace(self, slow=replace(self.slow, share=surer * self.slow.share))
 
-    def between_episodes(self, c: int, tail: float, least: float = -FAR) -> float:
+    def between_episodes(self, c: Load, tail: float, least: float = -FAR) -> float:
         """`at`, between the episodes."""
         if not self.level:
             return FAR
@@ -140,7 +141,7 @@ class Curve:
         levels = {k: max(least, min(FAR, x + z * self.sigma.get(k, 0.0))) for k, x in self.level.items()}
         return interpolated(levels, c)
 
-    def standard_error(self, c: int) -> float:
+    def standard_error(self, c: Load) -> float:
         """Standard error of the expected value: of its median, its tail, and the difference from
         run to run.
         """
@@ -151,7 +152,7 @@ class Curve:
         return math.hypot(self.sigma[near] * math.sqrt(1.57 / self.requests[near] + of_tail), RUN_TO_RUN)
 
 
-def _logs(part: Part, samples: Mapping[int, WindowData]) -> dict[int, Floats]:
+def _logs(part: Part, samples: Mapping[Load, WindowData]) -> dict[Load, Floats]:
     """The logarithms over the limit between the episodes, of the settings that have any."""
     even = {c: narrowed(_between_episodes(sample), part.group) for c, sample in samples.items()}
     logs = {c: logs_over(latencies(sample, part.limit), part.limit.promise) for c, sample in even.items()}
@@ -173,7 +174,7 @@ def logs_over(values: Floats, promise: float) -> Floats:
     return logs
 
 
-def _tail(logs: Mapping[int, Floats], medians: Mapping[int, float], c: int) -> tuple[float, int]:
+def _tail(logs: Mapping[Load, Floats], medians: Mapping[Load, float], c: Load) -> tuple[float, int]:
     """The standard deviation of the normal law with the tail of the settings nearest to c (in ln,
     from the median), and the number of values behind it.
 
@@ -188,7 +189,7 @@ def _tail(logs: Mapping[int, Floats], medians: Mapping[int, float], c: int) -> t
     return min(FAR, max([0.01, *widths])), len(pooled)
 
 
-def interpolated(level: Mapping[int, float], c: int) -> float:
+def interpolated(level: Mapping[Load, float], c: Load) -> float:
     """The level (a logarithm) at c: latency and throughput are nearly linear in concurrency between
     settings.
 

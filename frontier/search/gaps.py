@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from frontier.core.claim.pareto import knee
 from frontier.core.claim.proof import violation
 from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Point
 
 NARROW = 0.10
@@ -16,7 +17,7 @@ IMPORTANT = 3.0
 """Weight of a gap that straddles the SLA's limit or touches the knee."""
 
 
-def widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple[int, int] | None:
+def widest_gap(points: Mapping[Load, Point], limits: tuple[Limit, ...]) -> tuple[Load, Load] | None:
     """The neighbours whose throughputs differ most, weighted where it matters; None when all are
     close enough.
 
@@ -26,7 +27,7 @@ def widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple[
     throughputs = {c: p.value("output_throughput") for c, p in points.items() if p.valid}
     measured = sorted(c for c, rate in throughputs.items() if rate > 0)
     bend = knee([points[c] for c in measured])
-    widest: tuple[float, int, int] | None = None
+    widest: tuple[float, Load, Load] | None = None
     for low, high in itertools.pairwise(measured):
         rise = abs(math.log(throughputs[high] / throughputs[low]))
         if high - low <= 1 or (high - low) / high <= NARROW or rise <= NARROW or between(low, high) in points:
@@ -39,6 +40,6 @@ def widest_gap(points: Mapping[int, Point], limits: tuple[Limit, ...]) -> tuple[
     return None if widest is None else widest[1:]
 
 
-def between(low: int, high: int) -> int:
+def between(low: Load, high: Load) -> Load:
     """The geometric mean, strictly between the two; a load of the same kind."""
     return type(low)(min(high - 1, max(low + 1, round(math.sqrt(low * high)))))

@@ -1,15 +1,12 @@
-"""Search for the highest load that an SLA allows: where to measure next.
+"""Search for the highest rate that an SLA allows: where to measure next, by what was measured.
 
-It is a pure function of what was measured. A load is what a server is offered: a rate of arrivals,
-or requests in flight.
-
-Looks locate the load first. From a start that is likely to be within the SLA, the search brackets
-the load at which the SLA breaks and halves the bracket, with short windows that claim nothing. The
-load is then proven on fresh data, from below. Each candidate is as high as all data so far promise
+Looks locate the rate first. From a start that is likely to be within the SLA, the search brackets
+the rate at which the SLA breaks and halves the bracket, with short windows that claim nothing. The
+rate is then proven on fresh data, from below. Each candidate is as high as all data so far promise
 to be provable, and is judged by the rules of every proof (`proof.candidates`).
 
-The guarantee is that of the search over concurrency (`scan`). If more load never makes latency
-better, the load named breaks the SLA with probability at most ALPHA, up to the coverage error of
+The guarantee is that of the search over concurrency (`scan`). If a higher rate never makes latency
+better, the rate named breaks the SLA with probability at most ALPHA, up to the coverage error of
 the bounds. An ascent ends at the first candidate that is given up, and the ascents share the error
 (fixed-sequence testing). See docs/decisions/0011-open-loop-rate.md.
 """
@@ -21,6 +18,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from frontier.core.claim.changes import History
 from frontier.core.claim.proof import (
     ASCENTS,
     WINDOWS,
@@ -33,28 +31,28 @@ from frontier.core.claim.proof import (
 )
 from frontier.core.claim.verdict import judge
 from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.loads import Rate
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Phase, Trial
+from frontier.core.window.window import WindowData
 from frontier.search.curves import rising
-from frontier.search.load_trials import (
+from frontier.search.next_trial import Ask, Done
+from frontier.search.rate_policy import (
     LEAST,
     MOST,
-    LoadAsk,
-    LoadDone,
-    LoadHistory,
-    LoadPolicy,
-    LoadTrial,
-    Refused,
+    RatePolicy,
     invalid_because,
+    is_overloaded,
     least_window,
     look_size,
+    rate_of,
     rounded,
 )
 from frontier.search.window_size import window_size
 
 GAP = 0.05
-"""How close (relative) the load is located, and the least step worth proving."""
+"""How close (relative) the rate is located, and the least step worth proving."""
 LOOKS = 5
 """Most looks that locate."""
 GIVEN_UP = 6
@@ -70,7 +68,7 @@ REACH with every candidate given up."""
 STRIDE = 1.25
 """A candidate further above the last one proven than this counts as a first."""
 FIRST = 0.90
-"""The first candidate is at most this share of the load that was located: looks are short, and
+"""The first candidate is at most this share of the rate that was located: looks are short, and
 queues steep."""
 STEP_DOWN = 0.80
 """Where nothing is proven, the next candidate is at most this share of the one given up."""
@@ -78,9 +76,9 @@ FAR = 1.0
 """The largest excess (in ln): a larger one counts as this."""
 
 
-def next_ask(policy: LoadPolicy, limits: Sequence[Limit], history: LoadHistory) -> LoadAsk | LoadDone:
-    """The next trial, or the answer. `history` holds the finished trials in the order in which they
-    ended.
+def next_ask(policy: RatePolicy, limits: Sequence[Limit], history: History) -> Ask | Done:
+    """The next trial, or the answer. `history` holds the finished looks and windows of proofs in
+    the order in which they ended; each trial's load is a rate.
 
     Nothing is remembered between calls: after a crash or an interruption the same history gives the
     same next trial.
@@ -88,10 +86,11 @@ def next_ask(policy: LoadPolicy, limits: Sequence[Limit], history: LoadHistory) 
     state = _State.of(policy, tuple(limits), history)
     if state.invalid:
         if len(state.invalid) >= INVALID:
-            why = invalid_because(state.invalid[-1], state.limits) or "a limited metric was not measured"
-            return LoadDone(Verdict.INVALID, f"the measurements are not valid: {why}")
-        if all(trial.load != state.invalid[-1].load for trial in state.looks):
-            return state.look(state.invalid[-1].load)
+            why = invalid_because(state.invalid[-1][1], state.limits) or "a limited metric was not measured"
+            return Done(f"the measurements are not valid: {why}", verdict=Verdict.INVALID)
+        again = rate_of(state.invalid[-1][0].load)
+        if all(trial.load != again for trial, _ in state.looks):
+            return state.look(again)
     return _locate(state) or _prove(state)
 
 
@@ -100,78 +99,81 @@ def next_ask(policy: LoadPolicy, limits: Sequence[Limit], history: LoadHistory) 
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """The history, sorted. `excess` is ln(value / limit) of the looks by load, made
-    non-decreasing.
+    """The history, sorted. `excess` is ln(value / limit) of the looks by rate, made
+    non-decreasing; `proofs` are the windows of each candidate, `sizes` the requests of its first.
     """
 
-    policy: LoadPolicy
+    policy: RatePolicy
     limits: tuple[Limit, ...]
-    looks: list[LoadTrial]
-    invalid: list[LoadTrial]
-    excess: Mapping[float, float]
-    proofs: Mapping[float, list[LoadTrial]]
-    candidates: Mapping[float, Candidate]
+    looks: list[tuple[Trial, WindowData]]
+    invalid: list[tuple[Trial, WindowData]]
+    excess: Mapping[Rate, float]
+    proofs: Mapping[Rate, list[WindowData]]
+    sizes: Mapping[Rate, int]
+    candidates: Mapping[Rate, Candidate]
 
     @classmethod
-    def of(cls, policy: LoadPolicy, limits: tuple[Limit, ...], history: LoadHistory) -> "_State":
-        looks: list[LoadTrial] = []
-        invalid: list[LoadTrial] = []
-        proofs: dict[float, list[LoadTrial]] = {}
-        for trial in history:
+    def of(cls, policy: RatePolicy, limits: tuple[Limit, ...], history: History) -> "_State":
+        looks: list[tuple[Trial, WindowData]] = []
+        invalid: list[tuple[Trial, WindowData]] = []
+        proofs: dict[Rate, list[WindowData]] = {}
+        sizes: dict[Rate, int] = {}
+        for trial, data in history:
             if trial.phase is Phase.PROVE:
-                proofs.setdefault(trial.load, []).append(trial)
+                sizes.setdefault(rate_of(trial.load), trial.requests)
+                proofs.setdefault(rate_of(trial.load), []).append(data)
             else:
-                (looks if _excess([trial], limits) is not None else invalid).append(trial)
-        trend = _trend(((trial.load, [trial]) for trial in looks), limits)
-        return cls(policy, limits, looks, invalid, trend, proofs, candidates_at(history, limits))
+                (looks if _excess([data], limits) is not None else invalid).append((trial, data))
+        trend = _trend(((rate_of(trial.load), [data]) for trial, data in looks), limits)
+        return cls(policy, limits, looks, invalid, trend, proofs, sizes, candidates_at(history, limits))
 
     @property
-    def low(self) -> float | None:
-        """The highest load within the SLA by its values."""
-        return max((load for load, excess in self.excess.items() if excess <= 0), default=None)
+    def low(self) -> Rate | None:
+        """The highest rate within the SLA by its values."""
+        return max((rate for rate, excess in self.excess.items() if excess <= 0), default=None)
 
     @property
-    def high(self) -> float | None:
-        """The lowest load outside."""
-        return min((load for load, excess in self.excess.items() if excess > 0), default=None)
+    def high(self) -> Rate | None:
+        """The lowest rate outside."""
+        return min((rate for rate, excess in self.excess.items() if excess > 0), default=None)
 
-    def ask(self, load: float, phase: Phase, requests: int) -> LoadAsk:
-        return LoadAsk(load, phase, requests, self.policy.settled(load), self.policy.each)
+    def ask(self, rate: Rate, phase: Phase, requests: int) -> Ask:
+        return Ask(rate, phase, requests, "", warmup=self.policy.settled(rate.per_second))
 
-    def look(self, load: float) -> LoadAsk:
-        return self.ask(load, Phase.SCAN, look_size(self.policy, self.limits, load))
-
-
-def _point(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> Point:
-    """The point of trials of one load."""
-    return pilot_point(join(tuple(trial.data for trial in trials)), limits)
+    def look(self, rate: Rate) -> Ask:
+        return self.ask(rate, Phase.SCAN, look_size(self.policy, self.limits, rate.per_second))
 
 
-def _unflagged(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> Point:
-    """The point of trials by its values alone, whether or not they are valid."""
-    return dataclasses.replace(_point(trials, limits), flags=())
+def _point(parts: Sequence[WindowData], limits: tuple[Limit, ...]) -> Point:
+    """The point of windows of one rate."""
+    return pilot_point(join(tuple(parts)), limits)
 
 
-def _excess(trials: Sequence[LoadTrial], limits: tuple[Limit, ...]) -> float | None:
-    """ln(value / limit) of the worst metric over trials of one load; None when they are not
+def _unflagged(parts: Sequence[WindowData], limits: tuple[Limit, ...]) -> Point:
+    """The point of windows by its values alone, whether or not they are valid."""
+    return dataclasses.replace(_point(parts, limits), flags=())
+
+
+def _excess(parts: Sequence[WindowData], limits: tuple[Limit, ...]) -> float | None:
+    """ln(value / limit) of the worst metric over windows of one rate; None when they are not
     valid.
     """
-    excess = violation(_point(trials, limits), limits)
-    if any(trial.overloaded for trial in trials):
+    excess = violation(_point(parts, limits), limits)
+    if any(map(is_overloaded, parts)):
         return FAR
     return None if excess is None else min(FAR, max(-FAR, excess))
 
 
-def _trend(loads: Iterable[tuple[float, Sequence[LoadTrial]]], limits: tuple[Limit, ...]) -> dict[float, float]:
-    """The excess by load, made non-decreasing and so less noisy."""
-    known: dict[float, list[tuple[float, int]]] = {}
-    for load, trials in loads:
-        if (excess := _excess(trials, limits)) is not None:
-            known.setdefault(load, []).append((excess, sum(trial.data.n for trial in trials)))
-    requests = {load: sum(n for _, n in parts) for load, parts in known.items()}
+def _trend(rates: Iterable[tuple[Rate, Sequence[WindowData]]], limits: tuple[Limit, ...]) -> dict[Rate, float]:
+    """The excess by rate, made non-decreasing and so less noisy."""
+    known: dict[Rate, list[tuple[float, int]]] = {}
+    for rate, parts in rates:
+        if (excess := _excess(parts, limits)) is not None:
+            known.setdefault(rate, []).append((excess, sum(data.n for data in parts)))
+    requests = {rate: sum(n for _, n in seen) for rate, seen in known.items()}
     level = {
-        load: float(np.average([x for x, _ in parts], weights=[max(1, n) for _, n in parts]))
-        for load, parts in known.items()
+        rate: float(np.average([x for x, _ in seen], weights=[max(1, n) for _, n in seen]))
+        for rate, seen in known.items()
     }
     return rising(level, requests)
 
@@ -179,94 +181,88 @@ def _trend(loads: Iterable[tuple[float, Sequence[LoadTrial]]], limits: tuple[Lim
 # --- locate
 
 
-def _locate(state: _State) -> LoadAsk | LoadDone | None:
-    """The next look, or the answer that no load is within the SLA. None when the bracket is close
+def _locate(state: _State) -> Ask | Done | None:
+    """The next look, or the answer that no rate is within the SLA. None when the bracket is close
     enough, or the looks are spent.
     """
     policy, low, high = state.policy, state.low, state.high
     least, most = rounded(LEAST * policy.top), rounded(MOST * policy.top)
     if not state.excess:
-        return state.look(rounded(min(most, max(least, policy.start))))
+        return state.look(min(most, max(least, rounded(policy.start))))
     if low is None:
         assert high is not None
-        return _no_load(state, high) if high <= least else state.look(max(least, rounded(high / 2)))
+        return _no_rate(state, high) if high <= least else state.look(max(least, _middle(high)))
     if len(state.looks) >= LOOKS:
         return None
     if high is None:
-        step = rounded((low + most) / 2) if most - low > 2 * GAP * policy.top else most
+        step = _middle(low, most) if most.per_second - low.per_second > 2 * GAP * policy.top else most
         return state.look(step) if low < most else None
-    probe = rounded((low + high) / 2)
+    probe = _middle(low, high)
     return None if (high - low) / high <= GAP or probe in state.excess else state.look(probe)
 
 
-def _no_load(state: _State, lowest: float) -> LoadDone:
-    """The answer that even the lowest load worth trying is outside the SLA."""
-    trials = [trial for trial in state.looks if trial.load == lowest]
-    judged = judge(_unflagged(trials, state.limits), state.limits)
+def _middle(low: Rate, high: Rate | None = None) -> Rate:
+    """The rate in the middle of two; half of one."""
+    return rounded((low.per_second + (high.per_second if high is not None else 0.0)) / 2)
+
+
+def _no_rate(state: _State, lowest: Rate) -> Done:
+    """The answer that even the lowest rate worth trying is outside the SLA."""
+    parts = [data for trial, data in state.looks if trial.load == lowest]
+    judged = judge(_unflagged(parts, state.limits), state.limits)
     binding = metric(judged.binding or state.limits[0].metric).label
-    sure = judged.verdict is Verdict.VIOLATES or any(trial.overloaded for trial in trials)
-    share = f"{lowest / state.policy.top:.0%} of the closed loop's rate"
-    reason = f"{binding} is over its limit at {lowest:g} {state.policy.unit} already, {share}"
-    return LoadDone(Verdict.VIOLATES if sure else Verdict.UNPROVEN, reason, refused=Refused(lowest, reason))
+    sure = judged.verdict is Verdict.VIOLATES or any(map(is_overloaded, parts))
+    share = f"{lowest.per_second / state.policy.top:.0%} of the closed loop's rate"
+    reason = f"{binding} is over its limit at {lowest.per_second:g} {state.policy.unit} already, {share}"
+    return Done(reason, verdict=Verdict.VIOLATES if sure else Verdict.UNPROVEN, refused=(lowest, reason))
 
 
 # --- prove
 
 
-def candidates_at(history: LoadHistory, limits: tuple[Limit, ...]) -> dict[float, Candidate]:
-    """The candidates by load. The rules of a proof count settings: each load is one, numbered as it
-    was begun.
-    """
-    proofs = [trial for trial in history if trial.phase is Phase.PROVE]
-    loads = list(dict.fromkeys(trial.load for trial in proofs))
-    settings = [(_setting(trial, 1 + loads.index(trial.load)), trial.data) for trial in proofs]
-    return {loads[judged.concurrency - 1]: judged for judged in candidates(settings, limits)}
+def candidates_at(history: History, limits: tuple[Limit, ...]) -> dict[Rate, Candidate]:
+    """The candidates by rate, in the order in which they were begun."""
+    proofs = [(trial, data) for trial, data in history if trial.phase is Phase.PROVE]
+    return {rate_of(judged.load): judged for judged in candidates(proofs, limits)}
 
 
-def _setting(trial: LoadTrial, number: int) -> Trial:
-    """A trial at a load as one of a setting."""
-    data = trial.data
-    return Trial(data.deployment, data.shape, number, 1, trial.phase, trial.requests, 0, 0.0, 0.0, 0.0, "")
-
-
-def _prove(state: _State) -> LoadAsk | LoadDone:
+def _prove(state: _State) -> Ask | Done:
     """The next window of a candidate, or the answer."""
     low, high = state.low, state.high
     assert low is not None
-    ends = {load: _standing(state, load) for load in sorted(state.candidates)}
-    proven = max((load for load, (verdict, _) in ends.items() if verdict is Verdict.MEETS), default=None)
-    for load, (verdict, _) in ends.items():
-        if verdict is Verdict.UNPROVEN and load > (proven or math.inf) and len(state.proofs[load]) >= WINDOWS_ABOVE:
-            ends[load] = Verdict.VIOLATES, "it is close to its limit, and deciding it takes much longer"
-    given_up = {load: why for load, (verdict, why) in ends.items() if verdict is Verdict.VIOLATES}
-    candidate = next((load for load, (verdict, _) in ends.items() if verdict is Verdict.UNPROVEN), None)
+    ends = {rate: _standing(state, rate) for rate in sorted(state.candidates)}
+    proven = max((rate for rate, (verdict, _) in ends.items() if verdict is Verdict.MEETS), default=None)
+    for rate, (verdict, _) in ends.items():
+        if verdict is Verdict.UNPROVEN and rate > (proven or math.inf) and len(state.proofs[rate]) >= WINDOWS_ABOVE:
+            ends[rate] = Verdict.VIOLATES, "it is close to its limit, and deciding it takes much longer"
+    given_up = {rate: why for rate, (verdict, why) in ends.items() if verdict is Verdict.VIOLATES}
+    candidate = next((rate for rate, (verdict, _) in ends.items() if verdict is Verdict.UNPROVEN), None)
     spent = len(given_up) >= GIVEN_UP or attempts_over(list(state.candidates.values())) >= ASCENTS
     if candidate is None and not spent:
         candidate = _candidate(state, proven, sorted(given_up))
     if candidate is not None:
         return _window(state, candidate)
-    refused = min(((load, why) for load, why in given_up.items() if load > (proven or 0.0)), default=None)
+    refused = min(((rate, why) for rate, why in given_up.items() if rate > (proven or 0)), default=None)
     if refused is None and high is not None:
         refused = high, f"by the values of a short look {_binding_label(state, high)} is over its limit"
-    higher = Refused(*refused) if refused else None
     if proven is None:
         why = f": {refused[1]}" if given_up and refused else ": every rate within the SLA is too close to its limit"
-        return LoadDone(Verdict.UNPROVEN, f"no rate is proven{why}", None, low, higher)
-    return LoadDone(Verdict.MEETS, "proven on fresh data", proven, low, higher)
+        return Done(f"no rate is proven{why}", None, Verdict.UNPROVEN, low, refused)
+    return Done("proven on fresh data", proven, Verdict.MEETS, low, refused)
 
 
-def _binding_label(state: _State, load: float) -> str:
-    """The metric that is worst at a load."""
-    point = _unflagged([trial for trial in state.looks if trial.load == load], state.limits)
+def _binding_label(state: _State, rate: Rate) -> str:
+    """The metric that is worst at a rate."""
+    point = _unflagged([data for trial, data in state.looks if trial.load == rate], state.limits)
     excess = {limit.metric: violation(point, (limit,)) for limit in state.limits}
     return metric(max(excess, key=lambda name: -math.inf if excess[name] is None else excess[name] or 0.0)).label
 
 
-def _standing(state: _State, load: float) -> tuple[Verdict, str]:
+def _standing(state: _State, rate: Rate) -> tuple[Verdict, str]:
     """How a candidate stands after its windows."""
-    trials, judged = state.proofs[load], state.candidates[load]
-    if trials[-1].overloaded:
-        over = violation(_unflagged(trials[-1:], state.limits), state.limits)
+    parts, judged = state.proofs[rate], state.candidates[rate]
+    if is_overloaded(parts[-1]):
+        over = violation(_unflagged(parts[-1:], state.limits), state.limits)
         if over is None or over <= 0:
             return Verdict.VIOLATES, "more arrives than the server keeps up with"
         return Verdict.VIOLATES, "too many requests are over the limits"
@@ -276,25 +272,24 @@ def _standing(state: _State, load: float) -> tuple[Verdict, str]:
     return judged.verdict, why
 
 
-def _window(state: _State, load: float) -> LoadAsk:
+def _window(state: _State, rate: Rate) -> Ask:
     """The next window of a candidate, as large as those before."""
-    before = state.proofs.get(load)
-    if before:
-        return state.ask(load, Phase.PROVE, before[0].requests)
-    nearest = min(state.looks, key=lambda trial: (abs(math.log(trial.load / load)), trial.load))
-    size = window_size(nearest.data, state.limits, state.policy.in_flight)
-    return state.ask(load, Phase.PROVE, max(size, least_window(state.policy, state.limits, load)))
+    if rate in state.sizes:
+        return state.ask(rate, Phase.PROVE, state.sizes[rate])
+    _, nearest = min(state.looks, key=lambda look: (abs(math.log(look[0].load / rate)), look[0].load))
+    size = window_size(nearest, state.limits, state.policy.in_flight)
+    return state.ask(rate, Phase.PROVE, max(size, least_window(state.policy, state.limits, rate.per_second)))
 
 
-def _candidate(state: _State, proven: float | None, failed: Sequence[float]) -> float | None:
-    """The next load to prove: above the proven loads, below those given up, as high as the data
+def _candidate(state: _State, proven: Rate | None, failed: Sequence[Rate]) -> Rate | None:
+    """The next rate to prove: above the proven rates, below those given up, as high as the data
     promise.
     """
     policy = state.policy
-    fresh = ((load, trials) for load, trials in state.proofs.items())
-    trend = _trend([*((trial.load, [trial]) for trial in state.looks), *fresh], state.limits)
-    least = rounded(LEAST * policy.top) if proven is None else proven * (1 + GAP)
-    most = rounded(MOST * policy.top) if state.high is None else state.high
+    looks = ((rate_of(trial.load), [data]) for trial, data in state.looks)
+    trend = _trend([*looks, *state.proofs.items()], state.limits)
+    least: float = rounded(LEAST * policy.top) if proven is None else proven * (1 + GAP)
+    most: float = rounded(MOST * policy.top) if state.high is None else state.high
     if proven is None:
         most = FIRST * (state.low or most)
     if failed:
@@ -302,12 +297,12 @@ def _candidate(state: _State, proven: float | None, failed: Sequence[float]) -> 
     near = 0.0 if proven is None else STRIDE * proven
     more = REACH * len(failed)
     steps = [rounded(share * policy.top) for share in np.arange(LEAST, MOST + 1e-9, GAP / 2)]
-    loads = [load for load in (*steps, state.low) if load is not None and least <= load <= most]
-    # On straight lines between the loads that were tried.
-    expected = {load: float(np.interp(load, list(trend), list(trend.values()))) for load in loads}
+    rates = [rate for rate in (*steps, state.low) if rate is not None and least <= rate <= most]
+    # On straight lines between the rates that were tried.
+    expected = {rate: float(np.interp(rate, list(trend), list(trend.values()))) for rate in rates}
     candidate = max((x for x, e in expected.items() if e <= -more - (REACH if x <= near else START)), default=None)
     if candidate is None and proven is None:  # nothing is comfortable: then what is least tight
-        candidate = max((load for load, e in expected.items() if e <= -REACH), default=None)
-    if candidate is None and proven is None and (lower := rounded(STEP_DOWN * min(most, *trend))) >= least:
+        candidate = max((rate for rate, e in expected.items() if e <= -REACH), default=None)
+    if candidate is None and proven is None and (lower := rounded(STEP_DOWN * min(most, *trend) / 1000)) >= least:
         return lower  # below all that was tried
     return candidate

@@ -12,6 +12,7 @@ from frontier.core.claim.proof import TOO_BUSY, WINDOWS
 from frontier.core.claim.undecided import CLEARLY_MORE
 from frontier.core.claim.verdict import inside, judge
 from frontier.core.model.decisions import Verdict
+from frontier.core.model.loads import Load
 from frontier.search.curves import RUN_TO_RUN
 from frontier.search.gaps import between
 from frontier.search.place import PREFERRED, State, forecast
@@ -27,7 +28,7 @@ MOST_OF_TIME, LIKELY = 1 / 3, 0.5
 so likely to be proven in the rest."""
 
 
-def corner(state: State, proven: Sequence[int], listed: Sequence[int] = ()) -> int | None:
+def corner(state: State, proven: Sequence[Load], listed: Sequence[Load] = ()) -> Load | None:
     """The setting to look at for a better merit than the `proven` ones have; None without one.
 
     Between two settings throughput may go on as it grew below the lower one, with its tail, until
@@ -38,7 +39,7 @@ def corner(state: State, proven: Sequence[int], listed: Sequence[int] = ()) -> i
     """
     named = max((*proven, *(c for c in state.points if c in listed and c < max(proven))), key=state.merit)
     best = state.merit(named)
-    tried = {*proven, *(k.concurrency for k in state.candidates)}
+    tried = {*proven, *(k.load for k in state.candidates)}
     rates = {c: state.rate(c) for c in state.points}
     once = [c for c in state.points if c < max(proven) and c not in tried and state.looks.get(c) == 1]
     hopes = [(hope, c) for c in once if (hope := state.merit(c) * (1 + RUN_TO_RUN) / best - 1) > PREFERRED]
@@ -53,12 +54,12 @@ def corner(state: State, proven: Sequence[int], listed: Sequence[int] = ()) -> i
     return max(hopes, default=(0.0, None))[1]
 
 
-def _listed_near(c: int, low: int, high: int, listed: Sequence[int]) -> int:
+def _listed_near(c: Load, low: Load, high: Load, listed: Sequence[Load]) -> Load:
     """The listed setting between two others that is nearest to one; without any, that one."""
     return min((k for k in listed if low < k < high), key=lambda k: (abs(k - c), k), default=c)
 
 
-def full_at(rates: Mapping[int, float], low: int, high: int) -> int | None:
+def full_at(rates: Mapping[Load, float], low: Load, high: Load) -> Load | None:
     """Where between two settings a server is full, if throughput goes on as it grew below the lower
     one; None where they are close, or the higher one gives no more. `rates` are the throughputs of
     the measured settings.
@@ -72,14 +73,14 @@ def full_at(rates: Mapping[int, float], low: int, high: int) -> int | None:
     return c if c * NEAR <= high else between(low, high)
 
 
-def overtaken(state: State, c: int) -> bool:
+def overtaken(state: State, c: Load) -> bool:
     """Whether a candidate is the lowest setting, begun as none was seen within the SLA, and a
     higher one was seen within it since. Its own windows may show that a look had been unlucky.
     """
-    return state.candidates[0].concurrency == c == min(state.points, default=0) < (state.edge() or 0)
+    return state.candidates[0].load == c == min(state.points, default=0) < (state.edge() or 0)
 
 
-def gives_way(state: State, c: int, proven: Sequence[int]) -> bool:
+def gives_way(state: State, c: Load, proven: Sequence[Load]) -> bool:
     """Whether a candidate gives way to one that is likely to be proven, as it is not, or was
     `overtaken`.
 
@@ -94,13 +95,13 @@ def gives_way(state: State, c: int, proven: Sequence[int]) -> bool:
     return (state.slow or short) and forecast(state, c, 1.0).chance < LIKELY
 
 
-def soonest(state: State, below: float = math.inf) -> int | None:
+def soonest(state: State, below: float = math.inf) -> Load | None:
     """The setting `below` another that is proven soonest for its worth, by all of its data: these
     are within the SLA, or could be. It was not judged and given up, nor given up as the client was
     busy. None where none fits the time that is left.
     """
     tried = {
-        k.concurrency
+        k.load
         for k in state.candidates
         if k.windows >= WINDOWS or k.reason == TOO_BUSY or k.verdict is Verdict.UNPROVEN
     }

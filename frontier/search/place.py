@@ -41,6 +41,7 @@ from frontier.core.claim.proof import (
 from frontier.core.claim.undecided import CLEARLY_MORE
 from frontier.core.claim.verdict import RISING, judge
 from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.loads import Concurrency, Load
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Phase
 from frontier.core.stats.laws import normal_cdf, normal_quantile
@@ -87,17 +88,17 @@ class State:
     """
 
     limits: tuple[Limit, ...]
-    looks: Mapping[int, int]
-    points: Mapping[int, Point]
+    looks: Mapping[Load, int]
+    points: Mapping[Load, Point]
     curves: tuple[Curve, ...]
     candidates: tuple[Candidate, ...]
-    scanned: Mapping[int, WindowData]
-    by_grid: tuple[int, ...]
-    judged_by_grid: frozenset[int]
+    scanned: Mapping[Load, WindowData]
+    by_grid: tuple[Load, ...]
+    judged_by_grid: frozenset[Load]
     ess_deficit: Mapping[Part, float]
     bound_inflation: Mapping[Part, float]
-    contradicted: frozenset[int] = frozenset()
-    spent: Mapping[int, float] = field(default_factory=dict)
+    contradicted: frozenset[Load] = frozenset()
+    spent: Mapping[Load, float] = field(default_factory=dict)
     elapsed: float = 0.0
     wanders: bool = False
     within: float = math.inf
@@ -108,10 +109,10 @@ class State:
         limits, history = known.limits, known.kept
         points, curves = _curves(limits, joined(_undisturbed(limits, history), tuple(Phase)))
         contradicted, scanned = _contradicted(curves), scans(history)
-        looks = Counter(trial.concurrency for trial, _ in history)
+        looks = Counter(trial.load for trial, _ in history)
         corrected = any(k.reason == CONTRADICTED for k in known.candidates)
         by_grid = () if corrected else _proven_by_grid(limits, history)
-        in_grid = frozenset(t.concurrency for t, _ in history if t.phase is Phase.GRID)
+        in_grid = frozenset(t.load for t, _ in history if t.phase is Phase.GRID)
         state = cls(
             limits, looks, points, curves, tuple(known.candidates), scanned, by_grid, in_grid, {}, {}, contradicted
         )
@@ -145,7 +146,7 @@ class State:
                 e = k.point.metrics.get(curve.limit.metric)
                 if k.windows < WINDOWS or e is None:
                     continue
-                expected = self._reach(curve, k.concurrency, k.windows, self.window_size(k.concurrency), k.alpha)
+                expected = self._reach(curve, k.load, k.windows, self.window_size(k.load), k.alpha)
                 seen = k.reach(curve.limit)
                 if (times := k.shortage(curve.limit)) is not None:
                     fewer.append(times)
@@ -155,7 +156,7 @@ class State:
             bound_inflation[curve.part] = min(MOST_BOUND_INFLATION, max(further))
         return ess_deficit, bound_inflation
 
-    def _reach(self, curve: Curve, c: int, windows: int, size: int, alpha: float) -> float | None:
+    def _reach(self, curve: Curve, c: Load, windows: int, size: int, alpha: float) -> float | None:
         """The expected distance (in ln) of the bound beyond the value; None where no bound is
         expected.
         """
@@ -171,20 +172,20 @@ class State:
         curve = curve.later(1 + windows * self.seconds(c) / max(1.0, self.elapsed))
         return self.bound_inflation.get(curve.part, 1.0) * (curve.at(c, allowed) - curve.between_episodes(c, 1.0))
 
-    def value(self, c: int) -> float:
+    def value(self, c: Load) -> float:
         """The expected ln of value over limit at c for the worst limit: below 0 within the SLA."""
         return max(min(FAR, curve.later(MANY).at(c, 1.0)) for curve in self.curves)
 
-    def surely_outside(self, c: int) -> bool:
+    def surely_outside(self, c: Load) -> bool:
         """Whether the value is beyond a limit by more than its noise."""
         return any(curve.later(MANY).at(c, 1.0) > curve.standard_error(c) for curve in self.curves)
 
-    def prospects(self, c: int) -> Mapping[int, float]:
+    def prospects(self, c: Load) -> Mapping[int, float]:
         """The chance that a proof at c has succeeded, by its number of windows, as far as these fit
         the time that is left.
         """
         error = SPEND * error_left(self.candidates)
-        done = next((k.windows for k in self.candidates if k.concurrency == c), 0)
+        done = next((k.windows for k in self.candidates if k.load == c), 0)
         size, most = self.window_size(c), done + self.within / self.seconds(c)
         chances: dict[int, float] = {}
         for look, windows in enumerate(JUDGED_AFTER):
@@ -193,37 +194,37 @@ class State:
                 chances[windows] = min(self._chance(curve, c, windows, size, alpha) for curve in self.curves)
         return chances
 
-    def seconds(self, c: int) -> float:
+    def seconds(self, c: Load) -> float:
         """How long a window of a proof at c takes, with its warm-up and its end; of its first one's
         size.
         """
-        begun = (k.fresh / k.windows for k in self.candidates if k.concurrency == c and k.fresh)
+        begun = (k.fresh / k.windows for k in self.candidates if k.load == c and k.fresh)
         return min([self.window_size(c), *begun]) * (mean_e2e(c, self.points) or 1.0) / c + AROUND
 
-    def _chance(self, curve: Curve, c: int, windows: int, size: int, alpha: float) -> float:
+    def _chance(self, curve: Curve, c: Load, windows: int, size: int, alpha: float) -> float:
         reach = self._reach(curve, c, windows, size, alpha)
         if reach is None:
             return 0.0
         return normal_cdf(-(curve.between_episodes(c, 1.0) + reach) / curve.standard_error(c))
 
-    def window_size(self, c: int) -> int:
+    def window_size(self, c: Load) -> int:
         """Requests of each window of a proof at c: more after the first where the server is slow in
         episodes, and where it wanders and time is short.
         """
-        earlier = tuple(itertools.takewhile(lambda k: k.concurrency != c, self.candidates))
+        earlier = tuple(itertools.takewhile(lambda k: k.load != c, self.candidates))
         size = window_size(nearest(self.scanned, c), self.limits, c, earlier)
         longer = len(earlier) < len(self.candidates) and (self.slow or (self.wanders and self.within < math.inf))
         seconds = max(0.0, min(WANDER_SECONDS, self.within / WINDOWS - AROUND)) if longer else 0.0
         return max(size, math.ceil(seconds * c / (mean_e2e(c, self.points) or math.inf)))
 
-    def rate(self, c: int) -> float:
+    def rate(self, c: Load) -> float:
         """Expected output throughput at c; in proportion to c below the lowest measured setting. 1
         where no throughput is known.
         """
         known = {k: math.log(v) for k, p in self.points.items() if (v := p.value("output_throughput")) > 0}
         return math.exp(interpolated(known, c)) * min(1.0, c / min(known)) if known else 1.0
 
-    def merit(self, c: int) -> float:
+    def merit(self, c: Load) -> float:
         """The expected throughput at c, less what `solver` asks for its tail: ten percent for each
         time that the tail doubles from the lowest measured setting on.
         """
@@ -231,12 +232,12 @@ class State:
         tails = [x.at(c, 1.0, DEEP) - x.at(lowest, 1.0, DEEP) for x in self.curves if x.limit.of.quantity is not None]
         return self.rate(c) * math.exp(-solver.TAIL_PRICE / math.log(2) * max(tails, default=0.0))
 
-    def bracket(self) -> tuple[int, int | None] | None:
+    def bracket(self) -> tuple[Load, Load | None] | None:
         """The highest setting proven or seen within the SLA, and the lowest above it that is not;
         None where none is within it. Settings below all of these that only lack throughput do not
         count: they say "too few".
         """
-        proven = {k.concurrency for k in self.candidates if k.verdict is Verdict.MEETS}
+        proven = {k.load for k in self.candidates if k.verdict is Verdict.MEETS}
         inside = [c for c in self.points if c in proven or self.value(c) <= 0]
         lowest = min(inside, default=math.inf)
         outside = (c for c in self.points if c not in inside and not (c < lowest and self.lacks_throughput(c)))
@@ -244,12 +245,12 @@ class State:
         below = [c for c in inside if high is None or c < high]
         return (max(below), high) if below else None
 
-    def lacks_throughput(self, c: int) -> bool:
+    def lacks_throughput(self, c: Load) -> bool:
         """Whether a setting breaks only limits that more load helps to keep."""
         broken = [curve for curve in self.curves if curve.at(c, 1.0) > 0]
         return bool(broken) and all(curve.limit.metric in RISING for curve in broken)
 
-    def too_few(self) -> tuple[int, int | None] | None:
+    def too_few(self) -> tuple[Load, Load | None] | None:
         """The highest setting that only lacks throughput, and the lowest above it that breaks
         another limit; None without such a setting.
         """
@@ -262,7 +263,7 @@ class State:
         """Whether the server is slow in episodes."""
         return any(curve.slow is not None for curve in self.curves)
 
-    def edge(self) -> int | None:
+    def edge(self) -> Load | None:
         """The likely limit: the highest setting seen within the SLA."""
         bracket = self.bracket()
         return None if bracket is None else bracket[0]
@@ -275,22 +276,22 @@ def _wanders(limits: tuple[Limit, ...], history: History) -> bool:
     return any(worst - middle > WANDERED for middle, worst in spreads)
 
 
-def _spent(history: History) -> tuple[Mapping[int, float], float]:
+def _spent(history: History) -> tuple[Mapping[Load, float], float]:
     """The seconds from the end of the window before to the end of each window of a proof, by
     setting; and those from the first window's start to the last one's end.
     """
-    spent: dict[int, float] = {}
+    spent: dict[Load, float] = {}
     ends = [float(sample.starts[0]) for _, sample in history[:1]]
     for trial, sample in history:
         ends.append(float(sample.ends[-1]))
         if trial.phase is Phase.PROVE:
-            spent[trial.concurrency] = spent.get(trial.concurrency, 0.0) + ends[-1] - ends[-2]
+            spent[trial.load] = spent.get(trial.load, 0.0) + ends[-1] - ends[-2]
     return spent, ends[-1] - ends[0] if ends else 0.0
 
 
 def _curves(
-    limits: tuple[Limit, ...], samples: Mapping[int, WindowData]
-) -> tuple[Mapping[int, Point], tuple[Curve, ...]]:
+    limits: tuple[Limit, ...], samples: Mapping[Load, WindowData]
+) -> tuple[Mapping[Load, Point], tuple[Curve, ...]]:
     """The points of the valid settings, and the curves through them."""
     points = {c: pilot_point(sample, limits) for c, sample in sorted(samples.items())}
     points = {c: p for c, p in points.items() if violation(p, limits) is not None}
@@ -300,7 +301,7 @@ def _curves(
     return points, tuple(curve for curve in every if curve.level or curve.part.group is curve.limit.of.group is None)
 
 
-def _contradicted(curves: Iterable[Curve]) -> frozenset[int]:
+def _contradicted(curves: Iterable[Curve]) -> frozenset[Load]:
     """The settings whose median is above that of a higher setting by more than noise. Other work on
     the machine can make a look too slow, but never too fast.
     """
@@ -341,16 +342,14 @@ def _noise(logs: Floats) -> float:
     return math.hypot((spread if math.isfinite(spread) else FAR) * math.sqrt(1.57 / len(logs)), RUN_TO_RUN)
 
 
-def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> tuple[int, ...]:
+def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> tuple[Load, ...]:
     """The settings that the grid's own data prove and later visits do not contradict."""
-    own = {trial.concurrency for trial, _ in history if trial.phase is Phase.GRID}
-    grid = [(t, s) for t, s in history if t.concurrency in own and t.phase in (Phase.GRID, Phase.VISIT)]
+    own = {trial.load for trial, _ in history if trial.phase is Phase.GRID}
+    grid = [(t, s) for t, s in history if t.load in own and t.phase in (Phase.GRID, Phase.VISIT)]
     points = claim_points(grid, limits, names=[limit.metric for limit in limits])
     last = solver.solve(points, limits).last_pass if points else None
     return tuple(
-        p.concurrency
-        for p in points
-        if last is not None and judge(p, limits).verdict is Verdict.MEETS and p.concurrency <= last
+        p.load for p in points if last is not None and judge(p, limits).verdict is Verdict.MEETS and p.load <= last
     )
 
 
@@ -359,13 +358,13 @@ def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> tuple[int, .
 
 def candidate(
     state: State,
-    top: int,
-    proven: Sequence[int],
+    top: Load,
+    proven: Sequence[Load],
     window_worth: float,
-    among: Collection[int] | None = None,
+    among: Collection[Load] | None = None,
     *,
     marginal_gain: bool = False,
-) -> int | None:
+) -> Load | None:
     """The next concurrency to prove, `top` at most; None when no setting is worth its windows.
 
     It lies below every setting that was given up, as high as is cheap to prove. Once some are
@@ -381,7 +380,8 @@ def candidate(
     most = _most(state, top if bracket[1] is None else min(top, bracket[1] - 1), proven)
     merit = state.merit if marginal_gain else state.rate
     base = max(map(merit, proven), default=0.0)
-    options = [*_lower(state, proven, base, marginal_gain), *range(max(proven, default=0) + 1, most + 1)]
+    higher = map(Concurrency, range(max(proven, default=0) + 1, most + 1))
+    options = [*_lower(state, proven, base, marginal_gain), *higher]
     forecasts = {c: forecast(state, c, merit(c)) for c in options if among is None or c in among}
     if proven:
         worth = {c: f.chance * (f.rate / base - 1) - window_worth * f.windows for c, f in forecasts.items()}
@@ -391,22 +391,22 @@ def candidate(
         return None
     safe = max(f.chance * f.rate for f in forecasts.values())
     if safe <= 0:
-        far = max(1, math.floor(FAR_LOWER * most))
+        far = Concurrency(max(1, math.floor(FAR_LOWER * most)))
         return max((c for c in among or [far] if c <= far), default=None)
     return _first(state, forecasts, safe, window_worth)
 
 
-def _most(state: State, most: int, proven: Sequence[int]) -> int:
+def _most(state: State, most: int, proven: Sequence[Load]) -> int:
     """The highest setting to try, `most` at most: well below the settings given up."""
     highest = max(proven, default=0)
-    failed = [k.concurrency for k in state.candidates if k.verdict is Verdict.VIOLATES and k.concurrency > highest]
+    failed = [k.load for k in state.candidates if k.verdict is Verdict.VIOLATES and k.load > highest]
     if not failed:
         return most
     lower = LOWER if attempts_over(state.candidates) < 2 else FAR_LOWER
     return min(most, min(failed) - 1 if proven else math.floor(lower * min(failed)))
 
 
-def _first(state: State, forecasts: Mapping[int, "ProofForecast"], safe: float, window_worth: float) -> int:
+def _first(state: State, forecasts: Mapping[Load, "ProofForecast"], safe: float, window_worth: float) -> Load:
     """The setting with the highest worth while nothing is proven; a failed proof counts as FALLBACK
     of `safe`, where the time that is left may hold another.
     """
@@ -418,12 +418,12 @@ def _first(state: State, forecasts: Mapping[int, "ProofForecast"], safe: float, 
     return max(worth, key=lambda c: (worth[c], -c))
 
 
-def _lower(state: State, proven: Sequence[int], base: float, marginal_gain: bool) -> list[int]:
+def _lower(state: State, proven: Sequence[Load], base: float, marginal_gain: bool) -> list[Load]:
     """Settings below the highest proven one that were not tried and are better than the best proven
     one: by merit, or by clearly more throughput where it was seen.
     """
-    tried = {*proven, *(k.concurrency for k in state.candidates)}
-    lower = range(1, max(proven, default=0))
+    tried = {*proven, *(k.load for k in state.candidates)}
+    lower = [Concurrency(c) for c in range(1, max(proven, default=0))]
     if marginal_gain:
         return [c for c in lower if c not in tried and state.merit(c) > (1 + PREFERRED) * base]
     return [c for c in lower if c not in tried and c in state.points and state.rate(c) > (1 + CLEARLY_MORE) * base]
@@ -440,7 +440,7 @@ class ProofForecast:
     windows: float
 
 
-def forecast(state: State, c: int, rate: float) -> ProofForecast:
+def forecast(state: State, c: Load, rate: float) -> ProofForecast:
     """The forecast of a proof at c, which has this throughput or merit."""
     expected, before = 0.0, 0.0
     for windows, chance in state.prospects(c).items():

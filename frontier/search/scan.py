@@ -19,21 +19,21 @@ breaks this tier and passes. docs/validation/calibration.md has the measured rat
 import itertools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 from frontier.core.claim.changes import CLAIMED, MOST_CHANGES, History, spoilt
 from frontier.core.claim.proof import ASCENTS, MOST_SPOILT, STEADY, Candidate, attempts_over, joined, pilot_point
 from frontier.core.claim.undecided import CLEARLY_MORE
 from frontier.core.model.decisions import Limit, Verdict
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import Concurrency, Load
 from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
 from frontier.search import auto, rates
 from frontier.search.auto import LOOKS_AT_MOST
 from frontier.search.gaps import between
-from frontier.search.load_trials import LoadAsk
+from frontier.search.next_trial import Ask, Done
 from frontier.search.options import LIKELY, corner, gives_way, overtaken, soonest
 from frontier.search.place import LOWER, State, candidate, forecast
 from frontier.search.series_history import SeriesHistory, nearest, scans
@@ -78,10 +78,10 @@ class SearchPolicy:
       the price of a longer tail; else by throughput alone
     """
 
-    grid: tuple[int, ...]
+    grid: tuple[Load, ...]
     requests: int | None = None
     refine: int | None = None
-    prove: tuple[int, ...] = ()
+    prove: tuple[Load, ...] = ()
     lost: float = math.inf
     warmup: float = 0.0
     auto: bool = False
@@ -89,37 +89,9 @@ class SearchPolicy:
     marginal_gain: bool = False
 
     @property
-    def top(self) -> int:
+    def top(self) -> Load:
         """The highest concurrency that may be asked for."""
         return max((*self.grid, *self.prove))
-
-
-@dataclass(frozen=True, slots=True)
-class Ask:
-    """One trial to run next, and why.
-
-    Its window ends with `requests` sent, or after `seconds` where these are given. `value` is the
-    share of throughput that the trial may bring, or by which its claim gains, per second; 0: not
-    known.
-    """
-
-    concurrency: int
-    phase: Phase
-    requests: int
-    reason: str
-    seconds: float | None = None
-    value: float = 0.0
-    warmup: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """The search is over, for this `reason`. `proven` is the highest candidate proven, None without
-    one.
-    """
-
-    reason: str
-    proven: int | None = None
 
 
 def next_ask(
@@ -179,25 +151,25 @@ def _at_rates(policy: SearchPolicy, shape: Shape, tiers: Sequence[SeriesHistory]
     ends = []
     for known in tiers:
         step = rates.next_ask(shape, policy.grid, known.limits, known.kept, policy.warmup)
-        if not isinstance(step, LoadAsk):
-            ends.append(Done(step.reason, proven=None if step.proven is None else shape.load(Rate.of(step.proven))))
+        if isinstance(step, Done):
+            ends.append(step)
             continue
-        rate = shape.load(Rate.of(step.load))
+        rate = shape.load(step.load)
         if rate >= policy.lost:
             ends.append(Done(f"the server was lost at {policy.lost}"))
             continue
-        window = 1 + sum((trial.concurrency, trial.phase) == (rate, Phase.PROVE) for trial, _ in known.every)
+        window = 1 + sum((trial.load, trial.phase) == (rate, Phase.PROVE) for trial, _ in known.every)
         reason = f"proving {rate} on fresh data, window {window}" if step.phase is Phase.PROVE else f"looking at {rate}"
-        return Ask(rate, step.phase, step.requests, reason, warmup=step.warmup)
+        return replace(step, load=rate, reason=reason)
     return ends[0]
 
 
-def settings_beyond(policy: SearchPolicy, history: History) -> set[int]:
+def settings_beyond(policy: SearchPolicy, history: History) -> set[Load]:
     """The settings used beyond the grid. A setting that was looked at and then proven counts once.
     Where the config lists no settings, looks do not count.
     """
     looks = (Phase.SCAN, Phase.GRID) if policy.auto else ()
-    return {trial.concurrency for trial, _ in history if trial.phase not in looks} - set(policy.grid)
+    return {trial.load for trial, _ in history if trial.phase not in looks} - set(policy.grid)
 
 
 # --- after a change of the server
@@ -210,14 +182,14 @@ def revisit(known: SeriesHistory) -> Ask | None:
     since = known.kept.since
     before = tuple(known.every[:since])
     point = SeriesHistory.of(known.limits, before).operating_point if before else None
-    later = [sample for trial, sample in known.every[since:] if trial.concurrency == point and trial.phase in CLAIMED]
+    later = [sample for trial, sample in known.every[since:] if trial.load == point and trial.phase in CLAIMED]
     if point is None or any(not spoilt(sample) for sample in later) or len(later) >= MOST_SPOILT:
         return None
     points = {c: pilot_point(sample, known.limits) for c, sample in joined(before, tuple(Phase)).items()}
     return visit_of(point, points, f"the server changed; is c={point} as it was?")
 
 
-def visit_of(c: int, points: Mapping[int, Point], reason: str = "") -> Ask:
+def visit_of(c: Load, points: Mapping[Load, Point], reason: str = "") -> Ask:
     """A visit of a setting."""
     return Ask(c, Phase.VISIT, math.ceil(VISIT_TURNS * in_flight(c, points)), reason, longer(VISIT_SECONDS, c, points))
 
@@ -235,7 +207,7 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
     look = partial(look_at, policy, state.points)
     lowest = min(state.points, default=0)
     late = state.elapsed > SCAN_OF_TIME * (state.elapsed + state.within) and state.bracket() is not None
-    if late or any(k.verdict is Verdict.VIOLATES or k.concurrency > lowest for k in state.candidates):
+    if late or any(k.verdict is Verdict.VIOLATES or k.load > lowest for k in state.candidates):
         return None
     unseen = [c for c in policy.grid if c not in state.points and state.looks.get(c, 0) < LOOKS_AT_MOST]
     if unseen and unseen[0] == policy.grid[0]:
@@ -243,7 +215,7 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
     return _once_more(state) or _to_edge(policy, state, unseen, may_add)
 
 
-def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
+def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[Load], may_add: bool) -> Ask | None:
     """The next look towards the edge, at one of the grid's `unseen` settings or between them."""
     look = partial(look_at, policy, state.points)
     edge, here, there = state.bracket(), "is within the SLA", "is not"
@@ -267,7 +239,7 @@ def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add:
     return look(inner or middle, f"c={low} {here} and c={high} {there}; looking between them")
 
 
-def _higher(state: State, unseen: Sequence[int], low: int, high: int | None) -> int | None:
+def _higher(state: State, unseen: Sequence[Load], low: Load, high: Load | None) -> Load | None:
     """The next setting to look at above the edge: in double steps until one is surely outside."""
     if high is not None and any(state.surely_outside(k) for k in state.points if k >= high):
         return None
@@ -275,12 +247,12 @@ def _higher(state: State, unseen: Sequence[int], low: int, high: int | None) -> 
     return next(iter(above[1:2] if high is None and len(above) > 1 else above), None)
 
 
-def _below_all(policy: SearchPolicy, state: State, unseen: Sequence[int], may_add: bool) -> Ask | None:
+def _below_all(policy: SearchPolicy, state: State, unseen: Sequence[Load], may_add: bool) -> Ask | None:
     """The next look where no setting was seen within the SLA: below the lowest setting, or at the
     next one of the grid where none could be measured.
     """
     lowest = min(state.points, default=1)
-    lower = max(1, lowest // 4)
+    lower = Concurrency(max(1, lowest // 4))
     if lower < lowest and may_add and state.looks.get(lower, 0) < LOOKS_AT_MOST:
         return look_at(policy, state.points, lower, f"c={lowest}, the lowest measured, breaks the SLA")
     above = [] if state.points else unseen
@@ -296,14 +268,14 @@ def _once_more(state: State) -> Ask | None:
     return None if c is None else _scanned(state.points, c, reason)
 
 
-def look_at(policy: SearchPolicy, points: Mapping[int, Point], c: int, reason: str) -> Ask:
+def look_at(policy: SearchPolicy, points: Mapping[Load, Point], c: Load, reason: str) -> Ask:
     """A look at a setting: of the size that the config states, else a short one."""
     if policy.requests is not None and c in policy.grid:
         return Ask(c, Phase.GRID, policy.requests, reason)
     return _scanned(points, c, reason)
 
 
-def _scanned(points: Mapping[int, Point], c: int, reason: str) -> Ask:
+def _scanned(points: Mapping[Load, Point], c: Load, reason: str) -> Ask:
     seconds = longer(SCAN_SECONDS, c, points)
     requests = max(SCAN_REQUESTS, round(requests_per_stream(points, SCAN_PER_STREAM) * c))
     return Ask(c, Phase.SCAN, requests, reason, seconds)
@@ -317,15 +289,15 @@ def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: floa
     settings that are listed or were looked at are candidates.
     """
     by_verdict = {v: [k for k in state.candidates if k.verdict is v] for v in Verdict}
-    given_up, fresh = by_verdict[Verdict.VIOLATES], [k.concurrency for k in by_verdict[Verdict.MEETS]]
-    begun = [k.concurrency for k in by_verdict[Verdict.UNPROVEN] if k.concurrency < policy.lost]
+    given_up, fresh = by_verdict[Verdict.VIOLATES], [k.load for k in by_verdict[Verdict.MEETS]]
+    begun = [k.load for k in by_verdict[Verdict.UNPROVEN] if k.load < policy.lost]
     if going_on := [c for c in begun if not gives_way(state, c, fresh)]:
         return _window(state, going_on[-1])
     known = [*fresh, *state.by_grid]
     searches = attempts_over(state.candidates) < ASCENTS and policy.refine != 0
     step = _another(policy, state, known, may_add, window_worth) if searches else None
     if begun and not known:
-        likely = step is not None and forecast(state, step.concurrency, 1.0).chance >= LIKELY
+        likely = step is not None and forecast(state, step.load, 1.0).chance >= LIKELY
         if step is None or not (likely or overtaken(state, begun[-1])):
             return _window(state, begun[-1])
     if step is not None:
@@ -335,7 +307,7 @@ def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: floa
 
 
 def _another(
-    policy: SearchPolicy, state: State, known: Sequence[int], may_add: bool, window_worth: float
+    policy: SearchPolicy, state: State, known: Sequence[Load], may_add: bool, window_worth: float
 ) -> Ask | None:
     """The first window of another candidate, or a look for one, beside those that are `known` to
     keep the SLA; None where no setting is worth it.
@@ -345,7 +317,7 @@ def _another(
         return visit_of(named, state.points, f"the server wanders; c={named} is measured longer")
     top = policy.top if known else min(policy.top, max(state.points, default=policy.top))
     if policy.auto:  # well below a setting under which the server was lost
-        top = int(min(max(state.points, default=1), LOWER * policy.lost))
+        top = Concurrency(min(max(state.points, default=1), LOWER * policy.lost))
     among = None if may_add else {*policy.grid, *state.looks}
     c = candidate(state, top, known, window_worth, among, marginal_gain=policy.marginal_gain)
     if c is not None and _worth_more_windows(state, c, known, marginal_gain=policy.marginal_gain):
@@ -357,7 +329,7 @@ def _another(
     return None if full is None else _beside(policy, state, full)
 
 
-def _beside(policy: SearchPolicy, state: State, c: int) -> Ask:
+def _beside(policy: SearchPolicy, state: State, c: Load) -> Ask:
     """A trial of a setting that may give as much as what is proven, with a shorter tail."""
     requests, seconds = policy.requests, None
     if requests is None:
@@ -365,21 +337,21 @@ def _beside(policy: SearchPolicy, state: State, c: int) -> Ask:
     return Ask(c, Phase.FRONTIER, requests, f"c={c} may give as much with a shorter tail", seconds)
 
 
-def _how_it_ended(state: State, proven: int | None, given_up: Sequence[Candidate], *, may_add: bool) -> str:
+def _how_it_ended(state: State, proven: Load | None, given_up: Sequence[Candidate], *, may_add: bool) -> str:
     """Why the search asks for nothing more."""
     if proven is None and state.by_grid:
         reason = f"c={state.by_grid[-1]} is proven by the grid's own data"
     else:
         reason = f"c={proven} is proven on fresh data" if proven is not None else "nothing is proven"
     if given_up:
-        lowest = min(given_up, key=lambda k: k.concurrency)
-        return f"{reason}; c={lowest.concurrency} is not: {lowest.reason}"
+        lowest = min(given_up, key=lambda k: k.load)
+        return f"{reason}; c={lowest.load} is not: {lowest.reason}"
     if proven is None and not state.by_grid and state.bracket() is None:
         return "no measured setting is within the SLA" if state.points else "no setting could be measured"
     return reason if may_add else f"{reason}; no extra settings are left"
 
 
-def _worth_more_windows(state: State, c: int, known: Sequence[int], *, marginal_gain: bool) -> bool:
+def _worth_more_windows(state: State, c: Load, known: Sequence[Load], *, marginal_gain: bool) -> bool:
     """Whether a candidate is begun. After AFTER_ANSWER windows were spent beside an answer, only a
     candidate that may give clearly more is begun.
     """
@@ -397,7 +369,7 @@ def _as_asked(policy: SearchPolicy, known: SeriesHistory) -> Ask | Done:
 
     The windows count as those of any candidate, so they share its error.
     """
-    judged = {k.concurrency: k for k in known.candidates}
+    judged = {k.load: k for k in known.candidates}
     for c in sorted(policy.prove):
         if c in judged and judged[c].verdict is not Verdict.UNPROVEN:
             continue
@@ -406,13 +378,11 @@ def _as_asked(policy: SearchPolicy, known: SeriesHistory) -> Ask | Done:
             return Ask(c, Phase.SCAN, max(SCAN_REQUESTS, SCAN_PER_STREAM * c), f"c={c} was asked")
         return Ask(c, Phase.PROVE, window_size(nearest(seen, c), known.limits, c), f"c={c} was asked to be proven")
     ends = [k for c, k in judged.items() if c in policy.prove]
-    reasons = [
-        f"c={k.concurrency} is " + ("proven" if k.verdict is Verdict.MEETS else f"not: {k.reason}") for k in ends
-    ]
-    proven = [k.concurrency for k in ends if k.verdict is Verdict.MEETS]
+    reasons = [f"c={k.load} is " + ("proven" if k.verdict is Verdict.MEETS else f"not: {k.reason}") for k in ends]
+    proven = [k.load for k in ends if k.verdict is Verdict.MEETS]
     return Done("; ".join(reasons) or "the server was lost", proven=max(proven, default=None))
 
 
-def _window(state: State, c: int) -> Ask:
-    done = next((k.windows for k in state.candidates if k.concurrency == c), 0)
+def _window(state: State, c: Load) -> Ask:
+    done = next((k.windows for k in state.candidates if k.load == c), 0)
     return Ask(c, Phase.PROVE, state.window_size(c), f"proving c={c} on fresh data, window {done + 1}")

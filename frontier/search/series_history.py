@@ -18,6 +18,7 @@ from frontier.core.claim.claimed import claim_points
 from frontier.core.claim.proof import Candidate, candidates, joined, pilot_point, violation
 from frontier.core.claim.verdict import judge
 from frontier.core.model.decisions import Decision, Limit, Verdict
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Phase
 from frontier.core.window.window import WindowData
@@ -45,7 +46,7 @@ class SeriesHistory:
         return unchanged(self.every, self.limits)
 
     @cached_property
-    def points(self) -> Mapping[int, Point]:
+    def points(self) -> Mapping[Load, Point]:
         """The points for planning, by concurrency, each from all trials of its setting."""
         return {c: pilot_point(sample, self.limits) for c, sample in joined(self.kept, tuple(Phase)).items()}
 
@@ -65,14 +66,14 @@ class SeriesHistory:
         return solver.solve(self.claims, self.limits) if self.claims else None
 
     @property
-    def operating_point(self) -> int | None:
+    def operating_point(self) -> Load | None:
         """The operating point by what may be claimed so far; None where there is none."""
-        return None if self.by_claims is None else self.by_claims.concurrency
+        return None if self.by_claims is None else self.by_claims.load
 
     @cached_property
     def _looked_at(self) -> tuple[list[Point], list[Point]]:
         """The settings that were only looked at: those that violate a limit, and the others."""
-        claimed = {point.concurrency for point in self.claims}
+        claimed = {point.load for point in self.claims}
         others = [point for c, point in self.points.items() if c not in claimed]
         violating = [point for point in others if judge(point, self.limits).verdict is Verdict.VIOLATES]
         return violating, [point for point in others if point not in violating]
@@ -99,13 +100,13 @@ class SeriesHistory:
         return solver.solve(points, self.limits, marginal_gain=marginal_gain, scanned=looked, history=self.kept)
 
     @property
-    def unconfirmed(self) -> tuple[int, ...]:
+    def unconfirmed(self) -> tuple[Load, ...]:
         """The settings whose violation in one trial does not count yet (see
         `Decision.unconfirmed`).
         """
         return self._by_violations.unconfirmed if self._by_violations is not None else ()
 
-    def stands(self, c: int) -> Verdict:
+    def stands(self, c: Load) -> Verdict:
         """MEETS: proven below every violation; VIOLATES: not, and more of a proof decides nothing;
         else UNPROVEN.
         """
@@ -117,23 +118,23 @@ class SeriesHistory:
             return Verdict.VIOLATES
         if judged is not None and judged.verdict is Verdict.MEETS:
             return Verdict.MEETS
-        ended = any(k.concurrency == c and k.verdict is not Verdict.UNPROVEN for k in self.candidates)
+        ended = any(k.load == c and k.verdict is not Verdict.UNPROVEN for k in self.candidates)
         return Verdict.VIOLATES if ended else Verdict.UNPROVEN
 
-    def before(self, c: int) -> tuple[Candidate, ...]:
+    def before(self, c: Load) -> tuple[Candidate, ...]:
         """The candidates begun before one."""
-        return tuple(itertools.takewhile(lambda k: k.concurrency != c, self.candidates))
+        return tuple(itertools.takewhile(lambda k: k.load != c, self.candidates))
 
-    def begun(self, c: int) -> int:
+    def begun(self, c: Load) -> int:
         """How many windows of a setting's proof are measured."""
-        return sum((t.phase, t.concurrency) == (Phase.PROVE, c) for t, _ in self.kept)
+        return sum((t.phase, t.load) == (Phase.PROVE, c) for t, _ in self.kept)
 
-    def edge(self) -> int | None:
+    def edge(self) -> Load | None:
         """The highest setting whose values are within the SLA."""
         inside = [c for c, p in self.points.items() if (x := violation(p, self.limits)) is not None and x <= 0]
         return max(inside, default=None)
 
-    def gain(self, c: int) -> float:
+    def gain(self, c: Load) -> float:
         """The expected throughput at a setting over that of the operating point, less 1; 1 without
         an operating point.
 
@@ -155,11 +156,11 @@ def _remembered(limits: tuple[Limit, ...], history: History) -> SeriesHistory:
     return SeriesHistory(limits, history)
 
 
-def scans(history: History) -> dict[int, WindowData]:
+def scans(history: History) -> dict[Load, WindowData]:
     """The data from before any proof, by concurrency; all data where there are none from before."""
     return joined(history, tuple(p for p in Phase if p not in (*PROOFS, Phase.VISIT))) or joined(history, tuple(Phase))
 
 
-def nearest(samples: Mapping[int, WindowData], c: int) -> WindowData:
+def nearest(samples: Mapping[Load, WindowData], c: Load) -> WindowData:
     """The data of the setting nearest to c; the lower one of two."""
     return samples[min(samples, key=lambda k: (abs(math.log(k / c)), k))]

@@ -5,11 +5,11 @@ from collections.abc import Mapping, Sequence
 
 from frontier.core.claim.changes import MOST_CHANGES, History, unchanged
 from frontier.core.model.decisions import Limit, Verdict
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import Concurrency, Load
 from frontier.core.model.series import Series
 from frontier.search.complete import window_of_proof
+from frontier.search.next_trial import Ask
 from frontier.search.place import LOWER
-from frontier.search.scan import Ask
 from frontier.search.series_history import SeriesHistory
 
 SHARED = 3
@@ -29,7 +29,7 @@ def next_shared(
     limited = [tuple(limits) for _, limits in tiers if limits]
     if any(len(unchanged(h, limited[0]).changes) >= MOST_CHANGES for h in histories.values() if limited):
         return None
-    lowest: dict[tuple[Limit, ...], int] = {}
+    lowest: dict[tuple[Limit, ...], Load] = {}
     for limits in limited:
         points = [SeriesHistory.of(limits, history).operating_point for history in histories.values()]
         known = [c for c in points if c is not None]
@@ -43,7 +43,7 @@ def next_shared(
     return next((ask for ask in asks if ask is not None), None)
 
 
-def _to_share(c: int, limits: tuple[Limit, ...], histories: Mapping[Series, History]) -> tuple[Series, Ask] | None:
+def _to_share(c: Load, limits: tuple[Limit, ...], histories: Mapping[Series, History]) -> tuple[Series, Ask] | None:
     """The next window of a proof of this concurrency in every series; None when it is proven in
     all. Where it was given up in one series, a lower concurrency is tried, SHARED of them at most.
     """
@@ -51,11 +51,11 @@ def _to_share(c: int, limits: tuple[Limit, ...], histories: Mapping[Series, Hist
         standing = {series: SeriesHistory.of(limits, history).stands(c) for series, history in histories.items()}
         if Verdict.VIOLATES not in standing.values():
             left = next((series for series, verdict in standing.items() if verdict is not Verdict.MEETS), None)
-            reason = f"{setting(c)} is to be proven in every shape, as a server has one limit"
+            reason = f"{c.label} is to be proven in every shape, as a server has one limit"
             if left is None:
                 return None
             return left, window_of_proof(c, SeriesHistory.of(limits, histories[left]), reason)
         if c == 1:
             return None
-        c = max(1, math.floor(LOWER * c))
+        c = Concurrency(max(1, math.floor(LOWER * c)))
     return None

@@ -7,16 +7,16 @@ from frontier.core.claim.changes import History
 from frontier.core.claim.proof import joined
 from frontier.core.estimates import estimate
 from frontier.core.model.decisions import Limit
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import Load
 from frontier.core.model.trials import Phase
-from frontier.search import rates
+from frontier.search.rate_policy import is_overloaded
 
 SKIP_ERRORS, SKIP_TAIL, SKIP_FALL = 0.05, 10.0, 0.05
 """Share of failed requests, times over a latency limit, and loss of throughput that make higher
 settings pointless."""
 
 
-def skip_reason(concurrency: int, history: History, limits: Sequence[Limit]) -> str | None:
+def skip_reason(load: Load, history: History, limits: Sequence[Limit]) -> str | None:
     """Why a setting need not be measured for the grid, given what lower ones of its shape showed;
     None: measure it.
 
@@ -26,10 +26,10 @@ def skip_reason(concurrency: int, history: History, limits: Sequence[Limit]) -> 
     Bounds count, not values. A rate is skipped when more requests arrived than were served, at it
     or at a lower rate.
     """
-    if isinstance(concurrency, Rate):
-        over = min((t.concurrency for t, s in history if rates.is_overloaded(s)), default=math.inf)
-        return f"at {over} more arrives than is served" if concurrency >= over else None
-    below = {c: s for c, s in joined(history, (Phase.GRID,)).items() if c < concurrency}
+    if load.is_open:
+        over = min((t.load for t, s in history if is_overloaded(s)), default=math.inf)
+        return f"at {over} more arrives than is served" if load >= over else None
+    below = {c: s for c, s in joined(history, (Phase.GRID,)).items() if c < load}
     if not below:
         return None
     last = max(below)

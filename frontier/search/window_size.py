@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from frontier.core.claim.changes import PROOFS, latencies
 from frontier.core.claim.proof import ALPHA, ASCENTS, SCANS, SPEND, STEADY, WINDOWS, Candidate, error_left
 from frontier.core.model.decisions import Limit, Verdict
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import claim_floor
 from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
@@ -130,21 +130,21 @@ SESSION_TURNS = 8.0
 """Requests of each stream in a look, where requests are of classes: turns of sessions, or a mix."""
 
 
-def in_flight(load: int, points: Mapping[int, Point]) -> float:
+def in_flight(load: Load, points: Mapping[Load, Point]) -> float:
     """Requests in flight at a load: the concurrency. At a rate, by Little's law with the time of a
     request at the nearest setting.
     """
-    if not isinstance(load, Rate):
+    if load.per_second is None:
         return load
     return load.per_second * requests_per_arrival(points) * (mean_e2e(load, points) or 1.0)
 
 
-def requests_per_arrival(points: Mapping[int, Point]) -> float:
+def requests_per_arrival(points: Mapping[Load, Point]) -> float:
     """Requests that an arrival brings."""
     return next((p.shape.requests for p in points.values()), 1.0)
 
 
-def mean_e2e(concurrency: int, points: Mapping[int, Point]) -> float | None:
+def mean_e2e(concurrency: Load, points: Mapping[Load, Point]) -> float | None:
     """Mean seconds of a request at the nearest measured setting; None before a setting was
     measured.
     """
@@ -154,7 +154,7 @@ def mean_e2e(concurrency: int, points: Mapping[int, Point]) -> float | None:
     return known[min(known, key=lambda k: (abs(math.log(k / concurrency)), k))]
 
 
-def longer(seconds: float, c: int, points: Mapping[int, Point]) -> float:
+def longer(seconds: float, c: Load, points: Mapping[Load, Point]) -> float:
     """The seconds of a window at c: `seconds`, or TURNS times the time of a request nearby with the
     thinking before it, whichever is longer.
     """
@@ -163,7 +163,7 @@ def longer(seconds: float, c: int, points: Mapping[int, Point]) -> float:
     return max(seconds, requests_per_stream(points, TURNS) * ((mean_e2e(c, points) or 0.0) + pause))
 
 
-def requests_per_stream(points: Mapping[int, Point], usual: float) -> float:
+def requests_per_stream(points: Mapping[Load, Point], usual: float) -> float:
     """Requests of each stream in a look: `usual`, or SESSION_TURNS where requests are of classes
     and so less alike.
     """

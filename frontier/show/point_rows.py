@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from frontier.core.model.loads import Rate, load_facts
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
 from frontier.show.view.series_view import Estimate, SeriesView, SettingView
 
@@ -89,9 +89,9 @@ def _order(name: str) -> tuple[bool, str, float, bool, str]:
     return of.quantity is not None, of.quantity or name, of.p or 0.0, of.inverted, name
 
 
-def load_columns(load: int) -> dict[str, Any]:
+def load_columns(load: Load) -> dict[str, Any]:
     """A load as columns of a table; a concurrency has no column `rate`."""
-    return load_facts(load) if isinstance(load, Rate) else {"concurrency": load}
+    return load.facts if load.is_open else {"concurrency": load}
 
 
 def guarded(text: str) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.core.model.loads import Rate, SessionRate, bare, kind_of, listed
+from frontier.core.model.loads import NO_LOAD, SessionRate, listed
 from frontier.core.model.metrics import RATES, metric
 from frontier.core.model.series import Series, by_series
 from frontier.core.model.text import clean
@@ -112,12 +112,8 @@ def _metric_column(view: SeriesView, name: str, *, first: bool, whole: bool) -> 
 
 def _load_column(settings: Sequence[SettingView]) -> Column:
     """The load of each setting: its concurrency, or its rate."""
-    if settings and isinstance(settings[0].load, Rate):
-        of_sessions = isinstance(settings[0].load, SessionRate)
-        head, long = "rate", "rate, sessions that begin per second" if of_sessions else "rate, arrivals per second"
-    else:
-        head, long = "c", "concurrency"
-    return Column(head, tuple(Cell(bare(s.load), key=int(s.load), style=_style(s)) for s in settings), long=long)
+    head, long = (settings[0].load if settings else NO_LOAD).column
+    return Column(head, tuple(Cell(s.load.bare, key=int(s.load), style=_style(s)) for s in settings), long=long)
 
 
 def _in_flight_column(view: SeriesView) -> list[Column]:
@@ -270,12 +266,12 @@ def plan_table(config: "Config", plan: "Plan", *, sent: bool = False, width: int
     groups = by_series(plan.trials)
     begins = "from " if config.auto or config.rate == () else ""  # the others follow from what is found
     several = len({series.deployment for series in groups}) > 1
-    names = ["deployment"] * several + ["shape", *{kind_of(t.concurrency) for t in plan.trials}]
+    names = ["deployment"] * several + ["shape", *{t.load.kind for t in plan.trials}]
     rows = [
         (
             *([clean(series.deployment, 30)] if several else []),
             clean(series.shape.label, 30),
-            begins + listed(sorted({t.concurrency for t in trials}), " ").removeprefix("c="),
+            begins + listed(sorted({t.load for t in trials}), " ").removeprefix("c="),
             str(max(t.repeat for t in trials)),
             "–" if config.auto else f"{len(trials):,}",
             "–" if config.auto else f"{sum(t.requests for t in trials):,}",

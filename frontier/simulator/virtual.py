@@ -17,6 +17,7 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
+from frontier.core.model.loads import as_load
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.simulator.engine import Scheduler, Step
@@ -86,7 +87,7 @@ def virtual_trial(trial: Trial, spec: EngineSpec) -> tuple[list[Record], Measure
     run = simulate(
         own,
         trial.shape,
-        trial.concurrency,
+        trial.load,
         trial.requests,
         warmup_requests=0 if trial.phase is Phase.SCAN else None,
         times=WindowTimes(trial.warmup, trial.min_time, trial.max_time, seconds),
@@ -204,7 +205,7 @@ class _Window:
 def simulate(
     spec: EngineSpec,
     shape: Shape,
-    concurrency: int,
+    load: int,
     requests: int,
     *,
     warmup_requests: int | None = None,
@@ -218,9 +219,9 @@ def simulate(
     passed. Its edges lie within a step, where none ends; a stream that waits may send after the
     window although it was free in it.
     """
-    if concurrency < 1 or requests < 1:
-        raise ValueError("concurrency and requests must be at least 1")
-    loop = VirtualClients(spec, shape, concurrency, stagger, seed)
+    if load < 1 or requests < 1:
+        raise ValueError("load and requests must be at least 1")
+    loop = VirtualClients(spec, shape, as_load(load), stagger, seed)
     window, now = _Window(loop, requests, warmup_requests, times), 0.0
     while not window.over:
         step = loop.advance(now)

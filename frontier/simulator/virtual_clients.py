@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from frontier.client.load.rules import MeanTimes, Pacing, first_length
 from frontier.client.load.session_plans import SessionPlan, class_of, left_out, plan_session
-from frontier.core.model.loads import POISSON, Rate
+from frontier.core.model.loads import POISSON, Load
 from frontier.core.model.shapes import Shape
 from frontier.simulator.engine import Scheduler, Step
 from frontier.simulator.spec import EngineSpec
@@ -56,9 +56,8 @@ class _Session:
 class VirtualClients:
     """The clients of one run: who sends when, and when the window opens and closes."""
 
-    def __init__(self, spec: EngineSpec, shape: Shape, load: int, stagger: bool, seed: int) -> None:
-        rate = load.per_second if isinstance(load, Rate) else None
-        streams = load if rate is None else 0
+    def __init__(self, spec: EngineSpec, shape: Shape, load: Load, stagger: bool, seed: int) -> None:
+        rate, streams = load.per_second, load.turns(1)
         self.scheduler = Scheduler(spec)
         self.shape, self.streams, self.seed = shape, streams, seed
         self.rng = random.Random(seed)

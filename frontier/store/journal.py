@@ -13,7 +13,7 @@ import orjson
 
 from frontier.client.secrets import masked
 from frontier.core.model.errors import StoreError
-from frontier.core.model.loads import Rate, SessionRate
+from frontier.core.model.loads import Concurrency, Load, Rate, SessionRate
 from frontier.store.files import Folder, too_large, writing
 from frontier.store.records import LATEST, build, require_usable, stored, stored_tree
 from frontier.world import world
@@ -165,9 +165,9 @@ def last_session(lines: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, An
     return lines[max((i for i, line in enumerate(lines) if line["event"] in ("created", "resumed")), default=0) :]
 
 
-def load_of(facts: Mapping[str, Any]) -> int:
-    """The load that a line names by `loads.load_facts`; those of earlier versions have no rate."""
+def load_of(facts: Mapping[str, Any]) -> Load:
+    """The load that a line names by `Load.facts`; those of earlier versions have no rate."""
     rate: float | None = facts.get("rate")
     if rate is None:
-        return facts["concurrency"]  # type: ignore[no-any-return]
+        return Concurrency(facts["concurrency"])
     return (SessionRate if facts.get("rate_of") == "sessions" else Rate).of(rate)

@@ -21,6 +21,7 @@ import orjson
 
 from frontier.client.ask.facts import window_facts
 from frontier.core.model.errors import StoreError
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.shapes import Shape
@@ -178,6 +179,9 @@ def encode_measurement(measurement: Measurement) -> dict[str, Any]:
         shape = dataclasses.replace(trial.shape, arrivals=trial.shape.arrivals.without_times)
         measurement = dataclasses.replace(measurement, trial=dataclasses.replace(trial, shape=shape))
     tree = dataclasses.asdict(measurement)
+    named = tree["trial"].items()
+    tree["trial"] = {"concurrency" if name == "load" else name: value for name, value in named}
+    tree["trial"]["concurrency"] = int(measurement.trial.load)
     kept = tree["trial"]["shape"]
     if (arrivals := kept["arrivals"]) is not None:
         _leave_empty_out(arrivals, "trace")
@@ -224,9 +228,9 @@ def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
     fields |= {name: tree.get(name, empty) for name, empty in _LATER.items()}
     # Older runs kept all that a server told, and null where a sum of it was infinite.
     server = {k: v for k, v in fields["server"].items() if v is not None and not (_is_number(v) and usable(v) is None)}
-    measurement: Measurement = build(Measurement, fields | {"server": server})
+    sent = {"load" if name == "concurrency" else name: value for name, value in fields["trial"].items()}
+    measurement: Measurement = build(Measurement, fields | {"server": server, "trial": sent})
     trial = measurement.trial
-    trial = dataclasses.replace(trial, concurrency=trial.shape.load(trial.concurrency))
     # Made anew of the readings where these were kept: a later version may read more of them.
     facts = window_facts(measurement.readings) or measurement.server
     measurement = dataclasses.replace(measurement, trial=trial, server=facts)
@@ -235,7 +239,7 @@ def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
     lasts = (window.end, trial.warmup, trial.min_time, trial.max_time, trial.seconds or 0.0)
     if not (0 <= window.start <= window.end and max(lasts) <= LONGEST and abs(measurement.epoch) <= LATEST):
         raise ValueError("its times are impossible")
-    if not (trial.concurrency >= 1 and max(trial.requests, trial.concurrency) <= MOST_COUNT):
+    if not (trial.load >= 1 and max(trial.requests, trial.load) <= MOST_COUNT):
         raise ValueError("its load is impossible")
     return measurement
 
@@ -248,7 +252,7 @@ def encode_imported(point: Point) -> bytes:
     tree = {
         "deployment": point.deployment,
         "shape": dataclasses.asdict(point.shape),
-        "concurrency": point.concurrency,
+        "concurrency": point.load,
         "n": point.n,
         "repeats": point.repeats,
         "values": {name: "inf" if e.value == math.inf else e.value for name, e in point.metrics.items()},
@@ -265,9 +269,10 @@ def decode_imported(line: bytes, file: Path | None = None) -> Point:
     try:
         tree = orjson.loads(line)
         values, ends = tree.pop("values"), tree.pop("between_runs", {})
+        load = tree.pop("concurrency")
         require_usable(tree)
-        point: Point = build(Point, tree | {"metrics": {}})
-        for count, least in ((point.n, 0), (point.repeats, 0), (point.concurrency, 1)):
+        point: Point = build(Point, tree | {"metrics": {}, "load": load})
+        for count, least in ((point.n, 0), (point.repeats, 0), (point.load, 1)):
             if usable_count(count) is None or count < least:
                 raise ValueError(f"{count!r:.40} cannot be one of its counts")
         metrics = {metric(name).name: Estimate.without_interval(_figure(v), point.n) for name, v in values.items()}
@@ -275,8 +280,7 @@ def decode_imported(line: bytes, file: Path | None = None) -> Point:
             if not _figure(low) <= metrics[name].value <= _figure(high):
                 raise ValueError(f"the interval of {name!r:.40} is not around its value")
             metrics[name] = dataclasses.replace(metrics[name], low=_figure(low), high=_figure(high))
-        load = point.shape.load(point.concurrency)
-        return dataclasses.replace(point, metrics=metrics, concurrency=load)
+        return dataclasses.replace(point, metrics=metrics)
     except (orjson.JSONDecodeError, AttributeError, KeyError, TypeError, ValueError) as error:
         what = f"an imported point{_of(file)} cannot be read: {error}"
         raise StoreError(what, "import the files again, into another run directory") from error
@@ -293,7 +297,7 @@ def _figure(value: Any) -> float:
 # --- dataclasses of JSON
 
 
-_SCALARS = {float: (int, float), int: (int,), str: (str,), bool: (bool,)}
+_SCALARS = {float: (int, float), int: (int,), Load: (int,), str: (str,), bool: (bool,)}
 """The types a JSON value may have for a field of a type: a whole number counts as a float, and
 stays an int."""
 

@@ -26,7 +26,7 @@ from frontier.store.records import build, shape_tree
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import TrialEvidence
 
-VERSION = 13
+VERSION = 14
 """Raised whenever `window_of_batches` or `WindowData` changes what it says; older caches are then
 made anew."""
 TYPES = ("<f8", "<i8", "|b1")
@@ -124,7 +124,6 @@ def unpack(data: bytes, made_from: str) -> WindowData | None:
                 return None
             fields[name] = np.frombuffer(body, kind, length, at) if length else np.empty(0, kind)
             at += fields[name].nbytes
-        fields["concurrency"] = fields["shape"].load(fields["concurrency"])
         parts = ("sizes", "bins", "counts", "totals")
         fields["block_itl"] = LogHistogram.of_flat(**{part: fields.pop(f"itl_{part}") for part in parts})
         return WindowData(**fields)

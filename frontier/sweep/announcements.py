@@ -14,7 +14,7 @@ from frontier.config import Config
 from frontier.core.claim import proof
 from frontier.core.claim.verdict import judge
 from frontier.core.model.decisions import Judgement, Limit, Verdict
-from frontier.core.model.loads import load_facts, setting
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Point
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
@@ -23,7 +23,7 @@ from frontier.planning.standing import limit_texts, proven_settings
 from frontier.planning.sweep_progress import Progress, Stage
 from frontier.run import GrowingHistory, Run
 from frontier.search.auto import SETTINGS
-from frontier.search.scan import Ask
+from frontier.search.next_trial import Ask
 from frontier.search.series_history import SeriesHistory
 from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import RunDirectory
@@ -55,7 +55,7 @@ class Announcer:
     proposals: Proposals
     histories: defaultdict[Series, GrowingHistory]
     forecast: dict[str, float]
-    _announced: dict[Series, int] = field(default_factory=dict)
+    _announced: dict[Series, Load] = field(default_factory=dict)
 
     def stage(self, trial: Trial) -> None:
         """Report what a trial is run for."""
@@ -63,8 +63,8 @@ class Announcer:
         word = _WORDS[trial.phase]
         if self.proposals.in_first_pass(trial) and trial.series not in self._announced:
             word = "grid"
-        own = {t.concurrency for t, _ in self.histories[trial.series] if t.phase not in proof.SCANS}
-        settings = self.config.concurrency
+        own = {t.load for t, _ in self.histories[trial.series] if t.phase not in proof.SCANS}
+        settings = self.config.loads
         number = every.index(trial.series) + 1
         measured, in_all = len(own & set(settings)), len(settings)
         if self.config.auto:
@@ -80,9 +80,9 @@ class Announcer:
         if not limits:
             return
         claims = () if trial.phase in (*proof.SCANS, Phase.FRONTIER) else SeriesHistory.of(limits, history).claims
-        point = next((p for p in claims if p.concurrency == trial.concurrency), None)
+        point = next((p for p in claims if p.load == trial.load), None)
         if point is None:
-            own = tuple(s for t, s in history if t.concurrency == trial.concurrency)
+            own = tuple(s for t, s in history if t.load == trial.load)
             point = proof.pilot_point(proof.join(own), limits)
         judgement = judge(point, limits)
         if (shown := deciding_limit(point, judgement, limits)) is not None:
@@ -94,36 +94,36 @@ class Announcer:
         if not config.limits or not history or self.prove:
             return
         ask = self.proposals.to_search(series)
-        if isinstance(ask, Ask) and any(t.phase is ask.phase and t.concurrency == ask.concurrency for t, _ in history):
+        if isinstance(ask, Ask) and any(t.phase is ask.phase and t.load == ask.load for t, _ in history):
             return  # a proof goes on: what its windows say meanwhile is no judgement
         decisions = Run(run.path, config, run.manifest, {series: history}).solve(config.limits)
         if not decisions:
             return  # every setting was only scanned, and excluded
         (decision,) = decisions
         before = self._announced.get(series)
-        if decision.verdict is not Verdict.MEETS or decision.concurrency is None:
+        if decision.verdict is not Verdict.MEETS or decision.load is None:
             if before is not None:
                 del self._announced[series]
-                what = f"{setting(before)} is no longer proven, by what was measured since"
+                what = f"{before.label} is no longer proven, by what was measured since"
                 run.journal("corrected", deployment=series.deployment, shape=series.shape.label, reason=what)
                 self.progress.corrected(series)
                 self.progress.note(f"corrected: {what}")
             return
-        if decision.concurrency == before:
+        if decision.load == before:
             return
-        self._announced[series] = decision.concurrency
-        seconds = self._proven_before(series, decision.concurrency) or self.ledger.spent().seconds
+        self._announced[series] = decision.load
+        seconds = self._proven_before(series, decision.load) or self.ledger.spent().seconds
         run.journal(
             "proven",
             deployment=series.deployment,
             shape=series.shape.label,
             after=round(seconds, 1),
             limits=limit_texts(config.limits),
-            **load_facts(decision.concurrency),
+            **decision.load.facts,
         )
         self.progress.announced(decision, seconds, self.proposals.better(series, decision))
 
-    def _proven_before(self, series: Series, c: int) -> float | None:
+    def _proven_before(self, series: Series, c: Load) -> float | None:
         """Seconds after which an earlier session proved a setting; None once this session has
         finished a trial.
         """

@@ -23,7 +23,6 @@ from frontier.client.secrets import NO_SECRETS, Secrets, remember
 from frontier.config import Config, DeploymentConfig
 from frontier.config.background_keys import BackgroundConfig
 from frontier.core.model.errors import AnotherServerError, MeasurementError
-from frontier.core.model.loads import Rate, streams
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Phase, Record, Trial
 from frontier.planning.context import over_context
@@ -140,7 +139,7 @@ class HttpBackend(Backend):
         )
         try:
             beside = max((s.background.streams for s in self._config.shapes if s.background is not None), default=0)
-            ready = await preflight(target, concurrency=beside + max(map(streams, self._config.concurrency)))
+            ready = await preflight(target, concurrency=beside + max(load.streams for load in self._config.loads))
             if (over := over_context(self._sent(), ready.max_model_len, deployment.endpoint)) is not None:
                 raise MeasurementError(*over)
             if self._config.prompts_file is None:
@@ -228,14 +227,14 @@ class HttpBackend(Backend):
         # With the latency of the nearest setting measured: more streams make it longer, so this is
         # seldom too low.
         cycle = expected_e2e + trial.shape.pause if expected_e2e else None
-        rate = trial.concurrency * trial.shape.osl.mean / cycle if cycle else None
-        return min(workers_needed(rate, trial.concurrency), most)
+        rate = trial.load * trial.shape.osl.mean / cycle if cycle else None
+        return min(workers_needed(rate, trial.load), most)
 
     def _connections(self, trial: Trial) -> int:
         """The number of connections over which a trial's window is spread. A check of an operating
         point has one window.
         """
-        checked = trial.rate is not None and not isinstance(trial.concurrency, Rate)
+        checked = trial.rate is not None and not trial.load.is_open
         windows = 1 if checked else self._config.repeats or 1
         return connections_wanted(self._config.limits, trial, windows)
 

@@ -22,14 +22,13 @@ from frontier.config import Config, DeploymentConfig
 from frontier.core.claim.changes import PROOFS
 from frontier.core.claim.proof import SCANS
 from frontier.core.model.errors import FrontierError, MemoryShortError, StoreError
-from frontier.core.model.loads import load_facts, setting
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats import laws
 from frontier.planning.budget import described_trials, parts_left
 from frontier.planning.plan import NO_PROOFS, Plan, ToProve, grid_size, in_turn, make_trial, proofs_of, runs_grid
 from frontier.planning.sweep_progress import Progress
-from frontier.search.scan import Ask
+from frontier.search.next_trial import Ask
 from frontier.store.run_dir import RunDirectory
 from frontier.store.window_cache import load_window_data
 from frontier.sweep.announcements import Announcer
@@ -251,7 +250,7 @@ class Conductor:
         if any(trial.deployment not in self.state.failures.given_up for trial in put_off):
             self.progress.note(f"{len(put_off)} put off after a loss; tried again now, the lowest first")
             self.state.failures.failed_at.clear()
-            put_off = await self._pass(sorted(put_off, key=lambda trial: trial.concurrency))
+            put_off = await self._pass(sorted(put_off, key=lambda trial: trial.load))
         for trial in put_off:
             self._skip(trial, self.state.failures.reason_to_skip(trial))
 
@@ -344,7 +343,7 @@ class Conductor:
     async def run_ask(self, series: Series, ask: Ask) -> TrialEnd:
         """Measure the trial that is asked for, and journal why."""
         trial = self._proposals.trial(series, ask)
-        facts = {"deployment": trial.deployment, "shape": trial.shape.label, **load_facts(ask.concurrency)}
+        facts = {"deployment": trial.deployment, "shape": trial.shape.label, **trial.load.facts}
         size = {"phase": ask.phase.value, "requests": ask.requests, "seconds": ask.seconds}
         left = self.ledger.seconds_left()
         self.run.journal("asked", trial=trial.key, reason=ask.reason, within=left, **size, **facts)
@@ -385,16 +384,16 @@ class Conductor:
         if self._in_vain >= PATIENCE or series.deployment in self.state.failures.given_up:
             return None
         excluded, history = self.state.excluded, self.state.histories[series]
-        valid = {trial.concurrency for trial, _ in history if trial.key not in excluded}
+        valid = {trial.load for trial, _ in history if trial.key not in excluded}
         open_ = [
             trial
             for trial, _ in history
             if trial.key in excluded
             and excluded[trial.key].may_pass
             and self._stays_open(trial.key)
-            and (trial.phase not in SCANS or trial.concurrency not in valid)
+            and (trial.phase not in SCANS or trial.load not in valid)
         ]
-        return min(open_, key=lambda t: (t.phase not in (*PROOFS, Phase.VISIT), t.concurrency, t.repeat), default=None)
+        return min(open_, key=lambda t: (t.phase not in (*PROOFS, Phase.VISIT), t.load, t.repeat), default=None)
 
     def _stays_open(self, key: str) -> bool:
         """Whether a trial, itself no repeat, has few repeats and the last of them means nothing."""
@@ -407,7 +406,7 @@ class Conductor:
         last = next(reversed(self._repeats.get(trial.key, [])), trial.key)
         reason, again = self.state.excluded[last].why, self._proposals.once_more(trial)
         if trial.key not in self._repeats:
-            self.progress.note(f"{setting(trial.concurrency)} measured again: {reason}")
+            self.progress.note(f"{trial.load.label} measured again: {reason}")
         step = await self._measure(again, in_place=True)
         self.state.dropped.pop(again.key, None)  # without room it counts as it is
         if step == "done":
@@ -423,8 +422,8 @@ class Conductor:
 
     def _report_skipped(self, series: Series) -> None:
         """Report the settings that the completion left out, since they show nothing new."""
-        known = {trial.concurrency for trial, _ in self.state.histories[series]}
-        for c in (c for c in self.config.concurrency if c not in known):
+        known = {trial.load for trial, _ in self.state.histories[series]}
+        for c in (c for c in self.config.loads if c not in known):
             size, deployment = grid_size(self.config, c), self.config.deployment(series.deployment)
             trial = make_trial(self.config, deployment, series.shape, c, Phase.GRID, 1, *size)
             if trial.key not in self.state.skipped and (why := self._proposals.reason_to_skip(trial)):
@@ -434,7 +433,7 @@ class Conductor:
         reason = reason or "the server was lost under it"
         self.state.skipped.add(trial.key)
         self.run.journal("skipped", trial=trial.key, reason=reason)
-        self.progress.note(f"skipped {trial.shape.label} {setting(trial.concurrency)}: {reason}")
+        self.progress.note(f"skipped {trial.shape.label} {trial.load.label}: {reason}")
 
     def _report_dropped(self) -> None:
         by_limit: dict[str, list[Trial]] = {}

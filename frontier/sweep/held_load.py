@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 
 from frontier.client.load.loop import TrialProgress
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.trials import Measurement, Outcome, Record, Trial
 from frontier.sweep.backend import Backend, OnRecord, OnTick
 
@@ -97,7 +98,7 @@ async def background_of(
     if beside is None or not beside.streams:
         yield BackgroundRecords()
         return
-    load = replace(trial, shape=beside.shape, concurrency=beside.streams)
+    load = replace(trial, shape=beside.shape, load=Concurrency(beside.streams))
     found = BackgroundRecords(streams=beside.streams)
 
     def record(each: Record) -> None:

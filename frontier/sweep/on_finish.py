@@ -15,7 +15,7 @@ from frontier.client.secrets import MOST, NO_SECRETS, Secrets, masked
 from frontier.config import Config
 from frontier.config.finish_keys import FinishConfig
 from frontier.core.model.decisions import Decision
-from frontier.core.model.loads import load_facts
+from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.units import format_elapsed
 from frontier.planning.standing import lost_server, standing
 from frontier.store.run_dir import RunDirectory
@@ -53,7 +53,7 @@ def _finish_facts(
     lines = run.journal_lines()
     now = standing(run, lines, config, {key: measurement.trial for key, measurement in run.finished().items()})
     shapes = [
-        {"deployment": d.deployment, "shape": d.shape.label, "verdict": d.verdict.value, **load_facts(d.concurrency)}
+        {"deployment": d.deployment, "shape": d.shape.label, "verdict": d.verdict.value, **(d.load or NO_LOAD).facts}
         for d, _ in answers
     ]
     sentences = [f"{d.series.label(join=' ')}: {sentence}" for d, sentence in answers]

@@ -20,7 +20,8 @@ from frontier.planning.sweep_progress import HigherSetting
 from frontier.planning.time_left import TimeLeft, of_sweep, series_of, to_come, until_decided
 from frontier.search import complete, scan, shared
 from frontier.search.auto import MOST
-from frontier.search.scan import Ask, Done, SearchPolicy
+from frontier.search.next_trial import Ask, Done
+from frontier.search.scan import SearchPolicy
 from frontier.search.series_history import SeriesHistory
 from frontier.sweep.ledger import Ledger
 from frontier.sweep.sweep_state import SweepState
@@ -98,7 +99,7 @@ class Proposals:
         if not asked or deployment in self.state.failures.given_up or not all(histories.values()):
             return None
         found = shared.next_shared(self.config.tiers, histories)
-        return None if found is None or found[1].concurrency >= self._policy(found[0]).lost else found
+        return None if found is None or found[1].load >= self._policy(found[0]).lost else found
 
     def asks(self, series: Series) -> list[Ask]:
         """The trials that the search and the completion ask for."""
@@ -111,41 +112,41 @@ class Proposals:
     def trial(self, series: Series, ask: Ask) -> Trial:
         """The trial that is asked for, under the lowest free number."""
         history, deployment = self.state.histories[series], self.config.deployment(series.deployment)
-        taken = {t.repeat for t, _ in history if (t.concurrency, t.phase) == (ask.concurrency, ask.phase)}
+        taken = {t.repeat for t, _ in history if (t.load, t.phase) == (ask.load, ask.phase)}
         # A removed trial leaves its number free: counted on, the next would replace a finished one.
         repeat = next(number for number in itertools.count(1) if number not in taken)
         size = ask.requests, ask.seconds
         if ask.phase is Phase.GRID and self.plan.sized:
-            size = grid_size(self.config, ask.concurrency)
-        setting = ask.concurrency, ask.phase, repeat
+            size = grid_size(self.config, ask.load)
+        setting = ask.load, ask.phase, repeat
         return make_trial(self.config, deployment, series.shape, *setting, *size, warmup=ask.warmup)
 
     def once_more(self, trial: Trial) -> Trial:
         """The same trial under a free number, which no planned trial has."""
         alike = [*self.plan.trials, *(t for t, _ in self.state.histories[trial.series])]
-        place = trial.series, trial.concurrency, trial.phase
-        taken = [t.repeat for t in alike if (t.series, t.concurrency, t.phase) == place]
+        place = trial.series, trial.load, trial.phase
+        taken = [t.repeat for t in alike if (t.series, t.load, t.phase) == place]
         deployment = self.config.deployment(trial.deployment)
         size = trial.requests, trial.seconds
-        setting = trial.concurrency, trial.phase, 1 + max(taken)
+        setting = trial.load, trial.phase, 1 + max(taken)
         return make_trial(self.config, deployment, trial.shape, *setting, *size, warmup=trial.warmup)
 
     def reason_to_skip(self, trial: Trial) -> str | None:
         """Why the trial would show nothing new, going by what was measured; None to run it."""
-        return complete.skip_reason(trial.concurrency, self.config.tiers, self.state.histories[trial.series])
+        return complete.skip_reason(trial.load, self.config.tiers, self.state.histories[trial.series])
 
     def better(self, series: Series, decision: Decision) -> HigherSetting | None:
         """The higher setting that is proven next, if there is one: what it may gain, and the time
         that would decide.
         """
         ask = next((ask for ask in self.asks(series) if ask.phase is Phase.PROVE), None)
-        if ask is None or ask.concurrency <= (decision.concurrency or 0):
+        if ask is None or ask.load <= (decision.load or 0):
             return None
         history = self.state.histories[series]
-        gain = SeriesHistory.of(self.config.limits, history).gain(ask.concurrency)
+        gain = SeriesHistory.of(self.config.limits, history).gain(ask.load)
         left = until_decided(self.config, series, history, ask).seconds(self.ledger.times)
         return (
-            HigherSetting(ask.concurrency, gain, left.seconds if left is not None else None)
+            HigherSetting(ask.load, gain, left.seconds if left is not None else None)
             if gain > complete.WORTH_NAMING
             else None
         )

@@ -14,7 +14,8 @@ from frontier.planning.plan import search_policy
 from frontier.planning.time_left import series_of
 from frontier.search import scan
 from frontier.search.auto import MOST
-from frontier.search.scan import SCAN_REQUESTS, SCAN_SECONDS, Ask
+from frontier.search.next_trial import Ask
+from frontier.search.scan import SCAN_REQUESTS, SCAN_SECONDS
 from frontier.sweep.conductor import Conductor
 
 
@@ -50,6 +51,6 @@ def next_look(config: Config, series: Series, history: History) -> Ask | None:
     ask = scan.next_ask(policy, series.shape, config.tiers, history)
     if isinstance(ask, Ask) and (history or ask.phase in SCANS):
         return ask if ask.phase in SCANS else None
-    known = {trial.concurrency for trial, _ in history}
+    known = {trial.load for trial, _ in history}
     open_ = [c for c in dict.fromkeys((policy.grid[0], policy.grid[-1])) if c not in known]
     return Ask(open_[0], Phase.SCAN, SCAN_REQUESTS, "how long a request takes", SCAN_SECONDS) if open_ else None

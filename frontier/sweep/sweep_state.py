@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from frontier.client.ask.same_server import Identity
+from frontier.core.model.loads import Load
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Trial
 from frontier.run import GrowingHistory
@@ -40,7 +41,7 @@ class ServerFailures:
     - `given_up`: the deployments on which nothing more is run.
     """
 
-    failed_at: dict[Series, tuple[int, str]] = field(default_factory=dict)
+    failed_at: dict[Series, tuple[Load, str]] = field(default_factory=dict)
     given_up: dict[str, GivenUp] = field(default_factory=dict)
 
     def facts(self) -> dict[str, str]:
@@ -53,15 +54,15 @@ class ServerFailures:
 
     def record(self, trial: Trial, why: str) -> None:
         """The trial is given up: `why` says what was lost under it as often as it may be."""
-        if trial.series not in self.failed_at or trial.concurrency < self.failed_at[trial.series][0]:
-            self.failed_at[trial.series] = trial.concurrency, why
+        if trial.series not in self.failed_at or trial.load < self.failed_at[trial.series][0]:
+            self.failed_at[trial.series] = trial.load, why
 
     def reason_to_skip(self, trial: Trial) -> str | None:
         """Why a trial is not run now; None when it may be. A crash at 64 is expected at 128 too."""
         if trial.deployment in self.given_up:
             return self.given_up[trial.deployment].text
         concurrency, why = self.failed_at.get(trial.series, (0, ""))
-        return why if why and trial.concurrency >= concurrency else None
+        return why if why and trial.load >= concurrency else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,6 @@ from frontier.core.estimates.estimate import estimate
 from frontier.core.flags.failures import failure_words
 from frontier.core.flags.flags import flags
 from frontier.core.model.errors import AnotherServerError
-from frontier.core.model.loads import setting
 from frontier.core.model.points import Flag
 from frontier.core.model.trials import Measurement, Outcome, Record, Trial
 from frontier.core.window.window import WindowData
@@ -157,12 +156,12 @@ class TrialRunner:
             error, times = self._failed.most_common(1)[0]
             why = f"{self._failed.total()} requests failed, {times} of them so: {error}"
         self.run.journal("server_lost", trial=trial.key, life=attempts, reason=why, **self.ledger.facts())
-        self.progress.note(f"the server was lost during {trial.shape.label} {setting(trial.concurrency)}: {why}")
+        self.progress.note(f"the server was lost during {trial.shape.label} {trial.load.label}: {why}")
         if not await self.servers.back(self.config.deployment(trial.deployment)):
             return "interrupted" if self.stop.is_set() else "lost"
         if attempts < ATTEMPTS:
             return None
-        what = f"the server was lost {ATTEMPTS} times under {setting(trial.concurrency)}: {why}"
+        what = f"the server was lost {ATTEMPTS} times under {trial.load.label}: {why}"
         self.state.failures.record(trial, what)
         return "lost"
 
@@ -171,11 +170,11 @@ class TrialRunner:
         given up.
         """
         self.run.journal("worker_lost", trial=trial.key, reason=error.what, **self.ledger.facts())
-        where = f"{trial.shape.label} {setting(trial.concurrency)}"
+        where = f"{trial.shape.label} {trial.load.label}"
         if times <= WORKERS_LOST:
             self.progress.note(f"{error.what}: {where} does not count, and is run again without that process")
             return False
-        what = f"client processes failed {times} times under {setting(trial.concurrency)}, at last: {error.what}"
+        what = f"client processes failed {times} times under {trial.load.label}, at last: {error.what}"
         hint = error.hint or "see what ends them (memory?), or send from one:  workers: 1"
         self.progress.note(f"{what}; {hint}")
         self.state.failures.record(trial, what)
@@ -192,7 +191,7 @@ class TrialRunner:
         if workers != self._workers:
             self._workers = workers
             processes = "one client process" if workers == 1 else f"{workers} client processes"
-            self.progress.note(f"c={trial.concurrency} is sent by {processes}")
+            self.progress.note(f"c={trial.load} is sent by {processes}")
         async with self._halting() as halt:
             return await recorded(
                 self.run,
@@ -279,7 +278,7 @@ class TrialRunner:
         time over which the streams' starts are staggered. None without a measurement.
         """
         nearest = [
-            (abs(t.concurrency - trial.concurrency), float(s.e2e[s.ok].mean()))
+            (abs(t.load - trial.load), float(s.e2e[s.ok].mean()))
             for t, s in self.state.histories[trial.series]
             if s.ok.any()
         ]

@@ -69,9 +69,9 @@ def test_the_time_to_the_answer_is_about_what_it_takes(tmp_path: Path, engine: s
     looks = [line for line in done if "-prove-" not in line["trial"]]
     took = done[-1]["spent"]["seconds"] - looks[-1]["spent"]["seconds"]
     (decision,) = load(tmp_path / "whole").solve()
-    assert decision.concurrency is not None
+    assert decision.load is not None
     assert near is not None
-    assert near / 1.5 <= decision.concurrency <= near * 1.5
+    assert near / 1.5 <= decision.load <= near * 1.5
     assert left.answer / 3 < took < left.answer * 3
     assert left.rest > 0
 

@@ -142,7 +142,7 @@ def test_the_deployments_of_a_run_share_a_panel_when_asked(cwd: Path) -> None:
     words = "".join(ET.parse(cwd / "two.svg").getroot().itertext()).replace("\u00a0", " ")
     fp8 = next(d for d in load(cwd / "other" / "two").solve() if d.deployment == "fp8")
     assert ["bf16", "fp8"] == [name for name in ("bf16", "fp8") if name in words]
-    assert f"run at c={fp8.concurrency}" in words
+    assert f"run at c={fp8.load}" in words
     said = frontier("plot", "other/two", "--overlay", "--figure", "tails", "-o", "two.svg", cwd=cwd)
     assert 2 == said.code
     assert_golden_row("messages", said.error)

@@ -82,7 +82,7 @@ def test_a_slow_server_is_given_time_for_a_few_requests(tpot: float, seconds: in
     record = Record(0, 0, outcome=Outcome.OK, asked_isl=0, asked_osl=16, completion_tokens=16, **times)
     assert seconds == quick.seconds_for(record)
     config = load_config(quick.config_text("http://127.0.0.1:1/v1", None, None, (1, 4), each=seconds), "quick")
-    assert (1, 4) == tuple(config.concurrency)
+    assert (1, 4) == tuple(config.loads)
     assert seconds == config.max_time
     assert config.deployments[0].timeouts.total >= 60 + 4 * (seconds - quick.SECONDS)
 

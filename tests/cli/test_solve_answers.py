@@ -27,7 +27,7 @@ def cwd(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def headline(cwd: Path) -> str:
     """What the answer begins with."""
     (decision,) = load(cwd / "runs" / "night").solve()
-    assert decision.concurrency == 32
+    assert decision.load == 32
     return decision_sentence(decision, throughput="output_throughput").partition(":")[0]
 
 

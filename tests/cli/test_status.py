@@ -80,7 +80,7 @@ def test_what_is_proven_is_judged_by_the_sla_that_the_config_has_now(tmp_path: P
     text = config_text(ENGINES["smooth"])
     run, _, _ = sweep_in_virtual_time(tmp_path / "run", text)
     (decision,) = run.solve()
-    assert [decision.concurrency] == [one["concurrency"] for one in read_state(tmp_path / "run")["proven"]]
+    assert [decision.load] == [one["concurrency"] for one in read_state(tmp_path / "run")["proven"]]
     (tmp_path / "run" / "config.yaml").write_text(text.replace("p99_ttft: 50ms", "p99_ttft: 1us"))
     assert [] == read_state(tmp_path / "run")["proven"]
 

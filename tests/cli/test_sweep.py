@@ -155,7 +155,7 @@ def test_a_proof_without_room_in_the_budget_is_not_proven(budget: str, tmp_path:
         if asked.code != 4:
             break
     assert 0 == codes[-1]
-    assert 500 in {point.concurrency for point in load(tmp_path / "runs" / "it").points()}
+    assert 500 in {point.load for point in load(tmp_path / "runs" / "it").points()}
 
 
 def test_a_setting_that_decides_no_measurement_goes_on_in_the_same_run(here: Path) -> None:

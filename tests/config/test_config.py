@@ -36,7 +36,7 @@ def test_the_smallest_config_has_the_documented_defaults() -> None:
     config = load()
     assert (Shape.of(1024, 256),) == config.shapes
     assert config.auto
-    assert (1,) == config.concurrency, "where it begins"
+    assert (1,) == config.loads, "where it begins"
     assert (None, None, None, None) == (config.requests, config.repeats, config.refine, config.max_time), "its own"
     assert (2.0, 0.0, 1) == (config.warmup, config.min_time, config.seed)
     assert ("random", True, True) == (config.prompts, config.ignore_eos, config.marginal_gain)
@@ -105,7 +105,7 @@ def test_a_shape_is_two_lengths(text: str, expected: Shape) -> None:
     ],
 )
 def test_a_range_of_concurrencies_is_every_doubling_and_its_end(text: str, expected: tuple[int, ...]) -> None:
-    assert expected == load(f"concurrency: {text}\n").concurrency
+    assert expected == load(f"concurrency: {text}\n").loads
 
 
 @pytest.mark.parametrize(
@@ -372,7 +372,7 @@ def test_a_left_out_concurrency_means_in_a_run_what_it_meant_when_the_run_was_be
     doublings = (1, 2, 4, 8, 16, 32, 64, 128)
     before_auto = {"defaults": {"requests": None, "repeats": None, "max_time": None, "refine": None}}
     for begun in (before_auto, {"canonical": {}}, {"imported": {}}):
-        assert doublings == load_config(BASE, "s.yaml", begun=begun).concurrency
+        assert doublings == load_config(BASE, "s.yaml", begun=begun).loads
         assert load_config(BASE + "rate: [1, 2]\n", "s.yaml", begun=begun).open_loop
     assert load_config(BASE, "s.yaml", begun={"defaults": left_out(None)}).auto
     assert load("concurrency: auto\n").identity() == load().identity()

@@ -27,7 +27,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_run_gives_the_config_that_it_was_opened_with_without_the_files_that_are_named(file: Path) -> None:
     config = load_config_file(file, ["concurrency=[4, 8]"])
-    assert (4, 8) == config.concurrency
+    assert (4, 8) == config.loads
     with open_run(Path("run"), config, file.read_text().replace("[1, 2]", "[4, 8]"), {}):
         pass
     Path("sessions.jsonl").unlink()

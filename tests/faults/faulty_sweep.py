@@ -87,7 +87,7 @@ def at_concurrency(concurrency: int, act: Callable[[], object], times: int = 1) 
     left = [times]
 
     def do(trial: Trial) -> None:
-        if trial.concurrency == concurrency and left[0]:
+        if trial.load == concurrency and left[0]:
             left[0] -= 1
             act()
 

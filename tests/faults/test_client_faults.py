@@ -51,7 +51,7 @@ VIRTUAL = (
 
 
 def finished(run: Path) -> list[int]:
-    return sorted(m.trial.concurrency for m in RunDirectory.read(run).finished().values())
+    return sorted(m.trial.load for m in RunDirectory.read(run).finished().values())
 
 
 # --- the disk
@@ -265,7 +265,7 @@ def test_running_out_of_ports_counts_against_the_client_and_not_the_server(tmp_p
     ours = [r for key in run.finished() if "c0032" in key for r in run.records(key) if r.outcome is Outcome.CLIENT]
     assert ours, said.stdout + err
     assert {None} == {record.first for record in ours}
-    (point,) = [p for p in frontier.load(tmp_path / "run").points() if p.concurrency == 32]
+    (point,) = [p for p in frontier.load(tmp_path / "run").points() if p.load == 32]
     assert "client_bound" in {flag.name for flag in point.flags}
 
 

@@ -91,7 +91,7 @@ def test_the_real_command_killed_again_and_again_ends_as_if_it_had_not_been(tmp_
     said = frontier("sweep", "sweep.yaml", cwd=tmp_path)
     (path,) = (tmp_path / "runs").iterdir()
     assert said.code == own_exit_code(path), said.err
-    assert {m.trial.concurrency for m in RunDirectory.read(path).finished().values()} == {1, 2, 4}
+    assert {m.trial.load for m in RunDirectory.read(path).finished().values()} == {1, 2, 4}
     _, alive = psutil.wait_procs(simulators, timeout=10)
     assert not [p for p in alive if p.status() != psutil.STATUS_ZOMBIE], "a simulator outlived its sweep"
 

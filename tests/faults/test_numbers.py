@@ -202,7 +202,7 @@ def test_an_imported_point_has_possible_numbers_or_is_refused(values: dict[str, 
     except StoreError as error:
         assert "cannot be read" in str(error)  # noqa: PT017
         return
-    assert point.concurrency >= 1
+    assert point.load >= 1
     assert point.n >= 0
     assert [] == [e for e in point.metrics.values() if not (e.value == math.inf or abs(e.value) <= MOST)]
 

@@ -45,7 +45,7 @@ def journal(path: Path, event: str) -> list[dict[str, object]]:
 
 
 def measured(path: Path) -> list[int]:
-    return [point.concurrency for point in load(path).points()]
+    return [point.load for point in load(path).points()]
 
 
 def crash(server: FaultyServer) -> None:
@@ -81,7 +81,7 @@ def test_a_server_that_comes_back_costs_the_trial_in_flight_and_no_more(
     injector = FaultInjector(at_concurrency(4, lambda: fault(server)))
     assert run_sweep(server, tmp_path / "run", injector, requests=30) == "finished"
     assert [2, 4] == measured(tmp_path / "run")
-    assert [2, 4, 4] == [trial.concurrency for trial in injector.started]
+    assert [2, 4, 4] == [trial.load for trial in injector.started]
     (lost,) = journal(tmp_path / "run", "server_lost")
     assert "requests failed" in str(lost["reason"])
     assert_golden_row("progress", next(note for note in injector.notes if "back" in note))
@@ -101,7 +101,7 @@ def test_a_server_that_refuses_for_a_while_is_not_lost_and_its_refusals_count(
     run = RunDirectory.read(tmp_path / "run")
     kept = [record for key in run.finished() for record in run.records(key)]
     assert len(refused) == sum(record.status == 503 for record in kept), "each is in a file"
-    (point,) = [p for p in load(tmp_path / "run").points() if p.concurrency == 4]
+    (point,) = [p for p in load(tmp_path / "run").points() if p.load == 4]
     assert point.metrics["error_rate"].value > 0
 
 
@@ -122,7 +122,7 @@ def test_a_server_that_stays_away_ends_the_sweep_with_what_is_finished(server: F
     server.start()
     again = FaultInjector(lambda _: None)
     assert run_sweep(server, tmp_path / "run", again) == "finished"
-    assert [4] == [trial.concurrency for trial in again.started]
+    assert [4] == [trial.load for trial in again.started]
     assert [2, 4] == measured(tmp_path / "run")
     assert {} == load(tmp_path / "run").skipped
 
@@ -154,7 +154,7 @@ def test_a_setting_that_crashes_the_server_every_time_is_given_up_and_the_rest_g
         run_sweep(server, tmp_path / "run", injector, more="objectives: [output_throughput, p50_ttft]\n") == "finished"
     )
     assert [2] == measured(tmp_path / "run")
-    assert 4 == sum(trial.concurrency == 4 for trial in injector.started)  # twice, put off, and twice again at the end
+    assert 4 == sum(trial.load == 4 for trial in injector.started)  # twice, put off, and twice again at the end
     (why,) = load(tmp_path / "run").skipped.values()
     assert why.startswith("the server was lost 2 times")
     assert any("put off" in note for note in injector.notes)
@@ -170,7 +170,7 @@ def test_a_server_that_says_retry_after_is_left_alone_that_long(server: FaultySe
     assert run_sweep(server, tmp_path / "run", FaultInjector(act)) == "finished"
     refused = [line for line in server.arrivals() if line["fault"] == "status"]
     assert 4 <= len(refused) <= 8  # each stream once, then quiet for two seconds
-    (flagged,) = [p for p in load(tmp_path / "run").points() if p.concurrency == 4]
+    (flagged,) = [p for p in load(tmp_path / "run").points() if p.load == 4]
     assert flagged.metrics["error_rate"].value > 0
 
 
@@ -198,7 +198,7 @@ def test_a_server_that_is_restarted_between_trials_costs_nothing(server: FaultyS
 
     injector = FaultInjector(lambda _: None, before=at_concurrency(4, lambda: restart()))
     assert run_sweep(server, tmp_path / "run", injector) == "finished"
-    assert [2, 4] == [trial.concurrency for trial in injector.started]
+    assert [2, 4] == [trial.load for trial in injector.started]
     assert [] == journal(tmp_path / "run", "server_lost")
     assert [0.0, 0.0] == [p.metrics["error_rate"].value for p in load(tmp_path / "run").points()]
 
@@ -263,7 +263,7 @@ def test_requests_that_fail_one_by_one_are_failures_of_their_kind_and_never_sent
     act = at_concurrency(4, lambda: server.fault(kind, share=0.4, after=0.02))
     injector = FaultInjector(act)
     assert run_sweep(server, tmp_path / "run", injector) == "finished"
-    assert [2, 4] == [trial.concurrency for trial in injector.started]
+    assert [2, 4] == [trial.load for trial in injector.started]
     run = RunDirectory.read(tmp_path / "run")
     records = [r for key in run.finished() for r in run.records(key)]
     failed = {r.outcome for r in records} - {Outcome.OK, Outcome.CANCELLED}

@@ -50,7 +50,7 @@ def test_twice_the_gpus_are_twice_the_bandwidth() -> None:
 @pytest.mark.parametrize("load", [Rate.of(4.0), 64])
 def test_at_a_rate_and_where_users_think_as_many_are_in_flight_as_were_measured(load: int) -> None:
     closed = measured(4, 64.0, 0.009)
-    other = dataclasses.replace(closed, concurrency=load, in_flight=4.0)
+    other = dataclasses.replace(closed, load=load, in_flight=4.0)
     assert decoding(other) == decoding(closed)
     assert bounds(H100, other) == bounds(H100, closed)
     assert distance(H100, other) == distance(H100, closed)

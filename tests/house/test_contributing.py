@@ -49,7 +49,7 @@ DOES = {
     "came = Increases()\n"
     "key = ('lmdeploy:time_to_first_token_seconds_count', ())\n"
     "assert [came.add({key: count})[0] for count in (1.0, 4.0)] == [0.0, 3.0]\n"
-    "decision = next(each for each in frontier.load(RUN).solve() if each.concurrency)\n"
+    "decision = next(each for each in frontier.load(RUN).solve() if each.load)\n"
     "assert 'lmdeploy' in TARGETS and '--max-batch-size' in emit('lmdeploy', decision, None)",
     "An extra": "from frontier.cli.main import run\nassert run(['peak', RUN]) == 0",
     "An importer": "from frontier.extras.exchange.formats import read_results\n"

@@ -82,9 +82,9 @@ def test_functions_of_many_arguments_are_few() -> None:
     assert sum(marks.values()) <= MANY_ARGUMENTS, marks
 
 
-MOST_IN_CORE = 4_460
+MOST_IN_CORE = 4_500
 """Statements of the core, without imports and docstrings."""
-MOST_IMPORTED = {"frontier.core.claim.solver": 3_930, "frontier.search.scan": 4_970}
+MOST_IMPORTED = {"frontier.core.claim.solver": 3_980, "frontier.search.scan": 5_000}
 """Statements of a module and of all modules of the package that it imports."""
 
 

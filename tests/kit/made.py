@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 
+from frontier.core.model.loads import Concurrency, Load
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import ClientHealth, Phase, Trial
 from frontier.core.stats import intervals
@@ -43,7 +44,7 @@ def sample(concurrency, ttft, tpot, *, start=0.0, ok=None, shape=SHAPE, deployme
     return WindowData(
         deployment=deployment,
         shape=shape,
-        concurrency=concurrency,
+        load=concurrency,
         starts=np.array([start]),
         ends=np.array([start + length]),
         sent=sent,
@@ -91,8 +92,8 @@ class Server:
     def run(self, trial):
         """The sample of a trial; time goes on between trials."""
         noise = np.exp(self.sigma * self.rng.standard_normal((2, trial.requests)))
-        ok = self.rng.random(trial.requests) >= self.errors(trial.concurrency)
-        c = trial.concurrency
+        ok = self.rng.random(trial.requests) >= self.errors(trial.load)
+        c = trial.load
         found = sample(c, self.ttft(c) * noise[0], self.tpot(c) * noise[1] ** 0.2, start=self.clock, ok=ok)
         self.clock = float(found.ends[0]) + 60
         return found
@@ -106,3 +107,8 @@ def grid(server, concurrencies=(1, 2, 4, 8, 16, 32, 64, 128), requests=300, repe
     """The history of a sweep's grid."""
     trials = [trial(c, repeat=r, requests=requests) for r in range(1, repeats + 1) for c in concurrencies]
     return [(t, server.run(t)) for t in trials]
+
+
+def loads(*numbers: int) -> tuple[Load, ...]:
+    """Requests in flight as loads."""
+    return tuple(map(Concurrency, numbers))

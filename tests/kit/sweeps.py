@@ -256,5 +256,5 @@ def resumed_without(run: Run, again: Path, text: str, setting: str) -> NotebookR
     for file in [*again.glob(f"trials/*{setting}*"), *again.glob(f"evidence/*{setting}*")]:
         file.unlink()
     resumed, told, _ = sweep_in_virtual_time(again, text)
-    assert [int(setting[1:])] == [t.concurrency for t in told.finished if t.phase is not Phase.VISIT]
+    assert [int(setting[1:])] == [t.load for t in told.finished if t.phase is not Phase.VISIT]
     return resumed

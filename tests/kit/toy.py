@@ -7,6 +7,7 @@ from typing import Any
 
 from frontier.core.claim.causes import with_causes
 from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Flag, Frontier, Point, TimeBreakdown
 from frontier.core.model.shapes import Shape
@@ -75,9 +76,9 @@ def toy_frontier(points: list[Point], objectives: tuple[str, str] = ("output_thr
         ay, by = a.metrics[up].value, b.metrics[up].value
         return ax <= bx and ay >= by and (ax < bx or ay > by)
 
-    members = tuple(p.concurrency for p in healthy if not any(beats(o, p) for o in healthy))
-    dominated = tuple(p.concurrency for p in healthy if p.concurrency not in members)
-    excluded = {p.concurrency: p.flags[0].name for p in points if not p.valid}
+    members = tuple(p.load for p in healthy if not any(beats(o, p) for o in healthy))
+    dominated = tuple(p.load for p in healthy if p.load not in members)
+    excluded = {p.load: p.flags[0].name for p in points if not p.valid}
     return Frontier(points[0].deployment, points[0].shape, objectives, members, dominated, excluded)
 
 
@@ -89,7 +90,7 @@ def _used(point: Point, limit: Limit) -> float:
 def toy_decision(points: list[Point], limits: tuple[Limit, ...] = (LIMIT,), **changes: object) -> Decision:
     """The highest setting whose interval is within every limit, below the first that is not."""
     judgements = []
-    for p in sorted(points, key=lambda p: p.concurrency):
+    for p in sorted(points, key=lambda p: p.load):
         verdicts = {}
         for limit in limits:
             e = p.metrics[limit.metric]
@@ -100,7 +101,7 @@ def toy_decision(points: list[Point], limits: tuple[Limit, ...] = (LIMIT,), **ch
         order = (Verdict.VIOLATES, Verdict.MARGINAL, Verdict.MEETS)
         worst = Verdict.INVALID if not p.valid else next(v for v in order if v in verdicts.values())
         binding = max(limits, key=lambda it: _used(p, it)).metric
-        judgements.append(Judgement(p.concurrency, worst, verdicts, binding))
+        judgements.append(Judgement(p.load, worst, verdicts, binding))
     passing = []
     for judgement in judgements:
         if judgement.verdict is Verdict.VIOLATES:
@@ -108,25 +109,26 @@ def toy_decision(points: list[Point], limits: tuple[Limit, ...] = (LIMIT,), **ch
         if judgement.verdict is Verdict.MEETS:
             passing.append(judgement)
     if passing:
-        verdict, chosen, about = Verdict.MEETS, passing[-1].concurrency, passing[-1]
+        verdict, chosen, about = Verdict.MEETS, passing[-1].load, passing[-1]
     else:
         verdict, chosen, about = judgements[0].verdict, None, judgements[0]
-    point = next(p for p in points if p.concurrency == about.concurrency)
+    point = next(p for p in points if p.load == about.load)
     fields: dict[str, object] = {
         "deployment": point.deployment,
         "shape": point.shape,
         "limits": limits,
         "verdict": verdict,
-        "concurrency": chosen,
+        "load": chosen,
         "binding": about.binding,
         "metrics": point.metrics,
         "judgements": tuple(judgements),
-        "candidate": None if passing else about.concurrency,
+        "candidate": None if passing else about.load,
         "last_pass": chosen,
-        "first_fail": next((j.concurrency for j in judgements if j.verdict is Verdict.VIOLATES), None),
+        "first_fail": next((j.load for j in judgements if j.verdict is Verdict.VIOLATES), None),
     }
-    decision = Decision(**(fields | changes))  # type: ignore[arg-type]
-    return with_causes(decision, {p.concurrency: p for p in points}, "output_throughput")
+    given = {k: Concurrency(v) if k in ("load", "candidate") and type(v) is int else v for k, v in changes.items()}
+    decision = Decision(**(fields | given))  # type: ignore[arg-type]
+    return with_causes(decision, {p.load: p for p in points}, "output_throughput")
 
 
 def said(picture: Picture) -> str:
@@ -156,7 +158,7 @@ def roofline(panel: Panel) -> tuple[tuple[float, float], ...]:
 
 def starred(panel: Panel) -> list[float]:
     """The concurrencies of the operating points in a panel."""
-    return [mark.concurrency for mark in panel.marks if mark.star]
+    return [mark.load for mark in panel.marks if mark.star]
 
 
 def picture(
@@ -195,9 +197,9 @@ def with_times(points: Iterable[Point], missing: tuple[str, ...] = ()) -> list[P
             "connect": 0.0,
             "network": 0.002,
             "front_end": 0.004,
-            "queue": 1e-4 * p.concurrency**1.5,
+            "queue": 1e-4 * p.load**1.5,
             "prefill": 0.040,
-            "decode": 1.0 + 0.01 * p.concurrency,
+            "decode": 1.0 + 0.01 * p.load,
         }
         rest = 0.010 + sum(parts.pop(name) for name in missing)
         ttft = sum(parts.values()) - parts["decode"] + rest - 0.010

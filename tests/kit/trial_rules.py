@@ -46,7 +46,7 @@ def _of_the_trial(config: Config, measurement: Measurement) -> Iterator[str]:
     trial = measurement.trial
     (deployment,) = (d for d in config.deployments if d.name == trial.deployment)
     warmup = 0.0 if trial.rate is None else trial.warmup
-    setting = trial.concurrency, trial.phase, trial.repeat
+    setting = trial.load, trial.phase, trial.repeat
     if trial != make_trial(config, deployment, trial.shape, *setting, trial.requests, trial.seconds, warmup):
         yield "it was not planned by this config"
 
@@ -100,9 +100,9 @@ def _of_the_streams(_: Config, measurement: Measurement, records: Sequence[Recor
     trial, numbers = measurement.trial, {record.index for record in records}
     if len(numbers) < len(records):
         yield "two requests have one number"
-    if max(numbers) + 1 - len(numbers) > trial.concurrency and not measurement.workers:
+    if max(numbers) + 1 - len(numbers) > trial.load and not measurement.workers:
         yield "requests are missing from its records"
-    if not {record.stream for record in records} <= set(range(trial.concurrency)):
+    if not {record.stream for record in records} <= set(range(trial.load)):
         yield "a request is of a stream that it does not have"
     by_stream = sorted(records, key=lambda record: (record.stream, record.sent))
     if any(a.stream == b.stream and b.sent < a.end - ROUNDING for a, b in pairwise(by_stream)):
@@ -135,9 +135,9 @@ def _opens_warm(measurement: Measurement, records: Sequence[Record]) -> bool:
     first: dict[int, float] = {}
     for record in sorted(records, key=lambda record: record.end):
         first.setdefault(record.stream, record.end)
-    warm = max(trial.warmup, max(first.values()) if len(first) == trial.concurrency else np.inf)
+    warm = max(trial.warmup, max(first.values()) if len(first) == trial.load else np.inf)
     if trial.phase is not Phase.SCAN:
-        warm = max(warm, ended[2 * trial.concurrency - 1] if len(ended) >= 2 * trial.concurrency else np.inf)
+        warm = max(warm, ended[2 * trial.load - 1] if len(ended) >= 2 * trial.load else np.inf)
     if trial.rate is not None:  # it waits for a success alone, and for two latencies
         warm = max(trial.warmup, min((r.end for r in records if r.outcome is Outcome.OK), default=np.inf))
     before = [r.end - (r.sent if r.scheduled is None else r.scheduled) for r in records if r.end <= start]

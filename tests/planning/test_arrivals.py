@@ -341,7 +341,7 @@ def test_people_counted_by_a_rate_that_holds_keep_the_sla(drawn: tuple[int, ...]
     kept = []
     for number in drawn:
         case, _, decision, _ = study.drawn(number)
-        cap = decision.concurrency or 1
+        cap = decision.load or 1
         rate = 0.95 * decision.metrics["request_throughput"].value
         alone = dataclasses.replace(case, replicas=1)
         while True:

@@ -156,7 +156,7 @@ def test_with_a_budget_the_first_repeat_is_even_wherever_it_is_cut() -> None:
     assert [1, 16, 4, 64, 2, 8, 32, 128] == halving(ladder)
     text = TEXT.replace("[1, 2, 4, 8]", str(list(ladder))) + "budget: {until: '07:00'}\n"
     trials = make_plan(load_config(text, "s.yaml")).trials
-    assert [1, 16, 4, 64, 2, 8, 32, 128] == [t.concurrency for t in trials if t.repeat == 1]
-    assert sorted(ladder) == sorted(t.concurrency for t in trials if t.repeat == 2)
+    assert [1, 16, 4, 64, 2, 8, 32, 128] == [t.load for t in trials if t.repeat == 1]
+    assert sorted(ladder) == sorted(t.load for t in trials if t.repeat == 2)
     for n in range(1, 20):
         assert sorted(halving(tuple(range(n)))) == list(range(n))

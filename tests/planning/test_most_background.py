@@ -18,7 +18,7 @@ def beside(streams: int) -> Shape:
 
 def decided(streams: int, verdict: Verdict, deployment: str = "default") -> Decision:
     decision = toy_decision(toy_points((32,), shape=beside(streams), deployment=deployment))
-    return replace(decision, verdict=verdict, concurrency=32 if verdict is MEETS else None)
+    return replace(decision, verdict=verdict, load=32 if verdict is MEETS else None)
 
 
 def answer(amounts: tuple[int, ...] = (0, 8, 16, 32), **of: Verdict) -> MostBackground:

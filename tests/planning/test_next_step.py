@@ -14,7 +14,7 @@ import pytest
 from frontier.cli.sweep import command as sweep
 from frontier.config import Setting, load_config, parse_sla
 from frontier.core.model.decisions import Decision, Limit, NextStep, Verdict
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import Concurrency, Rate
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
 from frontier.planning.budget import AROUND, TrialTimes
@@ -48,8 +48,8 @@ SHAPE, NO_TIMES, NOTHING = Shape.of(1024, 256), TrialTimes(), Amount()
 
 
 def a_decision(limits, concurrency=32, requests=1300, shape=SHAPE, deployment="default"):
-    step = NextStep(concurrency, 0.27, 1837.0, (), requests)
-    return Decision(deployment, shape, tuple(limits), Verdict.MEETS, 8, None, {}, (), next_step=step)
+    step = NextStep(Concurrency(concurrency), 0.27, 1837.0, (), requests)
+    return Decision(deployment, shape, tuple(limits), Verdict.MEETS, Concurrency(8), None, {}, (), next_step=step)
 
 
 def commanded(decision, text=CONFIG, times=NO_TIMES, spent=NOTHING):
@@ -312,7 +312,7 @@ def test_the_command_for_one_concurrency_in_all_shapes_has_room_in_a_budget_that
     again = SweepAgain(
         config, AGAIN, TrialTimes(((trial, Amount(14.0, 100.0)),)), Amount(600.0, 3000.0), "runs/night-2"
     )
-    decision = replace(a_decision(config.limits), concurrency=16)
+    decision = replace(a_decision(config.limits), load=16)
     answer = SlaResult("x", config.limits, (decision,), {decision.deployment: None})
     (command,) = shared_commands(answer, again).values()
     (raised,) = [word for word in shlex.split(command) if word.startswith("budget.requests=")]
@@ -335,13 +335,13 @@ def full_at(seats, limit=10.0, settings=(16, 32, 64, 128)):
 
 def test_a_setting_between_measured_ones_that_may_be_the_better_answer_is_named_with_its_price():
     decision, history = full_at(69)
-    assert (64, None) == (decision.concurrency, decision.next_step)
+    assert (64, None) == (decision.load, decision.next_step)
     step = between_measured(decision, history)
-    assert step.concurrency in range(66, 73)
+    assert step.load in range(66, 73)
     assert step.gain == pytest.approx(5 / 64, abs=0.01)
     assert step.requests > 0
     again = SweepAgain(load_config(CONFIG, "x.yaml"), AGAIN, NO_TIMES, NOTHING, "runs/night-2")
-    assert ["--prove", str(step.concurrency)] == shlex.split(with_command(decision, again, None, history).command)[5:7]
+    assert ["--prove", str(step.load)] == shlex.split(with_command(decision, again, None, history).command)[5:7]
     off = replace(again, config=load_config(CONFIG + "marginal_gain: false\n", "x.yaml"))
     assert with_command(decision, off, None, history) is None
 
@@ -349,5 +349,5 @@ def test_a_setting_between_measured_ones_that_may_be_the_better_answer_is_named_
 @pytest.mark.parametrize(("seats", "limit"), [(65, 10.0), (300, 10.0), (69, 1.5)])
 def test_none_is_named_without_more_throughput_where_the_higher_one_is_worth_its_tail_or_breaks_the_sla(seats, limit):
     decision, history = full_at(seats, limit)
-    assert 64 == decision.concurrency
+    assert 64 == decision.load
     assert between_measured(decision, history) is None

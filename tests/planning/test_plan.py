@@ -45,12 +45,12 @@ def plan(more: str = "") -> Plan:
 
 
 def setting(trial: Trial) -> tuple[str, Shape, int]:
-    return trial.deployment, trial.shape, trial.concurrency
+    return trial.deployment, trial.shape, trial.load
 
 
 def test_every_setting_is_run_once_in_every_block() -> None:
     config = load()
-    every = {(d.name, s, c) for d in config.deployments for s in config.shapes for c in config.concurrency}
+    every = {(d.name, s, c) for d in config.deployments for s in config.shapes for c in config.loads}
     trials = make_plan(config).trials
     for repeat in (1, 2, 3):
         block = [setting(t) for t in trials if t.repeat == repeat]
@@ -68,16 +68,16 @@ def test_blocks_follow_each_other_and_each_has_an_order_of_its_own() -> None:
 def test_the_first_trials_are_each_shape_on_each_deployment_at_the_lowest_concurrency() -> None:
     trials = plan().trials
     assert {("bf16", "1024/256", 1), ("fp8", "1024/256", 1), ("bf16", "64/16", 1), ("fp8", "64/16", 1)} == {
-        (t.deployment, t.shape.label, t.concurrency) for t in trials[:4]
+        (t.deployment, t.shape.label, t.load) for t in trials[:4]
     }
-    assert min(t.concurrency for t in trials[4:32]) > 1
+    assert min(t.load for t in trials[4:32]) > 1
 
 
 def test_deployments_take_turns_setting_by_setting_and_neither_is_always_first() -> None:
     later = plan().trials[4:]
     pairs = list(itertools.pairwise(later))[::2]
     assert pairs
-    assert all((a.shape, a.concurrency) == (b.shape, b.concurrency) for a, b in pairs)
+    assert all((a.shape, a.load) == (b.shape, b.load) for a, b in pairs)
     assert all({"bf16", "fp8"} == {a.deployment, b.deployment} for a, b in pairs)
     assert {"bf16", "fp8"} == {a.deployment for a, _ in pairs}
 
@@ -88,7 +88,7 @@ def test_a_drift_of_the_machine_does_not_look_like_concurrency() -> None:
     for seed in range(1, 41):
         block = [t for t in plan(f"seed: {seed}\n").trials if t.repeat == 2]
         for i, trial in enumerate(block):
-            ranks.setdefault(trial.concurrency, []).append(i / len(block))
+            ranks.setdefault(trial.load, []).append(i / len(block))
     # 160 places each, uniform on 0..1: the mean has a standard error of 0.023; four of them are
     # allowed.
     assert max(abs(statistics.fmean(places) - 0.5) for places in ranks.values()) < 0.092
@@ -152,7 +152,7 @@ def test_a_finished_trial_no_longer_counts_when_something_it_depends_on_changes(
 def test_a_window_holds_several_turns_of_every_stream() -> None:
     trials = make_plan(load()).trials
     assert {200, 320, 640} == {t.requests for t in trials}
-    assert all(t.requests == max(200, TURNS * t.concurrency) for t in trials)
+    assert all(t.requests == max(200, TURNS * t.load) for t in trials)
     assert {None} == {t.seconds for t in trials}
 
 
@@ -176,7 +176,7 @@ def test_where_sizes_are_left_out_a_trial_is_bounded_by_the_time_of_its_window()
     assert (32, False, None) == (len(found.trials), found.sized, found.refine)
     assert {(GRID_SECONDS, LONGEST_TRIAL)} == {(t.seconds, t.max_time) for t in found.trials}
     assert {2 * GRID_SECONDS} == {longest_of(t) for t in found.trials}
-    shape = [t.concurrency for t in found.trials if (t.deployment, t.shape.label) == ("fp8", "64/16")]
+    shape = [t.load for t in found.trials if (t.deployment, t.shape.label) == ("fp8", "64/16")]
     assert halving((1, 2, 4, 8, 16, 32, 64, 128)) == shape, "the widest gap first, wherever it is cut"
     stated = make_plan(load("requests: 90\n", base=LEFT_OUT))
     assert {(STATED_SECONDS, True, 1)} == {(t.seconds, stated.sized, t.repeat) for t in stated.trials}
@@ -190,7 +190,7 @@ def test_what_is_finished_is_not_left_and_its_size_matters_only_where_it_was_sta
         found = make_plan(config)
         one = found.trials[3]
         deployment = config.deployment(one.deployment)
-        larger = make_trial(config, deployment, one.shape, one.concurrency, one.phase, one.repeat, 7_000)
+        larger = make_trial(config, deployment, one.shape, one.load, one.phase, one.repeat, 7_000)
         assert len(found.trials) - 1 == len(found.left({one.key: one}))
         assert counts == (one not in found.left({one.key: larger}))
 
@@ -203,7 +203,7 @@ def test_a_trial_takes_its_limit_at_most() -> None:
 
 def test_a_plan_takes_the_bytes_of_all_that_its_trials_may_send() -> None:
     listed = make_plan(load("refine: 0\n"), only=["bf16", "64/16"])
-    sent = sum(t.requests + 3 * t.concurrency for t in listed.trials)
+    sent = sum(t.requests + 3 * t.load for t in listed.trials)
     assert sent * (RECORD_BYTES + 16 * TOKEN_BYTES) == listed.expected_bytes
 
 
@@ -217,6 +217,6 @@ def test_the_summary_is_json_and_lists_the_trials_in_order() -> None:
 def test_passes_over_a_file_stay_whole_with_many_streams_and_are_bounded_by_a_day() -> None:
     text = "endpoint: http://h\nshapes: [8/8]\nprompts: p.jsonl\nrequests: 2 passes\nconcurrency: [1, 7, 64]\n"
     trials = make_plan(with_prompts(load("", base=text), 30)).trials
-    sizes = {trial.concurrency: trial.requests for trial in trials}
+    sizes = {trial.load: trial.requests for trial in trials}
     assert {1: 60, 7: 60, 64: 330} == sizes
     assert {(None, LONGEST)} == {(trial.seconds, trial.max_time) for trial in trials}

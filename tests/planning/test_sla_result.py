@@ -71,7 +71,7 @@ def test_the_cheapest_deployment_is_named_each_at_its_own_operating_point(spread
     ]
     found = asked(points)
     (cheapest,) = found.cheapest
-    assert ("small", 4, sure_of_it) == (cheapest.decision.deployment, cheapest.decision.concurrency, cheapest.sure)
+    assert ("small", 4, sure_of_it) == (cheapest.decision.deployment, cheapest.decision.load, cheapest.sure)
     assert any("small at c=4, $0.694/Mtok" in note for note in sla_notes(found))
     assert sure_of_it == (not any("another may be" in note for note in sla_notes(found)))
     assert () == asked(points[:2]).cheapest

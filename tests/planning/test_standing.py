@@ -306,7 +306,7 @@ def test_what_is_left_out_is_what_has_no_trial(tmp_path: Path, lost: tuple[int, 
     found = load(path).standing
     assert found is not None
     assert lost == tuple(c for _, c in found.missing)
-    points = {p.concurrency for p in load(path).points()}
+    points = {p.load for p in load(path).points()}
     assert not points & set(lost)
 
 

@@ -22,7 +22,7 @@ def config_of(*more):
 
 def taken(config, each, c=1):
     """The times of one measured setting whose requests took `each` seconds."""
-    trial = next(t for t in make_plan(config).trials if t.concurrency == c)
+    trial = next(t for t in make_plan(config).trials if t.load == c)
     return TrialTimes(((trial, Amount(each * trial.requests, trial.requests, 0.0)),))
 
 

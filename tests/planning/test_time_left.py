@@ -14,7 +14,7 @@ from frontier.planning.budget import TrialTimes
 from frontier.planning.plan import make_plan, make_trial, search_policy
 from frontier.planning.time_left import TimeLeft, of_sweep, outlook, to_come, until_decided
 from frontier.search.auto import MOST
-from frontier.search.scan import Ask, Done
+from frontier.search.next_trial import Ask, Done
 from frontier.store.journal import Amount
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row
@@ -119,7 +119,7 @@ def test_proofs_that_the_user_asked_for_are_all_there_is():
     config, series = of()
     history = scanned(config, series)
     left = coming(config, series, history, ask=Ask(8, Phase.PROVE, 100, ""), prove=(4, 8, 32))
-    assert [8, 32] == [trial.concurrency for trial, _ in left.answer]
+    assert [8, 32] == [trial.load for trial, _ in left.answer]
     assert () == left.rest
     assert () == coming(config, series, history, ask=Done(""), prove=(4, 8, 32)).answer
 

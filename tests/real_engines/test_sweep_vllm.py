@@ -108,7 +108,7 @@ def test_the_engine_itself_saw_the_requests_in_flight(swept: Swept) -> None:
     """
     quiet = {p["concurrency"] for p in swept.points() if not BUSY & set(p["flags"])}
     for measurement, _ in swept.trials():
-        asked = measurement.trial.concurrency
+        asked = measurement.trial.load
         assert measurement.server["num_requests_running_max"] <= asked
         at_work = measurement.server["num_requests_running"] + measurement.server["num_requests_waiting"]
         # The mean of a handful of readings a second apart, each of them between two steps of the
@@ -119,8 +119,8 @@ def test_the_engine_itself_saw_the_requests_in_flight(swept: Swept) -> None:
         assert "vllm" in measurement.server_identity
     for (_, shape), history in load(swept.run.path).histories.items():
         for trial, sample in history:
-            held = float(sample.in_flight.mean()) / trial.concurrency
-            assert (0.98 if trial.concurrency in quiet else 0.5) <= held <= 1.02, shape.label
+            held = float(sample.in_flight.mean()) / trial.load
+            assert (0.98 if trial.load in quiet else 0.5) <= held <= 1.02, shape.label
 
 
 def test_the_engine_counts_the_tokens_that_the_window_counted(swept: Swept) -> None:

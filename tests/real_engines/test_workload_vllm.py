@@ -52,4 +52,4 @@ def test_a_known_load_is_described_and_swept(tmp_path: Path, vllm: str) -> None:
     if swept.code == 5 and "machine was busy" in swept.err:
         pytest.skip("this machine is too busy to measure on; the workload was described")
     assert swept.code == 0, swept.err
-    assert {p.concurrency for p in load(tmp_path / "mine").points()} >= {1, 4}
+    assert {p.load for p in load(tmp_path / "mine").points()} >= {1, 4}

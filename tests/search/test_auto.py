@@ -20,7 +20,8 @@ from frontier.planning.next_step import with_top
 from frontier.planning.plan import highest_tried, make_plan, search_policy
 from frontier.search import complete, scan
 from frontier.search.auto import MOST, SETTINGS, around
-from frontier.search.scan import Ask, SearchPolicy
+from frontier.search.next_trial import Ask
+from frontier.search.scan import SearchPolicy
 from frontier.simulator.spec import EngineSpec
 from tests.kit.commands import frontier as command
 from tests.kit.golden import assert_golden_row
@@ -40,14 +41,14 @@ def swept(server, limits, asked=scan.next_ask, top=MOST):
     while isinstance(ask := asked(policy(top), SHAPE, [("", limits)] if limits else [], history), Ask):
         asks.append(ask)
         assert len(asks) < 150, "the search does not end"
-        repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
-        planned = trial(ask.concurrency, ask.phase, repeat, ask.requests)
+        repeat = 1 + sum((t.load, t.phase) == (ask.load, ask.phase) for t, _ in history)
+        planned = trial(ask.load, ask.phase, repeat, ask.requests)
         history.append((planned, server.run(planned)))
     return asks, history, ask
 
 
 def settings(asks, *phases):
-    return sorted({ask.concurrency for ask in asks if ask.phase in phases})
+    return sorted({ask.load for ask in asks if ask.phase in phases})
 
 
 @pytest.mark.parametrize("edge", [3, 20, 200, 2000])
@@ -87,7 +88,7 @@ def test_the_frontier_has_about_eight_settings_closer_together_near_the_edge():
     asks, history, _ = swept(Server(ttft=lambda c: 0.5 / 1.592 * c / 200), TTFT, complete.next_ask)
     point = max(settings(asks, Phase.VISIT))
     grid = settings(asks, Phase.GRID)
-    measured = {t.concurrency for t, _ in history if t.phase is not Phase.SCAN}
+    measured = {t.load for t, _ in history if t.phase is not Phase.SCAN}
     assert 150 <= point <= 200
     assert 6 <= len(grid) <= 2 * SETTINGS
     assert 3 <= sum(point / 2.5 <= c <= 2.5 * point for c in grid)
@@ -123,7 +124,7 @@ def test_the_deployments_own_slots_bound_what_is_tried(lines, expected):
     config = load_config(f"{lines}\nshapes: [64/16]\n", "c.yaml")
     assert expected == highest_tried(config.deployments[0], MOST)
     assert expected[0] == search_policy(config, MOST).top
-    assert {1} == {t.concurrency for t in make_plan(config).trials}
+    assert {1} == {t.load for t in make_plan(config).trials}
 
 
 def test_a_client_that_holds_fewer_bounds_it():
@@ -202,11 +203,11 @@ def test_four_lines_find_the_edge(tmp_path: Path, slots: int) -> None:
     spec, shape = EngineSpec.from_mapping({"max_num_seqs": slots, **dict(_pairs())}), Shape.of(64, 16)
     inside = [c for c in around(slots, slots) if 2 * c > slots and truth(spec, shape, c, "p90_tpot", 1_500) <= 0.014]
     best = max(truth(spec, shape, c, "output_throughput", 1_500) for c in inside)
-    assert decision.concurrency is not None
-    assert truth(spec, shape, decision.concurrency, "p90_tpot", 1_500) <= 0.014
-    assert truth(spec, shape, decision.concurrency, "output_throughput", 1_500) >= 0.95 * best
+    assert decision.load is not None
+    assert truth(spec, shape, decision.load, "p90_tpot", 1_500) <= 0.014
+    assert truth(spec, shape, decision.load, "output_throughput", 1_500) >= 0.95 * best
     causes = {reason.cause for reason in decision.explanation.reasons}
-    assert decision.concurrency < slots or Cause.STATED_SLOTS in causes
+    assert decision.load < slots or Cause.STATED_SLOTS in causes
 
 
 def _pairs() -> list[tuple[str, str]]:

@@ -10,23 +10,24 @@ from frontier.core.claim.claim import PROVEN, capital, claim_of, proof_windows
 from frontier.core.claim.claimed import claim_points
 from frontier.core.claim.proof import WINDOWS, joined
 from frontier.core.model.decisions import Limit
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import Concurrency, Rate
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.trials import Phase
 from frontier.search import claim_turns, complete, scan
-from frontier.search.scan import Ask, Done, SearchPolicy
+from frontier.search.next_trial import Ask, Done
+from frontier.search.scan import SearchPolicy
 from frontier.search.series_history import SeriesHistory, nearest
 from frontier.search.window_size import mean_e2e, window_size
-from tests.kit.made import SHAPE, Server, grid, trial
+from tests.kit.made import SHAPE, Server, grid, loads, trial
 
 TTFT = (Limit("p99_ttft", 0.5),)
-LADDER = (1, 4, 16, 64)
+LADDER = loads(1, 4, 16, 64)
 POLICY = SearchPolicy(LADDER)
 
 
 def run(server, history, ask):
-    repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
-    t = trial(ask.concurrency, ask.phase, repeat, ask.requests)
+    repeat = 1 + sum((t.load, t.phase) == (ask.load, ask.phase) for t, _ in history)
+    t = trial(ask.load, ask.phase, repeat, ask.requests)
     history.append((t, server.run(t)))
 
 
@@ -66,20 +67,20 @@ def test_visits_are_spread_between_the_other_trials(completed):
 
 def test_every_setting_of_the_config_is_measured_those_next_to_the_edge_first(completed):
     history, asks = completed
-    measured = {t.concurrency for t, _ in history if t.phase in (Phase.GRID, Phase.PROVE)}
+    measured = {t.load for t, _ in history if t.phase in (Phase.GRID, Phase.PROVE)}
     assert set(LADDER) <= measured
-    order = [a.concurrency for a in asks if a.phase is Phase.GRID]
+    order = [a.load for a in asks if a.phase is Phase.GRID]
     assert order.index(16) < order.index(1)
 
 
 def test_a_setting_of_the_config_is_measured_as_long_as_its_bound_takes(completed):
     """Next to the edge: at the lowest settings a p99 would take longer than they are worth."""
     history, asks = completed
-    sized = {a.concurrency: a for a in asks if a.phase is Phase.GRID}
+    sized = {a.load: a for a in asks if a.phase is Phase.GRID}
     scanned = joined([(t, s) for t, s in history if t.phase is Phase.SCAN], tuple(Phase))
     for c in set(sized) & {16}:
         assert WINDOWS * window_size(nearest(scanned, c), TTFT, c) <= sized[c].requests
-    bounded = [p for p in claim_points(history, TTFT) if p.concurrency in sized and p.concurrency > 4]
+    bounded = [p for p in claim_points(history, TTFT) if p.load in sized and p.load > 4]
     assert bounded
     assert all(math.isfinite(p.metrics["p99_ttft"].upper) for p in bounded)
 
@@ -94,7 +95,7 @@ def test_every_prefix_of_a_sweep_asks_for_what_came_next(completed):
 def test_without_limits_only_the_frontier_is_completed():
     history, asks = sweep(Server(lambda c: 0.01 * c), limits=())
     assert {Phase.GRID, Phase.FRONTIER} >= {a.phase for a in asks}
-    assert set(LADDER) <= {t.concurrency for t, _ in history}
+    assert set(LADDER) <= {t.load for t, _ in history}
 
 
 def test_a_config_that_allows_no_more_settings_gets_none():
@@ -121,8 +122,8 @@ def test_what_is_to_come_is_what_comes(completed):
             true = sum(a.phase is phase for a in rest)
             counted = sum(n for a, n in said if a.phase is phase)
             assert abs(counted - true) <= within, (k, phase)
-        settings = {(a.concurrency, a.requests) for a in rest if a.phase is Phase.GRID}
-        assert settings == {(a.concurrency, a.requests) for a, _ in said if a.phase is Phase.GRID}
+        settings = {(a.load, a.requests) for a in rest if a.phase is Phase.GRID}
+        assert settings == {(a.load, a.requests) for a, _ in said if a.phase is Phase.GRID}
 
 
 def test_nothing_is_to_come_after_the_last_trial(completed):
@@ -131,8 +132,8 @@ def test_nothing_is_to_come_after_the_last_trial(completed):
 
 def test_a_better_candidate_is_decided_before_the_next_visit(completed):
     _, asks = completed
-    for c in {a.concurrency for a in asks if a.phase is Phase.PROVE}:
-        windows = [i for i, a in enumerate(asks) if (a.phase, a.concurrency) == (Phase.PROVE, c)]
+    for c in {a.load for a in asks if a.phase is Phase.PROVE}:
+        windows = [i for i, a in enumerate(asks) if (a.phase, a.load) == (Phase.PROVE, c)]
         assert windows == list(range(windows[0], windows[-1] + 1))
 
 
@@ -159,7 +160,7 @@ def test_the_turns_a_claim_needs_follow_from_how_many_requests_are_late(late, tu
 def test_visits_end_after_the_turns_that_the_proof_let_expect():
     # 0.8% of all requests fail whatever the setting: too many for the bet over turns to be won
     # soon.
-    history, _ = sweep(Server(lambda c: 0.001 * c, errors=lambda c: 0.008), policy=SearchPolicy((1, 8, 16)))
+    history, _ = sweep(Server(lambda c: 0.001 * c, errors=lambda c: 0.008), policy=SearchPolicy(loads(1, 8, 16)))
     point = SeriesHistory.of(TTFT, history).operating_point
     assert point is not None
     proof = [(t, s) for t, s in history if t.phase is not Phase.VISIT]
@@ -174,11 +175,11 @@ def test_a_proof_that_the_time_has_no_room_for_is_not_begun(completed):
     history, asks = completed
     first = next(i for i, a in enumerate(asks) if a.phase is Phase.PROVE)
     before = history[: len(history) - len(asks) + first]
-    e2e = mean_e2e(asks[first].concurrency, SeriesHistory.of(TTFT, before).points)
-    tiers, proof = [("", TTFT)], WINDOWS * asks[first].requests * e2e / asks[first].concurrency
+    e2e = mean_e2e(asks[first].load, SeriesHistory.of(TTFT, before).points)
+    tiers, proof = [("", TTFT)], WINDOWS * asks[first].requests * e2e / asks[first].load
     short, room = (complete.next_ask(POLICY, SHAPE, tiers, before, within=k * proof) for k in (1.0, 30.0))
     assert short.phase is not Phase.PROVE
-    assert (room.phase, room.concurrency) == (Phase.PROVE, asks[first].concurrency)
+    assert (room.phase, room.load) == (Phase.PROVE, asks[first].load)
 
 
 def test_a_setting_between_those_of_the_config_waits_for_them_unless_it_may_be_better(completed):
@@ -201,7 +202,7 @@ def test_visits_end_when_the_claim_has_its_turns(completed):
     visits = [k for k, asked in enumerate(asks) if asked.phase is Phase.VISIT]
     before = history[: len(history) - len(asks) + visits[0]]
     visit = complete.next_visit(SeriesHistory.of(TTFT, before))
-    assert (visit.phase, visit.concurrency) == (Phase.VISIT, SeriesHistory.of(TTFT, before).operating_point)
+    assert (visit.phase, visit.load) == (Phase.VISIT, SeriesHistory.of(TTFT, before).operating_point)
     assert visit.value > 0
     assert complete.next_visit(SeriesHistory.of(TTFT, history)) is None
 
@@ -216,7 +217,7 @@ def test_a_candidate_is_begun_where_its_proof_fits_the_budget_and_gone_on_with_w
     asked = complete.next_ask(POLICY, SHAPE, [("", TTFT)], history[:start], within=within)
     assert begins is (asked.phase is Phase.PROVE)
     onward = complete.next_ask(POLICY, SHAPE, [("", TTFT)], history[: start + 1], within=0.0)
-    assert (onward.phase, onward.concurrency) == (Phase.PROVE, asks[first].concurrency)
+    assert (onward.phase, onward.load) == (Phase.PROVE, asks[first].load)
 
 
 def test_what_a_visit_takes_is_so_many_turns_or_the_time_that_it_has():
@@ -232,13 +233,13 @@ def test_the_point_to_expect_in_a_gap_is_half_way_in_the_logarithm():
         return Point("d", SHAPE, c, {k: Estimate(x, x, x, 100) for k, x in figures.items()}, 100)
 
     c, middle = complete._midpoint((4, 16), {4: point(4, 100.0, 0.5, 0.0), 16: point(16, 400.0, math.inf, 0.1)})
-    assert (8, 8) == (c, middle.concurrency)
+    assert (8, 8) == (c, middle.load)
     values = {name: e.value for name, e in middle.metrics.items()}
     assert values == {"output_throughput": pytest.approx(200.0), "p99_ttft": math.inf, "error_rate": 0.1}
 
 
 def test_a_setting_of_which_nothing_is_to_be_proven_has_so_many_requests_of_each_stream_or_so_much_time():
-    assert 160 == complete._usual(8, {})
+    assert 160 == complete._usual(Concurrency(8), {})
     assert 113 == complete._usual(Rate.of(2.5), {})
 
 
@@ -259,7 +260,7 @@ def disturbed(completed, lasts):
     """
     history, _ = completed
     history = list(history)
-    at = max(i for i, (t, _) in enumerate(history) if t.phase is Phase.FRONTIER and t.concurrency < 16)
+    at = max(i for i, (t, _) in enumerate(history) if t.phase is Phase.FRONTIER and t.load < 16)
     setting, busy, calm = history[at][0], Server(lambda c: 0.8), Server(lambda c: 0.01 * c)
     busy.clock = calm.clock = 1e6
     history[at] = (setting, busy.run(setting))
@@ -269,18 +270,18 @@ def disturbed(completed, lasts):
         run(busy if len(asks) < lasts else calm, history, ask)
         asks.append(ask)
         assert len(asks) < 10
-    return setting.concurrency, history, asks
+    return setting.load, history, asks
 
 
 def test_a_setting_disturbed_once_below_the_proven_one_is_measured_again(completed):
     point = SeriesHistory.of(TTFT, completed[0]).operating_point
     c, history, asks = disturbed(completed, lasts=0)
-    assert [(c, Phase.FRONTIER), (c, Phase.VISIT), (point, Phase.VISIT)] == [(a.concurrency, a.phase) for a in asks]
+    assert [(c, Phase.FRONTIER), (c, Phase.VISIT), (point, Phase.VISIT)] == [(a.load, a.phase) for a in asks]
     assert c < point == SeriesHistory.of(TTFT, history).operating_point
     assert () == SeriesHistory.of(TTFT, history).unconfirmed
 
 
 def test_a_setting_that_is_over_the_limit_twice_is_not_measured_a_third_time(completed):
     c, history, asks = disturbed(completed, lasts=1)
-    assert [(c, Phase.FRONTIER)] == [(a.concurrency, a.phase) for a in asks if a.concurrency == c]
+    assert [(c, Phase.FRONTIER)] == [(a.load, a.phase) for a in asks if a.load == c]
     assert () == SeriesHistory.of(TTFT, history).unconfirmed

@@ -12,7 +12,7 @@ from frontier.core.claim.undecided import CLEARLY_MORE
 from frontier.core.model.decisions import Limit, SweepEnding
 from frontier.core.model.trials import Phase
 from frontier.search import complete
-from frontier.search.scan import Ask
+from frontier.search.next_trial import Ask
 from frontier.search.series_history import SeriesHistory
 from tests.kit.made import Server
 from tests.search.test_scan import SMOOTH, TTFT, go_on, run
@@ -36,7 +36,7 @@ def test_a_sweep_without_a_budget_leaves_nothing_open_that_it_could_decide(famil
     sweep = Sweep(Process.drawn(family, seed), 1)
     steps = sweep.run()
     assert left_open(sweep) is None
-    proofs = Counter(t.concurrency for t, _ in sweep.history if t.phase is Phase.PROVE)
+    proofs = Counter(t.load for t, _ in sweep.history if t.phase is Phase.PROVE)
     assert max(proofs.values()) <= 36
     assert sum(isinstance(step.later, Ask) for step in steps) < 150
 
@@ -50,10 +50,10 @@ def test_what_is_named_is_proven_once_and_not_without_time():
     named = complete._first_named([("", (lower,))], history)
     if named is not None:
         assert named.phase is Phase.PROVE
-        assert named.concurrency > proven
-        assert SeriesHistory.of((lower,), history).gain(named.concurrency) >= CLEARLY_MORE
+        assert named.load > proven
+        assert SeriesHistory.of((lower,), history).gain(named.load) >= CLEARLY_MORE
         run(server, history, named)
         again = complete._first_named([("", (lower,))], history)
-        assert again is None or again.concurrency != named.concurrency
+        assert again is None or again.load != named.load
     assert complete._first_named(tiers, history) is None
     assert sum(k.alpha for k in candidates(history, TTFT)) <= ALPHA

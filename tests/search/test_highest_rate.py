@@ -14,14 +14,16 @@ import pytest
 from numpy.typing import NDArray
 
 from frontier.core.model.decisions import Decision, Limit, Verdict
+from frontier.core.model.loads import Rate
 from frontier.core.model.shapes import Shape
-from frontier.core.model.trials import ClientHealth, Phase
+from frontier.core.model.trials import ClientHealth, Phase, Trial
 from frontier.core.window.histogram import LogHistogram
 from frontier.core.window.window import BLOCKS, WindowData
 from frontier.extras.verify.finding import expected_seconds
 from frontier.extras.verify.found_rates import found_rate
 from frontier.search.highest_rate import INVALID, next_ask
-from frontier.search.load_trials import MOST, LoadAsk, LoadDone, LoadPolicy, LoadTrial, rounded
+from frontier.search.next_trial import Ask, Done
+from frontier.search.rate_policy import MOST, RatePolicy, is_overloaded, rate_of, rounded
 from tests.kit.golden import assert_golden_row
 
 Floats = NDArray[np.float64]
@@ -50,8 +52,8 @@ class Queue:
     def top(self) -> float:
         return self.places / self.service
 
-    def policy(self) -> LoadPolicy:
-        return LoadPolicy(0.75 * self.top, self.top, self.places, self.service, warmup=2 * self.service)
+    def policy(self) -> RatePolicy:
+        return RatePolicy(0.75 * self.top, self.top, self.places, self.service, warmup=2 * self.service)
 
     def services(self, n: int, rng: np.random.Generator) -> Floats:
         if self.cv == 1:
@@ -71,16 +73,19 @@ class Queue:
             waits[i] = start - at
         return due, waits, services
 
-    def trial(self, ask: LoadAsk, number: int) -> LoadTrial:
+    def trial(self, ask: Ask, number: int) -> tuple[Trial, WindowData]:
         """The asked trial, ended early when clearly more arrives than is served."""
         rng = np.random.default_rng([number, round(1e6 * self.cv), self.places])
-        due, waits, services = self.run(ask.load, ask.requests + math.ceil(1.5 * ask.warmup * ask.load) + 10, rng)
+        rate = rate_of(ask.load).per_second
+        due, waits, services = self.run(rate, ask.requests + math.ceil(1.5 * ask.warmup * rate) + 10, rng)
         first = int(np.searchsorted(due, ask.warmup))
         inside = slice(first, first + ask.requests)
         due, waits, services = due[inside], waits[inside], services[inside]
-        over = bool((waits > 15 / (self.top - ask.load)).any())
+        over = bool((waits > 15 / (self.top - rate)).any())
         data = self.window(due, waits, services, rng.random(len(due)) >= self.errors, 1e6 * number)
-        return LoadTrial(ask.load, ask.phase, ask.requests, data, over)
+        data = dataclasses.replace(data, ended=("interrupted",) if over else data.ended)
+        sent = Trial("d", data.shape, 1, number, ask.phase, ask.requests, number, ask.warmup, 0.0, 1e9, "f", rate=rate)
+        return dataclasses.replace(sent, load=ask.load), data
 
     def window(self, due: Floats, waits: Floats, services: Floats, ok: NDArray[np.bool_], epoch: float) -> WindowData:
         n, start, stop = len(due), float(due[0]), float(due[-1]) + 1e-9
@@ -92,7 +97,7 @@ class Queue:
         return WindowData(
             deployment="d",
             shape=Shape.of(256, TOKENS),
-            concurrency=self.places,
+            load=self.places,
             starts=np.array([epoch + start]),
             ends=np.array([epoch + stop]),
             sent=epoch + due,
@@ -174,12 +179,16 @@ def erlang_c(places: int, offered: float) -> float:
     return blocked / (1 - offered / places * (1 - blocked))
 
 
-def search(queue: Queue, seed: int = 0) -> tuple[LoadDone, list[LoadTrial]]:
-    history: list[LoadTrial] = []
-    while isinstance(ask := next_ask(queue.policy(), queue.limits, history), LoadAsk):
+def search(queue: Queue, seed: int = 0) -> tuple[Done, list[tuple[Trial, WindowData]]]:
+    history: list[tuple[Trial, WindowData]] = []
+    while isinstance(ask := next_ask(queue.policy(), queue.limits, history), Ask):
         history.append(queue.trial(ask, 1000 * seed + len(history)))
         assert len(history) < 150
     return ask, history
+
+
+def proven(done: Done) -> float | None:
+    return None if done.proven is None else rate_of(done.proven).per_second
 
 
 def drawn(seed: int) -> Queue:
@@ -222,32 +231,32 @@ def test_a_rate_is_found_that_keeps_the_sla_and_is_near_the_best(seed: int) -> N
     queue = mmc()
     done, history = search(queue, seed)
     best = queue.best()
-    assert (Verdict.MEETS, False) == (done.verdict, queue.breaks(done.proven or math.inf))
+    assert (Verdict.MEETS, False) == (done.verdict, queue.breaks(proven(done) or math.inf))
     assert best is not None
-    assert (done.proven or 0) >= 0.7 * best
+    assert (proven(done) or 0) >= 0.7 * best
     assert done.refused is not None
-    assert done.refused.load > (done.proven or 0)
-    assert done.refused.reason
-    proofs = {trial.load for trial in history if trial.phase is Phase.PROVE}
+    assert done.refused[0] > (done.proven or 0)
+    assert done.refused[1]
+    proofs = {trial.load for trial, _ in history if trial.phase is Phase.PROVE}
     assert done.proven in proofs
-    assert done.proven == rounded(done.proven or 0)
+    assert done.proven == rounded(proven(done) or 0)
 
 
 def test_it_is_a_function_of_history_alone() -> None:
     queue = mmc()
     _, history = search(queue)
     asks = [next_ask(queue.policy(), queue.limits, history[:k]) for k in range(len(history))]
-    assert [(t.load, t.phase, t.requests) for t in history] == [
-        (ask.load, ask.phase, ask.requests) for ask in asks if isinstance(ask, LoadAsk)
+    assert [(t.load, t.phase, t.requests) for t, _ in history] == [
+        (ask.load, ask.phase, ask.requests) for ask in asks if isinstance(ask, Ask)
     ]
 
 
 def test_an_sla_that_nobody_keeps_ends_with_no() -> None:
     done, history = search(mmc(limit=0.1))
     assert (Verdict.VIOLATES, None) == (done.verdict, done.proven)
-    assert 1.6 == min(trial.load for trial in history)
+    assert Rate.of(1.6) == min(trial.load for trial, _ in history)
     assert_golden_row("answers", done.reason)
-    assert {Phase.SCAN} == {trial.phase for trial in history}
+    assert {Phase.SCAN} == {trial.phase for trial, _ in history}
 
 
 def test_what_lies_on_its_limit_at_every_rate_is_not_proven() -> None:
@@ -267,31 +276,31 @@ def test_a_trial_that_was_ended_early_is_outside_whatever_its_values() -> None:
     queue = mmc()
     policy = queue.policy()
     first = next_ask(policy, queue.limits, [])
-    assert isinstance(first, LoadAsk)
-    calm = queue.trial(dataclasses.replace(first, load=0.3 * queue.top), 0)
-    over = dataclasses.replace(calm, load=first.load, overloaded=True)
-    second = next_ask(policy, queue.limits, [over])
-    assert isinstance(second, LoadAsk)
+    assert isinstance(first, Ask)
+    calm, data = queue.trial(dataclasses.replace(first, load=Rate.of(0.3 * queue.top)), 0)
+    cut = dataclasses.replace(data, ended=("interrupted",))
+    assert (False, True) == (is_overloaded(data), is_overloaded(cut))
+    second = next_ask(policy, queue.limits, [(dataclasses.replace(calm, load=first.load), cut)])
+    assert isinstance(second, Ask)
     assert second.load < first.load
-    over = dataclasses.replace(over, load=1.03 * calm.load)
-    proof = dataclasses.replace(over, load=calm.load, phase=Phase.PROVE)
-    after = next_ask(policy, queue.limits, [calm, over, proof])
-    assert isinstance(after, LoadAsk)
+    over = dataclasses.replace(calm, load=Rate(round(1.03 * calm.load)))
+    proof = dataclasses.replace(calm, phase=Phase.PROVE)
+    after = next_ask(policy, queue.limits, [(calm, data), (over, cut), (proof, cut)])
+    assert isinstance(after, Ask)
     assert after.load < proof.load
 
 
 def test_measurements_that_mean_nothing_end_it() -> None:
     queue = mmc()
     ask = next_ask(queue.policy(), queue.limits, [])
-    assert isinstance(ask, LoadAsk)
-    trial = queue.trial(ask, 0)
-    busy = dataclasses.replace(trial.data, health=(ClientHealth(cpu_share=0.99),))
-    bad = dataclasses.replace(trial, data=busy)
+    assert isinstance(ask, Ask)
+    trial, data = queue.trial(ask, 0)
+    bad = trial, dataclasses.replace(data, health=(ClientHealth(cpu_share=0.99),))
     again = next_ask(queue.policy(), queue.limits, [bad])
-    assert isinstance(again, LoadAsk)
+    assert isinstance(again, Ask)
     assert again.load == ask.load
     done = next_ask(queue.policy(), queue.limits, [bad] * INVALID)
-    assert isinstance(done, LoadDone)
+    assert isinstance(done, Done)
     assert done.verdict is Verdict.INVALID
     assert "client_bound" in done.reason
 
@@ -300,9 +309,10 @@ def test_the_queue_remembers_longer_the_nearer_the_top() -> None:
     policy = mmc().policy()
     assert policy.memory(0.9 * policy.top) > 10 * policy.memory(0.5 * policy.top)
     ask = next_ask(policy, mmc().limits, [])
-    assert isinstance(ask, LoadAsk)
-    assert ask.warmup >= 2 * policy.memory(ask.load)
-    assert ask.seconds == ask.warmup + ask.requests / ask.load
+    assert isinstance(ask, Ask)
+    rate = rate_of(ask.load).per_second
+    assert ask.warmup >= 2 * policy.memory(rate)
+    assert policy.seconds(ask) == ask.warmup + ask.requests / rate
 
 
 def test_the_expected_time_is_about_what_it_takes() -> None:
@@ -313,9 +323,10 @@ def test_the_expected_time_is_about_what_it_takes() -> None:
         took = 0.0
         for k in range(len(history)):
             ask = next_ask(queue.policy(), queue.limits, history[:k])
-            assert isinstance(ask, LoadAsk)
-            assert expected_seconds(queue.policy(), queue.limits, history[:k]) >= 0.99 * ask.seconds
-            took += ask.seconds
+            assert isinstance(ask, Ask)
+            seconds = queue.policy().seconds(ask)
+            assert expected_seconds(queue.policy(), queue.limits, history[:k]) >= 0.99 * seconds
+            took += seconds
         ratios.append(took / expected_seconds(queue.policy(), queue.limits, []))
         assert expected_seconds(queue.policy(), queue.limits, history) == 0.0
     assert 1 / 3 < float(np.median(ratios)) < 3
@@ -327,11 +338,11 @@ def test_the_answer_has_the_point_of_the_rate_proven() -> None:
     decision = Decision("d", Shape.of(256, TOKENS), queue.limits, Verdict.MEETS, 16, "p95_ttft", {}, ())
     found = found_rate(decision, queue.policy(), done, history)
     assert found.point is not None
-    proofs = [trial for trial in history if trial.phase is Phase.PROVE and trial.load == done.proven]
-    assert sum(trial.data.n for trial in proofs) == found.point.n
+    proofs = [data for trial, data in history if trial.phase is Phase.PROVE and trial.load == done.proven]
+    assert sum(data.n for data in proofs) == found.point.n
     assert found.point.metrics["p95_ttft"].upper <= queue.limits[0].promise
-    assert found.loss == pytest.approx(1 - (done.proven or 0) / 16)
-    nothing = found_rate(decision, queue.policy(), LoadDone(Verdict.UNPROVEN, "x"), history)
+    assert found.loss == pytest.approx(1 - (proven(done) or 0) / 16)
+    nothing = found_rate(decision, queue.policy(), Done("x"), history)
     assert (None, None) == (nothing.point, nothing.loss)
 
 
@@ -343,14 +354,15 @@ def test_over_many_queues_at_most_five_in_a_hundred_break_the_sla(count: int) ->
     for seed in range(count):
         queue = drawn(seed)
         done, _ = search(queue, seed)
-        if done.proven is None:
+        rate = proven(done)
+        if rate is None:
             continue
         answered += 1
-        if queue.breaks(done.proven):
+        if queue.breaks(rate):
             broken += 1
-            far += queue.breaks(done.proven / 1.05)
+            far += queue.breaks(rate / 1.05)
         if queue.cv == 1 and (best := queue.best()) is not None:
-            shares.append(done.proven / best)
+            shares.append(rate / best)
     assert broken <= 0.05 * count
     assert far <= max(1, 0.02 * count)
     assert answered >= 0.8 * count

@@ -10,13 +10,14 @@ from frontier.core.claim.proof import candidates
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.trials import Phase
 from frontier.search import options, scan
+from frontier.search.next_trial import Ask, Done
 from frontier.search.place import State
-from frontier.search.scan import Ask, Done, SearchPolicy
+from frontier.search.scan import SearchPolicy
 from frontier.search.series_history import SeriesHistory
-from tests.kit.made import SHAPE, Server, trial
+from tests.kit.made import SHAPE, Server, loads, trial
 
 TTFT = (Limit("p99_ttft", 0.5),)
-POLICY = SearchPolicy((1, 2, 4, 6, 8))
+POLICY = SearchPolicy(loads(1, 2, 4, 6, 8))
 CLOSE = {1: 0.1, 2: 0.15, 3: 0.17, 4: 0.2, 5: 0.3, 6: 0.312, 8: 0.6}
 """Median TTFT, of which the p99 is 1.592 times: 0.497 at c=6, where some 40 windows prove it."""
 
@@ -27,7 +28,7 @@ def law(c):
 
 def ran(server, history, c, phase, count=1, requests=334):
     for _ in range(count):
-        repeat = 1 + sum((t.concurrency, t.phase) == (c, phase) for t, _ in history)
+        repeat = 1 + sum((t.load, t.phase) == (c, phase) for t, _ in history)
         t = trial(c, phase, repeat, requests)
         history.append((t, server.run(t)))
     return history
@@ -58,19 +59,19 @@ def going():
 def test_a_candidate_that_had_a_third_of_the_time_gives_way_to_what_can_be_proven_in_the_rest(going):
     server, history = going
     took = State.of(SeriesHistory.of(TTFT, history)).spent[6]
-    assert 6 == ask(history).concurrency, "without a budget it goes on"
-    assert 6 == ask(history, within=20 * took).concurrency, "it had less than a third"
+    assert 6 == ask(history).load, "without a budget it goes on"
+    assert 6 == ask(history, within=20 * took).load, "it had less than a third"
     other = ask(history, within=1.5 * took)
-    assert (Phase.PROVE, True) == (other.phase, other.concurrency < 6)
-    history = ran(server, list(history), other.concurrency, Phase.PROVE, 2)
-    assert other.concurrency == ask(history, within=took).concurrency, "what was begun for it goes on"
-    history = ran(server, history, other.concurrency, Phase.PROVE, 1)
+    assert (Phase.PROVE, True) == (other.phase, other.load < 6)
+    history = ran(server, list(history), other.load, Phase.PROVE, 2)
+    assert other.load == ask(history, within=took).load, "what was begun for it goes on"
+    history = ran(server, history, other.load, Phase.PROVE, 1)
     first, second = candidates(history, TTFT)
-    assert ((6, Verdict.UNPROVEN), other.concurrency) == ((first.concurrency, first.verdict), second.concurrency)
+    assert ((6, Verdict.UNPROVEN), other.load) == ((first.load, first.verdict), second.load)
     assert second.windows == 3, "it was judged"
-    assert 6 == ask(history, within=100 * took).concurrency, "the first goes on where time is left"
+    assert 6 == ask(history, within=100 * took).load, "the first goes on where time is left"
     nowhere = ask(going[1], within=1.0)
-    assert 6 == nowhere.concurrency, "nothing else fits either"
+    assert 6 == nowhere.load, "nothing else fits either"
 
 
 def test_the_error_of_a_candidate_that_gave_way_stays_spent(going):
@@ -87,7 +88,7 @@ def test_the_lower_setting_is_named_in_nearly_all_nights_of_a_short_budget():
     for seed in range(20):
         server, history, budget = Server(law, seed=seed), [], 3_000.0
         while isinstance(step := ask(history, budget - server.clock), Ask) and server.clock < budget:
-            ran(server, history, step.concurrency, step.phase, requests=step.requests)
+            ran(server, history, step.load, step.phase, requests=step.requests)
         named += any(k.verdict is Verdict.MEETS for k in candidates(history, TTFT))
     assert named >= 19
 
@@ -136,11 +137,13 @@ def test_what_is_proven_on_a_server_that_wanders_is_measured_longer_before_anyth
         ran(server, history, c, Phase.SCAN, requests=60)
     aside = ran(Episodes((2,)), [], 24, Phase.PROVE, 2)
     proven = ran(server, history, 16, Phase.PROVE, 3)
-    calm, wandering = (ask(found, policy=SearchPolicy((1, 4, 8, 16, 24, 40))) for found in (proven, [*proven, *aside]))
-    assert (Phase.PROVE, 24) == (wandering.phase, wandering.concurrency), "what is begun goes on"
+    calm, wandering = (
+        ask(found, policy=SearchPolicy(loads(1, 4, 8, 16, 24, 40))) for found in (proven, [*proven, *aside])
+    )
+    assert (Phase.PROVE, 24) == (wandering.phase, wandering.load), "what is begun goes on"
     worse = ran(Episodes((1, 2, 3)), [*proven, *aside], 24, Phase.PROVE, 3)
-    then = ask(worse, policy=SearchPolicy((1, 4, 8, 16, 24, 40)))
-    assert (Phase.VISIT, 16) == (then.phase, then.concurrency)
+    then = ask(worse, policy=SearchPolicy(loads(1, 4, 8, 16, 24, 40)))
+    assert (Phase.VISIT, 16) == (then.phase, then.load)
     assert calm.phase is Phase.PROVE
 
 
@@ -167,7 +170,7 @@ def test_while_nothing_is_proven_what_could_be_goes_before_the_picture():
     assert {Verdict.VIOLATES} == {k.verdict for k in candidates(history, TTFT)}
     step = ask(history)
     assert isinstance(step, Ask)
-    assert (Phase.PROVE, 8) == (step.phase, step.concurrency), "all of its data are inside, and it gives most"
+    assert (Phase.PROVE, 8) == (step.phase, step.load), "all of its data are inside, and it gives most"
     server.slow = set()
     history = ran(server, history, 8, Phase.PROVE, 3)
     assert Verdict.MEETS is candidates(history, TTFT)[-1].verdict

@@ -122,7 +122,7 @@ def test_the_more_windows_a_proof_has_and_the_lower_it_is_the_likelier_it_succee
         [
             (trial(c, Phase.SCAN, requests=400), sample)
             for _, sample in grid(Server(lambda c: 0.01 * c), (8, 16, 24, 40), requests=400)
-            for c in [sample.concurrency]
+            for c in [sample.load]
         ],
     )
     near, low = state.prospects(30), state.prospects(16)

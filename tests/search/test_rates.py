@@ -17,8 +17,9 @@ from frontier.core.model.trials import Phase, Trial
 from frontier.core.window.from_records import window_data
 from frontier.core.window.window import WindowData
 from frontier.search import scan
+from frontier.search.next_trial import Ask, Done
 from frontier.search.rates import SATURATED_REQUESTS, is_overloaded, served
-from frontier.search.scan import Ask, Done, SearchPolicy
+from frontier.search.scan import SearchPolicy
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import closed_loop_arrays, virtual_trial
 from tests.kit.golden import assert_golden_row
@@ -80,11 +81,11 @@ def searched(deployment: Deployment, history: History = ()) -> tuple[Done, list[
 
 def measured(deployment: Deployment, ask: Ask, number: int) -> tuple[Trial, WindowData]:
     """The trial that was asked for, in virtual time."""
-    assert isinstance(ask.concurrency, Rate)
+    assert isinstance(ask.load, Rate)
     trial = Trial(
         "d",
         deployment.shape,
-        ask.concurrency,
+        ask.load,
         number,
         ask.phase,
         ask.requests,
@@ -93,7 +94,7 @@ def measured(deployment: Deployment, ask: Ask, number: int) -> tuple[Trial, Wind
         min_time=0.0,
         max_time=1e9,
         fingerprint="",
-        rate=ask.concurrency.per_second,
+        rate=ask.load.per_second,
     )
     records, measurement = virtual_trial(trial, deployment.spec)
     return trial, window_data(measurement, records)
@@ -138,10 +139,10 @@ def test_the_ramp_ends_where_a_quota_turns_requests_away() -> None:
     ):
         asks.append(ask)
         trial, sample = measured(deployment, ask, len(history))
-        kept = np.arange(len(sample.ok)) % 100 < 100 * quota / max(quota, ask.concurrency / 1000)
+        kept = np.arange(len(sample.ok)) % 100 < 100 * quota / max(quota, ask.load / 1000)
         latencies = {name: np.where(kept, getattr(sample, name), math.inf) for name in ("ttft", "tpot", "e2e")}
         history.append((trial, dataclasses.replace(sample, ok=kept, **latencies)))
-    assert max(ask.concurrency for ask in asks) <= 4_000 * quota
+    assert max(ask.load for ask in asks) <= 4_000 * quota
     assert len(asks) < 30
     assert isinstance(ask, Done)
     assert ask.proven is not None
@@ -151,7 +152,7 @@ def test_the_ramp_ends_where_a_quota_turns_requests_away() -> None:
 def test_the_ramp_doubles_until_more_arrives_than_is_served_and_measures_how_much_that_is() -> None:
     deployment = next(d for seed in range(9) if (d := Deployment.of(seed)) is not None)
     done, asks, history = searched(deployment)
-    rates = [ask.concurrency for ask in asks]
+    rates = [ask.load for ask in asks]
     ramp = next(i for i, rate in enumerate(rates) if rate != Rate.of(2.0**i))
     assert ramp >= 5
     assert rates[0] == Rate.of(1)
@@ -159,7 +160,7 @@ def test_the_ramp_doubles_until_more_arrives_than_is_served_and_measures_how_muc
     assert over == [False] * (ramp - 1) + [True], "it ends with the first rate that is not served"
     saturated = next(s for t, s in history if is_overloaded(s) and t.requests >= SATURATED_REQUESTS)
     assert served(saturated) == pytest.approx(deployment.top, rel=0.08)
-    proofs = [ask.concurrency for ask in asks if ask.phase is Phase.PROVE]
+    proofs = [ask.load for ask in asks if ask.phase is Phase.PROVE]
     assert max(proofs) < Rate.of(0.91 * served(saturated))
     assert done.proven is not None
 

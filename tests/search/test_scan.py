@@ -9,21 +9,23 @@ from frontier.core.claim import proof, solver
 from frontier.core.claim.claimed import claim_points, claim_windows
 from frontier.core.claim.proof import ALPHA, ASCENTS, JUDGED_AFTER, WINDOWS, Candidate
 from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Estimate, Flag, Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
 from frontier.core.stats.intervals import clopper_pearson
 from frontier.search import gaps, scan, skipping
+from frontier.search.next_trial import Ask, Done
 from frontier.search.place import State
-from frontier.search.scan import Ask, Done, SearchPolicy
+from frontier.search.scan import SearchPolicy
 from frontier.search.series_history import SeriesHistory
 from frontier.search.window_size import longer, mean_e2e
 from tests.kit.golden import assert_golden_row
-from tests.kit.made import SHAPE, Server, grid, trial
+from tests.kit.made import SHAPE, Server, grid, loads, trial
 
 TTFT = (Limit("p99_ttft", 0.5),)
 SMOOTH = {"ttft": lambda c: 0.01 * c}  # with sigma 0.2 the p99 crosses 500 ms at c=31.4
-LADDER = (1, 2, 4, 8, 16, 32, 64, 128)
+LADDER = loads(1, 2, 4, 8, 16, 32, 64, 128)
 POLICY = SearchPolicy(LADDER)
 
 
@@ -32,8 +34,8 @@ def next_ask(policy, limits, history):
 
 
 def run(server, history, ask):
-    repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
-    t = trial(ask.concurrency, ask.phase, repeat, ask.requests)
+    repeat = 1 + sum((t.load, t.phase) == (ask.load, ask.phase) for t, _ in history)
+    t = trial(ask.load, ask.phase, repeat, ask.requests)
     history.append((t, server.run(t)))
 
 
@@ -48,7 +50,7 @@ def go_on(server, history, policy=POLICY, limits=TTFT):
 
 
 def settings(asks, *phases):
-    return list(dict.fromkeys(a.concurrency for a in asks if a.phase in phases))
+    return list(dict.fromkeys(a.load for a in asks if a.phase in phases))
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +71,7 @@ def test_it_scans_upwards_until_the_edge_is_known_and_then_proves_near_it(swept)
     assert len(looks) < 9
     assert 24 <= done.proven <= 31
     decision = solver.solve(claim_points(history, TTFT), TTFT)
-    assert (Verdict.MEETS, done.proven) == (decision.verdict, decision.concurrency)
+    assert (Verdict.MEETS, done.proven) == (decision.verdict, decision.load)
 
 
 def test_low_concurrency_costs_seconds_not_requests(swept):
@@ -87,14 +89,14 @@ def test_resuming_replays_to_the_same_sweep(swept):
 def test_a_candidate_is_claimed_from_its_own_windows_only(swept):
     history, _, done = swept
     claimed = claim_windows(history)
-    fresh = sum(s.n for t, s in history if t.phase is Phase.PROVE and t.concurrency == done.proven)
+    fresh = sum(s.n for t, s in history if t.phase is Phase.PROVE and t.load == done.proven)
     assert fresh == claimed[done.proven].n
-    assert set(claimed) == {t.concurrency for t, _ in history if t.phase is Phase.PROVE}
+    assert set(claimed) == {t.load for t, _ in history if t.phase is Phase.PROVE}
 
 
 def test_a_proof_takes_windows_apart_in_time_of_one_size_fixed_before(swept):
     _, asks, done = swept
-    windows = [a.requests for a in asks if a.phase is Phase.PROVE and a.concurrency == done.proven]
+    windows = [a.requests for a in asks if a.phase is Phase.PROVE and a.load == done.proven]
     assert len(set(windows)) == 1
     assert len(windows) in JUDGED_AFTER
     assert WINDOWS * windows[0] >= 1000
@@ -105,14 +107,14 @@ def test_no_more_settings_are_visited_than_the_config_allows(refine):
     server = Server(**SMOOTH)
     history = grid(server)
     asks, _ = go_on(server, history, SearchPolicy(LADDER, 300, refine))
-    assert len({a.concurrency for a in asks} - set(LADDER)) <= refine
+    assert len({a.load for a in asks} - set(LADDER)) <= refine
     assert (refine > 0) is bool(asks)
 
 
 @pytest.mark.parametrize("refine", [1, 2, 3])
 def test_where_no_setting_may_be_added_one_of_those_in_hand_is_proven(refine):
     asks, done = go_on(Server(**SMOOTH), [], SearchPolicy(LADDER, refine=refine))
-    extra = {a.concurrency for a in asks} - set(LADDER)
+    extra = {a.load for a in asks} - set(LADDER)
     assert len(extra) <= refine
     assert done.proven is not None
     assert done.proven in {*LADDER, *extra}
@@ -123,7 +125,7 @@ def test_where_the_config_states_requests_the_first_looks_are_its_trials():
     asks, done = go_on(server, history, SearchPolicy(LADDER, 300))
     looks = [a for a in asks if a.phase is Phase.GRID]
     assert {300} == {a.requests for a in looks}
-    assert {a.concurrency for a in looks} <= set(LADDER)
+    assert {a.load for a in looks} <= set(LADDER)
     assert 22 <= done.proven <= 31
 
 
@@ -149,12 +151,12 @@ def test_a_no_is_claimed_from_fresh_data_too():
     assert [1] == settings(asks, Phase.PROVE)
     assert done.proven is None
     decision = solver.solve(claim_points(history, TTFT), TTFT)
-    assert (Verdict.VIOLATES, None) == (decision.verdict, decision.concurrency)
+    assert (Verdict.VIOLATES, None) == (decision.verdict, decision.load)
 
 
 def test_a_grid_that_starts_too_high_is_searched_below():
     server, history = Server(**SMOOTH), []
-    asks, done = go_on(server, history, SearchPolicy((48, 64, 128)))
+    asks, done = go_on(server, history, SearchPolicy(loads(48, 64, 128)))
     assert 12 in settings(asks, Phase.SCAN)
     assert 20 <= done.proven <= 31
 
@@ -168,7 +170,7 @@ def test_a_grid_that_meets_everywhere_is_proven_at_its_top():
 def test_a_grid_that_proves_its_answer_is_not_proven_again():
     server = Server(lambda c: 0.1 if c <= 64 else 5.0)
     history = grid(server, (8, 16, 32, 62, 64, 66), requests=1500)
-    asks, done = go_on(server, history, SearchPolicy((8, 16, 32, 62, 64, 66), 1500))
+    asks, done = go_on(server, history, SearchPolicy(loads(8, 16, 32, 62, 64, 66), 1500))
     assert [] == asks
     assert 64 == done.proven
 
@@ -177,7 +179,7 @@ def test_a_window_is_as_large_as_its_proof_needs_at_that_concurrency():
     server = Server(lambda c: 0.001 * c)
     history = grid(server)
     ask = next_ask(POLICY, TTFT, history)
-    assert 128 == ask.concurrency
+    assert 128 == ask.load
     assert WINDOWS * ask.requests >= 20 * 128
     loose = (Limit("p90_ttft", 0.5),)
     assert next_ask(POLICY, loose, grid(server, requests=60)).requests < ask.requests
@@ -187,7 +189,7 @@ def test_nothing_is_tried_at_or_above_a_candidate_that_was_given_up():
     class Turns(Server):
         def run(self, t):
             """Slower than the scan said, from c=24 on."""
-            slow = t.phase is Phase.PROVE and t.concurrency >= 24
+            slow = t.phase is Phase.PROVE and t.load >= 24
             self.ttft = (lambda c: 0.6) if slow else SMOOTH["ttft"]
             return super().run(t)
 
@@ -218,11 +220,11 @@ def test_a_lower_setting_that_was_seen_to_give_clearly_more_is_proven_too():
         return 0.01 * (1 + c / 64) * (2.5 if c > 32 else 1.0)
 
     server, history = Server(lambda c: 0.3 if c <= 60 else 1.0, tpot, sigma=0.05), []
-    asks, _ = go_on(server, history, SearchPolicy((1, 8, 32, 56, 128)))
+    asks, _ = go_on(server, history, SearchPolicy(loads(1, 8, 32, 56, 128)))
     assert 32 in settings(asks, Phase.PROVE)
     assert 32 == solver.solve(claim_points(history, TTFT), TTFT, marginal_gain=False).throughput_optimum
     rising, seen = Server(lambda c: 0.3 if c <= 60 else 1.0, sigma=0.05), []
-    asks, _ = go_on(rising, seen, SearchPolicy((1, 8, 32, 56, 128)))
+    asks, _ = go_on(rising, seen, SearchPolicy(loads(1, 8, 32, 56, 128)))
     proven = settings(asks, Phase.PROVE)
     assert sorted(proven) == proven
 
@@ -231,28 +233,39 @@ def test_a_lowest_setting_that_looked_outside_by_bad_luck_is_no_end_of_the_searc
     server, history = Server(lambda c: 0.24 * (1 + c / 64)), []  # crosses the limit at c=20
     unlucky = trial(1, Phase.SCAN, 1, 40)
     history.append((unlucky, Server(lambda c: 0.33).run(unlucky)))
-    asks, done = go_on(server, history, SearchPolicy((1, 8, 32, 128)))
+    asks, done = go_on(server, history, SearchPolicy(loads(1, 8, 32, 128)))
     assert 1 == settings(asks, Phase.PROVE)[0]
     assert done.proven > 8
-    of_lowest = [a for a in asks if (a.phase, a.concurrency) == (Phase.PROVE, 1)]
+    of_lowest = [a for a in asks if (a.phase, a.load) == (Phase.PROVE, 1)]
     assert len(of_lowest) < WINDOWS, "its proof gives way once its data are within the SLA"
 
 
 def test_what_the_user_asks_to_prove_comes_first():
     server = Server(**SMOOTH)
     history = grid(server)
-    asks, _ = go_on(server, history, SearchPolicy(LADDER, 300, 3, prove=(16,)))
+    asks, _ = go_on(
+        server,
+        history,
+        SearchPolicy(
+            LADDER,
+            300,
+            3,
+            prove=loads(
+                16,
+            ),
+        ),
+    )
     assert 16 == settings(asks, Phase.PROVE)[0]
 
 
 def test_a_setting_that_was_asked_is_looked_at_first_and_then_proven_and_nothing_else():
     server, history = Server(**SMOOTH), []
-    policy = SearchPolicy(LADDER, prove=(64, 16))
+    policy = SearchPolicy(LADDER, prove=loads(64, 16))
     look = next_ask(policy, TTFT, history)
-    assert (16, Phase.SCAN, 64) == (look.concurrency, look.phase, look.requests)
+    assert (16, Phase.SCAN, 64) == (look.load, look.phase, look.requests)
     asks, done = go_on(server, history, policy)
     assert [(16, Phase.SCAN), (16, Phase.PROVE), (64, Phase.PROVE)] == list(
-        dict.fromkeys((a.concurrency, a.phase) for a in asks)
+        dict.fromkeys((a.load, a.phase) for a in asks)
     )
     assert 16 == done.proven
     assert_golden_row("progress", done.reason)
@@ -264,23 +277,23 @@ def test_a_look_that_came_out_invalid_is_taken_once_more_and_the_next_setting_th
         t = trial(1, Phase.SCAN, again, 40)
         history.append((t, replace(Server(**SMOOTH).run(t), ended=("server_lost",))))
         ask = next_ask(POLICY, TTFT, history)
-        assert (1 if again == 1 else 2, Phase.SCAN) == (ask.concurrency, ask.phase)
+        assert (1 if again == 1 else 2, Phase.SCAN) == (ask.load, ask.phase)
 
 
 @pytest.mark.parametrize("lowest", [2, 3, 8])
 def test_below_the_lowest_setting_an_invalid_look_is_taken_once_more_and_no_oftener(lowest):
-    server, history, policy = Server(lambda c: 1.0), [], SearchPolicy((lowest, 16, 32))
+    server, history, policy = Server(lambda c: 1.0), [], SearchPolicy(loads(lowest, 16, 32))
     for _ in range(2):
         ask = next_ask(policy, TTFT, history)
         run(server, history, ask)
-    assert [lowest, max(1, lowest // 4)] == [t.concurrency for t, _ in history]
+    assert [lowest, max(1, lowest // 4)] == [t.load for t, _ in history]
     for _ in range(3):
         history[-1] = (history[-1][0], replace(history[-1][1], ended=("server_lost",)))
         ask = next_ask(policy, TTFT, history)
         if not isinstance(ask, Ask) or ask.phase is not Phase.SCAN:
             break
         run(server, history, ask)
-    looks = [t.concurrency for t, _ in history if t.phase is Phase.SCAN]
+    looks = [t.load for t, _ in history if t.phase is Phase.SCAN]
     assert 2 == looks.count(max(1, lowest // 4))
 
 
@@ -291,8 +304,8 @@ def test_the_scan_ends_where_the_edge_is_known_closely_enough_or_no_setting_lies
         history.append((t, server.run(t)))
     ask = next_ask(POLICY, TTFT, history)
     assert Phase.PROVE is ask.phase, "34 / 28 is closer than CLOSE"
-    ask = next_ask(POLICY, TTFT, [item for item in history if item[0].concurrency != 28])
-    assert (Phase.SCAN, 16) == (ask.phase, ask.concurrency), "of the grid, the nearest to the middle of 8 and 34"
+    ask = next_ask(POLICY, TTFT, [item for item in history if item[0].load != 28])
+    assert (Phase.SCAN, 16) == (ask.phase, ask.load), "of the grid, the nearest to the middle of 8 and 34"
     assert_golden_row("progress", ask.reason)
 
 
@@ -306,8 +319,8 @@ def test_the_scan_goes_up_in_double_steps_of_the_grid_until_the_limit_is_broken(
     for c, step in ((1, 4), (4, 16), (16, 64)):
         history += [(trial(c, Phase.SCAN), server.run(trial(c, Phase.SCAN)))]
         ask = next_ask(POLICY, TTFT, history)
-        assert (step, Phase.SCAN) == (ask.concurrency, ask.phase)
-    assert 128 == next_ask(SearchPolicy((16, 128)), TTFT, history[2:]).concurrency, "the last where there is no other"
+        assert (step, Phase.SCAN) == (ask.load, ask.phase)
+    assert 128 == next_ask(SearchPolicy(loads(16, 128)), TTFT, history[2:]).load, "the last where there is no other"
 
 
 def test_a_request_takes_as_long_as_at_the_nearest_setting_measured_the_lower_of_two():
@@ -363,7 +376,7 @@ def test_each_tier_is_proven_the_lowest_limit_first(tiers):
     strict = [c < 24 for c in candidates]
     assert strict == sorted(strict, reverse=True)  # the strict tier's come first
     points = [(claim_points(history, limits), limits) for _, limits in sorted(tiers)]
-    answers = [solver.solve(*pair).concurrency for pair in points]
+    answers = [solver.solve(*pair).load for pair in points]
     assert answers[0] == ask.proven, "the end is that of the tier with the lowest limit"
     assert 13 <= answers[0] <= 18 < 39 <= answers[1] <= 56
 
@@ -404,13 +417,13 @@ def test_candidates_that_break_the_sla_are_proven_less_often_than_the_error_allo
 
 def test_a_setting_above_a_pointless_one_is_skipped_with_the_reason():
     far = grid(Server(lambda c: 0.5 * c), (1, 16))
-    assert_golden_row("progress", skipping.skip_reason(32, far, TTFT), "far over")
-    assert skipping.skip_reason(8, far, TTFT) is None  # only higher settings are pointless
+    assert_golden_row("progress", skipping.skip_reason(Concurrency(32), far, TTFT), "far over")
+    assert skipping.skip_reason(Concurrency(8), far, TTFT) is None  # only higher settings are pointless
     failing = grid(Server(lambda c: 0.01, errors=lambda c: 0.2 if c > 8 else 0), (1, 16))
-    assert_golden_row("progress", skipping.skip_reason(32, failing, TTFT), "failing")
+    assert_golden_row("progress", skipping.skip_reason(Concurrency(32), failing, TTFT), "failing")
     folding = grid(Server(lambda c: 0.01, lambda c: 0.01 if c <= 16 else 0.01 * (c / 16) ** 1.3), (1, 16, 32, 64))
-    assert_golden_row("progress", skipping.skip_reason(128, folding, ()), "folding")
-    assert skipping.skip_reason(64, folding[:3], ()) is None  # one fall may be noise
+    assert_golden_row("progress", skipping.skip_reason(Concurrency(128), folding, ()), "folding")
+    assert skipping.skip_reason(Concurrency(64), folding[:3], ()) is None  # one fall may be noise
 
 
 @pytest.mark.parametrize(
@@ -427,13 +440,15 @@ def test_a_setting_is_skipped_from_its_thresholds_on(server, limits):
     third less.
     """
     ladder = (1, 2, 4, 8)
-    assert_golden_row("progress", skipping.skip_reason(16, grid(server(4 / 3), ladder, requests=6_000), limits))
-    assert skipping.skip_reason(16, grid(server(2 / 3), ladder, requests=6_000), limits) is None
+    assert_golden_row(
+        "progress", skipping.skip_reason(Concurrency(16), grid(server(4 / 3), ladder, requests=6_000), limits)
+    )
+    assert skipping.skip_reason(Concurrency(16), grid(server(2 / 3), ladder, requests=6_000), limits) is None
 
 
 def test_nothing_is_skipped_before_anything_was_measured_or_while_it_goes_well():
-    assert skipping.skip_reason(1, [], TTFT) is None
-    assert skipping.skip_reason(128, grid(Server(**SMOOTH), (1, 8, 64)), TTFT) is None
+    assert skipping.skip_reason(Concurrency(1), [], TTFT) is None
+    assert skipping.skip_reason(Concurrency(128), grid(Server(**SMOOTH), (1, 8, 64)), TTFT) is None
 
 
 # --- a look that other work on the machine disturbed
@@ -448,7 +463,7 @@ class Disturbed(Server):
         self.ttft = lambda c: self.calm(c) * self.now
 
     def run(self, trial):
-        self.now = self.slower.pop(trial.concurrency, 1.0) if trial.phase is Phase.SCAN else 1.0
+        self.now = self.slower.pop(trial.load, 1.0) if trial.phase is Phase.SCAN else 1.0
         return super().run(trial)
 
 
@@ -456,7 +471,7 @@ def test_a_look_slower_than_one_at_a_higher_setting_is_taken_once_more_before_it
     # As on a real engine: 18.5 ms a token at c=1, and 8.5 ms at c=4.
     server, history = Disturbed({1: 28.0}, **SMOOTH), []
     asks, done = go_on(server, history)
-    looks = [a.concurrency for a in asks if a.phase is Phase.SCAN]
+    looks = [a.load for a in asks if a.phase is Phase.SCAN]
     assert 2 == looks.count(1)
     assert max(looks.count(c) for c in set(looks)) <= 2
     assert 24 <= done.proven <= 31
@@ -470,7 +485,7 @@ def test_a_disturbed_look_between_a_lower_and_a_higher_setting_does_not_bound_th
     looks = [trial(c, Phase.SCAN, requests=100) for c in (1, 4, 16, 24)]
     history.extend((look, server.run(look)) for look in looks)
     ask = next_ask(POLICY, TTFT, history)
-    assert (16, Phase.SCAN) == (ask.concurrency, ask.phase)
+    assert (16, Phase.SCAN) == (ask.load, ask.phase)
     run(server, history, ask)
     _, done = go_on(server, history)
     assert 24 <= done.proven <= 31
@@ -482,5 +497,5 @@ def test_a_setting_that_is_slower_twice_is_not_looked_at_a_third_time():
 
     history = []
     asks, done = go_on(Server(ttft=hump), history)
-    assert 2 == sum((a.phase, a.concurrency) == (Phase.SCAN, 1) for a in asks)
+    assert 2 == sum((a.phase, a.load) == (Phase.SCAN, 1) for a in asks)
     assert isinstance(done, Done)

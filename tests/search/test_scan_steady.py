@@ -17,7 +17,7 @@ from frontier.core.window.from_records import window_data
 from frontier.planning.plan import make_trial, search_policy
 from frontier.search import scan
 from frontier.search.auto import MOST
-from frontier.search.scan import Done
+from frontier.search.next_trial import Done
 from frontier.simulator.virtual import closed_loop_arrays, virtual_trial
 from tests.core.claim.test_solver import point
 
@@ -38,11 +38,11 @@ def searched(noise, most=30):
         ask = scan.next_ask(policy, shape, config.tiers, history)
         if isinstance(ask, Done):
             return config, history, ask
-        repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
-        trial = make_trial(config, deployment, shape, ask.concurrency, ask.phase, repeat, ask.requests, ask.seconds)
+        repeat = 1 + sum((t.load, t.phase) == (ask.load, ask.phase) for t, _ in history)
+        trial = make_trial(config, deployment, shape, ask.load, ask.phase, repeat, ask.requests, ask.seconds)
         records, measurement = virtual_trial(trial, deployment.engine_spec())
         history.append((trial, window_data(measurement, records)))
-    raise AssertionError(f"{most} trials, and no end: {[(t.phase.value, t.concurrency) for t, _ in history]}")
+    raise AssertionError(f"{most} trials, and no end: {[(t.phase.value, t.load) for t, _ in history]}")
 
 
 def p99_e2e(config, c):
@@ -59,7 +59,7 @@ def test_its_edge_is_proven_in_as_few_windows_as_that_of_any_server(noise):
     assert 0.85 * 37 <= done.proven <= 38
     assert sum(trial.phase is Phase.PROVE for trial, _ in history) <= 12
     # Its TTFT is worth far fewer requests than a p99 takes, and is far from its limit.
-    (found,) = (k for k in proof.candidates(history, config.limits) if k.concurrency == done.proven)
+    (found,) = (k for k in proof.candidates(history, config.limits) if k.load == done.proven)
     assert found.verdict is Verdict.MEETS
     assert all(limit.holds(limit.bound(found.point.metrics[limit.metric])) for limit in config.limits)
 

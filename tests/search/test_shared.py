@@ -21,7 +21,7 @@ def test_the_lowest_of_the_operating_points_is_proven_in_every_shape(tmp_path: P
     run, told, end = sweep_in_virtual_time(tmp_path / "run", CONFIG)
     assert "finished" == end
     (tier,) = run.answers()
-    alone = {d.shape.label: d.concurrency for d in tier.decisions}
+    alone = {d.shape.label: d.load for d in tier.decisions}
     assert None not in alone.values()
     low, high = sorted(c for c in alone.values() if c is not None)
     assert low < high  # else there is nothing to share
@@ -30,7 +30,7 @@ def test_the_lowest_of_the_operating_points_is_proven_in_every_shape(tmp_path: P
         judged = d.judgement(low)
         assert judged is not None
         assert Verdict.MEETS is judged.verdict
-    shared = [t for t in told.finished if t.concurrency == low and t.phase in CLAIMED]
+    shared = [t for t in told.finished if t.load == low and t.phase in CLAIMED]
     assert {"chat", "rag"} == {t.shape.label for t in shared}
     (most,) = (shape for shape, c in alone.items() if c == high)
     lost = tier.given_up["default"][most]

@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Estimate, Flag
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase, Trial
@@ -163,8 +164,8 @@ def drive(progress: Progress, clock: Clock, series_count: int = 1) -> None:
         progress.trial_finished(one[0], FIGURES)
         progress.judged(*one)
     rate = {"output_throughput": Estimate.without_interval(3410.0, 900)}
-    decision = Decision("default", SHAPE, (TPOT,), Verdict.MEETS, 88, "p99_tpot", rate, ())
-    progress.announced(decision, clock.now, HigherSetting(100, 0.06, 540.0))
+    decision = Decision("default", SHAPE, (TPOT,), Verdict.MEETS, Concurrency(88), "p99_tpot", rate, ())
+    progress.announced(decision, clock.now, HigherSetting(Concurrency(100), 0.06, 540.0))
     progress.stage(Stage("complete", 2, series_count, 1, 4))
     progress.expect(TimeLeft(720.0))
     progress.trial_started(trial(64, 1))

@@ -9,6 +9,7 @@ import pytest
 
 from frontier.core.claim.solver import solve_all
 from frontier.core.model.decisions import Cause, Claim, Decision, Limit, Reason, Verdict
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Distance, Estimate, Flag, Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase, Trial
@@ -85,7 +86,7 @@ def test_each_row_says_how_its_setting_stands() -> None:
     view = series_view(points, toy_frontier(points), decision, LIMITS)
     words = {each.load: each.words for each in view.settings}
 
-    assert {each.load for each in view.settings if each.chosen} == {decision.concurrency} == {64}
+    assert {each.load for each in view.settings if each.chosen} == {decision.load} == {64}
     assert ("meets", "meets") == (words[1], words[64])
     assert words[128] == f"violates {LIMIT.of.label}"
     assert words[4].startswith("excluded")
@@ -158,7 +159,7 @@ def solved(limits: tuple[Limit, ...]) -> SlaResult:
     points = [toy_point(c, n=1200) for c in LADDER if c != 8]
     points.append(toy_point(8, n=1200, flags=(Flag("lockstep", "8.1", "2", "stagger the starts"),)))
     few = {"p99_ttft": Estimate(0.45, 0.42, math.inf, 300, lower=0.42, need=1000)}
-    points = [dataclasses.replace(p, metrics={**p.metrics, **few}) if p.concurrency == 64 else p for p in points]
+    points = [dataclasses.replace(p, metrics={**p.metrics, **few}) if p.load == 64 else p for p in points]
     return make_sla_result("default", limits, points, solve_all(points, limits))
 
 
@@ -172,7 +173,7 @@ def commanded(decision: Decision, seconds: float | None, claim: Claim | None = N
     step = decision.next_step
     if step is not None:
         run = "runs/a-night-on-the-large-machine"
-        command = f"frontier sweep sweep.yaml -o {run} --only 1024/256 --prove {step.concurrency}"
+        command = f"frontier sweep sweep.yaml -o {run} --only 1024/256 --prove {step.load}"
         step = dataclasses.replace(step, seconds=seconds, command=command)
     return dataclasses.replace(decision, claim=claim, next_step=step)
 
@@ -200,7 +201,7 @@ def test_an_answer_names_the_better_setting_first_and_says_what_it_covers(width:
     none = solve_all([dataclasses.replace(p, metrics={**p.metrics, **FEW}) for p in toy_points((56,))], LIMITS)[0]
     corrected = solve_all([toy_point(c, n=1200) for c in (32, 80)], LIMITS)[0]
     found = corrected.explanation
-    reasons = (Reason(Cause.CORRECTED, (56,)), *found.reasons)
+    reasons = (Reason(Cause.CORRECTED, (Concurrency(56),)), *found.reasons)
     remark = "restarts were delayed by up to one decode step, so that requests do not come in waves"
     corrected = dataclasses.replace(
         corrected, explanation=dataclasses.replace(found, reasons=reasons, remarks=(remark,))
@@ -226,7 +227,7 @@ def test_an_answer_names_the_better_setting_first_and_says_what_it_covers(width:
 def test_a_limit_on_throughput_has_its_row_though_the_headline_has_the_throughput() -> None:
     limits = (Limit("output_throughput", 100), *LIMITS)
     (decision,) = solved(limits).decisions
-    assert decision.concurrency is not None
+    assert decision.load is not None
     (row,) = re.findall(r"^  .  output throughput .*", decision_table([answer_view(decision, gpus=8)], width=100), re.M)
     assert ("limit 100 tok/s" in row, "/GPU" in row) == (True, False)  # the limit is of the whole deployment
 
@@ -237,7 +238,7 @@ def test_an_answer_without_an_operating_point() -> None:
 
 @pytest.mark.parametrize("verdict", [Verdict.VIOLATES, Verdict.UNPROVEN, Verdict.MARGINAL, Verdict.INVALID])
 def test_every_other_verdict_says_what_it_is(verdict: Verdict) -> None:
-    decision = dataclasses.replace(toy_decision(toy_points()), verdict=verdict, concurrency=None, candidate=1)
+    decision = dataclasses.replace(toy_decision(toy_points()), verdict=verdict, load=None, candidate=Concurrency(1))
 
     assert_golden_row("answers", decision_table([answer_view(decision)], width=100))
 
@@ -286,7 +287,7 @@ def test_the_sign_of_a_missing_bound_is_not_needed_for_an_answer_that_is_there()
     decision = toy_decision(points)
     table = [
         points_text(points, [toy_frontier(points)], LIMITS, decisions=[d], width=120)
-        for d in (decision, dataclasses.replace(decision, concurrency=None))
+        for d in (decision, dataclasses.replace(decision, load=None))
     ]
 
     assert_golden_row("pages", "\n".join(line for text in table for line in text.splitlines() if line.startswith("*")))

@@ -110,26 +110,26 @@ CHANGES = [records, cut, more, no_record, another, window, health, its_hash, wit
 @pytest.mark.fault("stored records or evidence changed, times and size put back or not")
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_changed_trial_never_counts_and_the_rest_is_read(change: Callable[[Path], None], run: Path) -> None:
-    whole = {p.concurrency: p for p in load(run).points()}
+    whole = {p.load: p for p in load(run).points()}
     change(run)
     found = load(run)
-    points = {p.concurrency: p for p in found.points()}
+    points = {p.load: p for p in found.points()}
     assert points[1] == whole[1]
     assert not points[2].valid
     assert [flag.name for flag in points[2].flags if flag.fatal] == ["records_changed"]
     assert (points[2].n, points[2].repeats) == (whole[2].n - 120, whole[2].repeats - 1)
     assert [trial.key for trial, _ in found.altered] == [KEY]
-    assert [(d.concurrency, d.verdict) for d in found.solve()] == [(1, Verdict.MEETS)]
+    assert [(d.load, d.verdict) for d in found.solve()] == [(1, Verdict.MEETS)]
 
 
 def test_a_setting_of_which_nothing_else_is_left_is_flagged_too(run: Path) -> None:
     for file in (run / "trials").glob("default-256x32-c0002-*"):
         digit(file, b'"first":')
-    found = {p.concurrency: p for p in load(run).points()}
+    found = {p.load: p for p in load(run).points()}
     assert found[2].n == 0
     assert "records_changed" in [flag.name for flag in found[2].flags]
     (decision,) = load(run).solve()
-    assert next(j for j in decision.judgements if j.concurrency == 2).verdict is Verdict.INVALID
+    assert next(j for j in decision.judgements if j.load == 2).verdict is Verdict.INVALID
 
 
 def test_every_command_says_it_and_json_stays_json(run: Path) -> None:

@@ -23,7 +23,7 @@ def sample() -> WindowData:
         | {
             "deployment": "d",
             "shape": Shape(Lengths.normal(512, 40), Lengths.fixed(64)),
-            "concurrency": 4,
+            "load": 4,
             "starts": np.array([1.0]),
             "ends": np.array([9.0]),
             "window": np.zeros(n, np.int64),

@@ -251,7 +251,7 @@ def test_a_config_that_states_sizes_measures_its_grid_first_and_names_what_is_pr
     found = answer_first(server, 1)
     assert ["grid"] * len(GRID) == [line.split()[0] for line in found.trace[: len(GRID)]]
     assert 300 == int(found.trace[0].split("n=")[1])
-    assert found.concurrency is not None
+    assert found.load is not None
     assert found.early_concurrency is not None
     assert found.early_seconds is not None
     assert 0 < found.early_seconds < found.seconds

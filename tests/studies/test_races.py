@@ -61,7 +61,7 @@ def test_a_higher_load_of_the_winner_is_proven_where_the_pairs_could_not_show_it
     assert race.finalist is not None
     assert race.gain.better
     raising = race.finalist.raising
-    assert {trial.concurrency for trial in raising} == {race.finalist.proven}
-    before = [t.concurrency for t, _ in race.finalist.history if t.phase is Phase.PROVE and t not in raising]
-    assert before[-1] < raising[0].concurrency
+    assert {trial.load for trial in raising} == {race.finalist.proven}
+    before = [t.load for t, _ in race.finalist.history if t.phase is Phase.PROVE and t not in raising]
+    assert before[-1] < raising[0].load
     assert not race.baseline.raising, "what the baseline may give is an upper bound in any case"

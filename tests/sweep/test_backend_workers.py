@@ -55,7 +55,7 @@ def conduct(path: Path, text: str, backend: Any, told: Told) -> SweepEnd:
 
 
 def measurements(path: Path) -> dict[int, Measurement]:
-    return {m.trial.concurrency: m for m in RunDirectory.read(path).finished().values()}
+    return {m.trial.load: m for m in RunDirectory.read(path).finished().values()}
 
 
 @pytest.mark.process
@@ -95,8 +95,8 @@ class Losing(VirtualBackend):
         self.tried: list[int] = []
 
     async def run(self, trial: Trial, **how: Any) -> Measurement:
-        self.tried.append(trial.concurrency)
-        if trial.concurrency == self.concurrency and self.left:
+        self.tried.append(trial.load)
+        if trial.load == self.concurrency and self.left:
             self.left -= 1
             raise WorkerLostError("client process 3 (pid 17) was lost: signal 9 ended it")
         return await super().run(trial, **how)
@@ -132,4 +132,4 @@ def test_a_setting_under_which_client_processes_always_fail_is_left_out_and_the_
     assert {16, 32, 64} == {int(key.split("-c")[1][:4]) for key in run.skipped}
     assert_golden_row("progress", "\n".join(sorted(set(run.skipped.values()))))
     (decision,) = run.solve()
-    assert decision.concurrency == 8
+    assert decision.load == 8

@@ -24,7 +24,7 @@ from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.extras.present.report import page_of, report_of
 from frontier.planning.plan import NO_PROOFS, make_plan
 from frontier.planning.sweep_progress import HigherSetting
-from frontier.search.scan import Ask
+from frontier.search.next_trial import Ask
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Facts
 from frontier.sweep.conductor import Conductor
@@ -62,7 +62,7 @@ def test_the_operating_point_is_the_true_one(family: str, tmp_path: Path) -> Non
     text = config_text(ENGINES[family], requests=800, sla=sla)
     run, _, end = sweep_in_virtual_time(tmp_path / "run", text)
     (decision,) = run.solve()
-    assert (end, true_operating_point(text, GRID)) == ("finished", decision.concurrency)
+    assert (end, true_operating_point(text, GRID)) == ("finished", decision.load)
     assert decision.verdict is (Verdict.VIOLATES if family == "infeasible" else Verdict.MEETS)
 
 
@@ -79,7 +79,7 @@ seed: {seed}
 """
     run, told, _ = sweep_in_virtual_time(tmp_path / "run", text)
     (decision,) = run.solve()
-    assert (Verdict.MEETS, 16) == (decision.verdict, decision.concurrency)
+    assert (Verdict.MEETS, 16) == (decision.verdict, decision.load)
     assert decision.claim is not None
     assert not decision.claim.corrected
     assert Phase.VISIT in {trial.phase for trial in told.finished}, "otherwise this tests nothing"
@@ -93,9 +93,9 @@ def test_refining_finds_a_higher_setting_that_truly_meets(tmp_path: Path) -> Non
     (decision,) = run.solve()
     limit = true_operating_point(text, range(1, 65))
     assert limit is not None
-    assert decision.concurrency is not None
-    assert 0.7 * limit <= decision.concurrency <= limit
-    assert decision.concurrency not in GRID
+    assert decision.load is not None
+    assert 0.7 * limit <= decision.load <= limit
+    assert decision.load not in GRID
     assert any(trial.phase is Phase.PROVE for trial in told.finished)
 
 
@@ -103,8 +103,8 @@ def test_each_tier_gets_an_operating_point_of_its_own_from_one_search(tmp_path: 
     sla = "{slow: {p90_tpot: 8.2ms}, fast: {p90_tpot: 6.4ms}}"
     text = config_text(ENGINES["smooth"], sla=sla, requests=60, refine=4)
     run, told, _ = sweep_in_virtual_time(tmp_path / "run", text)
-    slow, fast = (a.decisions[0].concurrency or 0 for a in run.answers())
-    assert {slow, fast} <= {trial.concurrency for trial in told.finished}
+    slow, fast = (a.decisions[0].load or 0 for a in run.answers())
+    assert {slow, fast} <= {trial.load for trial in told.finished}
     assert 0 < fast < slow
 
 
@@ -167,14 +167,14 @@ def test_a_lost_trial_is_measured_again_and_the_answer_is_the_uninterrupted_one(
     for file in lost:
         file.unlink()
     resumed, told, _ = sweep_in_virtual_time(tmp_path / "run", text)
-    (chosen,) = (decision.concurrency for decision in whole.solve())
-    assert [4, 16] == sorted(trial.concurrency for trial in told.finished if trial.phase is Phase.GRID)
-    assert [(chosen, Phase.VISIT)] == [(t.concurrency, t.phase) for t in told.finished if t.phase is not Phase.GRID]
+    (chosen,) = (decision.load for decision in whole.solve())
+    assert [4, 16] == sorted(trial.load for trial in told.finished if trial.phase is Phase.GRID)
+    assert [(chosen, Phase.VISIT)] == [(t.load, t.phase) for t in told.finished if t.phase is not Phase.GRID]
     for one, other in ((whole, resumed), (resumed, whole)):
         (decision,) = one.solve()
-        assert (other.solve()[0].concurrency, Verdict.MEETS) == (decision.concurrency, decision.verdict)
+        assert (other.solve()[0].load, Verdict.MEETS) == (decision.load, decision.verdict)
         values, others = (
-            {p.concurrency: (p.n, p.metrics["p99_ttft"].value) for p in run.points() if p.concurrency != chosen}
+            {p.load: (p.n, p.metrics["p99_ttft"].value) for p in run.points() if p.load != chosen}
             for run in (one, other)
         )
         assert values == others
@@ -218,7 +218,7 @@ def test_a_sweep_run_again_says_when_its_answer_was_proven(tmp_path: Path) -> No
 def test_one_setting_without_an_sla_is_measured(tmp_path: Path) -> None:
     """There is no gap between settings where there is one."""
     run, _, _ = sweep_in_virtual_time(tmp_path / "one", "endpoint: simulator\nshapes: [64/8]\nconcurrency: [1]\n")
-    assert [1] == [point.concurrency for point in run.points()]
+    assert [1] == [point.load for point in run.points()]
 
 
 def test_settings_far_beyond_the_sla_are_skipped_and_said_to_be(tmp_path: Path) -> None:
@@ -239,7 +239,7 @@ def test_a_spent_budget_ends_the_sweep_with_what_is_finished(tmp_path: Path) -> 
     text = config_text(ENGINES["smooth"]) + "budget: {requests: 5000}\n"
     run, told, end = sweep_in_virtual_time(tmp_path / "run", text)
     assert end == "budget"
-    assert [1, 8, 2, 32, 4, 16, 64] == [t.concurrency for t in told.finished if t.repeat == 1]
+    assert [1, 8, 2, 32, 4, 16, 64] == [t.load for t in told.finished if t.repeat == 1]
     assert 7 < len(told.finished) < 21
     assert run.points()
     lines = RunDirectory.read(run.path).journal_lines()
@@ -278,7 +278,7 @@ def test_a_budget_of_time_is_kept_and_most_of_it_used(tmp_path: Path) -> None:
     backend, fewer, end = sweep_by_the_clock(tmp_path / "run", text + f"budget: {{time: {spent * 0.6:.0f}s}}\n")
     assert end == "budget"
     assert 0.45 * spent < backend.now - Clock.now <= 0.6 * spent
-    assert 7 == len({t.concurrency for t in fewer.finished if t.repeat == 1 and t.phase is Phase.GRID})
+    assert 7 == len({t.load for t in fewer.finished if t.repeat == 1 and t.phase is Phase.GRID})
     assert len(fewer.finished) >= 7
     assert all(t.repeat == 1 for t in fewer.finished[:7]), "every setting once comes first"
     early = next(note for note in fewer.notes if "budget" in note)
@@ -323,7 +323,7 @@ def test_a_trial_this_machine_was_too_busy_for_is_measured_again_later(busy: int
         line["trial"] for line in RunDirectory.read(tmp_path / "run").journal_lines() if line["event"] == "trial_done"
     ]
     assert 7 == len(set(order[:7])), "every setting once before any is measured again"
-    bound = [p.concurrency for p in load(tmp_path / "run").points() if "client_bound" in {f.name for f in p.flags}]
+    bound = [p.load for p in load(tmp_path / "run").points() if "client_bound" in {f.name for f in p.flags}]
     assert bound == {1: [], 9: [1], 50: [1, 2, 4, 8, 16, 32, 64]}[busy]
 
 
@@ -366,14 +366,14 @@ def test_a_trial_there_is_no_room_to_measure_again_counts_as_it_is(tmp_path: Pat
         )
         (dropped,) = [line["trials"] for line in run.journal_lines() if line["event"] == "dropped"]
         assert (1, 6) == (len(run.finished()), len(dropped))
-    assert [1] == [trial.concurrency for trial in told.finished]
+    assert [1] == [trial.load for trial in told.finished]
 
 
 def test_a_point_faster_than_the_described_hardware_is_flagged_and_never_chosen(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 1")
     slow = "hardware: {memory_bandwidth: 1TB/s, weights: 8GB, kv_per_token: 131kB}\n"
     run, _, _ = sweep_in_virtual_time(tmp_path / "run", text + slow)
-    fast = [p.concurrency for p in run.points() if "faster_than_light" in {f.name for f in p.flags}]
+    fast = [p.load for p in run.points() if "faster_than_light" in {f.name for f in p.flags}]
     assert 1 in fast  # 190 tok/s, where 8 GB at 1 TB/s allow 125
     assert 64 not in fast
 
@@ -401,15 +401,15 @@ def sized(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Told, float]:
 @pytest.mark.slow
 def test_every_shape_is_scanned_and_proven_before_any_frontier_is_completed(sized: tuple[Path, Told, float]) -> None:
     path, told, took = sized
-    answered = [(d.shape.label, d.concurrency) for d, _, _ in told.announcements]
+    answered = [(d.shape.label, d.load) for d, _, _ in told.announcements]
     assert ["256/32", "64/16"] == [label for label, _ in answered][:2], "each at once"
     first = {Phase.SCAN, Phase.PROVE}
     completed = next(i for i, trial in enumerate(told.finished) if trial.phase not in first)
     assert {"256/32", "64/16"} == {t.shape.label for t in told.finished[:completed] if t.phase is Phase.PROVE}
     run = load(path)
-    assert dict(answered) == {d.shape.label: d.concurrency for d in run.solve()}
+    assert dict(answered) == {d.shape.label: d.load for d in run.solve()}
     for shape in run.config.shapes:
-        assert {1, 4, 16, 64} <= {p.concurrency for p in run.points() if p.shape == shape}
+        assert {1, 4, 16, 64} <= {p.load for p in run.points() if p.shape == shape}
     begun = [line for line in RunDirectory.read(path).journal_lines() if line["event"] == "trial_begun"]
     assert "left" not in begun[0], "known after the first trial"
     assert begun[1:]
@@ -452,7 +452,7 @@ def test_the_pasted_command_proves_a_setting_under_another_sla(tmp_path: Path) -
     assert "Plan: prove c=8" in said.err
     assert "Run at concurrency 8" in said.out
     finished = [measurement.trial for measurement in RunDirectory.read(tmp_path / "run").finished().values()]
-    added = {(t.concurrency, t.phase) for t in finished if t.phase is not Phase.GRID}
+    added = {(t.load, t.phase) for t in finished if t.phase is not Phase.GRID}
     assert {(4, Phase.VISIT), (8, Phase.PROVE)} == added, "the first sweep ended with a window of its answer"
     refused = frontier("sweep", "sweep.yaml", "--prove", "8,x", cwd=tmp_path, here=True)
     assert (2, True) == (refused.code, "--prove 8,x: write concurrencies" in refused.err)
@@ -495,7 +495,7 @@ sla: {p90_tpot: 12ms, p90_ttft: 400ms}
     assert any("in every shape" in reason for reason in asked), "otherwise this tests nothing"
     for decision in run.solve():
         last = [trial for trial in told.finished if trial.shape == decision.shape][-1]
-        assert (decision.concurrency, Verdict.MEETS) == (last.concurrency, decision.verdict)
+        assert (decision.load, Verdict.MEETS) == (last.load, decision.verdict)
 
 
 def test_a_list_that_begins_near_the_edge_is_proven_there_and_not_at_one_stream(tmp_path: Path) -> None:
@@ -507,7 +507,7 @@ def test_a_list_that_begins_near_the_edge_is_proven_there_and_not_at_one_stream(
         "  per_prefill_token: 21us\n  per_context_token: 39ns\n  noise: 0.03\n",
     )
     (history,) = run.histories.values()
-    proofs = [trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE]
+    proofs = [trial.load for trial, _ in history if trial.phase is Phase.PROVE]
     assert proofs
     assert min(proofs) > 30
 

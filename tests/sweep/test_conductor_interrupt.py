@@ -61,7 +61,7 @@ def test_stopping_in_any_stage_keeps_finished_trials_and_drops_the_one_in_flight
     told = Told()  # type: ignore[assignment]
     with open_run(tmp_path / "run", config, text) as run:
         assert asyncio.run(go()) == "finished"
-    assert [4] == [trial.concurrency for trial in told.finished]
+    assert [4] == [trial.load for trial in told.finished]
     assert 2 == len(load(tmp_path / "run").points())
 
 

@@ -51,7 +51,7 @@ def test_a_deadline_drops_the_least_valuable_and_names_it(tmp_path: Path) -> Non
     told, end = conduct_by_the_clock(tmp_path / "run", f"{TEXT}budget: {{until: '{until}'}}\n", clocked(TEXT))
     assert end == "budget"
     (dropped,) = [line for line in RunDirectory.read(tmp_path / "run").journal_lines() if line["event"] == "dropped"]
-    assert {1, 2, 4, 8, 16, 32, 64} == {t.concurrency for t in told.finished if t.repeat == 1}
+    assert {1, 2, 4, 8, 16, 32, 64} == {t.load for t in told.finished if t.repeat == 1}
     assert dropped["trials"]
     assert all(key.endswith("-r2") for key in dropped["trials"]), "every setting once is worth more than any twice"
     assert until in dropped["reason"]
@@ -74,7 +74,7 @@ def test_deployments_that_are_up_take_turns_setting_by_setting(tmp_path: Path) -
     pairs = list(zip(told.finished[::2], told.finished[1::2], strict=True))
     assert 14 == len(pairs)
     assert all({"a", "b"} == {one.deployment, other.deployment} for one, other in pairs)
-    assert all(one.concurrency == other.concurrency for one, other in pairs)
+    assert all(one.load == other.load for one, other in pairs)
     firsts = {one.deployment for one, _ in pairs}
     assert {"a", "b"} == firsts, "neither is always the first of its pair"
 
@@ -100,7 +100,7 @@ class Loses(Clock):
 
     async def run(self, trial: Trial, **how: Any) -> Measurement:
         measurement = await super().run(trial, **how)
-        if trial.concurrency == 4 and not self.lost:
+        if trial.load == 4 and not self.lost:
             self.lost = True
             return replace(measurement, ended="server_lost")
         return measurement
@@ -130,7 +130,7 @@ def test_a_lost_server_is_asked_less_and_less_often_and_left_alone_as_long_as_it
     monkeypatch.setattr(servers, "sleep_or_stop", sleep)
     told, ended = conduct_by_the_clock(tmp_path / "run", TEXT, backend, ready_wait=100.0)
     assert (end, pauses) == (ended, slept)
-    assert (4 in {t.concurrency for t in told.finished}) == (end == "finished")
+    assert (4 in {t.load for t in told.finished}) == (end == "finished")
 
 
 # --- a server that a trial ends
@@ -145,7 +145,7 @@ class Ends(Clock):
 
     async def run(self, trial: Trial, **how: Any) -> Measurement:
         measurement = await super().run(trial, **how)
-        ends = trial.phase is Phase.PROVE and trial.shape.isl.mean == 64 and trial.concurrency >= self.under
+        ends = trial.phase is Phase.PROVE and trial.shape.isl.mean == 64 and trial.load >= self.under
         return replace(measurement, ended="server_lost") if ends else measurement
 
 
@@ -159,8 +159,8 @@ def test_a_setting_under_which_the_server_is_lost_again_and_again_is_left_and_a_
     _, end = conduct_by_the_clock(tmp_path / "run", text, backend)
     (decision,) = load(tmp_path / "run").solve()
     assert ("finished", Verdict.MEETS) == (end, decision.verdict)
-    assert decision.concurrency is not None
-    assert 0 < decision.concurrency < 20
+    assert decision.load is not None
+    assert 0 < decision.load < 20
 
 
 def test_a_shape_whose_lowest_setting_ends_the_server_does_not_end_the_others(tmp_path: Path) -> None:
@@ -173,4 +173,4 @@ def test_a_shape_whose_lowest_setting_ends_the_server_does_not_end_the_others(tm
 def test_one_stream_with_an_sla_is_proven(tmp_path: Path) -> None:
     text = f"{SHORT}shapes: [64/16]\nconcurrency: [1]\n"
     conduct_by_the_clock(tmp_path / "run", text, clocked(text))
-    assert [1] == [decision.concurrency for decision in load(tmp_path / "run").solve()]
+    assert [1] == [decision.load for decision in load(tmp_path / "run").solve()]

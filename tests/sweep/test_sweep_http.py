@@ -72,9 +72,9 @@ def test_the_operating_point_over_http_is_the_true_one(family: str, tmp_path: Pa
     for attempt in range(3):
         run, _, end = sweep_over_http(tmp_path / f"run{attempt}", text)
         (decision,) = run.solve()
-        if (end, true) == ("finished", decision.concurrency):
+        if (end, true) == ("finished", decision.load):
             return
-        busy = [p.concurrency for p in run.points() if "client_bound" in {f.name for f in p.flags}]
+        busy = [p.load for p in run.points() if "client_bound" in {f.name for f in p.flags}]
         assert busy, (end, true, with_notes(decision).notes)
     pytest.skip("this machine was too busy to measure on, three times, and the sweep said so")
 
@@ -87,9 +87,9 @@ def unlike_its_twin(run: Run, config: Config) -> list[str]:
     off = []
     for point in run.points():
         for name, late in (("mean_ttft", 2e-3), ("mean_tpot", 1e-3), ("mean_e2e", 40e-3), ("output_throughput", 0.0)):
-            said, twin = point.metrics[name], truth(spec, shape, point.concurrency, name, requests=3_000)
+            said, twin = point.metrics[name], truth(spec, shape, point.load, name, requests=3_000)
             if not said.low - 0.03 * twin - late <= twin <= said.high + 0.03 * twin:
-                off.append(f"c={point.concurrency} {name}: {said} over HTTP, {twin} in virtual time")
+                off.append(f"c={point.load} {name}: {said} over HTTP, {twin} in virtual time")
     return off
 
 
@@ -101,7 +101,7 @@ def test_a_sweep_over_http_and_its_virtual_twin_agree(tmp_path: Path) -> None:
     config = load_config(text, "sweep.yaml")
     for attempt in range(3):
         run, _, _ = sweep_over_http(tmp_path / f"run{attempt}", text)
-        assert (4, 16) == tuple(point.concurrency for point in run.points())
+        assert (4, 16) == tuple(point.load for point in run.points())
         off = unlike_its_twin(run, config)
         if not off:
             return
@@ -118,13 +118,13 @@ def test_a_small_sweep_over_http_ends_in_points_with_evidence(tmp_path: Path) ->
         pytest.skip("this machine was too busy to measure on, and the sweep said so")
     assert (end, 2) == ("finished", len(told.finished))
     one, four = run.points()
-    assert (1, 4) == (one.concurrency, four.concurrency)
+    assert (1, 4) == (one.load, four.load)
     assert one.n >= 40
     assert one.metrics["error_rate"].value == 0
     assert four.metrics["output_throughput"].value > one.metrics["output_throughput"].value
     (history,) = run.histories.values()
     for trial, sample in history:
-        assert sample.in_flight.mean() == pytest.approx(trial.concurrency, rel=0.02)
+        assert sample.in_flight.mean() == pytest.approx(trial.load, rel=0.02)
         assert (sample.completion_tokens == sample.asked_osl).all()
         assert abs(sample.prompt_tokens - sample.asked_isl).mean() <= 2
         assert sample.server[0], "the server's own metrics are evidence"

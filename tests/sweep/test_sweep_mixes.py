@@ -47,7 +47,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_the_answer_is_for_the_whole_mix_and_names_the_class_that_binds(run: Run) -> None:
     (decision,) = run.solve()
     assert decision.shape.label == "chat60%+agent40%"
-    assert (decision.verdict, decision.concurrency, decision.first_fail) == (Verdict.MEETS, 8, 32)
+    assert (decision.verdict, decision.load, decision.first_fail) == (Verdict.MEETS, 8, 32)
     assert decision.binding == "chat.p90_ttft"
     said = frontier("solve", str(run.path), cwd=run.path.parent)
     assert_golden_row("answers", said.out)
@@ -61,8 +61,8 @@ def test_the_answer_is_for_the_whole_mix_and_names_the_class_that_binds(run: Run
 def test_a_class_has_the_figures_of_its_own_records(run: Run) -> None:
     """The oracle goes through the records one by one."""
     (history,) = run.histories.values()
-    ((_, sample),) = [(t, s) for t, s in history if t.concurrency == 8]
-    point = next(p for p in run.points() if p.concurrency == 8)
+    ((_, sample),) = [(t, s) for t, s in history if t.load == 8]
+    point = next(p for p in run.points() if p.load == 8)
     (file,) = (run.path / "trials").glob("*c0008*.jsonl")
     records = [json.loads(line) for line in file.read_text().splitlines()]
     assert records
@@ -81,7 +81,7 @@ def test_a_class_has_the_figures_of_its_own_records(run: Run) -> None:
         assert found.value == pytest.approx(ordered[math.ceil(0.9 * len(mine)) - 1], abs=3e-6)
         whole = sum(r["end"] - r["sent"] for r in inside)
         share = sum(r["end"] - r["sent"] for r in mine) / whole
-        assert narrowed(sample, name).concurrency == max(1, round(8 * share))
+        assert narrowed(sample, name).load == max(1, round(8 * share))
 
 
 def test_the_prefix_of_a_class_and_the_history_of_sessions_come_from_the_cache(run: Run) -> None:
@@ -105,7 +105,7 @@ def test_points_and_tables_tell_the_classes_apart(run: Run) -> None:
 
 def test_a_sweep_of_a_mix_goes_on_where_it_ended_and_reads_its_caches(run: Run, tmp_path: Path) -> None:
     resumed = resumed_without(run, tmp_path / "again", TEXT, "c0032")
-    a, b = (next(p for p in each.points() if p.concurrency == 32) for each in (run, resumed))
+    a, b = (next(p for p in each.points() if p.load == 32) for each in (run, resumed))
     assert a.metrics["agent.later.p90_ttft"] == b.metrics["agent.later.p90_ttft"]
     for series, history in run.histories.items():
         for (_, a), (_, b) in zip(history, load(run.path).histories[series], strict=True):

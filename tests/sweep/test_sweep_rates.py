@@ -54,7 +54,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_the_answer_is_a_rate_that_keeps_the_limit_in_truth(run: Run) -> None:
     (decision,) = run.solve()
     assert decision.verdict is Verdict.MEETS
-    rate = decision.concurrency
+    rate = decision.load
     assert isinstance(rate, Rate)
     spec = run.config.deployments[0].engine_spec()
     assert truth(spec, run.config.shapes[0], rate, "p50_ttft", requests=6_000) <= 0.04
@@ -74,7 +74,7 @@ def test_no_rate_is_called_the_knee_of_a_throughput_that_follows_from_what_is_se
 
 def test_a_proven_rate_is_not_rounded_up_where_it_is_set(run: Run) -> None:
     (decision,) = run.solve()
-    holds, *_ = production_lines(replace(decision, concurrency=Rate.of(13.387)), None)
+    holds, *_ = production_lines(replace(decision, load=Rate.of(13.387)), None)
     assert " 13.387 " in holds
 
 
@@ -85,7 +85,7 @@ def test_its_trials_keep_their_rules(run: Run) -> None:
 def test_the_answer_names_the_limit_in_flight_that_it_needs(run: Run) -> None:
     """The most that were there at once, when one of them arrived."""
     (decision,) = run.solve()
-    rate = decision.concurrency
+    rate = decision.load
     assert isinstance(rate, Rate)
     (needed,) = run.answers()[0].arrivals.values()
     sample = run.samples(decision.series)[rate]
@@ -101,7 +101,7 @@ def test_the_answer_names_the_limit_in_flight_that_it_needs(run: Run) -> None:
 
 
 def test_listed_rates_are_points_and_one_that_is_not_served_is_none_of_the_frontier(run: Run) -> None:
-    points = {p.concurrency: p for p in run.points()}
+    points = {p.load: p for p in run.points()}
     assert {Rate.of(5), Rate.of(40)} <= set(points)
     assert 4 < points[Rate.of(5)].metrics["request_throughput"].value < 6
     (frontier,) = run.frontiers(run.points())
@@ -109,7 +109,7 @@ def test_listed_rates_are_points_and_one_that_is_not_served_is_none_of_the_front
     assert over
     assert not set(over) & {*frontier.members, *frontier.dominated}
     (decision,) = run.solve()
-    assert {j.verdict for j in decision.judgements if j.concurrency in over} <= {Verdict.VIOLATES}
+    assert {j.verdict for j in decision.judgements if j.load in over} <= {Verdict.VIOLATES}
     history = run.histories[decision.series]
     reason = f"at {min(over)} more arrives than is served"
     assert reason == skip_reason(Rate.of(640), [("", run.limits())], history)
@@ -118,9 +118,9 @@ def test_listed_rates_are_points_and_one_that_is_not_served_is_none_of_the_front
 
 def test_json_has_the_rate_beside_a_concurrency_that_is_null(run: Run) -> None:
     (decision,) = run.solve()
-    assert isinstance(decision.concurrency, Rate)
+    assert isinstance(decision.load, Rate)
     (tree,) = decisions_json([decision])["shapes"]
-    assert (tree["concurrency"], tree["rate"], tree["shape"]) == (None, decision.concurrency.per_second, "short")
+    assert (tree["concurrency"], tree["rate"], tree["shape"]) == (None, decision.load.per_second, "short")
     assert tree["judgements"]
     assert all(j["concurrency"] is None and j["rate"] > 0 for j in tree["judgements"])
     points = points_json(series_views(run.points(), run.frontiers(run.points())))["points"]
@@ -135,9 +135,9 @@ def test_tables_for_programs_have_a_rate_in_requests_per_second(run: Run) -> Non
         assert {5.0, 40.0} <= set(frame["rate"])
         assert frame["concurrency"].isna().all()
     (decision,) = run.solve()
-    assert isinstance(decision.concurrency, Rate)
+    assert isinstance(decision.load, Rate)
     text = export.prometheus_text(series_views(points, frontiers, (), [decision]))
-    assert re.search(rf"frontier_operating_point_rate{{.*}} {decision.concurrency.per_second}\n", text)
+    assert re.search(rf"frontier_operating_point_rate{{.*}} {decision.load.per_second}\n", text)
     assert 'concurrency="40 req/s"' in text
 
 
@@ -166,7 +166,7 @@ def test_a_sweep_at_rates_goes_on_where_it_ended(run: Run, tmp_path: Path) -> No
     resumed, told, _ = sweep_in_virtual_time(again, TEXT)
     assert {trial.key for trial in told.finished} >= {trial.key for trial in lost}
     assert len(told.finished) <= len(lost) + 2
-    assert resumed.solve()[0].concurrency == run.solve()[0].concurrency
+    assert resumed.solve()[0].load == run.solve()[0].load
     with pytest.raises(UsageError, match="measured at rates"):
         checks(resumed, resumed.limits())
 
@@ -204,11 +204,11 @@ def test_arrivals_decide_what_a_trial_is_and_a_rate_has_no_streams() -> None:
     )
     first, other = (make_plan(config).trials[0] for config in (poisson, bursts))
     assert first.key == "default-64x8-q2.5-grid-r1"
-    assert (first.rate, first.concurrency, first.streams) == (2.5, Rate.of(2.5), 1024)
+    assert (first.rate, first.load, first.streams) == (2.5, Rate.of(2.5), 1024)
     assert first.fingerprint != other.fingerprint
     assert first.seed != other.seed
     assert make_plan(poisson).summary(poisson)["rate"] == [2.5, 10.0]
-    assert load_config(f"{BASE}rate: auto\n", "s.yaml").concurrency == (Rate.of(1),)
+    assert load_config(f"{BASE}rate: auto\n", "s.yaml").loads == (Rate.of(1),)
 
 
 def test_a_list_of_rates_that_grew_goes_on_in_the_same_run_as_one_of_concurrencies_does(tmp_path: Path) -> None:
@@ -221,7 +221,7 @@ def test_a_list_of_rates_that_grew_goes_on_in_the_same_run_as_one_of_concurrenci
     assert said.code == 0, said.err
     assert_golden_row("messages", said.err.splitlines()[0].replace(next((tmp_path / "runs").iterdir()).name, "RUN"))
     (path,) = (tmp_path / "runs").iterdir()
-    assert {Rate.of(r) for r in (5, 12.5, 40)} == {p.concurrency for p in load(path).points()}
+    assert {Rate.of(r) for r in (5, 12.5, 40)} == {p.load for p in load(path).points()}
     (tmp_path / "sweep.yaml").write_text(text.replace("[5, 40]", "[5, 40, 80]"))
     said = frontier("sweep", "sweep.yaml", "-o", path, cwd=tmp_path, here=True)
     assert 2 == said.code
@@ -246,9 +246,9 @@ budget: {time: 100s}
 """
     run, _, _ = sweep_over_http(tmp_path / "run", text)
     (decision,) = run.solve()
-    assert isinstance(decision.concurrency, Rate)
+    assert isinstance(decision.load, Rate)
     spec, shape = run.config.deployments[0].engine_spec(), run.config.shapes[0]
-    assert truth(spec, shape, decision.concurrency, "p50_ttft", requests=6_000) <= 0.04 * 1.1
+    assert truth(spec, shape, decision.load, "p50_ttft", requests=6_000) <= 0.04 * 1.1
     records = [json.loads(line) for line in sorted((tmp_path / "run" / "trials").glob("*"))[0].read_text().splitlines()]
     assert records
     assert all(record["scheduled"] <= record["sent"] + 1e-6 for record in records)

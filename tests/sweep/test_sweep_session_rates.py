@@ -22,7 +22,8 @@ from frontier.planning.plan import make_plan, seconds_at
 from frontier.read_run import load
 from frontier.run import Run
 from frontier.search import scan
-from frontier.search.scan import Ask, SearchPolicy
+from frontier.search.next_trial import Ask
+from frontier.search.scan import SearchPolicy
 from frontier.show.tables import plan_table, points_table
 from frontier.show.view.json_out import points_json
 from frontier.show.view.sentences import production_lines
@@ -57,7 +58,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 def test_the_answer_is_the_highest_proven_rate_of_sessions_and_holds_in_truth(run: Run) -> None:
     (decision,) = run.solve()
     assert decision.verdict is Verdict.MEETS
-    rate = decision.concurrency
+    rate = decision.load
     assert isinstance(rate, SessionRate)
     spec, shape = run.config.deployments[0].engine_spec(), run.config.shapes[0]
     assert truth(spec, shape, rate, "p50_ttft", requests=6_000) <= 0.022
@@ -70,7 +71,7 @@ def test_the_answer_is_the_highest_proven_rate_of_sessions_and_holds_in_truth(ru
 @pytest.mark.process
 @pytest.mark.slow
 def test_rates_count_sessions_and_requests_per_second_stand_beside_them(run: Run) -> None:
-    points = {p.concurrency: p for p in run.points()}
+    points = {p.load: p for p in run.points()}
     assert {str(c) for c in points} >= {"2 sessions/s", "8 sessions/s"}
     assert points[Rate.of(2)].metrics["request_throughput"].value == pytest.approx(8, rel=0.3)
     assert {2.0, 8.0} <= {
@@ -91,7 +92,7 @@ def test_a_sweep_of_sessions_at_rates_goes_on_where_it_ended(run: Run, tmp_path:
     resumed, told, _ = sweep_in_virtual_time(again, TEXT)
     assert {trial.key for trial in told.finished} >= {trial.key for trial in lost}
     assert len(told.finished) <= len(lost) + 2
-    assert resumed.solve()[0].concurrency == run.solve()[0].concurrency
+    assert resumed.solve()[0].load == run.solve()[0].load
 
 
 SHAPE = Shape(
@@ -152,7 +153,7 @@ def test_more_sessions_than_are_served_are_overload_and_fewer_are_not() -> None:
 def test_a_trial_lasts_until_its_sessions_have_come_to_their_last_turn() -> None:
     config = load_config(TEXT.replace("think: 300ms", "think: 10s"), "t.yaml")
     trial = make_plan(config).trials[0]
-    assert str(trial.concurrency) == "2 sessions/s"
+    assert str(trial.load) == "2 sessions/s"
     assert trial.warmup == pytest.approx(3 * 10 + 2 * 3**0.5 * 10)
     with pytest.raises(ConfigError) as refused:
         load_config(TEXT.replace("think: 300ms", "think: 10s") + "max_time: 2min\n", "t.yaml")
@@ -186,7 +187,7 @@ def test_the_first_look_shows_how_long_sessions_last_and_is_taken_again() -> Non
         records, measurement = virtual_trial(trial, spec)
         history.append((trial, window_data(measurement, records)))
     thinking = SHAPE.session_seconds(0.0)
-    assert [str(ask.concurrency) for ask in asks] == ["3 sessions/s", "3 sessions/s", "6 sessions/s"]
+    assert [str(ask.load) for ask in asks] == ["3 sessions/s", "3 sessions/s", "6 sessions/s"]
     assert asks[0].warmup == pytest.approx(thinking)
     e2e = float(history[0][1].e2e.mean())
     assert asks[1].warmup == pytest.approx(thinking + 4 * e2e)

@@ -41,9 +41,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_the_answer_is_a_number_of_sessions_of_which_each_class_keeps_its_limits(run: Run) -> None:
     (decision,) = run.solve()
-    points = {p.concurrency: p for p in run.points()}
+    points = {p.load: p for p in run.points()}
     assert decision.verdict is Verdict.MEETS
-    assert decision.concurrency == 8
+    assert decision.load == 8
     assert decision.first_fail == 32
     worst = points[32].metrics["later.p90_ttft"]
     assert worst.lower > 0.06, "the later turns break their limit at 32"
@@ -55,9 +55,9 @@ def test_the_answer_is_a_number_of_sessions_of_which_each_class_keeps_its_limits
 
 def test_sessions_and_requests_in_flight_are_told_apart(run: Run) -> None:
     (decision,) = run.solve()
-    assert 8 == decision.concurrency
+    assert 8 == decision.load
     assert_golden_row("answers", "\n".join(production_lines(decision, None)))
-    point = next(p for p in run.points() if p.concurrency == 8)
+    point = next(p for p in run.points() if p.load == 8)
     assert point.in_flight is not None
     assert 0 < point.in_flight < 8
     (tree,) = (
@@ -92,7 +92,7 @@ def test_records_have_their_labels_and_other_runs_their_old_form(run: Run, tmp_p
 
 def test_a_sweep_of_sessions_goes_on_where_it_ended(run: Run, tmp_path: Path) -> None:
     resumed = resumed_without(run, tmp_path / "again", TEXT, "c0032")
-    a, b = (next(p for p in each.points() if p.concurrency == 32) for each in (run, resumed))
+    a, b = (next(p for p in each.points() if p.load == 32) for each in (run, resumed))
     assert a.metrics["later.p90_ttft"] == b.metrics["later.p90_ttft"]
 
 
@@ -136,9 +136,7 @@ def test_axes_of_a_class_have_the_uncertainty_of_its_own_requests(run: Run) -> N
     axes = ("output_throughput", "first.p90_ttft")
     (drawn,) = run.uncertainties(axes).values()
     assert drawn.band
-    assert min(x for x, *_ in drawn.band) > max(
-        p.metrics["later.p90_ttft"].value for p in run.points() if p.concurrency == 2
-    )
+    assert min(x for x, *_ in drawn.band) > max(p.metrics["later.p90_ttft"].value for p in run.points() if p.load == 2)
 
 
 def test_a_number_of_sessions_is_not_printed_as_a_limit_on_requests(run: Run, tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ def test_the_proven_rate_keeps_the_limit_over_the_whole_trace(seed: int, tmp_pat
     run = load(tmp_path / "run")
     (decision,) = run.solve()
     assert decision.verdict is Verdict.MEETS
-    rate, (shape,) = decision.concurrency, run.config.shapes
+    rate, (shape,) = decision.load, run.config.shapes
     assert isinstance(rate, Rate)
     spec = run.config.deployments[0].engine_spec()
     assert truth(spec, shape, rate, "p50_ttft", requests=8_000) <= 0.06
@@ -91,7 +91,7 @@ def test_a_trial_that_a_claim_rests_on_plays_enough_of_the_trace(swept_run: Run)
     assert 150 < shape.arrivals.long_enough <= 310
     (history,) = swept_run.histories.values()
     assert {trial.requests for trial, _ in history} == {shape.arrivals.long_enough}
-    rates = {p.concurrency: p.metrics["request_throughput"].value for p in swept_run.points()}
+    rates = {p.load: p.metrics["request_throughput"].value for p in swept_run.points()}
     assert rates[Rate.of(5)] == pytest.approx(5, rel=0.2)
     assert not any(p.overloaded for p in swept_run.points())
     scan = make_trial(swept_run.config, swept_run.config.deployments[0], shape, Rate.of(5), Phase.SCAN, 1, 50)

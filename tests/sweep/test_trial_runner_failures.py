@@ -115,7 +115,7 @@ def test_a_setting_at_which_every_request_fails_is_measured_and_violates(
     sla = "sla: {p90_ttft: 2s}\nrequests: 60\nmax_time: 30s"
     said, run = swept(Failing(above_two), tmp_path, "[2, 12]", sla)
     assert "server_lost" not in Counter(line["event"] for line in RunDirectory.read(run).journal_lines())
-    point = next(p for p in load(run).points() if p.concurrency == 12)
+    point = next(p for p in load(run).points() if p.load == 12)
     assert point.metrics["error_rate"].value > 0.3
     words = {500: "slots are full", 429: "quota of 100"}.get(getattr(failure, "status", 0), "Context size")
     (errors,) = (flag for flag in point.flags if flag.name == "errors")

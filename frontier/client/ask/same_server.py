@@ -14,7 +14,6 @@ from typing import Any
 from frontier.core.claim.changes import History
 from frontier.core.claim.proof import join
 from frontier.core.flags.flags import LIFE, flags
-from frontier.core.model.loads import setting
 from frontier.core.model.points import Point
 from frontier.core.model.trials import TOGETHER, Trial
 from frontier.core.window.window import WindowData
@@ -104,7 +103,7 @@ def with_others(point: Point, history: History) -> Point:
     warning where they are left out beside others; where the first server is gone, it is fatal at
     every setting.
     """
-    mine = [sample for trial, sample in history if trial.concurrency == point.concurrency]
+    mine = [sample for trial, sample in history if trial.load == point.load]
     replaced, gone = [sample for sample in mine if any(sample.changed)], _gone(history)
     known = any(flag.name == "server_changed" for flag in point.flags)
     if known or not (gone or 0 < len(replaced) < len(mine)):
@@ -112,7 +111,7 @@ def with_others(point: Point, history: History) -> Point:
     where = f"{len(replaced)} of {len(mine)} trials, left out"
     if gone is not None:
         trial, newest = gone
-        replaced, where = [newest], f"since then, at {setting(trial.concurrency)}"
+        replaced, where = [newest], f"since then, at {trial.load.label}"
     flag = next(flag for flag in flags(join(tuple(replaced))) if flag.name == "server_changed")
     raised = replace(flag, measured=f"{where}: {flag.measured}", fatal=gone is not None)
     return replace(point, flags=tuple(sorted((*point.flags, raised), key=lambda each: not each.fatal)))
@@ -123,6 +122,6 @@ def _gone(history: History) -> tuple[Trial, WindowData] | None:
     now. None where the first has answered since, and where the other answered new settings alone: a
     gateway may fall back under their load.
     """
-    before = {trial.concurrency for trial, sample in history if not any(sample.changed) and sample.ok.any()}
+    before = {trial.load for trial, sample in history if not any(sample.changed) and sample.ok.any()}
     newest = itertools.takewhile(lambda each: any(each[1].changed), reversed(history))
-    return next((each for each in newest if each[0].concurrency in before), None)
+    return next((each for each in newest if each[0].load in before), None)

@@ -225,7 +225,7 @@ class ClosedLoop:
                 await asyncio.wait_for(self.spread_known.wait(), ramp / 2)
         begin = self.now()
         spread = min(ramp if self.spread is None else self.spread, max(0.0, ramp - begin))
-        await asyncio.sleep(spread * number / self.trial.concurrency - (self.now() - begin))
+        await asyncio.sleep(spread * number / self.trial.load - (self.now() - begin))
 
     def after(self, exchange: Exchange, pause: float) -> float:
         """Keep count of failures; seconds to pause before this stream's next send (0 after a

@@ -208,9 +208,9 @@ def warm(trial: Trial, status: StreamStatus) -> bool:
     if trial.rate is not None:
         lasting = trial.shape.session_seconds(status.early_e2e)
         return e2e is not None and now >= max(trial.warmup, 2 * e2e, lasting)
-    if status.begun < trial.concurrency or now < trial.warmup:
+    if status.begun < trial.load or now < trial.warmup:
         return False
-    settled = status.finished >= 2 * trial.concurrency and now >= 2 * (e2e or 0.0)
+    settled = status.finished >= 2 * trial.load and now >= 2 * (e2e or 0.0)
     return settled or trial.phase is Phase.SCAN
 
 

@@ -130,7 +130,7 @@ class ShardHost:
         self._state, self._records, self._loop = WindowState(), [], None
         self._pipeline = RequestPipeline(job.trial, job.target, job.prompts.source(), self._on_record, job.share)
         self._job = job
-        raise_fd_limit(len(job.share.streams(job.trial.concurrency)) + OTHER_FILES)
+        raise_fd_limit(len(job.share.streams(job.trial.load)) + OTHER_FILES)
 
     def start(self, zero: float) -> None:
         """Begin it at `zero` on this clock."""
@@ -251,7 +251,7 @@ async def run_sharded(  # noqa: PLR0913
     use.
     """
     async with Evidence(target) as evidence:
-        sharded = _ShardedTrial(trial, workers[: trial.concurrency], evidence, on_record, whole)
+        sharded = _ShardedTrial(trial, workers[: trial.load], evidence, on_record, whole)
         await sharded.begin(target, prompts, expected_e2e)
         await sharded.follow(stop, on_progress)
         epoch, evidence.zero = time.time() - sharded.now(), time.perf_counter() - sharded.now()
@@ -318,7 +318,7 @@ class _ShardedTrial:
                 self.state = next_state(self.trial, self.state, status, lead=LEAD, whole=self.whole)
             self._tell_evidence()
             if on_progress is not None and now >= next_progress:
-                stage = self.state.stage(now, status.begun == self.trial.concurrency)
+                stage = self.state.stage(now, status.begun == self.trial.load)
                 on_progress(TrialProgress.of(stage, status, self.live, status.silent))
                 next_progress = now + _PROGRESS_EVERY
             await asyncio.sleep(ASK_EVERY)
@@ -362,7 +362,7 @@ class _ShardedTrial:
                 raise WorkerLostError(f"{worker.name} began {result.late:.1f} s after the others")
             if bound > CLOCK_BOUND:
                 raise WorkerLostError(f"the clock of {worker.name} is known within {bound * 1e3:.0f} ms only")
-            streams = len(self.shares[i].streams(self.trial.concurrency))
+            streams = len(self.shares[i].streams(self.trial.load))
             facts.append(WorkerFacts(self.infos[i].host, streams, first.offset, bound, result.late, result.health))
         return tuple(facts)
 

@@ -26,7 +26,7 @@ from frontier.core.model.decisions import (
     RejectedStep,
     Verdict,
 )
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import NO_LOAD, Load
 from frontier.core.model.metrics import APART, claim_floor, metric
 from frontier.core.model.points import Estimate, Flag, Point
 
@@ -45,22 +45,22 @@ class Server:
     - `doubted`: the settings to be proven anew, as a higher one showed another tail
     """
 
-    corrected: tuple[int, ...] = ()
+    corrected: tuple[Load, ...] = ()
     changes: tuple[Change, ...] = ()
-    growing: Mapping[int, Growth] = field(default_factory=dict)
-    stale: frozenset[int] = frozenset()
-    doubted: tuple[int, ...] = ()
+    growing: Mapping[Load, Growth] = field(default_factory=dict)
+    stale: frozenset[Load] = frozenset()
+    doubted: tuple[Load, ...] = ()
 
 
 def with_causes(
     decision: Decision,
-    points: Mapping[int, Point],
+    points: Mapping[Load, Point],
     rate: str | None = None,
     *,
-    cuts: Mapping[int, EndedEarly] = MappingProxyType({}),
+    cuts: Mapping[Load, EndedEarly] = MappingProxyType({}),
     server: Server = Server(),
-    unworthy: Collection[int] = (),
-    preferred: Mapping[int, RejectedStep] = MappingProxyType({}),
+    unworthy: Collection[Load] = (),
+    preferred: Mapping[Load, RejectedStep] = MappingProxyType({}),
     point_estimates: bool = False,
 ) -> Decision:
     """The decision with its explanation and its next step.
@@ -70,13 +70,13 @@ def with_causes(
     `unworthy` are settings whose gain would not be worth their tail, `preferred` lower settings
     from which the step to the operating point is not worth its tail.
     """
-    judged = {j.concurrency: j for j in decision.judgements}
+    judged = {j.load: j for j in decision.judgements}
     every = sorted(judged.keys() | points.keys())
     gains = {c: _gain(decision, points, c, rate) for c in every}
     said = (_setting(decision, points.get(c), judged.get(c), c, gains[c], cuts.get(c)) for c in every)
     settings = tuple(_of_server(reason, server) for reason in said)
     by_concurrency = {reason.settings[0]: reason for reason in settings}
-    undecided = decision.concurrency is None or not point_estimates
+    undecided = decision.load is None or not point_estimates
     step = next_step(decision, points, settings, unworthy, preferred) if undecided else None
     shown, answered = _answered(decision, step, points, by_concurrency)
     reasons = [*_happened(server), *_undefined(decision), *answered]
@@ -84,44 +84,44 @@ def with_causes(
     reasons += _non_monotone(decision)
     if decision.verdict is not Verdict.INVALID:
         named = {c for reason in reasons if reason.cause is Cause.EXCLUDED for c in reason.settings}
-        reasons += _excluded(point for point in points.values() if point.concurrency not in named)
+        reasons += _excluded(point for point in points.values() if point.load not in named)
     if point_estimates:
         reasons.append(Reason(Cause.POINT_ESTIMATES))
         step = None
-    chosen = points.get(decision.concurrency) if decision.concurrency is not None else None
+    chosen = points.get(decision.load) if decision.load is not None else None
     remarks = chosen.notes if chosen is not None else ()
     explanation = Explanation(settings, tuple(reasons), remarks)
     return dataclasses.replace(decision, explanation=explanation, next_step=step, **shown)
 
 
 def _answered(
-    decision: Decision, step: NextStep | None, points: Mapping[int, Point], settings: Mapping[int, Reason]
+    decision: Decision, step: NextStep | None, points: Mapping[Load, Point], settings: Mapping[Load, Reason]
 ) -> tuple[dict[str, Any], list[Reason]]:
     """Why the operating point is the answer, or why there is none. Where nothing is decided yet,
     the setting of the next step becomes the candidate: what is recommended and what is shown are of
     one setting. The facts are those of `facts_of` that change by that.
     """
-    if decision.concurrency is not None:
-        return {}, _chosen(decision, decision.concurrency, settings, step)
+    if decision.load is not None:
+        return {}, _chosen(decision, decision.load, settings, step)
     reasons = _no_answer(decision, points, settings)
-    if step is None or step.flags or decision.verdict not in OPEN or step.concurrency == decision.candidate:
+    if step is None or step.flags or decision.verdict not in OPEN or step.load == decision.candidate:
         return {}, reasons
-    judged = {j.concurrency: j for j in decision.judgements}
-    verdict = judged[step.concurrency].verdict if step.concurrency in judged else Verdict.UNPROVEN
-    shown = facts_of(points[step.concurrency], decision.limits, judged)
-    return {"verdict": verdict, **shown}, [settings[step.concurrency], *reasons]
+    judged = {j.load: j for j in decision.judgements}
+    verdict = judged[step.load].verdict if step.load in judged else Verdict.UNPROVEN
+    shown = facts_of(points[step.load], decision.limits, judged)
+    return {"verdict": verdict, **shown}, [settings[step.load], *reasons]
 
 
 def facts_of(
-    shown: Point | None, limits: Sequence[Limit], judged: Mapping[int, Judgement], chosen: Point | None = None
+    shown: Point | None, limits: Sequence[Limit], judged: Mapping[Load, Judgement], chosen: Point | None = None
 ) -> dict[str, Any]:
     """What a decision shows of a setting, by the names of its fields: metrics, the limit that
     binds, and whether it is the operating point (`chosen`) or the candidate.
     """
     if shown is None:
-        return {"metrics": {}, "binding": None, "concurrency": None, "candidate": None}
-    c, binding = shown.concurrency, (judged.get(shown.concurrency) or judge(shown, limits)).binding
-    at = {"concurrency": None, "candidate": c} if chosen is None else {"concurrency": c, "candidate": None}
+        return {"metrics": {}, "binding": None, "load": None, "candidate": None}
+    c, binding = shown.load, (judged.get(shown.load) or judge(shown, limits)).binding
+    at = {"load": None, "candidate": c} if chosen is None else {"load": c, "candidate": None}
     return {"metrics": shown.metrics, "binding": binding, **at}
 
 
@@ -130,7 +130,7 @@ def _happened(server: Server) -> list[Reason]:
     reasons = [Reason(Cause.CORRECTED, server.corrected)] if server.corrected else []
     if server.changes:
         change = server.changes[-1]
-        reasons.append(Reason(Cause.CHANGED, (change.concurrency,), change.metric, growth=math.expm1(change.by)))
+        reasons.append(Reason(Cause.CHANGED, (change.load,), change.metric, growth=math.expm1(change.by)))
     return reasons + ([Reason(Cause.DOUBTED, server.doubted)] if server.doubted else [])
 
 
@@ -152,7 +152,7 @@ def _setting(
     decision: Decision,
     point: Point | None,
     judged: Judgement | None,
-    concurrency: int,
+    concurrency: Load,
     gain: float | None,
     cut: EndedEarly | None,
 ) -> Reason:
@@ -185,7 +185,7 @@ def _setting(
     )
     reason = _of_a_busy_client(_of_connections(reason, point), point)
     step = decision.rejected
-    if step is not None and step.concurrency == concurrency:
+    if step is not None and step.load == concurrency:
         return dataclasses.replace(reason, metric=step.metric, gain=step.gain, cost=step.cost)
     return reason
 
@@ -214,10 +214,10 @@ def _of_a_busy_client(reason: Reason, point: Point | None) -> Reason:
 
 def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, limit: Limit | None) -> Cause:
     """The cause of one judged setting in the decision, by the estimate of its binding metric."""
-    c, step = judged.concurrency, decision.rejected
-    if c == decision.concurrency:
+    c, step = judged.load, decision.rejected
+    if c == decision.load:
         return Cause.CHOSEN
-    if step is not None and step.concurrency == c:
+    if step is not None and step.load == c:
         return Cause.STEP_NOT_WORTH
     if judged.verdict in OPEN:
         return _undecided(estimate, limit)
@@ -226,7 +226,7 @@ def _cause(decision: Decision, judged: Judgement, estimate: Estimate | None, lim
     if judged.verdict is Verdict.INVALID:
         return Cause.EXCLUDED
     above_violation = decision.first_fail is not None and c > decision.first_fail
-    below = decision.concurrency is not None and c < decision.concurrency
+    below = decision.load is not None and c < decision.load
     return Cause.MEETS if above_violation or below else Cause.STEP_NOT_WORTH
 
 
@@ -240,9 +240,9 @@ def _undecided(estimate: Estimate | None, limit: Limit | None) -> Cause:
     return Cause.CROSSES if estimate.has_bound and estimate.has_interval else Cause.NO_INTERVAL
 
 
-def _gain(decision: Decision, points: Mapping[int, Point], concurrency: int, rate: str | None) -> float | None:
+def _gain(decision: Decision, points: Mapping[Load, Point], concurrency: Load, rate: str | None) -> float | None:
     """The throughput of a setting against the operating point's, as a share more."""
-    chosen = points.get(decision.concurrency) if decision.concurrency is not None else None
+    chosen = points.get(decision.load) if decision.load is not None else None
     other = points.get(concurrency)
     if rate is None or chosen is None or other is None:
         return None
@@ -259,7 +259,7 @@ def _undefined(decision: Decision) -> list[Reason]:
     return [Reason(Cause.UNDEFINED, metric=name) for name in names]
 
 
-def _chosen(decision: Decision, chosen: int, settings: Mapping[int, Reason], step: NextStep | None) -> list[Reason]:
+def _chosen(decision: Decision, chosen: Load, settings: Mapping[Load, Reason], step: NextStep | None) -> list[Reason]:
     """What binds at the operating point, and why no higher setting was chosen."""
     here = settings[chosen]
     reasons = [here]
@@ -268,17 +268,17 @@ def _chosen(decision: Decision, chosen: int, settings: Mapping[int, Reason], ste
     return [*reasons, *_range(decision), *_higher(decision, chosen, settings, step)]
 
 
-def _higher(decision: Decision, chosen: int, settings: Mapping[int, Reason], step: NextStep | None) -> list[Reason]:
+def _higher(decision: Decision, chosen: Load, settings: Mapping[Load, Reason], step: NextStep | None) -> list[Reason]:
     """Why no setting above the operating point was chosen."""
     higher = [c for c in sorted(settings) if c > chosen]
     short = (Cause.NOT_JUDGED, Cause.SCANNED, Cause.STALE, Cause.DOUBTED)
     above = [c for c in higher if settings[c].cause not in short]
-    better = settings[step.concurrency] if step is not None and step.concurrency > chosen else None
+    better = settings[step.load] if step is not None and step.load > chosen else None
     if not higher:
         return [Reason(Cause.HIGHEST_MEASURED, (chosen,))]
     if not above:
         return [better if better is not None else settings[higher[0]]]
-    reasons = [settings[decision.rejected.concurrency]] if decision.rejected is not None else []
+    reasons = [settings[decision.rejected.load]] if decision.rejected is not None else []
     beyond, fail = min(above), decision.first_fail
     if settings[beyond].verdict is not Verdict.MEETS or (fail is not None and beyond > fail):
         reasons.append(settings[beyond])
@@ -305,7 +305,7 @@ def _range(decision: Decision) -> list[Reason]:
     return reasons
 
 
-def _no_answer(decision: Decision, points: Mapping[int, Point], settings: Mapping[int, Reason]) -> list[Reason]:
+def _no_answer(decision: Decision, points: Mapping[Load, Point], settings: Mapping[Load, Reason]) -> list[Reason]:
     """Why no setting is the operating point."""
     if decision.verdict is Verdict.INVALID or decision.candidate is None:
         usable = [c for c in points if points[c].valid]
@@ -324,11 +324,11 @@ def _no_answer(decision: Decision, points: Mapping[int, Point], settings: Mappin
     return [nearest]
 
 
-def _other_optima(decision: Decision, points: Mapping[int, Point], rate: str | None) -> list[Reason]:
+def _other_optima(decision: Decision, points: Mapping[Load, Point], rate: str | None) -> list[Reason]:
     """The other optima within the SLA where they differ from the operating point, and its
     energy.
     """
-    chosen = points.get(decision.concurrency) if decision.concurrency is not None else None
+    chosen = points.get(decision.load) if decision.load is not None else None
     if chosen is None or rate is None:
         return []
     reasons = []
@@ -340,12 +340,12 @@ def _other_optima(decision: Decision, points: Mapping[int, Point], rate: str | N
         if concurrency is None or concurrency not in points or name not in points[concurrency].metrics:
             continue
         gain = _gain(decision, points, concurrency, rate)
-        differs = concurrency != decision.concurrency and (name != rate or (gain or 0) > _WORTH_SAYING)
+        differs = concurrency != decision.load and (name != rate or (gain or 0) > _WORTH_SAYING)
         estimate = points[concurrency].metrics[name]
         if math.isfinite(estimate.value) and (differs or name == "cost"):
             reasons.append(Reason(Cause.OPTIMUM, (concurrency,), name, estimate, gain=gain))
     if chosen.power is not None and (joules := chosen.metrics.get("energy")) is not None:
-        reasons.append(Reason(Cause.ENERGY, (chosen.concurrency,), "energy", joules, power=chosen.power))
+        reasons.append(Reason(Cause.ENERGY, (chosen.load,), "energy", joules, power=chosen.power))
     return reasons
 
 
@@ -353,9 +353,9 @@ def _non_monotone(decision: Decision) -> list[Reason]:
     """Settings that violate although a higher one meets. They come first in `settings`; the higher
     one is last.
     """
-    if decision.concurrency is None:
+    if decision.load is None:
         return []
-    highest = max((j.concurrency for j in decision.judgements if j.verdict is Verdict.MEETS), default=0)
+    highest = max((j.load for j in decision.judgements if j.verdict is Verdict.MEETS), default=NO_LOAD)
     causes = {Cause.NON_MONOTONE: decision.holes, Cause.UNCONFIRMED: decision.unconfirmed}
     return [Reason(cause, (*lower, highest)) for cause, lower in causes.items() if lower]
 
@@ -365,11 +365,11 @@ def _excluded(points: Iterable[Point]) -> list[Reason]:
     setting, which it names where another was measured otherwise.
     """
     groups: dict[tuple[str, ...], list[Point]] = {}
-    for point in sorted(points, key=lambda each: each.concurrency):
+    for point in sorted(points, key=lambda each: each.load):
         if not point.valid:
             groups.setdefault(tuple(flag.name for flag in point.fatal), []).append(point)
     return [
-        Reason(Cause.EXCLUDED, tuple(point.concurrency for point in group), flags=tuple(_flags_of_lowest(group)))
+        Reason(Cause.EXCLUDED, tuple(point.load for point in group), flags=tuple(_flags_of_lowest(group)))
         for group in groups.values()
     ]
 
@@ -377,5 +377,5 @@ def _excluded(points: Iterable[Point]) -> list[Reason]:
 def _flags_of_lowest(group: Sequence[Point]) -> Iterator[Flag]:
     for alike in zip(*(point.fatal for point in group), strict=True):
         differ = len({flag.measured for flag in alike}) > 1
-        at = f"at {setting(group[0].concurrency)} " if differ else ""
+        at = f"at {group[0].load.label} " if differ else ""
         yield dataclasses.replace(alike[0], measured=f"{at}{alike[0].measured}")

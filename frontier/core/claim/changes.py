@@ -25,6 +25,7 @@ import numpy as np
 from frontier.core.claim import tails
 from frontier.core.flags import load_flags
 from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import Load
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats import episodes, laws
 from frontier.core.window import window
@@ -82,7 +83,7 @@ class Change:
     the `tail` alone changed, it is the percentile of the metric that changed.
     """
 
-    concurrency: int
+    load: Load
     last: int
     first: int
     by: float
@@ -117,9 +118,9 @@ class Unchanged(tuple[tuple[Trial, WindowData], ...]):
 
     changes: tuple[Change, ...] = ()
     since: int = 0
-    suspect: tuple[int, ...] = ()
-    doubted: tuple[int, ...] = ()
-    growing: Mapping[int, Growth] = {}
+    suspect: tuple[Load, ...] = ()
+    doubted: tuple[Load, ...] = ()
+    growing: Mapping[Load, Growth] = {}
 
 
 @functools.lru_cache(maxsize=4096)
@@ -194,7 +195,7 @@ def _unchanged(history: tuple[tuple[Trial, WindowData], ...], limits: tuple[Limi
     starts = {c: load.start for c, load in followed.loads.items()}
 
     def counts(number: int, trial: Trial) -> bool:
-        c = trial.concurrency
+        c = trial.load
         return number >= starts.get(c, 0) and (number >= last or c in later)
 
     runs = _runs(tuple(followed.loads.values()), limits)
@@ -218,10 +219,10 @@ def _with_series(sample: WindowData, runs: int, slow: Episodes | None) -> Window
 
 def _episodes(history: History) -> Episodes | None:
     """The episodes that the windows of a series show."""
-    loads: dict[int, list[WindowData]] = {}
+    loads: dict[Load, list[WindowData]] = {}
     for trial, sample in history:
         if not spoilt(sample):
-            loads.setdefault(trial.concurrency, []).append(sample)
+            loads.setdefault(trial.load, []).append(sample)
     return episodes.seen([_joined(tuple(parts)) for parts in loads.values()])
 
 
@@ -264,13 +265,13 @@ class _Followed:
     """
 
     limits: tuple[Limit, ...]
-    loads: dict[int, _Load] = field(default_factory=dict)
+    loads: dict[Load, _Load] = field(default_factory=dict)
     changes: list[Change] = field(default_factory=list)
     since: int = 0
 
     def add(self, number: int, trial: Trial, sample: WindowData) -> None:
         """The next window."""
-        c, levels = trial.concurrency, tuple(level(sample, limit) for limit in self.limits)
+        c, levels = trial.load, tuple(level(sample, limit) for limit in self.limits)
         load = self.loads.setdefault(c, _Load())
         if trial.phase not in (*CLAIMED, Phase.FRONTIER):
             load.looks.append(levels)
@@ -280,7 +281,7 @@ class _Followed:
         self._follow(number, c, load, levels)
         self._doubt(number, c)
 
-    def _follow(self, number: int, c: int, load: _Load, levels: tuple[Level | None, ...]) -> None:
+    def _follow(self, number: int, c: Load, load: _Load, levels: tuple[Level | None, ...]) -> None:
         stale = bool(load.numbers) and load.numbers[-1] < self.since
         # The scans of a load from before a change show another server.
         load.start = load.start if load.numbers else self.since
@@ -332,7 +333,7 @@ class _Followed:
         self.changes.pop()
         self.since = self.changes[-1].first if self.changes else 0
 
-    def _doubt(self, number: int, c: int) -> None:
+    def _doubt(self, number: int, c: Load) -> None:
         """Doubt the next lower load where this one showed, since the proof of that one, a tail that
         its data exclude, although their medians are alike: the tail of the server may have changed
         between the two. Each load is doubted once.

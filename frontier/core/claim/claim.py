@@ -30,6 +30,7 @@ from frontier.core.claim.proof import candidates
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates.sources import attains
 from frontier.core.model.decisions import Claim, EndedEarly, Limit, SweepEnding, Verdict
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import fewest_to_bound
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.window.window import Bools, Floats, WindowData, narrowed
@@ -42,7 +43,7 @@ gains most where no request was late (333 turns prove a p99), and loses all in a
 request was. The smaller one outlasts such a turn."""
 
 
-def proof_windows(history: History, concurrency: int, limits: Sequence[Limit] = ()) -> list[WindowData]:
+def proof_windows(history: History, concurrency: Load, limits: Sequence[Limit] = ()) -> list[WindowData]:
     """The windows that a claim of a setting about the limits stands on."""
     return [sample for _, sample in claimed(history, limits).get(concurrency, ())]
 
@@ -118,27 +119,27 @@ def capital(shares: Floats, m: float) -> float:
         )
 
 
-def corrected_settings(history: History, limits: Sequence[Limit], verdicts: dict[int, Verdict]) -> tuple[int, ...]:
+def corrected_settings(history: History, limits: Sequence[Limit], verdicts: dict[int, Verdict]) -> tuple[Load, ...]:
     """The settings that were proven before their visits, and are not proven by all of their data;
     not those that are excluded. `verdicts` are the verdicts by all data. A limit on a metric that
     the earlier points lack, as cost, is judged by all data alone.
     """
-    visited = {trial.concurrency for trial, _ in history if trial.phase is Phase.VISIT}
+    visited = {trial.load for trial, _ in history if trial.phase is Phase.VISIT}
     contradicted = {c for c in visited if verdicts.get(c, Verdict.MEETS) not in (Verdict.MEETS, Verdict.INVALID)}
     if not contradicted:
         return ()
-    earlier = [(t, s) for t, s in history if t.concurrency in contradicted and t.phase is not Phase.VISIT]
+    earlier = [(t, s) for t, s in history if t.load in contradicted and t.phase is not Phase.VISIT]
     corrected = []
     for point in claim_points(earlier, limits):
         known = [limit for limit in limits if limit.metric in point.metrics]
         if known and judge(point, known).verdict is Verdict.MEETS:
-            corrected.append(point.concurrency)
+            corrected.append(point.load)
     return tuple(corrected)
 
 
 def ended_early(
     history: History, limits: Sequence[Limit] = (), end: SweepEnding | None = None
-) -> dict[int, EndedEarly]:
+) -> dict[Load, EndedEarly]:
     """What cut short the proof of a setting, by concurrency: `max_time`, or the `end` of the sweep
     while it went on. A budget ends the proofs alone that it had no room for.
     """
@@ -148,7 +149,7 @@ def ended_early(
             cuts[concurrency] = EndedEarly("max_time", sum(trial.requests for trial, _ in proof))
     if end is None or end.by == "finished":
         return cuts
-    dropped = {trial.concurrency for trial, _ in history if trial.key.rsplit("-", 2)[0] in end.dropped}
+    dropped = {trial.load for trial, _ in history if trial.key.rsplit("-", 2)[0] in end.dropped}
     proven, open_ = (
         {c for tier in end.asked for c in _judged_so(history, tier, verdict)}
         for verdict in (Verdict.MEETS, Verdict.UNPROVEN)
@@ -160,9 +161,9 @@ def ended_early(
     } | cuts
 
 
-def _judged_so(history: History, limits: Sequence[Limit], verdict: Verdict) -> set[int]:
+def _judged_so(history: History, limits: Sequence[Limit], verdict: Verdict) -> set[Load]:
     """The settings whose proof for these limits stands so; `UNPROVEN`: it is not over."""
-    return {each.concurrency for each in candidates(history, tuple(limits)) if each.verdict is verdict}
+    return {each.load for each in candidates(history, tuple(limits)) if each.verdict is verdict}
 
 
 def _was_cut(trial: Trial, sample: WindowData) -> bool:

@@ -23,6 +23,7 @@ from frontier.core.claim.proof import (
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates.estimate import estimate
 from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import DEFAULT_METRICS
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.trials import Phase, Trial
@@ -33,21 +34,21 @@ NEWEST = 0.99
 """
 
 
-def claimed(history: History, limits: Sequence[Limit] = ()) -> dict[int, list[tuple[Trial, WindowData]]]:
+def claimed(history: History, limits: Sequence[Limit] = ()) -> dict[Load, list[tuple[Trial, WindowData]]]:
     """Trials that support a claim, by concurrency, in the history's order.
 
     They are those of the grid, the proof and the visits since the last change of the server in a
     limited metric. Trials that the client spoilt count only where there are no others: they say
     nothing of the server, and another trial is measured in their place.
     """
-    groups: dict[int, list[tuple[Trial, WindowData]]] = {}
+    groups: dict[Load, list[tuple[Trial, WindowData]]] = {}
     for trial, sample in unchanged(history, limits):
         if trial.phase in CLAIMED:
-            groups.setdefault(trial.concurrency, []).append((trial, sample))
+            groups.setdefault(trial.load, []).append((trial, sample))
     return {c: [ts for ts in mine if not spoilt(ts[1])] or mine for c, mine in sorted(groups.items())}
 
 
-def claim_windows(history: History, limits: Sequence[Limit] = ()) -> dict[int, WindowData]:
+def claim_windows(history: History, limits: Sequence[Limit] = ()) -> dict[Load, WindowData]:
     """The windows of those trials joined, by concurrency."""
     return {c: _joined(mine) for c, mine in claimed(history, limits).items()}
 
@@ -75,12 +76,12 @@ def claim_points(
     return tuple(_as_it_was_last(point, windows[-1], limits) for point, windows in every)
 
 
-def over_at_last(history: History, limits: tuple[Limit, ...]) -> tuple[int, ...]:
+def over_at_last(history: History, limits: tuple[Limit, ...]) -> tuple[Load, ...]:
     """The settings that all of their data prove, although their newest window alone is surely over
     a limit. The window before it must not be surely over one.
     """
     return tuple(
-        point.concurrency
+        point.load
         for point, windows in _claims(unchanged(history, limits), limits, (), None)
         if len(windows) > 1
         and judge(point, limits).verdict is Verdict.MEETS
@@ -95,7 +96,7 @@ def _claims(
     """For each setting the point of all of its data, and the windows behind it. Once a proof was
     contradicted, what the grid alone proves is not enough.
     """
-    known = {candidate.concurrency: candidate for candidate in candidates(history, limits)}
+    known = {candidate.load: candidate for candidate in candidates(history, limits)}
     groups = claimed(history, limits)
     open_ = {c: mine for c, mine in groups.items() if c not in known or known[c].verdict is Verdict.UNPROVEN}
     known |= {c: found for c, mine in open_.items() if (found := _by_grid(mine, limits)) is not None}
@@ -151,7 +152,7 @@ def _by_grid(trials: History, limits: tuple[Limit, ...]) -> Candidate | None:
     point = point_of(_joined(grid), tuple(limit.metric for limit in limits), limits, None)
     if judge(point, limits).verdict is not Verdict.MEETS:
         return None
-    proven = Candidate(trials[0][0].concurrency, Verdict.MEETS, "", LATER_ALPHA, 0, point, point)
+    proven = Candidate(trials[0][0].load, Verdict.MEETS, "", LATER_ALPHA, 0, point, point)
     return with_visits(proven, tuple(sample for _, sample in trials), limits)
 
 
@@ -163,7 +164,7 @@ def _of_later(trials: History, limits: tuple[Limit, ...], corrected: bool) -> Ca
     if not corrected and any(trial.phase is not Phase.VISIT for trial, _ in trials):
         return None
     point = judged_point(tuple(sample for _, sample in trials), limits, LATER_ALPHA)
-    return Candidate(trials[0][0].concurrency, Verdict.UNPROVEN, "", LATER_ALPHA, 0, point, None)
+    return Candidate(trials[0][0].load, Verdict.UNPROVEN, "", LATER_ALPHA, 0, point, None)
 
 
 def _with_proof(point: Point, candidate: Candidate, limits: tuple[Limit, ...]) -> Point:

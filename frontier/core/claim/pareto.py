@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import Metric, metric
 from frontier.core.model.points import Frontier, Point
 from frontier.core.window.window import Bools
@@ -86,8 +87,8 @@ def frontier(points: Sequence[Point], objectives: tuple[str, ...]) -> Frontier:
         deployment=points[0].deployment,
         shape=points[0].shape,
         objectives=objectives,
-        members=tuple(p.concurrency for p, member in zip(usable, mask, strict=True) if member),
-        dominated=tuple(p.concurrency for p, member in zip(usable, mask, strict=True) if not member),
+        members=tuple(p.load for p, member in zip(usable, mask, strict=True) if member),
+        dominated=tuple(p.load for p, member in zip(usable, mask, strict=True) if not member),
         excluded=excluded,
     )
 
@@ -97,7 +98,7 @@ def costs(points: Sequence[Point], metrics: Sequence[Metric]) -> NDArray[np.floa
     return np.array([[-m.sign * p.metrics[m.name].value for m in metrics] for p in points]).reshape(-1, len(metrics))
 
 
-def by_concurrency(points: Sequence[Point]) -> dict[int, Point]:
+def by_concurrency(points: Sequence[Point]) -> dict[Load, Point]:
     """The points of one series by concurrency, ascending.
 
     ValueError for no points, for mixed deployments or shapes, or for a concurrency that comes
@@ -107,7 +108,7 @@ def by_concurrency(points: Sequence[Point]) -> dict[int, Point]:
         raise ValueError("at least one point is needed")
     if any(p.series != points[0].series for p in points):
         raise ValueError("points of one deployment and one shape are needed: group them first (series.by_series)")
-    by_c = {p.concurrency: p for p in sorted(points, key=lambda p: p.concurrency)}
+    by_c = {p.load: p for p in sorted(points, key=lambda p: p.load)}
     if len(by_c) != len(points):
         raise ValueError("a concurrency comes twice: join its trials into one point first")
     return by_c
@@ -134,14 +135,14 @@ def _finite(numbers: ArrayLike) -> NDArray[np.float64]:
     return array
 
 
-def knee(points: Sequence[Point]) -> int | None:
+def knee(points: Sequence[Point]) -> Load | None:
     """The concurrency of most throughput per latency (Kleinrock's power): an annotation.
 
     Curvature methods (kneed) move with the grid and the axis, this moves with the grid only;
     neither decides anything.
     """
     power = {
-        p.concurrency: p.value("request_throughput") / p.value("mean_e2e")
+        p.load: p.value("request_throughput") / p.value("mean_e2e")
         for p in points
         if p.valid and p.value("mean_e2e") > 0 and p.value("request_throughput") > 0
     }

@@ -23,6 +23,7 @@ from frontier.core.claim.changes import CLAIMED, History, Unchanged, spoilt, unc
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates import estimate
 from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Phase
@@ -68,17 +69,17 @@ less strict rules visited settings that these rules do not prove."""
 # --- the data of a setting
 
 
-def by_concurrency(history: History) -> dict[int, list[WindowData]]:
+def by_concurrency(history: History) -> dict[Load, list[WindowData]]:
     """The samples of each concurrency, in the history's order. Those that say nothing of the server
     count only where there are no others.
     """
-    groups: dict[int, list[WindowData]] = {}
+    groups: dict[Load, list[WindowData]] = {}
     for trial, sample in history:
-        groups.setdefault(trial.concurrency, []).append(sample)
+        groups.setdefault(trial.load, []).append(sample)
     return {c: [sample for sample in mine if not spoilt(sample)] or mine for c, mine in groups.items()}
 
 
-def joined(history: History, phases: tuple[Phase, ...]) -> dict[int, WindowData]:
+def joined(history: History, phases: tuple[Phase, ...]) -> dict[Load, WindowData]:
     """Per concurrency the data of these phases, joined."""
     groups = by_concurrency([(trial, sample) for trial, sample in history if trial.phase in phases])
     return {c: join(tuple(parts)) for c, parts in sorted(groups.items())}
@@ -132,7 +133,7 @@ class Candidate:
     its last judgement (None: none yet).
     """
 
-    concurrency: int
+    load: Load
     verdict: Verdict
     reason: str
     alpha: float
@@ -212,8 +213,8 @@ def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
 @functools.lru_cache(maxsize=64)
 def _candidates(history: Unchanged, limits: tuple[Limit, ...]) -> list[Candidate]:
     judged = list[Candidate]()
-    for c in dict.fromkeys(trial.concurrency for trial, _ in history if trial.phase is Phase.PROVE):
-        mine = [(t, s) for t, s in history if t.concurrency == c and t.phase in CLAIMED]
+    for c in dict.fromkeys(trial.load for trial, _ in history if trial.phase is Phase.PROVE):
+        mine = [(t, s) for t, s in history if t.load == c and t.phase in CLAIMED]
         again = (1 - SPEND) ** (c in history.doubted)  # its first judgements were made before
         judged.append(_judged(mine, limits, again * error_left(judged)))
     return judged
@@ -269,9 +270,7 @@ def _judged(trials: History, limits: tuple[Limit, ...], error: float) -> Candida
         verdict, reason = Verdict.VIOLATES, TOO_BUSY
     if point is None:
         point = judged_point(tuple(every), limits, alpha)
-    candidate = Candidate(
-        trials[0][0].concurrency, verdict, reason, alpha, units(sizes), point, proof, sum(sizes[:count])
-    )
+    candidate = Candidate(trials[0][0].load, verdict, reason, alpha, units(sizes), point, proof, sum(sizes[:count]))
     return with_visits(candidate, tuple(every), limits) if verdict is Verdict.MEETS else candidate
 
 

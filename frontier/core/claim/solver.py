@@ -35,7 +35,7 @@ from frontier.core.model.decisions import (
     Verdict,
 )
 from frontier.core.model.errors import ExitCode
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import NO_LOAD, Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.series import Series, by_series
@@ -90,7 +90,7 @@ def solve(
     feasible = [p for c, p in by_c.items() if c < lowest and _acceptable(p, judged[c], limits, marginal_ok)]
     rate = _rate_name(feasible)
     chosen = _choose(feasible, limits, rate, marginal_gain, point_estimates)
-    verdict, shown = _shown(chosen, by_c, judged, limits, [p for p in scanned if p.concurrency < lowest])
+    verdict, shown = _shown(chosen, by_c, judged, limits, [p for p in scanned if p.load < lowest])
     claim, corrected = _claim(verdict, chosen, judged, history, kept, limits, point_estimates)
     decision = Decision(
         **(points or scanned)[0].series._asdict(),
@@ -101,7 +101,7 @@ def solve(
         **facts_of(shown, limits, judged, chosen),
         **_landmarks(feasible, violating, unconfirmed, judged, rate),
     )
-    every = {p.concurrency: p for p in scanned} | by_c
+    every = {p.load: p for p in scanned} | by_c
     return with_causes(
         decision,
         every,
@@ -116,8 +116,8 @@ def solve(
 
 def _shown(
     chosen: Point | None,
-    points: Mapping[int, Point],
-    judged: Mapping[int, Judgement],
+    points: Mapping[Load, Point],
+    judged: Mapping[Load, Judgement],
     limits: Sequence[Limit],
     scanned: Sequence[Point],
 ) -> tuple[Verdict, Point | None]:
@@ -127,19 +127,19 @@ def _shown(
     nothing is judged. The candidate is then that of the next step, if there is one (`causes`).
     """
     if chosen is not None:
-        return judged[chosen.concurrency].verdict, chosen
+        return judged[chosen.load].verdict, chosen
     verdict, candidate = _nearest(points, judged, limits)
     shown, valid = None if candidate is None else points[candidate], [p for p in scanned if p.valid]
     if judged and verdict is not Verdict.VIOLATES:
         return verdict, shown
     if valid and not judged:
-        shown = min(valid, key=lambda p: p.concurrency)
+        shown = min(valid, key=lambda p: p.load)
     return Verdict.UNPROVEN if valid or (scanned and judged) else verdict, shown
 
 
 def _judged(
-    points: Mapping[int, Point], limits: Sequence[Limit], growing: Mapping[int, Growth], point_estimates: bool
-) -> dict[int, Judgement]:
+    points: Mapping[Load, Point], limits: Sequence[Limit], growing: Mapping[Load, Growth], point_estimates: bool
+) -> dict[Load, Judgement]:
     """The judgement of each setting; unproven where a latency grows past its limit."""
     judged = {c: judge(p, limits, point_estimates=point_estimates) for c, p in points.items()}
     return judged | {c: _unproven(judged[c], growth) for c, growth in growing.items()}
@@ -147,9 +147,9 @@ def _judged(
 
 def _landmarks(
     feasible: Sequence[Point],
-    violating: Sequence[int],
-    unconfirmed: tuple[int, ...],
-    judged: Mapping[int, Judgement],
+    violating: Sequence[Load],
+    unconfirmed: tuple[Load, ...],
+    judged: Mapping[Load, Judgement],
     rate: str | None,
 ) -> dict[str, Any]:
     """The settings that a decision names beside its own, by the names of its fields."""
@@ -157,7 +157,7 @@ def _landmarks(
     return {
         "judgements": tuple(judged.values()),
         "unconfirmed": unconfirmed,
-        "last_pass": max((p.concurrency for p in feasible), default=None),
+        "last_pass": max((p.load for p in feasible), default=None),
         "first_fail": min(violating, default=None),
         "holes": tuple(c for c in violating if c < meeting),
         "throughput_optimum": _best_at(feasible, rate),
@@ -169,34 +169,34 @@ def _landmarks(
 def _claim(
     verdict: Verdict,
     chosen: Point | None,
-    judged: Mapping[int, Judgement],
+    judged: Mapping[Load, Judgement],
     history: History,
     kept: Unchanged,
     limits: Sequence[Limit],
     point_estimates: bool,
-) -> tuple[Claim | None, tuple[int, ...]]:
+) -> tuple[Claim | None, tuple[Load, ...]]:
     """What is claimed, and the settings that a later visit contradicted. Without an operating point
     the claim is that of the highest contradicted setting.
     """
     corrected = corrected_settings(history, tuple(limits), {c: j.verdict for c, j in judged.items()})
     if not corrected and (verdict is not Verdict.MEETS or point_estimates):
         return None, corrected
-    claimed = max(corrected, default=0) if chosen is None else chosen.concurrency
+    claimed = max(corrected, default=NO_LOAD) if chosen is None else chosen.load
     return claim_of(proof_windows(kept, claimed, limits), tuple(limits), corrected=bool(corrected)), corrected
 
 
-def _given_up(history: Unchanged, limits: tuple[Limit, ...]) -> dict[int, EndedEarly]:
+def _given_up(history: Unchanged, limits: tuple[Limit, ...]) -> dict[Load, EndedEarly]:
     """The settings whose proof was given up: as too close to a limit, where more of it decides
     nothing, or as the client was busy.
     """
     return {
-        k.concurrency: EndedEarly("busy" if k.reason == TOO_BUSY else "given_up")
+        k.load: EndedEarly("busy" if k.reason == TOO_BUSY else "given_up")
         for k in candidates(history, limits)
         if k.verdict is Verdict.VIOLATES and k.windows >= WINDOWS and k.point.valid
     }
 
 
-def _outgrown(history: Unchanged, points: Mapping[int, Point], limits: Sequence[Limit]) -> dict[int, Growth]:
+def _outgrown(history: Unchanged, points: Mapping[Load, Point], limits: Sequence[Limit]) -> dict[Load, Growth]:
     """The settings where a latency grows so fast that it would be over its limit within the time of
     one more proof.
     """
@@ -224,12 +224,12 @@ def _unproven(judgement: Judgement, growth: Growth) -> Judgement:
     return replace(judgement, verdict=Verdict.UNPROVEN, per_metric=per_metric, binding=name)
 
 
-def _stale(history: History, kept: Unchanged) -> frozenset[int]:
+def _stale(history: History, kept: Unchanged) -> frozenset[Load]:
     """The settings that were not measured since the server changed."""
-    return frozenset({trial.concurrency for trial, _ in history} - {trial.concurrency for trial, _ in kept})
+    return frozenset({trial.load for trial, _ in history} - {trial.load for trial, _ in kept})
 
 
-def _unconfirmed(judged: Mapping[int, Judgement], points: Mapping[int, Point]) -> tuple[int, ...]:
+def _unconfirmed(judged: Mapping[Load, Judgement], points: Mapping[Load, Point]) -> tuple[Load, ...]:
     """The violating settings that were measured in one trial only, below a proven setting.
 
     That higher setting meets in at least WINDOWS windows, as many as the least proof has. Without
@@ -250,8 +250,8 @@ def _acceptable(point: Point, judgement: Judgement, limits: Sequence[Limit], mar
 
 
 def _nearest(
-    points: Mapping[int, Point], judged: Mapping[int, Judgement], limits: Sequence[Limit]
-) -> tuple[Verdict, int | None]:
+    points: Mapping[Load, Point], judged: Mapping[Load, Judgement], limits: Sequence[Limit]
+) -> tuple[Verdict, Load | None]:
     """The verdict when no setting is feasible, and the setting nearest to an answer: of the
     undecided ones that which is closest to being proven; a lower one that only lacks throughput
     forbids none (`violating_settings`). One whose values are inside counts above a
@@ -308,7 +308,7 @@ def _best_at(points: Sequence[Point], name: str | None, *, proven: bool = False)
         e = p.metrics[name]
         return direction * (e.lower if proven and math.isfinite(e.lower) else e.value)
 
-    return max(points, key=lambda p: (goodness(p), -p.concurrency)).concurrency
+    return max(points, key=lambda p: (goodness(p), -p.load)).load
 
 
 def _choose(
@@ -323,12 +323,12 @@ def _choose(
     """
     if not feasible:
         return None
-    if rate is None or isinstance(feasible[-1].concurrency, Rate):
+    if rate is None or feasible[-1].load.is_open:
         # Throughput unknown: more users served is all there is to prefer. At a rate all that
         # arrives is served.
         return feasible[-1]
     if not marginal_gain:
-        return max(feasible, key=lambda p: (p.metrics[rate].value, -p.concurrency))
+        return max(feasible, key=lambda p: (p.metrics[rate].value, -p.load))
     current = feasible[0]
     for further in feasible[1:]:
         if _unworthy_step(current, further, limits, rate, point_estimates) is None:
@@ -354,7 +354,7 @@ def _unworthy_step(
     bar = max(NOISE, math.log2(cost) * TAIL_PRICE)
     if gain > bar:
         return None
-    return RejectedStep(further.concurrency, math.expm1(gain), name, cost, tie=NOISE < gain <= bar < gain + reach)
+    return RejectedStep(further.load, math.expm1(gain), name, cost, tie=NOISE < gain <= bar < gain + reach)
 
 
 def _log_reach(e: Estimate, *, upwards: bool) -> float:
@@ -380,26 +380,26 @@ def _worst_tail(current: Point, further: Point, limits: Sequence[Limit]) -> tupl
 
 def _unworthy(
     chosen: Point | None, points: Iterable[Point], limits: Sequence[Limit], rate: str | None
-) -> tuple[int, ...]:
+) -> tuple[Load, ...]:
     """The settings that would not be worth their tail even if they were proven, seen from the
     operating point.
     """
     if chosen is None or rate is None:
         return ()
     others = [p for p in points if rate in p.metrics and p is not chosen]
-    return tuple(p.concurrency for p in others if _unworthy_step(chosen, p, limits, rate, point_estimates=False))
+    return tuple(p.load for p in others if _unworthy_step(chosen, p, limits, rate, point_estimates=False))
 
 
 def _preferred(
     chosen: Point | None, points: Iterable[Point], limits: Sequence[Limit], rate: str | None
-) -> dict[int, RejectedStep]:
+) -> dict[Load, RejectedStep]:
     """The lower settings from which the step to the operating point would clearly not be worth its
     tail, each with that step: were one of them proven, it would be the answer.
     """
-    if chosen is None or rate is None or isinstance(chosen.concurrency, Rate):
+    if chosen is None or rate is None or chosen.load.is_open:
         return {}
-    lower = (p for p in points if p.concurrency < chosen.concurrency and rate in p.metrics)
-    steps = {p.concurrency: _unworthy_step(p, chosen, limits, rate, point_estimates=False) for p in lower}
+    lower = (p for p in points if p.load < chosen.load and rate in p.metrics)
+    steps = {p.load: _unworthy_step(p, chosen, limits, rate, point_estimates=False) for p in lower}
     return {
         c: step
         for c, step in steps.items()
@@ -411,7 +411,7 @@ def _rejected(
     chosen: Point | None, feasible: Sequence[Point], limits: Sequence[Limit], rate: str | None, point_estimates: bool
 ) -> RejectedStep | None:
     """The step to the next higher feasible setting, which was not taken."""
-    above = next((p for p in feasible if chosen is not None and p.concurrency > chosen.concurrency), None)
+    above = next((p for p in feasible if chosen is not None and p.load > chosen.load), None)
     if chosen is None or above is None or rate is None:
         return None
     return _unworthy_step(chosen, above, limits, rate, point_estimates)
@@ -443,4 +443,4 @@ def exit_code(decisions: Sequence[Decision]) -> ExitCode:
 
     A marginal setting the user asked to accept (it names a concurrency) counts as met.
     """
-    return errors.exit_code(Verdict.MEETS if d.concurrency is not None else d.verdict for d in decisions)
+    return errors.exit_code(Verdict.MEETS if d.load is not None else d.verdict for d in decisions)

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from frontier.core.claim.verdict import inside, judge
 from frontier.core.model.decisions import Cause, Decision, EndedEarly, Limit, NextStep, Reason, RejectedStep, Verdict
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import APART
 from frontier.core.model.points import Flag, Point
 
@@ -62,10 +63,10 @@ def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
 
 def next_step(
     decision: Decision,
-    points: Mapping[int, Point],
+    points: Mapping[Load, Point],
     settings: Iterable[Reason],
-    unworthy: Collection[int],
-    preferred: Mapping[int, RejectedStep],
+    unworthy: Collection[Load],
+    preferred: Mapping[Load, RejectedStep],
 ) -> NextStep | None:
     """The unproven setting that is worth deciding next; None without one.
 
@@ -84,7 +85,7 @@ def next_step(
         if point is None or reason.cause not in (*UNDECIDED, Cause.EXCLUDED) or above or reason.metric in APART:
             continue
         gains = step is not None or (c not in unworthy and (reason.gain or 0.0) >= CLEARLY_MORE)
-        worth = decision.concurrency is None or gains
+        worth = decision.load is None or gains
         if not (worth and inside(point, decision.limits) and may_pass(point.fatal)):
             continue
         requests = None if reason.cut == EndedEarly("given_up") else requests_to_decide(point, decision.limits)
@@ -97,8 +98,8 @@ def next_step(
         default=None,
         key=lambda s: (
             s.requests is not None,
-            decision.concurrency is not None or not s.flags,
-            s.gain or -(s.requests or 0) / max(1, points[s.concurrency].n),
+            decision.load is not None or not s.flags,
+            s.gain or -(s.requests or 0) / max(1, points[s.load].n),
             s.throughput or 0.0,
         ),
     )

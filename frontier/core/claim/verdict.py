@@ -15,6 +15,7 @@ from statistics import NormalDist
 
 from frontier.core.model.decisions import Judgement, Limit, Verdict, worst
 from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import APART, claim_floor, metric
 from frontier.core.model.points import Estimate, Point
 
@@ -71,7 +72,7 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
     known = {limit: margins[limit] for limit in deciding if not math.isnan(margins[limit])}
     binding = min(known, key=known.__getitem__) if known else deciding[0]
     return Judgement(
-        concurrency=point.concurrency,
+        load=point.load,
         verdict=verdict,
         per_metric=verdicts,
         binding=binding.metric,
@@ -210,14 +211,14 @@ class _Sides:
         return math.ceil(wanted) if n < wanted <= TOO_CLOSE * n else None
 
 
-def violating_settings(judged: Mapping[int, Judgement]) -> list[int]:
+def violating_settings(judged: Mapping[Load, Judgement]) -> list[Load]:
     """The settings that violate, ascending, less those at the low end that only lack throughput.
 
     One user alone cannot give 1,000 tok/s: that says "too few", and must not forbid everything
     above it. Once a setting did not violate, a higher one that lacks throughput counts like any
     other violation.
     """
-    violating: list[int] = []
+    violating: list[Load] = []
     kept_below = False
     for c, j in sorted(judged.items()):
         if j.verdict is not Verdict.VIOLATES:

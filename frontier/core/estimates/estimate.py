@@ -58,7 +58,7 @@ def point(
     return Point(
         deployment=sample.deployment,
         shape=sample.shape,
-        concurrency=sample.concurrency,
+        load=sample.load,
         metrics={name: value for name, value in estimates.items() if value is not None},
         n=sample.n,
         flags=flags(sample, limits),

@@ -52,9 +52,9 @@ def widening(sample: WindowData) -> Widening:
     # most their share.
     ratios = [1.0]
     if raised & {"under_concurrency", "over_concurrency"}:
-        ratios.append(load_flags.worst_in_flight(sample) / sample.concurrency)
+        ratios.append(load_flags.worst_in_flight(sample) / sample.load)
     if "littles_law" in raised:
-        ratios.append(load_flags.rate_times_e2e(sample) / sample.concurrency)
+        ratios.append(load_flags.rate_times_e2e(sample) / sample.load)
     waves = "lockstep" in raised
     fewer, more = max(min(ratios), ERRORS), max(ratios)
     longer = e2e * (1 / fewer - 1)

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from frontier.core.model.loads import Rate
 from frontier.core.model.points import OVERLOADED, Flag
 from frontier.core.model.units import format_number, format_seconds, format_share
 from frontier.core.stats import stationarity, wander
@@ -223,7 +222,7 @@ def worst_in_flight(sample: WindowData) -> float:
     concurrency.
     """
     means = [float(sample.in_flight[blocks].mean()) for _, blocks in windows(sample)]
-    return max(means, key=lambda mean: abs(mean / sample.concurrency - 1), default=float(sample.concurrency))
+    return max(means, key=lambda mean: abs(mean / sample.load - 1), default=float(sample.load))
 
 
 def occupancy(sample: WindowData) -> Iterator[Flag]:
@@ -231,17 +230,17 @@ def occupancy(sample: WindowData) -> Iterator[Flag]:
     if not sample.holds_in_flight:
         return
     worst = worst_in_flight(sample)
-    if abs(worst / sample.concurrency - 1) > OCCUPANCY:
+    if abs(worst / sample.load - 1) > OCCUPANCY:
         thinned = failing(sample)
-        paused = len(np.unique(sample.stream[~sample.ok[: len(sample.stream)]])) >= sample.concurrency - worst > 0
+        paused = len(np.unique(sample.stream[~sample.ok[: len(sample.stream)]])) >= sample.load - worst > 0
         yield Flag(
-            "under_concurrency" if worst < sample.concurrency else "over_concurrency",
+            "under_concurrency" if worst < sample.load else "over_concurrency",
             f"{format_number(worst)} in flight on average",
-            f"{sample.concurrency} ±{format_share(OCCUPANCY)}",
+            f"{sample.load} ±{format_share(OCCUPANCY)}",
             f"failing requests end early and pause their stream: {next(iter(sample.failures), 'see the records')}"
             if thinned or paused
             else "streams stood idle: requests are too short for this client, or it is too slow (client_bound)",
-            fatal=not thinned and abs(worst / sample.concurrency - 1) > GROSS,
+            fatal=not thinned and abs(worst / sample.load - 1) > GROSS,
         )
 
 
@@ -252,16 +251,15 @@ def overloaded(sample: WindowData) -> Iterator[Flag]:
     From the first to the last quarter of a window, the requests in the system must grow by more
     than chance varies the arrivals between. A stable queue, however long, does not grow so.
     """
-    if not isinstance(sample.concurrency, Rate):
+    rate = sample.load.per_second
+    if rate is None:
         return
     quarter = BLOCKS // 4
     grown = arrived = 0.0
     for _, blocks in windows(sample):
         levels = sample.in_flight[blocks]
         grown += float(levels[-quarter:].mean() - levels[:quarter].mean())
-        arrived += (
-            0.75 * sample.concurrency.per_second * sample.shape.requests * float(sample.block_seconds[blocks].sum())
-        )
+        arrived += 0.75 * rate * sample.shape.requests * float(sample.block_seconds[blocks].sum())
     spread = 1.0
     if sample.shape.arrivals is not None:
         spread = sample.shape.arrivals.spread(arrived / sample.shape.requests)
@@ -311,13 +309,13 @@ def littles_law(sample: WindowData) -> Iterator[Flag]:
         return
     seconds, e2e, product = sample.seconds, float(sample.e2e.mean()), rate_times_e2e(sample)
     room = max(OCCUPANCY, LITTLE * len(sample.starts) * e2e / seconds) if seconds > 0 else math.inf
-    if abs(product / sample.concurrency - 1) > room:
-        gap = e2e * (sample.concurrency / product - 1) if product > 0 else math.inf
+    if abs(product / sample.load - 1) > room:
+        gap = e2e * (sample.load / product - 1) if product > 0 else math.inf
         what = f"{format_seconds(gap)} from a last token to the next request" if gap > 0 else "requests overlap"
         yield Flag(
             "littles_law",
             f"{what}: rate x E2E is {format_number(product)}",
-            f"{sample.concurrency} ±{format_share(room)}",
+            f"{sample.load} ±{format_share(room)}",
             "requests in flight, their rate and their time do not fit together: the window is short or unsteady, the "
             "client pauses, or the server holds streams open after their last token",
             fatal=False,

@@ -8,6 +8,7 @@ from enum import StrEnum
 from typing import Literal
 
 from frontier.core.model import metrics
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Estimate, Flag, Power
 from frontier.core.model.series import HasSeries
 from frontier.core.model.shapes import Shape
@@ -129,7 +130,7 @@ class Judgement:
     (least headroom).
     """
 
-    concurrency: int
+    load: Load
     verdict: Verdict
     per_metric: Mapping[str, Verdict]
     binding: str | None
@@ -170,7 +171,7 @@ class RejectedStep:
     tail.
     """
 
-    concurrency: int
+    load: Load
     gain: float
     metric: str
     cost: float
@@ -255,7 +256,7 @@ class Reason:
     """
 
     cause: Cause
-    settings: tuple[int, ...] = ()
+    settings: tuple[Load, ...] = ()
     metric: str | None = None
     estimate: Estimate | None = None
     limit: Limit | None = None
@@ -296,7 +297,7 @@ class NextStep:
     tail of this metric, which is this share of the operating point's.
     """
 
-    concurrency: int
+    load: Load
     gain: float | None = None
     throughput: float | None = None
     flags: tuple[Flag, ...] = ()
@@ -311,7 +312,7 @@ class NextStep:
 class Decision(HasSeries):
     """The operating point of one series, or the statement that no setting is one.
 
-    `concurrency` is None unless a setting meets the SLA (or is marginal and was accepted).
+    `load` is None unless a setting meets the SLA (or is marginal and was accepted).
     `candidate` is then the best unproven or marginal setting, or the nearest miss. `last_pass` and
     `first_fail` bracket the limit among the measured settings. `holes` are violating settings below
     one that meets. `unconfirmed` settings violate in their only trial although a higher one is
@@ -328,21 +329,21 @@ class Decision(HasSeries):
     shape: Shape
     limits: tuple[Limit, ...]
     verdict: Verdict
-    concurrency: int | None
+    load: Load | None
     binding: str | None
     metrics: Mapping[str, Estimate]
     judgements: tuple[Judgement, ...]
     notes: tuple[str, ...] = ()
-    candidate: int | None = None
-    last_pass: int | None = None
-    first_fail: int | None = None
-    holes: tuple[int, ...] = ()
-    unconfirmed: tuple[int, ...] = ()
+    candidate: Load | None = None
+    last_pass: Load | None = None
+    first_fail: Load | None = None
+    holes: tuple[Load, ...] = ()
+    unconfirmed: tuple[Load, ...] = ()
     explanation: Explanation = Explanation()
     rejected: RejectedStep | None = None
-    throughput_optimum: int | None = None
-    goodput_optimum: int | None = None
-    cheapest: int | None = None
+    throughput_optimum: Load | None = None
+    goodput_optimum: Load | None = None
+    cheapest: Load | None = None
     claim: Claim | None = None
     next_step: NextStep | None = None
     engine: str | None = None
@@ -351,7 +352,7 @@ class Decision(HasSeries):
     def __repr__(self) -> str:
         """Three lines: the answer, the limits with what was measured, and what brackets it."""
         return (
-            f"<Decision {self.series.label()}: {self.verdict}, concurrency={self.concurrency!r}, shown={self.shown!r}"
+            f"<Decision {self.series.label()}: {self.verdict}, load={self.load!r}, shown={self.shown!r}"
             "\n  "
             + "; ".join(
                 f"{each}: {each.of.format_trimmed(self.metrics[each.metric].value)}"
@@ -362,10 +363,15 @@ class Decision(HasSeries):
         )
 
     @property
-    def shown(self) -> int | None:
-        """The setting whose numbers are shown: the operating point, else the candidate."""
-        return self.candidate if self.concurrency is None else self.concurrency
+    def concurrency(self) -> int | None:
+        """The name of `load` in version 1.0."""
+        return self.load
 
-    def judgement(self, concurrency: int | None) -> Judgement | None:
+    @property
+    def shown(self) -> Load | None:
+        """The setting whose numbers are shown: the operating point, else the candidate."""
+        return self.candidate if self.load is None else self.load
+
+    def judgement(self, load: int | None) -> Judgement | None:
         """The judgement of a setting; None where it was not judged."""
-        return next((j for j in self.judgements if j.concurrency == concurrency), None)
+        return next((j for j in self.judgements if j.load == load), None)

@@ -1,10 +1,10 @@
 """Loads: what a setting offers to a server, requests in flight (closed loop) or a rate of arrivals
 (open loop).
 
-A load is a whole number wherever settings are compared, sorted or looked up. In closed loop it is
-the number of requests in flight, a plain int. In open loop it is a `Rate`, an int too. It counts
-arrivals in thousandths of a request per second, as a price is kept in cents, and knows how it is
-written. A rate of sessions is a `SessionRate`.
+A load is a whole number wherever settings are compared, sorted or looked up; arithmetic gives plain
+numbers. `Concurrency` counts requests in flight. A `Rate` counts arrivals in thousandths of a
+request per second, as a price is kept in cents; a rate of sessions is a `SessionRate`. Each kind
+knows how it is written and what follows from it.
 """
 
 import bisect
@@ -14,9 +14,112 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
+OPEN_CAP = 1_024
+"""The most requests in flight at a rate: as many as the largest default limit of an engine."""
 
-class Rate(int):
-    """Arrivals, in thousandths of a request per second. Arithmetic gives plain numbers.
+
+class Load(int):
+    """What a setting offers to a server; its kinds are below."""
+
+    __slots__ = ()
+    kind: ClassVar[str]
+    """The kind in JSON and in a config: 'concurrency' or 'rate'."""
+    column: ClassVar[tuple[str, str]]
+    """The head of a column of such loads, short and long."""
+    axis: ClassVar[str]
+    """The label of an axis of such loads."""
+    is_open: ClassVar[bool]
+    """Whether arrivals do not wait for answers."""
+
+    @classmethod
+    def of(cls, amount: float) -> Self:
+        """The load of a number as a person writes it."""
+        return cls(amount)
+
+    @property
+    def amount(self) -> float:
+        """The number as a person writes it: 64, or 2.5 for 2.5 requests per second."""
+        return int(self)
+
+    @property
+    def bare(self) -> str:
+        """The number as a text: '64', '2.5'."""
+        return f"{self.amount:.10g}"
+
+    @property
+    def label(self) -> str:
+        """How a table or note names the setting: 'c=64', '2.5 req/s'."""
+        raise NotImplementedError
+
+    @property
+    def words(self) -> str:
+        """How a sentence names it: 'concurrency 64', '2.5 req/s'."""
+        return self.label
+
+    @property
+    def file_label(self) -> str:
+        """Its part of a file's name; by name files of one kind are in the order of loads."""
+        raise NotImplementedError
+
+    @property
+    def per_second(self) -> float | None:
+        """Arrivals per second; None in closed loop, where they follow from the answers."""
+        return None
+
+    @property
+    def streams(self) -> int:
+        """How many requests may be in flight at the client."""
+        return OPEN_CAP
+
+    def turns(self, each: int) -> int:
+        """The requests in which every stream sends this many; 0 at a rate, which has no streams."""
+        return 0 if self.is_open else each * self
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The load as JSON has it: `concurrency`, or `rate` in requests per second; the other is
+        null.
+        """
+        return {"concurrency": None, "rate": self.per_second}
+
+
+class Concurrency(Load):
+    """Requests in flight, in closed loop.
+
+    >>> load = Concurrency(64)
+    >>> load.label, load.words, load.streams, load == 64
+    ('c=64', 'concurrency 64', 64, True)
+    """
+
+    __slots__ = ()
+    kind = "concurrency"
+    column = ("c", "concurrency")
+    axis = "concurrency"
+    is_open = False
+
+    @property
+    def label(self) -> str:
+        return f"c={self}"
+
+    @property
+    def words(self) -> str:
+        return f"concurrency {self}"
+
+    @property
+    def file_label(self) -> str:
+        return f"c{self:04d}"
+
+    @property
+    def streams(self) -> int:
+        return int(self)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        return {"concurrency": int(self) or None, "rate": None}
+
+
+class Rate(Load):
+    """Arrivals, in thousandths of a request per second.
 
     >>> rate = Rate.of(2.5)
     >>> str(rate), rate.per_second, rate == 2500
@@ -24,6 +127,10 @@ class Rate(int):
     """
 
     __slots__ = ()
+    kind = "rate"
+    column = ("rate", "rate, arrivals per second")
+    axis = "rate (requests/s)"
+    is_open = True
     unit: ClassVar[str] = "req/s"
     """What arrives, in tables and notes."""
     arrivals: ClassVar[str] = "requests/s"
@@ -36,17 +143,28 @@ class Rate(int):
 
     @property
     def per_second(self) -> float:
-        """Arrivals per second."""
         return int(self) / 1000
 
+    @property
+    def amount(self) -> float:
+        return self.per_second
+
+    @property
+    def label(self) -> str:
+        return f"{self.bare} {self.unit}"
+
+    @property
+    def file_label(self) -> str:
+        return f"q{self.bare}"
+
     def __str__(self) -> str:
-        return f"{self.per_second:.10g} {self.unit}"
+        return self.label
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}.of({self.per_second:.10g})"
+        return f"{type(self).__name__}.of({self.bare})"
 
     def __format__(self, spec: str) -> str:
-        return format(int(self), spec) if spec else str(self)
+        return format(int(self), spec) if spec else self.label
 
 
 class SessionRate(Rate):
@@ -57,21 +175,26 @@ class SessionRate(Rate):
     """
 
     __slots__ = ()
+    column = ("rate", "rate, sessions that begin per second")
+    axis = "rate (sessions/s)"
     unit = arrivals = "sessions/s"
 
-
-OPEN_CAP = 1_024
-"""The most requests in flight at a rate: as many as the largest default limit of an engine."""
-
-
-def streams(load: int) -> int:
-    """How many requests may be in flight at the client: the load itself. At a rate it is OPEN_CAP,
-    as arrivals do not wait for answers.
-    """
-    return OPEN_CAP if isinstance(load, Rate) else load
+    @property
+    def facts(self) -> dict[str, Any]:
+        """As of a rate of requests, with `rate_of`."""
+        return super().facts | {"rate_of": "sessions"}
 
 
-def doublings(low: int, high: int) -> tuple[int, ...]:
+def as_load(number: int) -> Load:
+    """The load as it is; a plain number is a concurrency."""
+    return number if isinstance(number, Load) else Concurrency(number)
+
+
+NO_LOAD = Concurrency(0)
+"""In place of a load where there is none: its facts are null."""
+
+
+def doublings(low: int, high: int) -> tuple[Concurrency, ...]:
     """Every doubling of requests in flight.
 
     >>> doublings(1, 20)
@@ -80,49 +203,14 @@ def doublings(low: int, high: int) -> tuple[int, ...]:
     steps = [low]
     while steps[-1] * 2 < high:
         steps.append(steps[-1] * 2)
-    return tuple(dict.fromkeys((*steps, high)))
+    return tuple(map(Concurrency, dict.fromkeys((*steps, high))))
 
 
-def setting(load: int) -> str:
-    """How a table or note names a setting: 'c=64', '2.5 req/s'."""
-    return str(load) if isinstance(load, Rate) else f"c={load}"
-
-
-def amount(load: int) -> float:
-    """The number of a load: 64, or 2.5 for 2.5 requests per second."""
-    return load.per_second if isinstance(load, Rate) else load
-
-
-def bare(load: int) -> str:
-    """The number of a load as a text: '64', '2.5'."""
-    return f"{amount(load):.10g}" if isinstance(load, Rate) else str(load)
-
-
-def kind_of(load: int) -> str:
-    """The kind of a load: 'concurrency' or 'rate'."""
-    return "rate" if isinstance(load, Rate) else "concurrency"
-
-
-def listed(loads: Iterable[int], join: str = ", ") -> str:
-    """Several loads as a text: 'c=1, 2, 4', '0.5, 1, 2 req/s'."""
+def listed(loads: Iterable[Load], join: str = ", ") -> str:
+    """Several loads of one kind as a text: 'c=1, 2, 4', '0.5, 1, 2 req/s'."""
     every = list(loads)
-    numbers = join.join(map(bare, every))
-    return f"{numbers} {every[0].unit}" if every and isinstance(every[0], Rate) else f"c={numbers}"
-
-
-def in_words(load: int) -> str:
-    """How a sentence names a load: 'concurrency 64', '2.5 req/s'."""
-    return str(load) if isinstance(load, Rate) else f"concurrency {load}"
-
-
-def load_facts(load: int | None) -> dict[str, Any]:
-    """A load as JSON has it: `concurrency`, or `rate` in requests per second; the other is null. A
-    rate of sessions has `rate_of`, too.
-    """
-    if isinstance(load, Rate):
-        of_sessions = {"rate_of": "sessions"} if isinstance(load, SessionRate) else {}
-        return {"concurrency": None, "rate": load.per_second, **of_sessions}
-    return {"concurrency": load, "rate": None}
+    numbers = join.join(load.bare for load in every)
+    return every[0].label.replace(every[0].bare, numbers) if every else "c="
 
 
 @dataclass(frozen=True, slots=True)

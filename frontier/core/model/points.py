@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from frontier.core.model.series import HasSeries
+from frontier.core.model.loads import Load
+from frontier.core.model.series import HasLoad, HasSeries
 from frontier.core.model.shapes import Shape
 
 
@@ -175,7 +176,7 @@ OVERLOADED = "overloaded"
 
 
 @dataclass(frozen=True, slots=True)
-class Point(HasSeries):
+class Point(HasLoad):
     """The metrics and flags of one setting, from all its trials. Unknown metrics are absent from
     `metrics`.
 
@@ -187,7 +188,7 @@ class Point(HasSeries):
 
     deployment: str
     shape: Shape
-    concurrency: int
+    load: Load
     metrics: Mapping[str, Estimate]
     n: int
     flags: tuple[Flag, ...] = ()
@@ -198,6 +199,11 @@ class Point(HasSeries):
     power: Power | None = None
     in_flight: float | None = None
     time: TimeBreakdown | None = None
+
+    @property
+    def concurrency(self) -> int:
+        """The name of `load` in version 1.0."""
+        return self.load
 
     @property
     def overloaded(self) -> bool:
@@ -231,7 +237,7 @@ class Frontier(HasSeries):
     deployment: str
     shape: Shape
     objectives: tuple[str, ...]
-    members: tuple[int, ...]
-    dominated: tuple[int, ...]
-    excluded: Mapping[int, str] = field(default_factory=dict)
-    probability: Mapping[int, float] = field(default_factory=dict)
+    members: tuple[Load, ...]
+    dominated: tuple[Load, ...]
+    excluded: Mapping[Load, str] = field(default_factory=dict)
+    probability: Mapping[Load, float] = field(default_factory=dict)

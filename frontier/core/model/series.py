@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import NamedTuple, TypeVar
 
+from frontier.core.model.loads import Load
 from frontier.core.model.shapes import DEFAULT_DEPLOYMENT, Shape
 from frontier.core.model.text import clean_name
 
@@ -60,6 +61,18 @@ class HasSeries:
     def series(self) -> Series:
         """Its deployment and shape."""
         return Series(self.deployment, self.shape)
+
+
+class HasLoad(HasSeries):
+    """Something of one setting: a trial, a window, a point."""
+
+    __slots__ = ()
+    load: Load
+
+    def __post_init__(self) -> None:
+        """Read a load that was stored or worked out as a plain number as one of the shape."""
+        if not isinstance(self.load, Load):
+            object.__setattr__(self, "load", self.shape.load(self.load))
 
 
 _T = TypeVar("_T", bound=HasSeries)

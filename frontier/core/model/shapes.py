@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from frontier.core.model.length_pairs import LengthPairs, RequestLengths
-from frontier.core.model.loads import Arrivals, Rate, SessionRate
+from frontier.core.model.loads import Arrivals, Concurrency, Load, Rate, SessionRate
 from frontier.core.model.metrics import TURN_CLASSES
 from frontier.core.model.session_table import SessionFile
 from frontier.core.model.text import clean_name, short_hash
@@ -279,10 +279,10 @@ class Shape:
             raise ShapeError(f"{clean_name(text)!r} is not a shape", _SHAPE_HINT)
         return cls(Lengths.parse(sides[0]), Lengths.parse(sides[1]))
 
-    def load(self, number: int) -> int:
-        """A load of this shape that was stored as a plain number."""
+    def load(self, number: int) -> Load:
+        """A load of this shape that was stored or worked out as a plain number."""
         if self.arrivals is None:
-            return number
+            return Concurrency(number)
         return SessionRate(number) if self.has_sessions else Rate(number)
 
     def session_seconds(self, e2e: float) -> float:

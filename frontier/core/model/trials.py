@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Literal
 
-from frontier.core.model.loads import Rate, streams
-from frontier.core.model.series import HasSeries
+from frontier.core.model.loads import Load
+from frontier.core.model.series import HasLoad
 from frontier.core.model.shapes import Shape, file_label
 
 
@@ -33,7 +33,7 @@ class Phase(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trial(HasSeries):
+class Trial(HasLoad):
     """One planned run of a setting. At least `requests` are sent in its window, unless `max_time`
     ends it earlier.
 
@@ -42,14 +42,13 @@ class Trial(HasSeries):
 
     `seed` makes the prompts; it differs for every trial, so no two share a prompt. `fingerprint` is
     a hash of all that decides the trial's numbers; a stored trial with another fingerprint does not
-    count. `rate` is None in closed loop; in open loop it is the requests that arrive per second.
-    The setting of such a trial is its `Rate`, in the place of `concurrency`; in a check of an
-    operating point (`verify`) that is the most in flight.
+    count. `rate` is None in closed loop; in open loop it is the requests that arrive per second. In
+    a check of an operating point (`verify`) its load is the most in flight all the same.
     """
 
     deployment: str
     shape: Shape
-    concurrency: int
+    load: Load
     repeat: int
     phase: Phase
     requests: int
@@ -65,16 +64,14 @@ class Trial(HasSeries):
     def key(self) -> str:
         """The trial's name: unique in a sweep and safe as a file name."""
         where = f"{file_label(self.deployment)}-{self.shape.file_label}"
-        load = self.concurrency
-        name = f"q{load.per_second:.10g}" if isinstance(load, Rate) else f"c{load:04d}"
-        return f"{where}-{name}-{self.phase.value}-r{self.repeat}"
+        return f"{where}-{self.load.file_label}-{self.phase.value}-r{self.repeat}"
 
     @property
     def streams(self) -> int:
         """How many requests may be in flight at the client: always this number in closed loop.
         Arrivals beyond it wait.
         """
-        return streams(self.concurrency)
+        return self.load.streams
 
 
 class Outcome(StrEnum):

@@ -14,7 +14,6 @@ from typing import Any, Literal
 
 import numpy as np
 
-from frontier.core.model.loads import Rate
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Outcome, Record, Window
 from frontier.core.model.units import LONGEST, MOST_COUNT
@@ -122,7 +121,7 @@ def window_of_batches(
     trial at a rate always is.
     """
     trial, window = measurement.trial, measurement.window
-    open_loop = open_loop or isinstance(trial.concurrency, Rate)
+    open_loop = open_loop or trial.load.is_open
     still = Standstill(measurement.readings)
     everything, blocks, words, limited = _read(of_records, window, open_loop, still)
     beside, load, _, _ = _read(background, window, open_loop, Standstill(()))
@@ -140,7 +139,7 @@ def window_of_batches(
     return WindowData(
         deployment=trial.deployment,
         shape=trial.shape,
-        concurrency=trial.concurrency,
+        load=trial.load,
         starts=np.array([measurement.epoch + window.start]),
         ends=np.array([measurement.epoch + window.end]),
         sent=measurement.epoch + kept["sent"],

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Estimate, Power
+from frontier.core.model.series import HasLoad
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import ClientHealth
 from frontier.core.window import cost_energy
@@ -53,7 +54,7 @@ class Episodes:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class WindowData:
+class WindowData(HasLoad):
     """One trial's window, or several of one setting joined in time order. Index i is the i-th
     request sent.
 
@@ -107,7 +108,7 @@ class WindowData:
 
     deployment: str
     shape: Shape
-    concurrency: int
+    load: Load
     starts: Floats
     ends: Floats
     sent: Floats
@@ -165,6 +166,7 @@ class WindowData:
     background_in_flight: Floats = field(default_factory=lambda: np.empty(0))
 
     def __post_init__(self) -> None:
+        HasLoad.__post_init__(self)  # a class with slots has no super()
         for name in (*READER, *USAGE):
             if len(getattr(self, name)) != self.n:
                 object.__setattr__(self, name, np.full(self.n, np.nan))
@@ -184,9 +186,9 @@ class WindowData:
         """The requests in flight by which the needs of a claim are counted: the concurrency, or at
         a rate the mean in flight.
         """
-        if isinstance(self.concurrency, Rate):
+        if self.load.is_open:
             return max(1, round(float(self.in_flight.mean())))
-        return self.concurrency
+        return self.load
 
     def names(self, field_name: str) -> dict[str, int]:
         """The names that answers gave in a field, with the number of answers, over all windows."""
@@ -280,18 +282,18 @@ def narrowed(sample: WindowData, group: str | None) -> WindowData:
         return sample
     mine = sample.of_class(group)
     parts = {name: values[mine] for name in _PER_REQUEST if len(values := getattr(sample, name))}
-    if isinstance(sample.concurrency, Rate):
+    if sample.load.is_open:
         return replace(sample, **parts)
     weights = np.where(np.isfinite(sample.e2e), sample.e2e, 0.0) if sample.shape.mix else np.ones(sample.n)
     share = float(weights[mine].sum() / weights.sum()) if weights.any() else 0.0
-    concurrency = max(1, round(sample.concurrency * share))
+    concurrency = max(1, round(sample.load * share))
     if sample.shape.mix and share:
         # In flight, and by Little's law, there are as many too few or too many of the class as of
         # all requests.
-        part = concurrency / sample.concurrency
+        part = concurrency / sample.load
         parts["in_flight"] = sample.in_flight * part
         parts["block_finished"] = sample.block_finished * (part * float(mine.mean()) / share)
-    return replace(sample, **parts, concurrency=concurrency)
+    return replace(sample, **parts, load=sample.shape.load(concurrency))
 
 
 _PER_REQUEST = (
@@ -348,10 +350,7 @@ def join(samples: Sequence[WindowData]) -> WindowData:
     if not samples:
         raise ValueError("nothing to join: a setting needs at least one window")
     parts, first = samples, samples[0]
-    if any(
-        (part.deployment, part.shape, part.concurrency) != (first.deployment, first.shape, first.concurrency)
-        for part in parts
-    ):
+    if any((part.deployment, part.shape, part.load) != (first.deployment, first.shape, first.load) for part in parts):
         raise ValueError("windows of different settings cannot be joined")
     if len(parts) == 1:
         return first

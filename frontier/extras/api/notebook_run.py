@@ -116,7 +116,7 @@ class NotebookRun(Run):
         for (deployment, shape), history in self.histories.items():
             for trial, sample in history:
                 columns = {name: getattr(sample, name) for name in _REQUEST_COLUMNS}
-                head = {"deployment": deployment, "shape": shape.label, **load_columns(trial.concurrency)}
+                head = {"deployment": deployment, "shape": shape.label, **load_columns(trial.load)}
                 parts.append(pd.DataFrame({**head, "phase": trial.phase.value, "repeat": trial.repeat, **columns}))
         return pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
 

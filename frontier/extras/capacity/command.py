@@ -75,10 +75,10 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
         raise UsageError("how long do people think between an answer and the next question?", "add  --think 45s")
     run = options.read()
     decisions = _decided(options, run)
-    proven = [decision for decision in decisions if decision.concurrency is not None]
+    proven = [decision for decision in decisions if decision.load is not None]
     if len(proven) < len(decisions):
         common.say("no operating point is proven, so no people are counted:")
-        common.say(decision_table([answer_view(decision) for decision in decisions if decision.concurrency is None]))
+        common.say(decision_table([answer_view(decision) for decision in decisions if decision.load is None]))
     if any(decision.shape.arrivals is not None for decision in decisions):
         what = "people are counted from requests in flight, and this run proved a rate of arrivals"
         raise UsageError(what, "sweep with  concurrency: 1..128; replicas are peak rate / proven rate")

@@ -90,7 +90,7 @@ def emit(target: str, decision: Decision, people: HeadCount | None) -> str:
         raise UsageError(what, "frontier users --think TIME  gives the number to put into a rule of your own")
     if target in BY_PEOPLE and people is None:
         raise UsageError("this target is a mean number in flight, which depends on the people", "add  --think 45s")
-    concurrency, ranks = decision.concurrency or 0, decision.ranks
+    concurrency, ranks = decision.load or 0, decision.ranks
     if target in EMITTED and engine.limit_per_rank and concurrency < ranks:
         what = f"{ranks} data-parallel ranks admit {ranks} requests at least, which is over the limit"
         raise UsageError(what, f"limit your gateway to {concurrency} at a time")

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from frontier.core.model.decisions import Decision
+from frontier.core.model.loads import NO_LOAD, Load
 from frontier.core.window.window import Floats
 from frontier.planning.arrivals import BEYOND, RARE, WAITING, Replica, birth_death, forgives, highest
 
@@ -110,9 +111,9 @@ class Users:
     price: float | None = None
 
     @property
-    def cap(self) -> int:
+    def cap(self) -> Load:
         """The proven concurrency."""
-        return self.decision.concurrency or 0
+        return self.decision.load or NO_LOAD
 
     @property
     def replicas(self) -> int:

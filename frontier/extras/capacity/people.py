@@ -5,7 +5,6 @@ from typing import Any
 
 from rich.text import Text
 
-from frontier.core.model.loads import setting
 from frontier.core.model.units import format_number, trimmed
 from frontier.extras.capacity.head_count import Users
 from frontier.planning.sla_result import decided_on_values
@@ -109,7 +108,7 @@ def _basis(users: Users) -> str:
     if users.verified is not None:
         return f"By the {_rate(users.verified.rate)} of independent users that are proven on one replica."
     how = "by values alone" if decided_on_values(users.decision) else "proven"
-    estimate = f"Estimate from the closed loop, with {setting(users.cap)} {how}"
+    estimate = f"Estimate from the closed loop, with {users.cap.label} {how}"
     return f"{estimate}. For a measured figure run  frontier verify --find  first."
 
 

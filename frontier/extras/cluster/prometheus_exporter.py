@@ -132,7 +132,7 @@ class Telemetry(Progress):
     def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
         self._inner.announced(decision, seconds, better)
         where = (decision.deployment, decision.shape.label)
-        self._gauges["operating_point"].labels(*where).set(decision.concurrency or math.nan)
+        self._gauges["operating_point"].labels(*where).set(decision.load or math.nan)
         for limit in decision.limits:
             if (estimate := decision.metrics.get(limit.metric)) is not None:
                 self._gauges["operating_point_value"].labels(*where, limit.metric).set(estimate.value)
@@ -178,7 +178,7 @@ class Telemetry(Progress):
 
 
 def _setting(trial: Trial) -> tuple[str, str, str]:
-    return trial.deployment, trial.shape.label, str(trial.concurrency)
+    return trial.deployment, trial.shape.label, str(trial.load)
 
 
 def _or_nan(value: float | None) -> float:

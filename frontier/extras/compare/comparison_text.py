@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 from rich.console import RenderableType
 from rich.text import Text
 
-from frontier.core.model.loads import amount, setting
 from frontier.core.model.metrics import metric
 from frontier.core.model.text import clean
 from frontier.show.table import Table, indented, to_text
@@ -71,7 +70,7 @@ def trends_text(
                 date_text(row.at),
                 row.run,
                 *(value_text(name, mean.value) for name, mean in row.means.items()),
-                setting(row.chosen) if row.chosen else "–",
+                row.chosen.label if row.chosen else "–",
                 "break" if row.begins else "",
             ]
             for row in one.rows
@@ -100,7 +99,7 @@ def _rows(one: TrendView) -> list[Tree]:
             "shape": one.series.shape.label,
             "stretch": row.stretch,
             **row.key,
-            one.chosen: amount(row.chosen) if row.chosen else None,
+            one.chosen: row.chosen.amount if row.chosen else None,
         }
         | {
             name + end: value

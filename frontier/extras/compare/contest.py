@@ -16,6 +16,7 @@ import numpy as np
 
 from frontier.core.claim import pareto
 from frontier.core.model.decisions import Decision, Limit, Verdict
+from frontier.core.model.loads import NO_LOAD, Load
 from frontier.core.model.metrics import RATES, Metric, metric, per_gpu
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.shapes import Shape
@@ -66,12 +67,12 @@ class Side:
     points: Sequence[Point]
     decision: Decision | None = None
     gpus: int | None = None
-    samples: Mapping[int, WindowData] = field(default_factory=dict)
+    samples: Mapping[Load, WindowData] = field(default_factory=dict)
 
     @property
-    def chosen(self) -> int | None:
+    def chosen(self) -> Load | None:
         """The concurrency of the operating point; None without one."""
-        return self.decision.concurrency if self.decision else None
+        return self.decision.load if self.decision else None
 
     def at_chosen(self, name: str) -> Estimate | None:
         """A metric at the operating point; None without an operating point, or where the metric has
@@ -79,7 +80,7 @@ class Side:
         """
         if self.decision is None or self.chosen is None:
             return None
-        point = next((p for p in self.points if p.concurrency == self.chosen), None)
+        point = next((p for p in self.points if p.load == self.chosen), None)
         estimate = self.decision.metrics.get(name) or (point and point.metrics.get(name))
         return estimate if estimate and is_comparable(estimate) else None
 
@@ -132,7 +133,7 @@ class MetricDifference:
 
     metric: str
     inside_sla: bool
-    settings: tuple[tuple[int, int], ...]
+    settings: tuple[tuple[Load, Load], ...]
     a: float
     b: float
     ratio: Estimate
@@ -152,7 +153,7 @@ class Comparison:
     contest: Contest
     differences: tuple[MetricDifference, ...]
     verdict: ComparisonVerdict
-    lost: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    lost: tuple[tuple[Load, ...], tuple[Load, ...]] = ((), ())
     remarks: tuple[str, ...] = ()
 
     @property
@@ -198,7 +199,7 @@ def compare(contest: Contest) -> Comparison:
         neither = first is None and second is None
         return same if neither or same.verdict == "invalid" else replace(same, verdict=_one_sided(a, b, gpus))
     steps = _may_still_give(a, first, rules.gain), _may_still_give(b, second, rules.gain)
-    pair = {(a.chosen or 0, b.chosen or 0): (first, second)}
+    pair = {(a.chosen or NO_LOAD, b.chosen or NO_LOAD): (first, second)}
     inside, proven = (_metric_difference(rules, rules.gain, pair, gpus, open_) for open_ in (steps, (1.0, 1.0)))
     verdict = inside.verdict
     if verdict == "not resolved" and {proven.verdict, same.verdict} != {"better", "worse"}:
@@ -216,14 +217,14 @@ def _may_still_give(side: Side, chosen: Estimate, gain: str) -> float:
     decision = side.decision
     if decision is None or decision.first_fail is None or decision.last_pass is None:
         return math.inf
-    top = next((p.metrics[gain].value for p in side.points if p.concurrency == decision.last_pass), chosen.value)
+    top = next((p.metrics[gain].value for p in side.points if p.load == decision.last_pass), chosen.value)
     more = top / chosen.value if metric(gain).higher_is_better else chosen.value / top
     return max(1.0, more * decision.first_fail / decision.last_pass)
 
 
 def _one_sided(a: Side, b: Side, gpus: GpuCounts) -> ComparisonVerdict:
     """The verdict where only one side has an operating point."""
-    loads = [[p.concurrency / (n or 1) for p in side.points] for side, n in zip((a, b), gpus, strict=True)]
+    loads = [[p.load / (n or 1) for p in side.points] for side, n in zip((a, b), gpus, strict=True)]
     proven, other = (0, 1) if b.chosen is None else (1, 0)
     decision, at = (a, b)[other].decision, ((a, b)[proven].chosen or 0) / (gpus[proven] or 1)
     if decision is None or decision.verdict is not Verdict.VIOLATES or min(loads[other]) > at:
@@ -237,14 +238,14 @@ def _of_same_load(contest: Contest, gpus: GpuCounts) -> Comparison:
     A setting that is invalid on one side only must not make that side better by being left out.
     """
     rules, sides = contest.rules, zip(contest.sides, gpus, strict=True)
-    of_a, of_b = ({p.concurrency / (n or 1): p for p in side.points} for side, n in sides)
+    of_a, of_b = ({p.load / (n or 1): p for p in side.points} for side, n in sides)
     usable = [{load for load, p in side.items() if pareto.exclusion(p, rules.metrics) is None} for side in (of_a, of_b)]
     if not all(usable):
         return Comparison(contest, (), "invalid")
-    both = {(of_a[load].concurrency, of_b[load].concurrency): load for load in sorted(usable[0] & usable[1])}
+    both = {(of_a[load].load, of_b[load].load): load for load in sorted(usable[0] & usable[1])}
     lost = (
-        tuple(of_a[load].concurrency for load in sorted((usable[1] - usable[0]) & of_a.keys())),
-        tuple(of_b[load].concurrency for load in sorted((usable[0] - usable[1]) & of_b.keys())),
+        tuple(of_a[load].load for load in sorted((usable[1] - usable[0]) & of_a.keys())),
+        tuple(of_b[load].load for load in sorted((usable[0] - usable[1]) & of_b.keys())),
     )
     differences = []
     for name in sorted(rules.objectives, key=lambda name: name != rules.gain):
@@ -273,7 +274,7 @@ def joint_verdict(gain: ComparisonVerdict, others: Sequence[ComparisonVerdict]) 
 def _metric_difference(
     rules: CompareRules,
     name: str,
-    pairs: Mapping[tuple[int, int], tuple[Estimate, Estimate]],
+    pairs: Mapping[tuple[Load, Load], tuple[Estimate, Estimate]],
     gpus: GpuCounts,
     steps: tuple[float, float] | None = None,
 ) -> MetricDifference:
@@ -312,7 +313,7 @@ def best_of(contest: Contest) -> Best | None:
     decisions = {side.name: side.decision for side in contest.sides if side.decision is not None}
     # Of the step that may give more it is this rate that is compared, not always that of tokens.
     steps = {
-        side.name: next((p.value(gain) for p in side.points if p.concurrency == step.concurrency), None)
+        side.name: next((p.value(gain) for p in side.points if p.load == step.load), None)
         for side in contest.sides
         if side.decision is not None and (step := side.decision.next_step) is not None
     }

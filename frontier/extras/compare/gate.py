@@ -27,7 +27,7 @@ import numpy as np
 
 from frontier.core.estimates.estimate import estimate
 from frontier.core.model.decisions import Limit
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import LATENCIES, metric
 from frontier.core.model.points import Estimate
 from frontier.core.model.shapes import Shape
@@ -68,27 +68,27 @@ class Measured:
     name: str
     at: float
     key: Mapping[str, str]
-    values: Mapping[int, Mapping[str, Estimate]]
-    excluded: frozenset[int] = frozenset()
-    proven: int | None = None
+    values: Mapping[Load, Mapping[str, Estimate]]
+    excluded: frozenset[Load] = frozenset()
+    proven: Load | None = None
 
-    def level(self, name: str, settings: Sequence[int]) -> float:
+    def level(self, name: str, settings: Sequence[Load]) -> float:
         """ln of the geometric mean of a metric over settings, with the sign turned so that more is
         worse.
         """
         return -metric(name).sign * float(np.mean([math.log(self.values[c][name].value) for c in settings]))
 
-    def bounded(self, name: str, settings: Sequence[int]) -> bool:
+    def bounded(self, name: str, settings: Sequence[Load]) -> bool:
         """Whether the intervals within the run have ends."""
         return all(math.isfinite(variance(self.values[c][name])) for c in settings)
 
-    def noise(self, name: str, settings: Sequence[int]) -> float:
+    def noise(self, name: str, settings: Sequence[Load]) -> float:
         """The variance of `level` by the intervals within the run; 0 where these have no ends."""
         if not self.bounded(name, settings):
             return 0.0
         return sum(variance(self.values[c][name]) for c in settings) / len(settings) ** 2
 
-    def mean(self, name: str, settings: Sequence[int]) -> Estimate:
+    def mean(self, name: str, settings: Sequence[Load]) -> Estimate:
         """The geometric mean of a metric over settings, with the 95% interval that follows from
         `noise`.
         """
@@ -128,11 +128,11 @@ class AtProven:
       the alarm's error.
     """
 
-    proven: int
+    proven: Load
     limit: Limit
     estimate: Estimate | None
     verdict: ComparisonVerdict
-    at: int | None = None
+    at: Load | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Gate:
     b: str
     design: Design
     units: int
-    settings: tuple[int, ...]
+    settings: tuple[Load, ...]
     changes: tuple[MetricChange, ...]
     at_proven: AtProven | None
     verdict: ComparisonVerdict
@@ -184,13 +184,13 @@ def key_changes(before: Mapping[str, str], after: Mapping[str, str]) -> dict[str
     return texts
 
 
-def common_settings(measured: Sequence[Measured], names: Sequence[str]) -> tuple[int, ...]:
+def common_settings(measured: Sequence[Measured], names: Sequence[str]) -> tuple[Load, ...]:
     """The settings, ascending, in which nearly all measurements have all these metrics."""
     every = sorted(set().union(*(one.values for one in measured)))
     return tuple(c for c in every if sum(has(one, (c,), names) for one in measured) >= ENOUGH * len(measured))
 
 
-def has(one: Measured, settings: Sequence[int], names: Sequence[str]) -> bool:
+def has(one: Measured, settings: Sequence[Load], names: Sequence[str]) -> bool:
     """Whether the measurement has usable numbers of these metrics in all of these settings."""
     known = [one.values.get(c, {}).get(name) for c in settings for name in names]
     return all(e is not None and is_comparable(e) for e in known)
@@ -239,7 +239,7 @@ class GateRules:
 
 
 def changes(
-    base: Sequence[Measured], new: Sequence[Measured], settings: Sequence[int], rules: GateRules, design: Design
+    base: Sequence[Measured], new: Sequence[Measured], settings: Sequence[Load], rules: GateRules, design: Design
 ) -> tuple[tuple[MetricChange, ...], float, bool]:
     """The change of each metric, the largest latency change (in ln) that chance alone explains, and
     whether all were judged by the stated spread. In turn, base[i] and new[i] are a pair.
@@ -259,7 +259,7 @@ def changes(
 
 def _difference(
     name: str,
-    group: Sequence[int],
+    group: Sequence[Load],
     base: Sequence[Measured],
     new: Sequence[Measured],
     rules: GateRules,
@@ -311,7 +311,7 @@ def _change(name: str, worse: Difference, rules: GateRules) -> MetricChange:
 
 
 def at_proven(
-    proven: int, samples: Mapping[int, WindowData], settings: Sequence[int], rules: GateRules, chance: float
+    proven: Load, samples: Mapping[Load, WindowData], settings: Sequence[Load], rules: GateRules, chance: float
 ) -> AtProven:
     """Whether NEW keeps the SLA, each limit widened by `allow`, at the concurrency that BASE proved
     or else at the highest common setting below it. Nothing is interpolated.
@@ -357,8 +357,8 @@ def gate(
     design: Design,
     shape: Shape,
     names: tuple[str, str],
-    proven: int | None = None,
-    samples: Mapping[int, WindowData] = MappingProxyType({}),
+    proven: Load | None = None,
+    samples: Mapping[Load, WindowData] = MappingProxyType({}),
 ) -> Gate:
     """NEW against BASE. `proven` is the concurrency that BASE proved, `samples` NEW's window data
     by concurrency. Of a history, the runs count that have the key of its newest run; NEW's flags
@@ -386,7 +386,7 @@ def gate(
     # A setting that only NEW spoils must not make NEW pass by being left out.
     if lost := sorted({c for one in new for c in one.excluded} & set(common_settings(olds, rules.names))):
         verdicts.append("not resolved")
-        notes.append(f"Excluded in {names[1]} and usable in {names[0]}: {', '.join(map(setting, lost))}.")
+        notes.append(f"Excluded in {names[1]} and usable in {names[0]}: {', '.join(load.label for load in lost)}.")
     worst = overall(verdicts)
     spread = rules.spread if stated else None
     return replace(result, units=units, changes=made, at_proven=check, verdict=worst, notes=tuple(notes), spread=spread)

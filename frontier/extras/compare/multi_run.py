@@ -250,9 +250,9 @@ def _panel(group: Group, shared: tuple[Axis, Axis] | None, *, alone: bool) -> Pa
             for point in view.drawable
             if (mark := mark_of(point, view, x, y)) is not None
         ]
-        members = [mark for mark in mine if mark.concurrency in view.frontier.members]
+        members = [mark for mark in mine if mark.load in view.frontier.members]
         if _is_of_quality(first):  # of which a deployment has one step: its name stands at the mark
-            marks += [replace(mark, text=f"{name}, c={round(mark.concurrency)}") for mark in members]
+            marks += [replace(mark, text=f"{name}, c={round(mark.load)}") for mark in members]
         else:
             marks += telling(mine)
             lines += staircase(members, view, x, y, role, name)

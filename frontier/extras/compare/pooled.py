@@ -12,7 +12,6 @@ import numpy as np
 from frontier.core.claim.pareto import costs, exclusion, nondominated_nd
 from frontier.core.claim.verdict import judge
 from frontier.core.model.decisions import Limit, Verdict
-from frontier.core.model.loads import load_facts, setting
 from frontier.core.model.metrics import RATES, Metric, metric, per_gpu
 from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
@@ -182,7 +181,7 @@ def _table(pool: Pooled) -> Table:
     rows = [
         (
             clean_name(p.deployment),
-            setting(p.concurrency),
+            p.load.label,
             *(value_text(name, p.metrics[name].value, pool.gpus.get(p.deployment)) for name in pool.objectives),
         )
         for p in pool.members
@@ -207,7 +206,7 @@ def _tree(pool: Pooled) -> Tree:
         "members": [
             {
                 "deployment": p.deployment,
-                **load_facts(p.concurrency),
+                **p.load.facts,
                 "gpus": pool.gpus.get(p.deployment),
                 "metrics": {name: tree_of(p.metrics[name]) for name in pool.objectives},
             }

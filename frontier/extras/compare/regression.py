@@ -7,7 +7,7 @@ from dataclasses import replace
 from frontier.core.estimates.estimate import estimate
 from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import UsageError
-from frontier.core.model.loads import Rate, amount, setting
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.series import Series, by_series
 from frontier.core.model.text import clean, clean_name
@@ -52,10 +52,10 @@ def measured(
     for run in runs:
         points = run.points(limits)
         decided = run.solve(limits, point_estimates=point_estimates) if limits else ()
-        proven = {d.series: d.concurrency for d in decided if run.histories or point_estimates}
+        proven = {d.series: d.load for d in decided if run.histories or point_estimates}
         for series, mine in by_series(points).items():
-            values = {p.concurrency: p.metrics for p in mine if p.valid}
-            excluded = frozenset(p.concurrency for p in mine if not p.valid)
+            values = {p.load: p.metrics for p in mine if p.valid}
+            excluded = frozenset(p.load for p in mine if not p.valid)
             name, begun = clean_name(run.path.name), _begun(run, run.samples(series).values())
             one = Measured(name, begun, _key(run, series.deployment), values, excluded, proven.get(series))
             histories.setdefault(series, []).append(one)
@@ -92,11 +92,11 @@ def _repeats(run: Run, series: Series) -> dict[int, Measured]:
     the whole run.
     """
     points = [p for p in run.points() if p.series == series]
-    usable, excluded = ({p.concurrency for p in points if p.valid is wanted} for wanted in (True, False))
-    repeats: dict[int, dict[int, WindowData]] = {}
+    usable, excluded = ({p.load for p in points if p.valid is wanted} for wanted in (True, False))
+    repeats: dict[int, dict[Load, WindowData]] = {}
     for trial, sample in run.histories[series]:
         if trial.phase is Phase.GRID:
-            repeats.setdefault(trial.repeat, {})[trial.concurrency] = sample
+            repeats.setdefault(trial.repeat, {})[trial.load] = sample
     made = {}
     for repeat, samples in repeats.items():
         names = ("output_throughput", "p50_ttft", "p50_tpot", "p50_e2e")
@@ -145,7 +145,7 @@ def gate_deployments(run: Run, named: Sequence[str], *, allow: float, limits: Se
     """The second of two deployments of one run against the first, in pairs of repeats."""
     names = two_deployments(run, named)
     shapes = [s for d, s in run.histories if d == names[1] and Series(names[0], s) in run.histories]
-    proven = {d.series: d.concurrency for d in run.solve(limits)} if limits else {}
+    proven = {d.series: d.load for d in run.solve(limits)} if limits else {}
     rules = GateRules(judged_metrics(limits), allow, family_size(len(shapes), limits), tuple(limits))
     gates = []
     for shape in shapes:
@@ -173,11 +173,11 @@ def _in_pairs(run: Run, a: Series, b: Series) -> tuple[list[Measured], list[Meas
     return left, right
 
 
-def _joined(runs: Sequence[Run], series: Series) -> dict[int, WindowData]:
+def _joined(runs: Sequence[Run], series: Series) -> dict[Load, WindowData]:
     """The usable window data of several runs by concurrency."""
-    parts: dict[int, list[WindowData]] = {}
+    parts: dict[Load, list[WindowData]] = {}
     for run in runs:
-        usable = {p.concurrency for p in run.points() if p.series == series and p.valid}
+        usable = {p.load for p in run.points() if p.series == series and p.valid}
         for c in usable & run.samples(series).keys():
             parts.setdefault(c, []).append(run.samples(series)[c])
     return {c: window.join(samples) for c, samples in parts.items()}
@@ -214,7 +214,7 @@ def _evidence(one: Gate) -> str:
     days = f"{one.a} was measured on {count(one.units, 'day')}"
     what = days if one.design == "history" else count(one.units, "pair") + " measured in turn"
     stated = "" if one.spread is None else f"; runs of one server are stated to differ by {_percent(one.spread)}"
-    return f"{what}, at {', '.join(map(setting, one.settings))}{stated}"
+    return f"{what}, at {', '.join(load.label for load in one.settings)}{stated}"
 
 
 TELLS_NOTHING = 1.0
@@ -240,7 +240,7 @@ def _change_row(change: MetricChange, allow: float, confidence: float) -> tuple[
 def _proven_row(check: AtProven, allow: float) -> tuple[str, ...]:
     """The SLA at the concurrency that BASE proved, with the bound that decides."""
     label, word = (
-        f"SLA at {setting(check.at or check.proven)}",
+        f"SLA at {(check.at or check.proven).label}",
         {"no worse": "kept", "worse": "broken"}.get(check.verdict, "not proven"),
     )
     if check.estimate is None:
@@ -258,16 +258,16 @@ def _elsewhere(one: Gate, run: Run, series: Series, limits: Sequence[Limit]) -> 
     check = one.at_proven
     if check is None or check.at == check.proven:
         return one
-    where = "" if check.at is None else f"; the SLA is judged at {setting(check.at)}, the next lower that both measured"
-    again = f"frontier sweep CONFIG -o NEW --prove {amount(check.proven)}"
-    if run.again is not None and not isinstance(check.proven, Rate):
+    where = "" if check.at is None else f"; the SLA is judged at {check.at.label}, the next lower that both measured"
+    again = f"frontier sweep CONFIG -o NEW --prove {check.proven.amount}"
+    if run.again is not None and not check.proven.is_open:
         again, _ = run.again.to_prove(check.proven, limits, {series: least_to_prove(limits)}, ENOUGH_FOR_PROOFS)
     lacks = "excluded" if check.proven in run.samples(series, limits) else "not measured"
     return replace(
         one,
         notes=(
             *one.notes,
-            f"{setting(check.proven)}, which {one.a} proved, is {lacks} in {one.b}{where}.",
+            f"{check.proven.label}, which {one.a} proved, is {lacks} in {one.b}{where}.",
             f"To judge it there:  {again}",
         ),
     )

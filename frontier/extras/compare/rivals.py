@@ -7,7 +7,7 @@ winner only where `extras.compare.contest` names one.
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frontier.core.model.loads import listed, setting
+from frontier.core.model.loads import listed
 from frontier.core.model.metrics import RATES, Unit, metric, per_gpu
 from frontier.core.model.points import Estimate
 from frontier.core.model.units import format_number
@@ -157,7 +157,7 @@ def _has_values(found: MetricDifference) -> bool:
 def _value(contest: Contest, found: MetricDifference, side: int) -> str:
     """'3,355 tok/s at c=57'; of the same load without that."""
     value = named_value(found.metric, (found.a, found.b)[side], _shown_per(contest))
-    return f"{value} at {setting(found.settings[0][side])}" if found.inside_sla else value
+    return f"{value} at {found.settings[0][side].label}" if found.inside_sla else value
 
 
 def _shown_per(contest: Contest) -> int | None:
@@ -177,7 +177,7 @@ def _load_words(found: MetricDifference) -> str:
 def _which(found: MetricDifference) -> str:
     """'c=1, 8, 32', '16 settings from c=1 on'."""
     loads = [pair[0] for pair in found.settings]
-    return listed(loads) if len(loads) <= MANY else f"{len(loads)} settings from {setting(loads[0])} on"
+    return listed(loads) if len(loads) <= MANY else f"{len(loads)} settings from {loads[0].label} on"
 
 
 def ratio_text(ratio: Estimate) -> str:
@@ -199,7 +199,7 @@ def difference_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
     for found in comparison.differences:
         a, b = (value_text(found.metric, value, _shown_per(comparison.contest)) for value in (found.a, found.b))
         where = "within the SLA" if found.inside_sla else "at the same load"
-        at, of_b = map(setting, found.settings[0])
+        at, of_b = (load.label for load in found.settings[0])
         values = f"{a} → {b} at {at}" if at == of_b else f"{a} at {at} → {b} at {of_b}"
         values = values if _has_values(found) else f"mean of {_which(found)}"
         rows.append((f"{metric(found.metric).label} {where}", ratio_text(found.ratio), values))
@@ -256,12 +256,10 @@ def _gap_note(side: Side, known: str) -> list[str]:
     decision = side.decision
     if decision is None or decision.last_pass is None:
         return []
-    top = setting(decision.last_pass)
+    top = decision.last_pass.label
     if decision.first_fail is None:
         return [f"{side.name} may serve more within the SLA: no setting violates it, {top} is the highest that meets."]
-    return [
-        f"{side.name} may serve more within the SLA: nothing is {known} from {top} to {setting(decision.first_fail)}."
-    ]
+    return [f"{side.name} may serve more within the SLA: nothing is {known} from {top} to {decision.first_fail.label}."]
 
 
 def _token_note(comparison: Comparison) -> str:

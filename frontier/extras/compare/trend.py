@@ -7,7 +7,6 @@ there is a break, as what was measured changed.
 import itertools
 from collections.abc import Sequence
 
-from frontier.core.model.loads import setting
 from frontier.core.model.series import Series
 from frontier.core.model.text import clean
 from frontier.extras.compare.gate import Measured, common_settings, has, key_changes
@@ -42,7 +41,7 @@ def trend(runs: Sequence[Measured], names: tuple[str, ...], series: Series, *, b
     ends = list(itertools.pairwise([0, *breaks, len(rows)])) if rows else []
     levels = {name: tuple(_level(rows, name, *each) for each in ends) for name in names}
     left_out = tuple(one.name for one in ordered if one not in kept)
-    means = f"Geometric means over {', '.join(map(setting, settings))}."
+    means = f"Geometric means over {', '.join(load.label for load in settings)}."
     notes = [f"{date_text(rows[at].at)}  break at {rows[at].run}: {text}" for at, text in breaks.items()]
     notes.append(means if settings else "No setting is usable in nearly all runs: name runs of one config.")
     if left_out:

@@ -16,7 +16,7 @@ from frontier.client.engines import engine_of
 from frontier.core.claim.pareto import knee
 from frontier.core.flags.load_flags import ERRORS
 from frontier.core.model.decisions import Decision
-from frontier.core.model.loads import Rate, setting
+from frontier.core.model.loads import NO_LOAD, Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Point
 from frontier.core.model.series import HasSeries
@@ -94,7 +94,7 @@ class SettingDiagnosis:
     - `unknown`: why there are no suspects.
     """
 
-    concurrency: int
+    load: Load
     roles: tuple[str, ...]
     metric: str | None
     suspects: tuple[Suspect, ...] = ()
@@ -111,34 +111,34 @@ class Diagnosis(HasSeries):
     settings: tuple[SettingDiagnosis, ...]
 
 
-def _knee(points: Sequence[Point]) -> int | None:
+def _knee(points: Sequence[Point]) -> Load | None:
     """The knee of the throughput; None at rates, where throughput follows from what is sent."""
-    return None if isinstance(points[0].concurrency, Rate) else knee(points)
+    return None if points[0].load.is_open else knee(points)
 
 
 def diagnose(
     points: Sequence[Point],
-    samples: Mapping[int, WindowData],
+    samples: Mapping[Load, WindowData],
     decision: Decision | None,
     settings: ServerSettings | None = None,
 ) -> Diagnosis | None:
     """What binds in one series of a server with these settings. None for points without windows, as
     imported ones, and where there is nothing to say.
     """
-    mine = [p for p in sorted(points, key=lambda p: p.concurrency) if p.concurrency in samples]
+    mine = [p for p in sorted(points, key=lambda p: p.load) if p.load in samples]
     if not mine:
         return None
-    signs = [signs_of(point, samples[point.concurrency], settings) for point in mine]
-    spoilt = (s.concurrency for s, p in zip(signs, mine, strict=True) if not p.valid and _outside(s, signs))
-    roles: dict[str, tuple[int | None, str | None]] = {"knee": (_knee(mine), None)}
+    signs = [signs_of(point, samples[point.load], settings) for point in mine]
+    spoilt = (s.load for s, p in zip(signs, mine, strict=True) if not p.valid and _outside(s, signs))
+    roles: dict[str, tuple[Load | None, str | None]] = {"knee": (_knee(mine), None)}
     if decision is not None:
         failed = decision.judgement(decision.first_fail)
-        roles["operating point"] = decision.concurrency, decision.binding
+        roles["operating point"] = decision.load, decision.binding
         roles["first violation"] = decision.first_fail, failed.violated if failed is not None else None
     roles["first excluded"] = next(spoilt, None), None
     engine = engine_of(name for sample in samples.values() for name in sample.server_identities if name)
     diagnosed = []
-    for c in (point.concurrency for point in mine):
+    for c in (point.load for point in mine):
         here = {role: limited for role, (at, limited) in roles.items() if at == c}
         if here:
             limited = next(filter(None, reversed(here.values())), None)
@@ -154,7 +154,7 @@ NamedResource = Resource | None
 
 
 def diagnose_setting(
-    concurrency: int,
+    concurrency: Load,
     signs: Sequence[Signs],
     *,
     limited: str | None,
@@ -164,7 +164,7 @@ def diagnose_setting(
     """What binds at a setting, by the signs of all settings of its series, ascending. `limited` is
     the metric at issue; None for throughput.
     """
-    here = next(s for s in signs if s.concurrency == concurrency)
+    here = next(s for s in signs if s.load == concurrency)
     alone = next((s for s in signs if not s.client), signs[0])
     certain = _outside(here, signs)
     weights = _weights(here, alone, metric(limited).quantity if limited else None)
@@ -195,7 +195,7 @@ def _basis(lead: float, total: float, *, unsure: bool) -> str:
 
 def _unsure(lead: NamedResource, here: Signs, alone: Signs) -> bool:
     """Whether the evidence would look the same if another resource than the first one bound."""
-    if not here.complete or alone.concurrency > FEW:
+    if not here.complete or alone.load > FEW:
         return True
     # Without its clock an engine that has much to do cannot be told from one that runs slowly.
     if lead in (Resource.PREFILL, Resource.DECODE) and here.clock is None:
@@ -219,12 +219,12 @@ def _outside(here: Signs, signs: Sequence[Signs]) -> dict[Resource, str]:
         kinds = " and ".join(name.replace("_", " ") for name in sorted(here.outcomes))
         shown[Resource.OVERLOAD] = (
             f"{format_share(here.failed)} of requests failed ({kinds}), {format_share(signs[0].failed)} at "
-            f"{setting(signs[0].concurrency)}"
+            f"{signs[0].load.label}"
         )
-    clock, c = max(((s.clock, s.concurrency) for s in signs if s.clock), default=(0.0, 0))
+    clock, c = max(((s.clock, s.load) for s in signs if s.clock), default=(0.0, NO_LOAD))
     # A clock that the driver did not hold down fell for want of work.
     if here.clock and here.held != 0 and here.clock < (1 - SLOWER_CLOCK) * clock:
-        shown[Resource.CLOCKS] = f"the SM clock fell to {_mhz(here.clock)}, from {_mhz(clock)} at {setting(c)}"
+        shown[Resource.CLOCKS] = f"the SM clock fell to {_mhz(here.clock)}, from {_mhz(clock)} at {c.label}"
     return shown
 
 
@@ -377,7 +377,7 @@ def _evidence(resource: Resource, here: Signs, alone: Signs) -> str:
         case Resource.BUDGET:
             steps = f"a prompt is read in {parts['prefill'] / here.step:.1f} steps" if here.step else "steps are full"
             return f"{steps}, and {work}{waiting}"
-    grown = "" if here is alone else f", {format_seconds(alone.tpot)} at {setting(alone.concurrency)}"
+    grown = "" if here is alone else f", {format_seconds(alone.tpot)} at {alone.load.label}"
     return f"a token takes {format_seconds(here.tpot)}{grown}{waiting}"
 
 
@@ -394,7 +394,7 @@ def diagnosis_lines(diagnosis: Diagnosis) -> list[tuple[str, str]]:
     """
     lines, said = [], set()
     for found in diagnosis.settings:
-        head = f"{setting(found.concurrency)}, {' and '.join(found.roles)}"
+        head = f"{found.load.label}, {' and '.join(found.roles)}"
         if not found.suspects:
             lines.append((head, f"not known: {found.unknown}."))
             continue

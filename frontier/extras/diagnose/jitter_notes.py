@@ -10,7 +10,7 @@ from frontier.client.engines.base import EngineSetting
 from frontier.core.claim.changes import History
 from frontier.core.model.decisions import Decision
 from frontier.core.model.errors import StoreError
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Point
 from frontier.core.model.series import HasSeries, by_series
 from frontier.core.model.shapes import Shape
@@ -52,7 +52,7 @@ _ADVICE: Mapping[GapCause, tuple[str, EngineSetting | None]] = {
 class SettingJitter:
     """The long gaps of one setting, and the advice; '' where no cause leads."""
 
-    concurrency: int
+    load: Load
     roles: tuple[str, ...]
     jitter: Jitter
     advice: str = ""
@@ -75,25 +75,25 @@ def notes(run: Run, points: Sequence[Point], decisions: Sequence[Decision]) -> N
         roles = _roles(mine, decided.get(key))
         if settings := tuple(_settings(run, run.histories.get(key, []), roles)):
             trees.append(SeriesJitter(*key, settings))
-            lines[key] = [(f"{setting(s.concurrency)}, {' and '.join(s.roles)}", _text(s)) for s in settings]
+            lines[key] = [(f"{s.load.label}, {' and '.join(s.roles)}", _text(s)) for s in settings]
     return Noted("Jitter", "why gaps between tokens are long", lines, trees, figure="jitter")
 
 
-def _roles(points: Sequence[Point], decision: Decision | None) -> dict[int, tuple[str, ...]]:
+def _roles(points: Sequence[Point], decision: Decision | None) -> dict[Load, tuple[str, ...]]:
     """The settings to look at; without an operating point and a violation, the highest."""
-    named = {"operating point": decision.concurrency, "first violation": decision.first_fail} if decision else {}
-    valid = [p.concurrency for p in points if p.valid]
+    named = {"operating point": decision.load, "first violation": decision.first_fail} if decision else {}
+    valid = [p.load for p in points if p.valid]
     if not any(named.values()) and valid:
         named = {"highest setting": max(valid)}
     settings = sorted({c for c in named.values() if c is not None})
     return {c: tuple(role for role, at in named.items() if at == c) for c in settings}
 
 
-def _settings(run: Run, history: History, roles: Mapping[int, tuple[str, ...]]) -> Iterator[SettingJitter]:
+def _settings(run: Run, history: History, roles: Mapping[Load, tuple[str, ...]]) -> Iterator[SettingJitter]:
     """The note on each setting whose gaps have a long tail, by its last trial."""
     engine = engine_of(name for _, sample in history for name in sample.server_identities if name)
     for concurrency, named in roles.items():
-        last = next(((t, s) for t, s in reversed(history) if t.concurrency == concurrency), None)
+        last = next(((t, s) for t, s in reversed(history) if t.load == concurrency), None)
         if last is None or not _has_tail(last[1]):
             continue
         try:

@@ -10,7 +10,7 @@ import numpy as np
 
 from frontier.client.ask.facts import RANKS
 from frontier.client.ask.metrics_notes import contradiction
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Point
 from frontier.core.window.window import Floats, WindowData
 from frontier.extras.diagnose.server_settings import ServerSettings
@@ -32,7 +32,7 @@ class Signs:
     - `ranks`: how many data-parallel ranks it has, each with the cap of its settings.
     """
 
-    concurrency: int
+    load: Load
     rate: float
     prompt: float
     answer: float
@@ -67,7 +67,7 @@ class Signs:
     @property
     def present(self) -> float:
         """Requests in flight: the concurrency, or the measured mean where the load is a rate."""
-        return self.in_flight if isinstance(self.concurrency, Rate) else self.concurrency
+        return self.in_flight if self.load.is_open else self.load
 
     @property
     def ended(self) -> float:
@@ -123,7 +123,7 @@ def signs_of(point: Point, sample: WindowData, settings: ServerSettings | None =
     ended = _sum(server, "client_count") or rate * seconds
     flag = next((f for f in point.flags if f.name == "client_bound" and f.fatal), None)
     return Signs(
-        concurrency=point.concurrency,
+        load=point.load,
         rate=rate,
         prompt=prompt,
         answer=answer,
@@ -134,7 +134,7 @@ def signs_of(point: Point, sample: WindowData, settings: ServerSettings | None =
         parts=_parts(dict(time.parts) if time else {}, ttft, e2e, rate, in_flight, gauges),
         preempted=preemptions / ended if preemptions is not None and ended else None,
         step=sum(observed) / steps if steps and observed else None,
-        chunks=1 + (steps - made) / ended if steps and made and ended and point.concurrency == 1 else None,
+        chunks=1 + (steps - made) / ended if steps and made and ended and point.load == 1 else None,
         clock=_gauge(sample.server, "gpu_sm_clock"),
         held=_gauge(sample.server, "gpu_clocks_held"),
         memory=point.roofline_distance.mbu.value if point.roofline_distance and point.roofline_distance.mbu else None,

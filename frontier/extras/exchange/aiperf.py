@@ -17,8 +17,8 @@ from frontier.extras.exchange.results import (
     NO_LENGTHS,
     STATISTICS,
     ImportedFile,
-    Load,
     Result,
+    StatedLoad,
     TokenLengths,
     microseconds,
     stated_load,
@@ -217,7 +217,7 @@ def _pattern(top: Node) -> str | None:
     return next((pattern for phase in _profiling(top) if (pattern := phase.text("type"))), before)
 
 
-def _load(top: Node, figures: Mapping[str, float], mean: float | None) -> Load:
+def _load(top: Node, figures: Mapping[str, float], mean: float | None) -> StatedLoad:
     profiling = _profiling(top)
     varied = top.at("run_info", "variation_values")
     places = [(node, "concurrency") for node in profiling[:1]]

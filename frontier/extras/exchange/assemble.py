@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from frontier.core.model.errors import UsageError
-from frontier.core.model.loads import Rate, setting
+from frontier.core.model.loads import Concurrency, Load, Rate
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.shapes import DEFAULT_DEPLOYMENT, MAX_TOKENS, Shape
@@ -154,17 +154,17 @@ def _requests_first(
     """The settings without the aggregates that stand beside requests, and notes on them."""
     traced = {key: [result for result in same if result.records] for key, same in settings.items()}
     notes = [
-        f"{name} {of.label} at {setting(load)}: its requests count, not the aggregate beside them"
+        f"{name} {of.label} at {load.label}: its requests count, not the aggregate beside them"
         for (name, of, load), same in settings.items()
         if 0 < len(traced[name, of, load]) < len(same)
     ]
     return {key: traced[key] or same for key, same in settings.items()}, notes
 
 
-def _load(shape: Shape, result: Result) -> tuple[Shape, int]:
+def _load(shape: Shape, result: Result) -> tuple[Shape, Load]:
     """The shape and the load of a result: the rate of an open loop, otherwise its concurrency."""
     if result.rate is None:
-        return shape, result.concurrency
+        return shape, Concurrency(result.concurrency)
     return replace(shape, arrivals=result.arrivals), Rate.of(result.rate)
 
 
@@ -182,7 +182,7 @@ def _once(items: Sequence[tuple[str, Result]]) -> list[tuple[str, Result]]:
 
 def _order(point: Point) -> tuple[float, ...]:
     shape = point.shape
-    return shape.isl.mean, shape.osl.mean, shape.arrivals is not None, point.concurrency
+    return shape.isl.mean, shape.osl.mean, shape.arrivals is not None, point.load
 
 
 # --- deployments and shapes
@@ -285,7 +285,7 @@ def _alike(a: Shape, b: Shape) -> bool:
 # --- one point
 
 
-def point_of(deployment: str, shape: Shape, concurrency: int, result: Result) -> Point:
+def point_of(deployment: str, shape: Shape, load: Load, result: Result) -> Point:
     """The point of a result, with what follows from its figures: the third of input, output and
     total throughput, the effect of failures on latencies, and interactivity.
     """
@@ -304,12 +304,12 @@ def point_of(deployment: str, shape: Shape, concurrency: int, result: Result) ->
         notes.append(f"computed: {metric('output_throughput').label} is by the lengths and the other throughput")
     if n == 0:
         notes.append("the number of requests behind it is not known")
-    in_flight = 0 if isinstance(concurrency, Rate) else concurrency
+    in_flight = load.turns(1)
     flags = (*flags_of(replace(result, figures=whole), in_flight), *result.flags)
     return Point(
         deployment,
         shape,
-        concurrency,
+        load,
         {name: Estimate.without_interval(value, n) for name, value in values.items()},
         n,
         tuple(sorted(flags, key=lambda flag: not flag.fatal)),

@@ -31,8 +31,8 @@ from frontier.extras.exchange.results import (
     LONGEST_NAME,
     NO_LENGTHS,
     ImportedFile,
-    Load,
     Result,
+    StatedLoad,
     TokenLengths,
     figure,
     gpus_of,
@@ -354,7 +354,7 @@ def _result(row: Node, columns: Mapping[str, tuple[str, ColumnHead]], facts: Map
     )
 
 
-def _load(row: Node, mean: float | None) -> Load:
+def _load(row: Node, mean: float | None) -> StatedLoad:
     """The load of a row: its concurrency, its rate, or the mean that was in flight. `mean` is that
     by Little's law. ForeignFileError for a row without any.
     """
@@ -362,11 +362,11 @@ def _load(row: Node, mean: float | None) -> Load:
     if stated and stated > 1 and not stated.is_integer():  # an observed mean
         stated, in_flight = None, in_flight or stated
     if stated and (concurrency := row.count("concurrency")):
-        return Load(concurrency)
+        return StatedLoad(concurrency)
     if rate:
-        return Load(max(1, round(in_flight or mean or 1)), rate)
+        return StatedLoad(max(1, round(in_flight or mean or 1)), rate)
     if in_flight:
-        return Load(max(1, round(in_flight)), None, (f"the concurrency is the mean in flight, {in_flight:.4g}",))
+        return StatedLoad(max(1, round(in_flight)), None, (f"the concurrency is the mean in flight, {in_flight:.4g}",))
     what = f"{row.where}: concurrency is {row.text('concurrency')!r}"
     raise row.error(what, "write a whole number, 1 or more; or a rate in a column of that name")
 

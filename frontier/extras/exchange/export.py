@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
 
 from frontier.core.model.errors import UsageError, install_command
-from frontier.core.model.loads import amount, kind_of
 from frontier.core.model.metrics import Unit, metric
 from frontier.show.view.answer_view import AnswerView
 from frontier.show.view.series_view import SeriesView, SettingView
@@ -95,7 +94,7 @@ def _add_settings(settings: Sequence[SettingView], gauge: Callable[..., Gauge]) 
 
 def _add_answers(answers: Sequence[AnswerView], gauge: Callable[..., Gauge]) -> None:
     """The gauges of each operating point and its verdict."""
-    kinds = dict.fromkeys(kind_of(answer.chosen) for answer in answers if answer.chosen is not None)
+    kinds = dict.fromkeys(answer.chosen.kind for answer in answers if answer.chosen is not None)
     chosen = {
         kind: gauge(f"frontier_operating_point_{kind}", f"The {kind} that keeps the SLA; absent when none does.")
         for kind in kinds or ("concurrency",)
@@ -104,6 +103,6 @@ def _add_answers(answers: Sequence[AnswerView], gauge: Callable[..., Gauge]) -> 
     for answer in answers:
         series = (answer.series.deployment, answer.series.shape.label)
         if answer.chosen is not None:
-            chosen[kind_of(answer.chosen)].labels(*series).set(amount(answer.chosen))
+            chosen[answer.chosen.kind].labels(*series).set(answer.chosen.amount)
         for verdict in VERDICT_WORDS:
             verdicts.labels(*series, verdict.value).set(answer.decision.verdict is verdict)

@@ -19,8 +19,8 @@ from frontier.extras.exchange.results import (
     LONGEST_NAME,
     NO_LENGTHS,
     ImportedFile,
-    Load,
     Result,
+    StatedLoad,
     TokenLengths,
     open_loop,
     rate_flags,
@@ -198,12 +198,12 @@ def _kind(node: Node) -> str:
     return strategy.text("type_") or strategy.text("kind") or ""
 
 
-def _load(node: Node, figures: Mapping[str, float]) -> Load:
+def _load(node: Node, figures: Mapping[str, float]) -> StatedLoad:
     strategy, kind = _strategy(node), _kind(node)
     if kind == "synchronous":
-        return Load(1)
+        return StatedLoad(1)
     if kind == "concurrent" and (streams := strategy.count("streams")):
-        return Load(streams)
+        return StatedLoad(streams)
     concurrency = node.at("metrics", "request_concurrency")
     mean = concurrency.at("total").number("mean") or concurrency.at("successful").number("mean")
     return open_loop(node, figures, strategy.number("rate"), "run it with --profile concurrent", mean)

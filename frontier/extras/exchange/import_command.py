@@ -101,8 +101,8 @@ def lines(imported: "Import") -> list[str]:
     table = [f"{count(len(read), 'file')} of {formats}{f'; {others:,} left out' if others else ''}"]
     measured: list[Point | Trial] = [*imported.assembled.points, *trials]
     for series, items in by_series(measured).items():
-        settings = {item.concurrency for item in items}
-        traced = {trial.concurrency for trial in trials if trial.series == series}
+        settings = {item.load for item in items}
+        traced = {trial.load for trial in trials if trial.series == series}
         kind = "with every request" if traced == settings else "aggregates"
         if traced and traced != settings:
             kind += f"; every request at c={', '.join(map(str, sorted(traced)))}"

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from frontier.core.model.loads import Arrivals, Rate
+from frontier.core.model.loads import Arrivals, Concurrency, Load, Rate
 from frontier.core.model.shapes import MAX_TOKENS, Shape
 from frontier.core.model.trials import Measurement, Phase, Record, Trial, Window
 from frontier.core.window.window import Floats, Ints
@@ -48,19 +48,19 @@ def concurrency_of(records: Sequence[Record]) -> tuple[int, bool]:
     return max(1, round(float((levels * seconds).sum() / seconds.sum()))), False
 
 
-def window_of(records: Sequence[Record], concurrency: int) -> Window | None:
+def window_of(records: Sequence[Record], load: Load) -> Window | None:
     """The part of a run that counts; None without one, as in a run of few waves. At a rate, the
     load is held until the last send, and the first wave are those sent before the first answer.
     """
-    open_loop = isinstance(concurrency, Rate)
-    if len(records) <= (1 if open_loop else concurrency):
+    open_loop = load.is_open
+    if len(records) <= (1 if open_loop else load):
         return None
     sends, ends = np.array([r.sent for r in records]), np.array([r.end for r in records])
     order = np.argsort(sends, kind="stable")
-    wave = int((sends <= ends.min()).sum()) if open_loop else concurrency
+    wave = int((sends <= ends.min()).sum()) if open_loop else load
     start = float(ends[order[:wave]].max())
     times, levels, seconds = _levels(records)
-    high = np.flatnonzero((levels >= HELD * concurrency) & (seconds > 0))
+    high = np.flatnonzero((levels >= HELD * load) & (seconds > 0))
     held_until = float(times[high[-1]] + seconds[high[-1]]) if len(high) else -np.inf
     held_until = float(sends.max()) if open_loop else held_until
     # The latest send such that it and all before it had ended while the load was held.
@@ -99,7 +99,7 @@ def settled(file: str, result: Result) -> Result:
         result, held = _at_its_rate(result, result.rate)
     if not 1 <= result.concurrency <= MOST_CONCURRENCY:
         raise result.error(file, f"a concurrency of {result.concurrency:,} is impossible", INCOMPLETE)
-    load = result.concurrency if result.rate is None else Rate.of(result.rate)
+    load = Concurrency(result.concurrency) if result.rate is None else Rate.of(result.rate)
     if result.records and not (held and window_of(result.records, load)):
         if not result.figures:
             what = f"{result.place}: no part of its requests is under a steady load".removeprefix(": ")
@@ -159,10 +159,10 @@ def _observed(result: Result) -> Result:
 
 
 def trial_of(
-    deployment: str, shape: Shape, concurrency: int, repeat: int, result: Result
+    deployment: str, shape: Shape, load: Load, repeat: int, result: Result
 ) -> tuple[Measurement, Sequence[Record]]:
     """A result with requests as a trial."""
-    window = window_of(result.records, concurrency)
+    window = window_of(result.records, load)
     assert window is not None
     isl, osl = (round(shape.isl.mean), round(shape.osl.mean)) if all(result.asked) else (0, 0)
     due = result.rate is not None
@@ -170,12 +170,12 @@ def trial_of(
         dataclasses.replace(r, asked_isl=isl, asked_osl=osl, scheduled=r.scheduled if due else None)
         for r in result.records
     ]
-    facts = [dataclasses.asdict(shape), concurrency, [r.sent for r in records[:1000]]]
+    facts = [dataclasses.asdict(shape), load, [r.sent for r in records[:1000]]]
     fingerprint = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
     trial = Trial(
         deployment,
         shape,
-        concurrency,
+        load,
         repeat,
         Phase.GRID,
         len(records),

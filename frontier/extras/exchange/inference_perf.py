@@ -7,8 +7,8 @@ from itertools import pairwise
 from frontier.core.model.trials import Outcome, Record
 from frontier.extras.exchange.results import (
     ImportedFile,
-    Load,
     Result,
+    StatedLoad,
     microseconds,
     open_loop,
     rate_flags,
@@ -61,7 +61,7 @@ def read(document: Document) -> ImportedFile:
     for quantity, name in _LATENCIES.items():
         figures |= statistics(succeeded.at("latency", name), quantity)
     concurrency, rate = summary.count("concurrency"), summary.number("requested_rate")
-    load = Load(concurrency) if concurrency else open_loop(top, figures, rate, "leave the stage out")
+    load = StatedLoad(concurrency) if concurrency else open_loop(top, figures, rate, "leave the stage out")
     came = _mean(succeeded, "prompt_tokens", "prompt_len"), _mean(succeeded, "output_tokens", "output_len")
     result = Result(
         load.concurrency,

@@ -5,13 +5,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean, median, stdev
 
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.shapes import Shape
 from frontier.core.stats.laws import t_quantile
 from frontier.extras.exchange.results import Result
 
-ImportedSetting = tuple[str, Shape, int]
+ImportedSetting = tuple[str, Shape, Load]
 UNLIKE = 1.15
 """Repeats differ less: on real GPUs nine of ten settings that were measured twice by up to 13%."""
 AXES = (

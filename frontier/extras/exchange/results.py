@@ -164,7 +164,7 @@ def microseconds(gaps: Sequence[float], scale: float = 1.0) -> tuple[int, ...]:
 # --- load
 
 
-class Load(NamedTuple):
+class StatedLoad(NamedTuple):
     """The load of a result: the concurrency, the rate that an open loop asked for, and notes on
     them.
     """
@@ -176,24 +176,24 @@ class Load(NamedTuple):
 
 def open_loop(
     node: Node, figures: Mapping[str, float], rate: float | None, hint: str, mean: float | None = None
-) -> Load:
+) -> StatedLoad:
     """The load of an open loop: its rate, otherwise its mean in flight, which is `mean` or follows
     from Little's law. ForeignFileError with the hint where neither is known.
     """
     stated, mean = mean, mean or figures.get("request_throughput", 0.0) * figures.get("mean_e2e", 0.0)
     came = figures.get("request_throughput", 0.0)
     if rate and not mean and came <= OVER_RATE * rate:
-        return Load(1, rate, (f"an open loop at {rate:g} requests/s",))
+        return StatedLoad(1, rate, (f"an open loop at {rate:g} requests/s",))
     if not mean:
         what = f"{node.where}: neither the concurrency nor the mean number in flight is known"
         raise node.error(what.removeprefix(": "), hint)
     if rate and came > OVER_RATE * rate:
         note = f"{rate:g} requests/s were asked for and {came:.4g} came: the concurrency is the mean in flight"
-        return Load(max(1, round(mean)), None, (note,))
+        return StatedLoad(max(1, round(mean)), None, (note,))
     if rate:
-        return Load(max(1, round(mean)), rate, (f"an open loop at {rate:g} requests/s, {mean:.3g} in flight",))
+        return StatedLoad(max(1, round(mean)), rate, (f"an open loop at {rate:g} requests/s, {mean:.3g} in flight",))
     note = f"an open loop: the concurrency is the mean in flight{'' if stated else ' (rate x mean E2E)'}"
-    return Load(max(1, round(mean)), None, (note,))
+    return StatedLoad(max(1, round(mean)), None, (note,))
 
 
 REACHED = 0.95
@@ -207,7 +207,7 @@ def stated_load(
     cap: int | None,
     hint: str,
     mean: float | None = None,
-) -> Load:
+) -> StatedLoad:
     """The load of a result that states a rate, a cap of requests in flight, or both. The cap is its
     concurrency where the rate reaches it, or where there is no rate.
     """
@@ -215,7 +215,7 @@ def stated_load(
     if not cap or (rate and in_flight and max(1, round(in_flight)) < REACHED * cap):
         return open_loop(node, figures, rate, hint, mean)
     held = f"a rate of {rate:g} requests/s was asked for, and the cap of {cap:,} in flight held it down" if rate else ""
-    return Load(cap, None, (held,) if held else ())
+    return StatedLoad(cap, None, (held,) if held else ())
 
 
 PARALLEL = (

@@ -21,8 +21,8 @@ from frontier.extras.exchange.results import (
     LONGEST_NAME,
     NO_LENGTHS,
     ImportedFile,
-    Load,
     Result,
+    StatedLoad,
     TokenLengths,
     gpus_of,
     microseconds,
@@ -215,7 +215,7 @@ def _figures(node: Node) -> dict[str, float]:
     return figures
 
 
-def _load(node: Node, figures: Mapping[str, float], completed: int, tokens: float | None) -> Load:
+def _load(node: Node, figures: Mapping[str, float], completed: int, tokens: float | None) -> StatedLoad:
     """The load. Without a cap and a rate all requests were sent at once."""
     rate, cap = node.number("request_rate"), node.count("max_concurrency")
     if node.text("ramp_up_strategy"):
@@ -230,7 +230,9 @@ def _load(node: Node, figures: Mapping[str, float], completed: int, tokens: floa
     sent = node.count("num_prompts") or completed
     if not sent:
         raise node.error("max_concurrency is missing, and nothing was sent", "run it with --max-concurrency")
-    return Load(sent, None, ("all requests were sent at once: this is a burst of that many, not a steady concurrency",))
+    return StatedLoad(
+        sent, None, ("all requests were sent at once: this is a burst of that many, not a steady concurrency",)
+    )
 
 
 def _ramp_flags(node: Node) -> Iterator[Flag]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from frontier.config import Config, DeploymentConfig
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Frontier, Point
 from frontier.core.model.shapes import Shape
@@ -34,12 +34,12 @@ def rooflines(
             continue
         stated = _stated(by_sheet[f.deployment], f, highest, tokens)
         reached = [
-            (p.metrics["output_throughput"].value, p.concurrency, p.roofline_distance.share.value)
+            (p.metrics["output_throughput"].value, p.load, p.roofline_distance.share.value)
             for p in points
             if p.roofline_distance and p.valid and p.series == f.series
         ]
-        _, c, share = max(reached, default=(0, 0, 0))
-        best = f"{format_share(share)} of the roofline reached at {setting(c)}; " if reached else ""
+        _, c, share = max(reached, default=(0, NO_LOAD, 0))
+        best = f"{format_share(share)} of the roofline reached at {c.label}; " if reached else ""
         beside = f"; by the data sheet {format_number(stated.ceiling)} (dashed)" if stated else ""
         text = f"{best}{roofline.assumption}; {bound.binds} binds{beside}"
         lines[f.series] = DrawnRoofline(bound.throughput / tokens, text, _curve(roofline, f, highest, tokens), stated)

@@ -208,7 +208,7 @@ def predict_config(config: Config, changes: Sequence[str] = (), efficiency: floa
     each what-if. UsageError when a deployment's model or hardware is not known.
     """
     require_closed_loop(config)
-    settings = doublings(1, PREDICTED) if config.auto else config.concurrency
+    settings = doublings(1, PREDICTED) if config.auto else config.loads
     forecasts = []
     for deployment in config.deployments:
         assumed, roofline = assumption(deployment, efficiency)

@@ -5,7 +5,6 @@ from collections.abc import Iterator, Sequence
 
 from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import UsageError
-from frontier.core.model.loads import setting
 from frontier.core.model.text import clean
 from frontier.run import Run
 from frontier.show.table import Table
@@ -69,4 +68,4 @@ def _answer(view: SeriesView) -> str:
     answer = view.answer
     if answer is None or answer.shown is None:
         return "none"
-    return setting(answer.shown) if answer.proven else f"{setting(answer.shown)}, {answer.star or 'not proven'}"
+    return answer.shown.label if answer.proven else f"{answer.shown.label}, {answer.star or 'not proven'}"

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from frontier.core.model.decisions import Decision, Verdict
-from frontier.core.model.loads import setting
 from frontier.core.model.metrics import per_gpu
 from frontier.core.model.text import clean_name
 from frontier.core.model.units import format_number, format_share
@@ -104,7 +103,7 @@ def _name(view: SeriesView, among: Sequence[SeriesView], by_length: bool) -> str
 
 def _is_drawn(decision: Decision | None) -> bool:
     """Whether the answer of the SLA is known: a setting, or that none is within."""
-    return decision is not None and (decision.concurrency is not None or decision.verdict is Verdict.VIOLATES)
+    return decision is not None and (decision.load is not None or decision.verdict is Verdict.VIOLATES)
 
 
 def _rate(view: SeriesView) -> float:
@@ -112,7 +111,7 @@ def _rate(view: SeriesView) -> float:
     setting is within it.
     """
     decision = view.decision
-    if decision is None or decision.concurrency is None:
+    if decision is None or decision.load is None:
         return 0.0
     return decision.metrics["output_throughput"].value / per_gpu("output_throughput", view.gpus)
 
@@ -136,7 +135,7 @@ def _bounds(
         roofline = rooflines.get(views[0].frontier.deployment)
         if roofline is None:
             continue
-        top = max(p.concurrency for view in views for p in view.points)
+        top = max(p.load for view in views for p in view.points)
         ceiling, fitting = [], []
         for view in views:
             shape, share = view.frontier.shape, per_gpu("output_throughput", view.gpus)
@@ -160,18 +159,18 @@ def _context_notes(views: Sequence[SeriesView]) -> list[str]:
         return ", ".join(clean_name(view.frontier.series.label(longest=40), 80) for view in chosen)
 
     decided = [(view, view.decision) for view in views if view.decision is not None]
-    none = [view for view, d in decided if d.concurrency is None and d.verdict is Verdict.VIOLATES]
+    none = [view for view, d in decided if d.load is None and d.verdict is Verdict.VIOLATES]
     unknown = [view for view, d in decided if not _is_drawn(d)]
-    highest = [view for view, d in decided if d.concurrency == max(p.concurrency for p in view.points)]
-    better = [(view, d.next_step) for view, d in decided if d.concurrency is not None and d.next_step is not None]
-    estimated = any(d.concurrency is not None and not d.metrics["output_throughput"].has_interval for _, d in decided)
+    highest = [view for view, d in decided if d.load == max(p.load for p in view.points)]
+    better = [(view, d.next_step) for view, d in decided if d.load is not None and d.next_step is not None]
+    estimated = any(d.load is not None and not d.metrics["output_throughput"].has_interval for _, d in decided)
     notes = ["Between the points nothing was measured: the dotted lines only join them."]
     notes += [f"▽ at the lower edge, no setting is within the SLA: {named(none)}."] if none else []
     notes += [f"Not proven, and so not drawn: {named(unknown)}."] if unknown else []
     notes += (
         [f"Every measured concurrency was within the SLA: {named(highest)}. Measure higher ones."] if highest else []
     )
-    may = "; ".join(f"{named([view])} at {setting(step.concurrency)}" for view, step in better)
+    may = "; ".join(f"{named([view])} at {step.load.label}" for view, step in better)
     notes += [f"Not proven, and may give more: {may}."] if better else []
     notes += ["Aggregates without intervals: these are their values, and nothing is proven."] if estimated else []
     return notes

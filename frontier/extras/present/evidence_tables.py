@@ -7,7 +7,7 @@ from statistics import fmean
 
 from frontier.core.flags.load_flags import worst_in_flight
 from frontier.core.model.decisions import Decision
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.units import format_bytes, format_number, format_seconds, format_share
@@ -28,7 +28,7 @@ def cost_tables(decision: Decision | None) -> list[Table]:
     """Token prices at the operating point if it is busy always, half of the time, or less; empty
     without a price.
     """
-    if decision is None or decision.concurrency is None or token_prices(decision.metrics) is None:
+    if decision is None or decision.load is None or token_prices(decision.metrics) is None:
         return []
 
     def text(price: Estimate | None) -> str:
@@ -48,7 +48,7 @@ def cost_tables(decision: Decision | None) -> list[Table]:
     )
     heads = ("busy", "output tokens", "input tokens", "cached tokens", "a month costs", "output tokens a month")
     caption = (
-        f"Break-even token prices at {setting(decision.concurrency)}, by the mix measured "
+        f"Break-even token prices at {decision.load.label}, by the mix measured "
         "(an input token priced at 1/4, a cached one at 1/40 of an output token)"
     )
     return [Table.of(heads, rows, caption)]
@@ -59,14 +59,14 @@ def cost_tables(decision: Decision | None) -> list[Table]:
 
 def time_tables(points: Sequence[Point]) -> list[Table]:
     """The time breakdown of each setting that has one, as a table; empty where none has."""
-    known = [(p.concurrency, p.time) for p in points if p.time is not None]
+    known = [(p.load, p.time) for p in points if p.time is not None]
     if not known:
         return []
     remarks = any(time.refused for _, time in known)
     heads = ("concurrency", "mean TTFT", "mean E2E", *PART_WORDS.values(), "unexplained", "requests")
     rows = tuple(
         (
-            setting(c),
+            c.label,
             format_seconds(time.ttft),
             format_seconds(time.e2e),
             *(format_seconds(time.parts[name]) if name in time.parts else "–" for name in PART_WORDS),
@@ -147,7 +147,7 @@ GPUS: tuple[Watched, ...] = (
 )
 
 
-def evidence_tables(samples: Mapping[int, WindowData]) -> list[Table]:
+def evidence_tables(samples: Mapping[Load, WindowData]) -> list[Table]:
     """The reports of client, server and GPUs per setting; columns without a measurement are left
     out.
     """
@@ -162,7 +162,7 @@ def evidence_tables(samples: Mapping[int, WindowData]) -> list[Table]:
         if kept:
             heads = ("concurrency", *(watched[i][0] for i in kept))
             rows = tuple(
-                (setting(c), *("–" if (v := row[i]) is None else watched[i][2](v) for i in kept))
+                (c.label, *("–" if (v := row[i]) is None else watched[i][2](v) for i in kept))
                 for c, row in values.items()
             )
             made.append(Table.of(heads, rows, caption))

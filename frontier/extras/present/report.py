@@ -15,6 +15,7 @@ from typing import Any
 from frontier import registry
 from frontier.client.secrets import masked
 from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import Load
 from frontier.core.model.text import capital, clean
 from frontier.core.window.window import WindowData
 from frontier.extras.present.evidence_tables import cost_tables, evidence_tables, time_tables
@@ -163,7 +164,7 @@ class Report:
     config_text: str | None = None
     commands: Sequence[str] = ()
     not_said: Sequence[str] = NOT_SAID
-    samples: Mapping[Any, Mapping[int, WindowData]] = field(default_factory=dict)
+    samples: Mapping[Any, Mapping[Load, WindowData]] = field(default_factory=dict)
     checks: str = CHECKS
     unfinished: str = ""
     standing: Mapping[str, Any] | None = None

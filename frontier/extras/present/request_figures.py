@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier.core.model.loads import amount, setting
+from frontier.core.model.loads import NO_LOAD, Load
 from frontier.core.model.metrics import LATENCIES, short
 from frontier.core.model.text import clean
 from frontier.core.model.trials import Measurement, Outcome, Record
@@ -33,7 +33,7 @@ from frontier.show.view.axis_units import seconds_axis
 from frontier.show.view.series_view import SeriesView
 from frontier.show.view.wording import count, limit_value_text
 
-Samples = Mapping[int, WindowData]
+Samples = Mapping[Load, WindowData]
 Floats = NDArray[np.float64]
 INKS = (Role.FRONTIER, Role.OTHER, Role.THIRD, Role.SLA, Role.FOURTH)
 """Colours of settings shown together; the operating point has its own."""
@@ -48,7 +48,7 @@ EACH, MOST_STREAMS = 40, 12
 most streams. More rows leave nothing to see between them."""
 
 
-def settings_shown(view: SeriesView, samples: Samples) -> list[int]:
+def settings_shown(view: SeriesView, samples: Samples) -> list[Load]:
     """The settings shown: the lowest, the operating point with its neighbours, and the highest;
     then others evenly, at most MOST in all.
     """
@@ -56,7 +56,7 @@ def settings_shown(view: SeriesView, samples: Samples) -> list[int]:
     if len(measured) <= MOST:
         return measured
     wanted = [measured[0], measured[-1]]
-    chosen = view.decision and (view.decision.concurrency or view.decision.candidate)
+    chosen = view.decision and (view.decision.load or view.decision.candidate)
     if chosen in measured:
         i = measured.index(chosen)
         wanted += measured[i : i + 2]
@@ -64,12 +64,12 @@ def settings_shown(view: SeriesView, samples: Samples) -> list[int]:
     return sorted(list(dict.fromkeys([*wanted, *spread, *measured]))[:MOST])
 
 
-def _with_samples(view: SeriesView, samples: Samples) -> list[int]:
+def _with_samples(view: SeriesView, samples: Samples) -> list[Load]:
     """The valid settings whose requests are known, in order."""
-    return [p.concurrency for p in valid_points(view) if p.concurrency in samples]
+    return [p.load for p in valid_points(view) if p.load in samples]
 
 
-def _left_out(view: SeriesView, samples: Samples, shown: Sequence[int]) -> list[str]:
+def _left_out(view: SeriesView, samples: Samples, shown: Sequence[Load]) -> list[str]:
     """A note that settings are left out for room; '' where none are."""
     every = _with_samples(view, samples)
     return [f"{len(shown)} of {len(every)} settings are shown."] if len(every) > len(shown) else []
@@ -91,7 +91,7 @@ def tails_figure(view: SeriesView, samples: Samples) -> Picture | None:
     if any(np.isinf(v).any() for values in ordered.values() for v in values.values()):
         notes.append("A failed request never ends: its curve stays above the floor.")
     if empty := [
-        f"{q.upper()} at {setting(c)}"
+        f"{q.upper()} at {c.label}"
         for q, values in ordered.items()
         for c, v in values.items()
         if not np.isfinite(v).any()
@@ -102,20 +102,20 @@ def tails_figure(view: SeriesView, samples: Samples) -> Picture | None:
     return series_figure("tails", view, title, tails, notes, columns=len(tails), tall=320)
 
 
-def _over_limit(view: SeriesView, ordered: Mapping[str, Mapping[int, Floats]]) -> str:
+def _over_limit(view: SeriesView, ordered: Mapping[str, Mapping[Load, Floats]]) -> str:
     """'at c=45 0.02% of requests have a TPOT over 18 ms, 5% may'; '' without a limit on a
     percentile.
     """
     limit, c = tightest_limit(view), view.answer.shown if view.answer is not None else None
-    values = ordered.get(limit.of.quantity or "", {}).get(c or 0) if limit is not None else None
+    values = ordered.get(limit.of.quantity or "", {}).get(c or NO_LOAD) if limit is not None else None
     if limit is None or limit.of.p is None or values is None or not len(values):
         return ""
     over, may = float((values > limit.promise).mean()), f"{100 * (1 - limit.of.p):.6g}%"
     named = f"{short(limit.of.quantity or '')} over {limit_value_text(limit.metric, limit.promise)}"
-    return f"at {setting(c or 0)} {format_share(over)} of requests have a {named}, {may} may"
+    return f"at {(c or NO_LOAD).label} {format_share(over)} of requests have a {named}, {may} may"
 
 
-def _tail_panel(view: SeriesView, quantity: str, values: Mapping[int, Floats]) -> Panel | None:
+def _tail_panel(view: SeriesView, quantity: str, values: Mapping[Load, Floats]) -> Panel | None:
     """The tail of one latency, a curve for each setting, from the ordered values of its requests;
     None where no request has one.
     """
@@ -144,7 +144,7 @@ def _tail_panel(view: SeriesView, quantity: str, values: Mapping[int, Floats]) -
 
 
 def _curves_of(
-    view: SeriesView, settings: Sequence[int], curves: Mapping[int, Sequence[tuple[float, float]]]
+    view: SeriesView, settings: Sequence[Load], curves: Mapping[Load, Sequence[tuple[float, float]]]
 ) -> tuple[Line, ...]:
     """The curve of each setting that has one, the operating point's strong. A setting has the same
     colour in every panel.
@@ -153,7 +153,7 @@ def _curves_of(
     for c, role in zip(settings, INKS, strict=False):
         is_chosen = c == view.chosen
         ink = Role.OPERATING if is_chosen else role
-        lines += [Line(setting(c), tuple(curves[c]), ink, "steps", strong=is_chosen)] if c in curves else []
+        lines += [Line(c.label, tuple(curves[c]), ink, "steps", strong=is_chosen)] if c in curves else []
     return tuple(lines)
 
 
@@ -182,7 +182,7 @@ def jitter_figure(view: SeriesView, samples: Samples) -> Picture | None:
     longer = Axis("% of gaps longer (log scale)", floor * 100, 120.0, log=True)
     panels = [Panel("tail of the gaps between chunks", x, longer, lines)]
     every = [c for c in _with_samples(view, samples) if histograms[c].count > 1]
-    ratios = [(amount(c), histograms[c].quantile(0.99) / max(1e-6, histograms[c].quantile(0.5))) for c in every]
+    ratios = [(c.amount, histograms[c].quantile(0.99) / max(1e-6, histograms[c].quantile(0.5))) for c in every]
     if len(ratios) > 1:
         up = padded_axis("p99 / p50", [1.0, *(r for _, r in ratios)], log=False)
         line = Line("", tuple(ratios), Role.TEXT)
@@ -193,11 +193,11 @@ def jitter_figure(view: SeriesView, samples: Samples) -> Picture | None:
     per_chunk = [float(np.nansum(s.completion_tokens[s.ok]) / max(1, s.events[s.ok].sum())) for s in samples.values()]
     if (most := max(per_chunk, default=0.0)) > 1.05:
         notes.append(f"A chunk carried up to {most:.2g} tokens on average: these are not gaps between tokens.")
-    if gapless := [setting(c) for c in chosen if c not in shown]:
+    if gapless := [c.label for c in chosen if c not in shown]:
         notes.append(f"No gap between two chunks, and so no curve: {', '.join(gapless)}.")
-    title, ratio = "how steadily tokens arrive", dict(ratios).get(amount(view.chosen or 0))
+    title, ratio = "how steadily tokens arrive", dict(ratios).get((view.chosen or NO_LOAD).amount)
     if ratio is not None:
-        title = f"at {setting(view.chosen or 0)} the p99 gap between chunks is {ratio:.2g} times the median"
+        title = f"at {(view.chosen or NO_LOAD).label} the p99 gap between chunks is {ratio:.2g} times the median"
     return series_figure("jitter", view, title, panels, (*notes, *_left_out(view, samples, chosen)))
 
 
@@ -234,7 +234,7 @@ def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Pict
         notes.append(f"The first {len(shown):,} of their {len(ordered):,} requests.")
     edges = ((window.start, "window begins"), (window.end, "window ends"))
     rules = tuple(Rule("x", at, (text,), Role.OPERATING, dashed=True) for at, text in edges if begin < at < end)
-    of = f"{clean(trial.shape.label, 40)} at {setting(trial.concurrency)}"
+    of = f"{clean(trial.shape.label, 40)} at {trial.load.label}"
     title = f"{of}: the requests of trial {trial.repeat}, stream by stream"
     panel = Panel("", x, y, _rows_of(shown, rows, end), rules=rules)
     return Picture("timeline", title, (panel,), notes=tuple(notes), description=f"{title}.", tall=360)

@@ -10,7 +10,6 @@ from typing import Any
 from frontier.client.engines import ENGINES
 from frontier.config.connection import names_server
 from frontier.config.deployment import DeploymentConfig
-from frontier.core.model.loads import Rate, setting
 from frontier.core.model.series import Series
 from frontier.core.model.text import clean
 from frontier.core.model.units import count, format_elapsed, format_number, trimmed
@@ -126,9 +125,9 @@ def _figures(view: SeriesView, rates: Mapping[Series, ArrivalRate]) -> tuple[str
     known = {name: _number(name, metrics[name].value) for name in _PER if name in metrics}
     if view.gpus and (made := metrics.get("output_throughput")) is not None:
         known["per_gpu"] = format_number(made.value / view.gpus)
-    if rate is not None and not isinstance(point.concurrency, Rate):  # whose rate was offered, not estimated
+    if rate is not None and not point.load.is_open:  # whose rate was offered, not estimated
         known["users"] = f"about {trimmed(format_number(rate.rate))}"
-    return setting(point.concurrency), known
+    return point.load.label, known
 
 
 def _number(name: str, value: float) -> str:
@@ -156,10 +155,10 @@ def _doubts_of(view: SeriesView) -> Iterable[str]:
         limit, words = f", limit {kind.limit}" if kind.limit else "", flag_name_words(kind.name.replace(" ", "_"))
         at_answer = next((figure for c, figure in kind.where if c == shown), None)
         if kind.fatal:
-            loads = ", ".join(setting(c) for c, _ in kind.where)
+            loads = ", ".join(c.label for c, _ in kind.where)
             yield f"{loads} excluded, {words}: {kind.where[0][1]}{limit}."
         elif at_answer is not None and shown is not None:
-            yield f"{words} at {setting(shown)}: {at_answer}{limit} (warning, the point is kept)."
+            yield f"{words} at {shown.label}: {at_answer}{limit} (warning, the point is kept)."
 
 
 def _quality(deployments: Sequence[DeploymentConfig], views: Sequence[SeriesView]) -> str:

@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from frontier.core.claim.pareto import knee
 from frontier.core.model.decisions import Limit
-from frontier.core.model.loads import Rate, amount, kind_of, setting
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import LATENCIES, metric, per_gpu, short
 from frontier.core.model.points import Estimate, Point, TimeBreakdown
 from frontier.core.model.units import format_share
@@ -26,7 +26,7 @@ from frontier.show.view.figures import tightest_figure
 from frontier.show.view.series_view import SeriesView
 from frontier.show.view.wording import PART_WORDS, limit_value_text, unit_text, value_text
 
-Values = Sequence[tuple[int, Estimate]]
+Values = Sequence[tuple[Load, Estimate]]
 LIMITED = (("D", Role.FOURTH), ("v", Role.OTHER))
 """Markers and colours of percentiles that only a limit names."""
 STATISTICS = (("p50", "o", Role.FRONTIER), ("p90", "^", Role.THIRD), ("p99", "s", Role.OPERATING))
@@ -47,7 +47,7 @@ def series_figure(
     """
     title = f"{view_name(view)}: {title}"
     contents = "; ".join(f"{p.title}: {', '.join(li.name for li in p.lines if li.name)}" for p in panels)
-    excluded = ", ".join(setting(p.concurrency) for p in view.points if not p.valid)
+    excluded = ", ".join(p.load.label for p in view.points if not p.valid)
     notes = [*notes, *([f"Excluded, and so not in these charts: {excluded}."] if excluded else [])]
     return Picture(
         name,
@@ -68,14 +68,14 @@ def valid_points(view: SeriesView) -> list[Point]:
 def chosen_rule(view: SeriesView) -> tuple[Rule, ...]:
     """An upright line at the operating point."""
     c = view.chosen
-    return (Rule("x", amount(c), (setting(c),), Role.OPERATING, dashed=True),) if c is not None else ()
+    return (Rule("x", c.amount, (c.label,), Role.OPERATING, dashed=True),) if c is not None else ()
 
 
-def known(points: Sequence[Point], name: str) -> list[tuple[int, Estimate]]:
+def known(points: Sequence[Point], name: str) -> list[tuple[Load, Estimate]]:
     """(concurrency, estimate) where the metric is known, also where it is 0, or infinite because of
     failures.
     """
-    estimates = [(p.concurrency, p.metrics[name]) for p in points if name in p.metrics]
+    estimates = [(p.load, p.metrics[name]) for p in points if name in p.metrics]
     return [(c, e) for c, e in estimates if not math.isnan(e.value)]
 
 
@@ -93,18 +93,18 @@ def _edge_notes(points: Sequence[Point], names: Sequence[str], *, log: bool = Fa
         groups = (
             [c for c, v in values.items() if math.isinf(v)],
             [c for c, v in values.items() if log and v == 0],
-            [p.concurrency for p in points if p.concurrency not in values],
+            [p.load for p in points if p.load not in values],
         )
         label = metric(name).label.partition(" (")[0]
         for where, lines in zip(groups, places.values(), strict=True):
             if where:
-                lines.append(f"{label} at {', '.join(map(setting, where))}")
+                lines.append(f"{label} at {', '.join(load.label for load in where)}")
     return [f"{head}: {'; '.join(lines)}." for head, lines in places.items() if lines]
 
 
 def _measured(name: str, values: Values, scale: float, axis: Axis, role: Role, marker: str = "o") -> Line:
     """A series with its intervals, cut to the axis; an interval open on both sides is not known."""
-    points = tuple((amount(c), e.value * scale) for c, e in values)
+    points = tuple((c.amount, e.value * scale) for c, e in values)
     return Line(name, points, role, "measured", marker, tuple(bar_of(e.scaled(scale), axis) for _, e in values))
 
 
@@ -133,7 +133,7 @@ def latency_figure(view: SeriesView) -> Picture | None:
     if any(bar.open_low or bar.open_high for bar in bars):
         notes.append("A bar is cut short where it has no bound, or one beyond the chart.")
     columns = 3 if len(panels) == 3 else 2
-    load = kind_of(view.points[0].concurrency)
+    load = view.points[0].load.kind
     title = _crossing(view) or f"latency against {load}"
     return series_figure("latency", view, title, panels, notes, columns=columns, tall=250)
 
@@ -156,10 +156,10 @@ def _crossing(view: SeriesView) -> str:
     promise = f"its limit of {limit_value_text(limit.metric, limit.promise)}"
     over = next((i for i, (_, e) in enumerate(values) if limit.breaks(e.value)), None)
     if over is None:
-        return f"{limit.of.label} stays within {promise} up to {setting(values[-1][0])}"
+        return f"{limit.of.label} stays within {promise} up to {values[-1][0].label}"
     if over == 0:
-        return f"{limit.of.label} is over {promise} from {setting(values[0][0])} on"
-    return f"{limit.of.label} passes {promise} between {setting(values[over - 1][0])} and {setting(values[over][0])}"
+        return f"{limit.of.label} is over {promise} from {values[0][0].label} on"
+    return f"{limit.of.label} passes {promise} between {values[over - 1][0].label} and {values[over][0].label}"
 
 
 def _latency_panel(view: SeriesView, quantity: str, words: str) -> Panel | None:
@@ -212,23 +212,23 @@ def throughput_figure(view: SeriesView) -> Picture | None:
     line = _measured("measured", values, share, y, Role.FRONTIER)
     rules = list(chosen_rule(view))
     first, alone = next((c, e.value / c) for c, e in values if e.value)
-    bend = None if isinstance(first, Rate) else knee(points)  # at a rate what is served follows from what is sent
+    bend = None if first.is_open else knee(points)  # at a rate what is served follows from what is sent
     if bend is not None and bend not in [rule.at for rule in rules]:
-        rules.append(Rule("x", float(bend), (f"knee {setting(bend)}",), Role.QUIET, dashed=True))
-    kept = tuple((amount(c), e.value / c / alone * 100) for c, e in values)
+        rules.append(Rule("x", float(bend), (f"knee {bend.label}",), Role.QUIET, dashed=True))
+    kept = tuple((c.amount, e.value / c / alone * 100) for c, e in values)
     efficiency = Panel(
-        f"speed each stream keeps (100% = at {setting(first)})",
+        f"speed each stream keeps (100% = at {first.label})",
         x,
-        axis_from_zero(f"% of {setting(first)}", [y for _, y in kept]),
+        axis_from_zero(f"% of {first.label}", [y for _, y in kept]),
         (Line("measured", kept),),
         rules=chosen_rule(view),
     )
     panels = [Panel("output throughput", x, y, (line,), rules=tuple(rules)), efficiency]
-    panels = panels[:1] if isinstance(first, Rate) else panels  # a rate has no streams that could keep a speed
+    panels = panels[:1] if first.is_open else panels  # a rate has no streams that could keep a speed
     at = view.chosen if view.chosen in dict(values) else max(values, key=lambda each: each[1].value)[0]
-    title = f"{value_text(name, dict(values)[at].value, view.gpus)} at {setting(at)}"
+    title = f"{value_text(name, dict(values)[at].value, view.gpus)} at {at.label}"
     if len(panels) > 1 and at != first:
-        title += f", where each stream keeps {dict(kept)[amount(at)]:.0f}% of its speed at {setting(first)}"
+        title += f", where each stream keeps {dict(kept)[at.amount]:.0f}% of its speed at {first.label}"
     return series_figure("throughput", view, title, panels, _edge_notes(points, [name]))
 
 
@@ -251,12 +251,12 @@ def goodput_figure(view: SeriesView) -> Picture | None:
         f"requests per second ({unit})", concurrency_axis([c for c, _ in every]), y, lines, rules=chosen_rule(view)
     )
     best, most = max(good, key=lambda item: item[1].value)
-    title = f"{setting(best)} keeps the most requests within the limits, {value_text('goodput', most.value, view.gpus)}"
+    title = f"{best.label} keeps the most requests within the limits, {value_text('goodput', most.value, view.gpus)}"
     title = title if most.value else "no request kept every limit, at any setting"
     limits = ", ".join(_of_one_request(li) for li in view.sla if metric(li.metric).quantity)
     notes = [f"A request is within the limits when it alone has {limits}."]
     if view.chosen is not None and view.chosen != best:
-        notes.append(f"The answer is {setting(view.chosen)}, the highest at which the percentiles are proven.")
+        notes.append(f"The answer is {view.chosen.label}, the highest at which the percentiles are proven.")
     notes += _edge_notes(points, ["goodput", "request_throughput"])
     return series_figure("goodput", view, title, [panel], notes, columns=1)
 
@@ -273,7 +273,7 @@ def inflation_figure(view: SeriesView) -> Picture | None:
     points = valid_points(view)
     if len(points) < 2:
         return None
-    first = points[0].concurrency
+    first = points[0].load
     panels: list[Panel] = []
     drawn: list[str] = []
     baseless: list[str] = []
@@ -287,39 +287,39 @@ def inflation_figure(view: SeriesView) -> Picture | None:
                 baseless.append(f"{metric(name).label} is {'infinite' if base else '0'}")
             elif base is not None and len(values) > 1:
                 drawn.append(name)
-                multiples = tuple((amount(c), e.value / base) for c, e in values)
+                multiples = tuple((c.amount, e.value / base) for c, e in values)
                 lines.append(Line(statistic, multiples, role, marker=marker))
         panels += [_slowdown_panel(view, quantity, lines)] if lines else []
     if not panels:
         return None
     notes = _edge_notes(points, drawn, log=True)
-    notes += [f"No multiple: at {setting(first)} {' and '.join(baseless)}."] if baseless else []
+    notes += [f"No multiple: at {first.label} {' and '.join(baseless)}."] if baseless else []
     title = _slowdown_title(view, first, {p.title: p.lines for p in panels})
     return series_figure("inflation", view, title, panels, notes)
 
 
 def _slowdown_panel(view: SeriesView, quantity: str, lines: Sequence[Line]) -> Panel:
     """The multiples of one latency."""
-    loads = [point.concurrency for point in valid_points(view)]
+    loads = [point.load for point in valid_points(view)]
     multiples = [multiple for line in lines for _, multiple in line.points]
-    y = padded_axis(f"× of {setting(loads[0])} (log scale)", [1.0, *multiples], log=True)
+    y = padded_axis(f"× of {loads[0].label} (log scale)", [1.0, *multiples], log=True)
     return Panel(LATENCIES[quantity], concurrency_axis(loads), y, tuple(lines), rules=chosen_rule(view))
 
 
-def _slowdown_title(view: SeriesView, first: int, lines: Mapping[str, Sequence[Line]]) -> str:
+def _slowdown_title(view: SeriesView, first: Load, lines: Mapping[str, Sequence[Line]]) -> str:
     """'at c=45 p99 TTFT is 4.4 and p99 TPOT is 2.6 times that at c=1', by the highest percentile of
     each.
     """
-    c = view.chosen if view.chosen is not None else valid_points(view)[-1].concurrency
+    c = view.chosen if view.chosen is not None else valid_points(view)[-1].load
     ends = {q: lines[words][-1] for q, words in LATENCIES.items() if words in lines}
     grown = [
-        f"{line.name} {short(q)} is {dict(line.points)[amount(c)]:.2g}"
+        f"{line.name} {short(q)} is {dict(line.points)[c.amount]:.2g}"
         for q, line in ends.items()
-        if amount(c) in dict(line.points)
+        if c.amount in dict(line.points)
     ]
     if not grown or c == first:
-        return f"slowdown, latency relative to {setting(first)}"
-    return f"at {setting(c)} {' and '.join(grown)} times that at {setting(first)}"
+        return f"slowdown, latency relative to {first.label}"
+    return f"at {c.label} {' and '.join(grown)} times that at {first.label}"
 
 
 # --- where the time goes
@@ -338,14 +338,14 @@ THIN = 0.01
 """The share of every bar below which a layer is left out: it would not be seen, and would lengthen
 the legend."""
 
-Bars = Mapping[int, Mapping[str, float]]
+Bars = Mapping[Load, Mapping[str, float]]
 """Seconds of each layer, by setting."""
 
 
 def time_figure(view: SeriesView) -> Picture | None:
     """The stacks of every valid setting whose time breakdown is known; None where there is none."""
     points = valid_points(view)
-    times = {p.concurrency: p.time for p in points if p.time is not None and not p.time.refused}
+    times = {p.load: p.time for p in points if p.time is not None and not p.time.refused}
     if not times:
         return None
     first = {c: _layers(time, time.ttft, without="decode") for c, time in times.items()}
@@ -359,7 +359,7 @@ def time_figure(view: SeriesView) -> Picture | None:
     at = view.chosen if view.chosen in whole else max(whole)
     part, most = max(whole[at].items(), key=lambda layer: layer[1])
     share = most / sum(whole[at].values()) if most else 0.0
-    title = f"at {setting(at)} {share:.0%} of the mean latency is {PART_WORDS.get(part, part)}"
+    title = f"at {at.label} {share:.0%} of the mean latency is {PART_WORDS.get(part, part)}"
     return series_figure("time", view, title, panels, notes + _time_notes(points, times))
 
 
@@ -386,17 +386,17 @@ def _time_panel(view: SeriesView, title: str, bars: Bars) -> Panel | None:
     return Panel(title, settings_axis(list(bars), view.chosen), y, tuple(lines))
 
 
-def _time_notes(points: Sequence[Point], times: Mapping[int, TimeBreakdown]) -> list[str]:
+def _time_notes(points: Sequence[Point], times: Mapping[Load, TimeBreakdown]) -> list[str]:
     """Notes on what the stacks do not show."""
     missing = list(dict.fromkeys(PART_WORDS[name] for time in times.values() for name in time.missing))
     notes = [f"The server's metrics do not tell {', '.join(missing)}: it is in what is unexplained."] if missing else []
     over = [
-        f"{format_share(-time.rest / time.e2e)} at {setting(c)}"
+        f"{format_share(-time.rest / time.e2e)} at {c.label}"
         for c, time in times.items()
         if time.rest < -THIN * time.e2e
     ]
     notes += [f"The parts add up to more than was measured: by {', '.join(over)}."] if over else []
-    absent = [setting(p.concurrency) for p in points if p.concurrency not in times]
+    absent = [p.load.label for p in points if p.load not in times]
     return [*notes, *([f"Not known, and so not drawn: {', '.join(absent)}."] if absent else [])]
 
 

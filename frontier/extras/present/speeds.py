@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from frontier.core.model.decisions import Decision, Limit, Verdict
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Point
 from frontier.core.model.series import Series, by_series
 from frontier.core.model.units import format_elapsed
@@ -33,7 +33,7 @@ class Speeds:
 @dataclass(frozen=True, slots=True)
 class _Cell:
     text: str
-    to_prove: tuple[Limit, int] | None = None
+    to_prove: tuple[Limit, Load] | None = None
 
 
 def speeds_of(run: Run, views: Sequence[SeriesView]) -> Speeds | None:
@@ -75,15 +75,15 @@ def _cell(points: Sequence[Point], limit: Limit, decision: Decision | None, gpus
         return _Cell("none within")
     best = max(inside, key=lambda p: p.metrics["output_throughput"].value)
     made, estimate = best.metrics["output_throughput"].value, best.metrics[limit.metric]
-    judged = decision.judgement(best.concurrency) if decision is not None else None
+    judged = decision.judgement(best.load) if decision is not None else None
     bound = bound_text(estimate, limit) if deciding_bound(estimate, limit) is not None else "no bound"
-    text = f"{value_text('output_throughput', made, gpus)} at {setting(best.concurrency)}, {bound}"
+    text = f"{value_text('output_throughput', made, gpus)} at {best.load.label}, {bound}"
     if judged is not None and judged.verdict is Verdict.MEETS:
         return _Cell(f"{text}: proven")
-    return _Cell(f"{text}: value only", (limit, best.concurrency))
+    return _Cell(f"{text}: value only", (limit, best.load))
 
 
-def _tiers(cells: Sequence[tuple[Series, Limit, int]], again: SweepAgain | None) -> str:
+def _tiers(cells: Sequence[tuple[Series, Limit, Load]], again: SweepAgain | None) -> str:
     """A tier of the SLA for each row with something to prove, of its p99 where that is open (which
     proves its p50 too), and the time that takes at least.
     """
@@ -96,7 +96,7 @@ def _tiers(cells: Sequence[tuple[Series, Limit, int]], again: SweepAgain | None)
     return f"Tiers that would prove the rows that are value only{time}:  sla: {{{tiers}}}"
 
 
-def _seconds(cells: Sequence[tuple[Series, Limit, int]], again: SweepAgain) -> Iterator[float]:
+def _seconds(cells: Sequence[tuple[Series, Limit, Load]], again: SweepAgain) -> Iterator[float]:
     for series, limit, load in cells:
         needs = {series: least_to_prove((limit,))}
         _, need = again.to_prove(load, (limit,), needs, ENOUGH)

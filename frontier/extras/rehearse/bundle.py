@@ -15,6 +15,7 @@ import yaml
 
 from frontier.config import Setting, config_text
 from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.text import clean
 from frontier.core.model.units import format_elapsed
 from frontier.core.window.window import WindowData
@@ -46,7 +47,7 @@ def bundle(made: Rehearsal) -> Iterator[tuple[Path, bytes]]:
         text = yaml.safe_dump(_point_file(made, point), sort_keys=False, allow_unicode=True, width=200)
         folder = Path(f"r{point.concurrency}")
         yield folder / "point.yaml", (head + text).encode()
-        summary = json.dumps(_summary(made.data[point.concurrency]), indent=2)
+        summary = json.dumps(_summary(made.data[Concurrency(point.concurrency)]), indent=2)
         yield folder / "result_summary.json", summary.encode() + b"\n"
 
 

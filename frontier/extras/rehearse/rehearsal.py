@@ -12,7 +12,7 @@ import numpy as np
 
 from frontier.config.load_keys import Passes
 from frontier.core.model.errors import UsageError
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Point
 from frontier.core.model.series import Series
 from frontier.core.model.text import clean
@@ -67,7 +67,7 @@ class Rehearsal:
     no_regions: str
     points: tuple[CurvePoint, ...]
     left_out: tuple[str, ...]
-    data: Mapping[int, WindowData]
+    data: Mapping[Load, WindowData]
 
     @property
     def concurrencies(self) -> list[int]:
@@ -102,11 +102,11 @@ def rehearse(run: Run, benchmark: str | None = None) -> Rehearsal:
         raise UsageError(f"no point of the run counts: {left_out[0]}", f"frontier show {run.path}  says more")
     regions, no_regions = None, ""
     try:
-        regions = Regions.of(usable[0].concurrency, usable[-1].concurrency)
+        regions = Regions.of(usable[0].load, usable[-1].load)
     except ValueError as error:
         no_regions = str(error)
     dataset, windows = _dataset(run, benchmark), run.samples(series)
-    points = [_point(point, dataset, windows.get(point.concurrency), run.config.passes) for point in usable]
+    points = [_point(point, dataset, windows.get(point.load), run.config.passes) for point in usable]
     return Rehearsal(
         series,
         clean(provenance_of(run).model or "", 80),
@@ -124,7 +124,7 @@ def _usable(points: Sequence[Point]) -> tuple[list[Point], list[str]]:
     """The points that count, and why the others do not."""
     usable = [p for p in points if p.valid and all(math.isfinite(p.value(name)) for name in METRICS[:2])]
     left_out = [kind.text() for kind in flag_kinds(p for p in points if not p.valid) if kind.fatal]
-    odd = [f"c={p.concurrency}" for p in points if p.valid and p not in usable]
+    odd = [p.load.label for p in points if p.valid and p not in usable]
     return usable, [*left_out, *([f"no finite p90 TPOT or throughput: {', '.join(odd)}"] if odd else [])]
 
 
@@ -136,7 +136,7 @@ def _only_series(run: Run) -> Series:
         what = f"one curve is one system, one model and one dataset; {run.path} has {len(series)}: {names}"
         raise UsageError(what, "name one of them:  --shape SHAPE  or  --deployment NAME")
     shape = series[0].shape
-    if shape.arrivals is not None or any(isinstance(p.concurrency, Rate) for p in run.points()):
+    if shape.arrivals is not None or any(p.load.is_open for p in run.points()):
         raise UsageError("a point of the curve is a number of requests in flight, and this run has a rate of arrivals")
     if shape.has_sessions or shape.mix:
         raise UsageError(f"{shape.label} is a {shape.kind}: only benchmarks of single requests are rehearsed")
@@ -160,8 +160,8 @@ def _point(point: Point, dataset: Dataset | None, data: WindowData | None, passe
     tps, _, per_user, ttft, rate, failed = map(point.value, METRICS)
     rate = rate if rate > 0 else tps / point.shape.osl.mean
     failed = 0.0 if math.isnan(failed) else failed
-    least = rules.least_seconds(point.concurrency)
-    made = CurvePoint(point.concurrency, tps, per_user, ttft, point.n, rate, failed)
+    least = rules.least_seconds(point.load)
+    made = CurvePoint(int(point.load), tps, per_user, ttft, point.n, rate, failed)
     if data is not None and (rank := bound_rank(0.9, data.n)) is not None:
         made = replace(made, ttft_p90_bound=float(np.sort(data.ttft)[-rank]))
     if data is not None and passes is not None and passes.size:

@@ -26,7 +26,7 @@ def rules_of(config: Config, objective: str) -> RaceRules:
     """The rules of a config's race."""
     first = config.deployments[0]
     slots = max((d.slots or MOST for d in config.deployments), default=MOST)
-    top = slots if config.auto else max(config.concurrency)
+    top = slots if config.auto else max(config.loads)
     return RaceRules(config.limits, objective, top, first.price)
 
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from frontier.core.estimates.estimate import estimate
 from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate
 from frontier.core.stats.difference import Difference, in_pairs, variance
@@ -67,7 +68,7 @@ class ProvenVariant:
     `most_more` (ln) is how much more the variant may give at another load within the SLA.
     """
 
-    concurrency: int
+    load: Load
     starts: Mapping[int, tuple[WindowData, ...]]
     fixed: int
     most_more: float
@@ -83,7 +84,7 @@ class Gain:
     would.
     """
 
-    loads: tuple[int, int]
+    loads: tuple[Load, Load]
     baseline: float
     winner: float
     ratio: Estimate
@@ -145,7 +146,7 @@ def gain_of(baseline: ProvenVariant, winner: ProvenVariant, rules: RaceRules) ->
     low, high = math.hypot(r, baseline.most_more), math.hypot(r, winner.most_more)
     ratio = Estimate(math.exp(d), math.exp(d - low), math.exp(d + high) if d + high < _MOST else math.inf, len(steps))
     means = [math.exp(sum(math.log(x.value) for x in side) / len(side)) for side in zip(*values, strict=True)]
-    loads, deciding = (baseline.concurrency, winner.concurrency), _deciding(difference, baseline.most_more)
+    loads, deciding = (baseline.load, winner.load), _deciding(difference, baseline.most_more)
     return Gain(loads, means[0], means[1], ratio, len(steps), r, deciding)
 
 

@@ -15,7 +15,7 @@ from frontier.core.claim.changes import spoilt
 from frontier.core.claim.pareto import costs, exclusion, nondominated_nd
 from frontier.core.estimates.estimate import estimate
 from frontier.core.model.decisions import Decision
-from frontier.core.model.loads import load_facts, setting
+from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.series import Series
@@ -159,7 +159,7 @@ class _Known:
         return cls(
             run,
             {decision.series: decision for decision in run.solve()},
-            {(point.series, point.concurrency): point for point in run.points(names=names)},
+            {(point.series, point.load): point for point in run.points(names=names)},
             {key: number for number, keys in rounds_of(lines).items() for key in keys},
             {line["deployment"]: line["reason"] for line in lines if line["event"] == "given_up"},
         )
@@ -169,8 +169,8 @@ class _Known:
         assert deployment.apply is not None
         series, name = Series(deployment.name, shape), f"{deployment.apply.name}={deployment.apply.value:g}"
         decision = self.decisions.get(series)
-        chosen = None if decision is None else decision.concurrency
-        history = [(t, s) for t, s in self.run.histories.get(series, ()) if t.concurrency == chosen and not spoilt(s)]
+        chosen = None if decision is None else decision.load
+        history = [(t, s) for t, s in self.run.histories.get(series, ()) if t.load == chosen and not spoilt(s)]
         windows = {self.rounds[t.key]: s for t, s in history if t.key in self.rounds}
         point = None if chosen is None else self.points.get((series, chosen))
         return KnobValue(name, point, self.gone.get(deployment.name) or _why(decision), windows)
@@ -197,7 +197,7 @@ def _table(found: KnobResult) -> Table:
             continue
         figures = (_figure(value.point, name) for name in found.axes)
         standing = "not dominated" if value.name in members else "dominated"
-        rows.append((value.name, setting(value.point.concurrency), *figures, standing))
+        rows.append((value.name, value.point.load.label, *figures, standing))
     return Table.of(
         heads, rows, f"Values of the knob within the SLA, {found.shape.label}", right=range(2, len(heads) - 1)
     )
@@ -217,7 +217,7 @@ def _sentences(found: KnobResult) -> str:
     least, baseline = found.least, found.values[0]
     if least is None or least.point is None:
         return "The values were not measured in turn yet, so none is named for its energy."
-    where = f"{least.name} at {setting(least.point.concurrency)}, {_figure(least.point, 'energy')}"
+    where = f"{least.name} at {least.point.load.label}, {_figure(least.point, 'energy')}"
     near = [v.name for v in found.proven if v is not least and not _apart(found.ratio(least, v, "energy"))]
     lines = [_headline(found, least, baseline, where)]
     if near:
@@ -277,7 +277,7 @@ def _tree(found: KnobResult) -> dict[str, Any]:
         "values": [
             {
                 "value": value.name,
-                **load_facts(None if value.point is None else value.point.concurrency),
+                **(NO_LOAD if value.point is None else value.point.load).facts,
                 "metrics": {} if value.point is None else {n: tree_of(value.point.metrics.get(n)) for n in found.axes},
                 "dominated": None if value.point is None else value.name not in members,
                 "rounds": len(value.windows),

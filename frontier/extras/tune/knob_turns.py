@@ -12,10 +12,12 @@ from typing import Any
 
 from frontier.config import Config
 from frontier.core.claim.changes import History
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Point
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase
-from frontier.search.scan import VISIT_TURNS, Ask
+from frontier.search.next_trial import Ask
+from frontier.search.scan import VISIT_TURNS
 from frontier.search.series_history import SeriesHistory
 from frontier.search.window_size import in_flight, longer, mean_e2e
 from frontier.sweep.conductor import Conductor
@@ -43,14 +45,14 @@ def rounds_of(lines: Iterable[Mapping[str, Any]]) -> Rounds:
     return rounds
 
 
-def proven_settings(config: Config, histories: Mapping[Series, History]) -> dict[Series, int]:
+def proven_settings(config: Config, histories: Mapping[Series, History]) -> dict[Series, Load]:
     """The proven setting of each series that has one, in the order of the config."""
     order = [deployment.name for deployment in config.deployments]
     found = {}
     for series in sorted(histories, key=lambda series: order.index(series.deployment)):
         decision = SeriesHistory.of(config.limits, histories[series]).decide(marginal_gain=config.marginal_gain)
-        if decision is not None and decision.concurrency is not None:
-            found[series] = decision.concurrency
+        if decision is not None and decision.load is not None:
+            found[series] = decision.load
     return found
 
 
@@ -78,17 +80,17 @@ class KnobCourse:
             if end == "dropped" or (end == "done" and self._settings(conductor) == before):
                 return
 
-    def _settings(self, conductor: Conductor) -> dict[Series, int]:
+    def _settings(self, conductor: Conductor) -> dict[Series, Load]:
         gone = conductor.state.failures.given_up
         found = proven_settings(conductor.config, conductor.state.histories) if conductor.config.limits else {}
         return {series: c for series, c in found.items() if series.deployment not in gone}
 
-    async def _rounds(self, conductor: Conductor, settings: Mapping[Series, int]) -> TrialEnd:
+    async def _rounds(self, conductor: Conductor, settings: Mapping[Series, Load]) -> TrialEnd:
         """Run the rounds that are missing; how the last trial ended."""
         if len({series.deployment for series in settings}) < 2:
             return "done"
         known, histories = rounds_of(conductor.run.journal_lines()), conductor.state.histories
-        at = {t.key: (series, t.concurrency) for series in settings for t, _ in histories[series]}
+        at = {t.key: (series, t.load) for series in settings for t, _ in histories[series]}
         whole = [n for n, keys in known.items() if settings.items() <= {at[k] for k in keys if k in at}]
         first = max(known, default=0) + 1
         for number in range(first, first + ROUNDS - len(whole)):
@@ -101,7 +103,7 @@ class KnobCourse:
         return "done"
 
 
-def _window(c: int, points: Mapping[int, Point], number: int) -> Ask:
+def _window(c: Load, points: Mapping[Load, Point], number: int) -> Ask:
     """A window of a round. Its time ends it: it asks for twice the requests that fit."""
     seconds, e2e = longer(SECONDS, c, points), mean_e2e(c, points)
     requests = math.ceil(in_flight(c, points) * (2 * seconds / e2e if e2e else VISIT_TURNS))

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from frontier.core.claim.proof import ALPHA, SCANS
+from frontier.core.model.loads import NO_LOAD, Concurrency, Load
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase
 from frontier.core.stats.laws import normal_quantile
@@ -35,8 +36,9 @@ from frontier.extras.tune.runner import FINAL, STEP, Z95, Runner
 from frontier.search.auto import LOOKS_AT_MOST, no_more_throughput
 from frontier.search.curves import RUN_TO_RUN, interpolated
 from frontier.search.gaps import between
+from frontier.search.next_trial import Ask, Done
 from frontier.search.place import State
-from frontier.search.scan import CLOSE, Ask, Done, SearchPolicy, look_at
+from frontier.search.scan import CLOSE, SearchPolicy, look_at
 from frontier.search.window_size import in_flight, longer
 
 FIRST = 8
@@ -174,7 +176,7 @@ class Race:
         (mine, other), (first, second) = self.sides, self.proven
         values = pairs_of(mine, other, self.rules)
         steps = steps_of(values, self.rules)
-        apart = interpolated(second.worths, other.concurrency) - interpolated(first.worths, mine.concurrency)
+        apart = interpolated(second.worths, other.load) - interpolated(first.worths, mine.load)
         d = sum(steps) / len(steps) if steps else apart
         spread = spread_of(values, self.rules) or first.spread
         return math.log1p(WORTH) + math.hypot(expected_reach(spread), mine.most_more) - d
@@ -219,7 +221,7 @@ class Race:
             return None
         edges = [r.reach(0.0) for r in self.runners if r.history and r is not runner]
         best = max(edges, key=lambda reach: reach.value, default=None)
-        start = min(self.rules.top, FIRST if best is None or best.edge is None else best.edge)
+        start = Concurrency(min(self.rules.top, FIRST if best is None or best.edge is None else best.edge))
         c = next_setting(runner.state, start, self.rules.top, 2.0 if runner is self.baseline else STEP)
         return None if c is None else _look_at(runner, c)
 
@@ -308,7 +310,7 @@ class Race:
             return self._step(runner, step, anew=over)
         assert step.proven is not None
         more = runner.beyond
-        if not over and more is not None and any(t.concurrency == step.proven for t in runner.turn):
+        if not over and more is not None and any(t.load == step.proven for t in runner.turn):
             return self._step(runner, _look_at(runner, more, "how much more would it give?"))
         points = runner.state.points
         requests = math.ceil(PAIR_TURNS * in_flight(step.proven, points))
@@ -342,36 +344,36 @@ def _turn_is_over(runner: Runner) -> bool:
     if isinstance(step, Ask):
         return len(turn) >= (TURN if len(runner.final_starts) <= SHORT_TURNS else 4 * TURN)
     looked = any(trial.phase in SCANS for trial in runner.turn) or runner.beyond is None
-    return looked and any(trial.concurrency == step.proven for trial in turn)
+    return looked and any(trial.load == step.proven for trial in turn)
 
 
-def _look_at(runner: Runner, c: int, reason: str = "where is its edge?") -> Ask:
+def _look_at(runner: Runner, c: Load, reason: str = "where is its edge?") -> Ask:
     ask = look_at(SearchPolicy(()), runner.state.points, c, reason)
     return replace(ask, requests=max(LOOK_REQUESTS, ask.requests))
 
 
-def next_setting(state: State, start: int, top: int, step: float) -> int | None:
+def next_setting(state: State, start: Load, top: int, step: float) -> Load | None:
     """The next setting of the quick looks: `start`, then up in steps or down in halves until the
     edge is known within CLOSE. None when it is.
     """
     if not state.points:
         tried = [c for c, looks in state.looks.items() if looks >= LOOKS_AT_MOST]
-        c = min(tried, default=2 * start) // 2
-        return min(start, c) if c >= 1 and len(tried) < LOOKS_AT_MOST else None
+        lower = Concurrency(min(tried, default=2 * start) // 2)
+        return min(start, lower) if lower >= 1 and len(tried) < LOOKS_AT_MOST else None
     if (odd := min((c for c in state.contradicted if state.looks.get(c, 0) < LOOKS_AT_MOST), default=None)) is not None:
         return odd
     bracket = state.bracket()
-    c = round(min(state.points) / step) if bracket is None else _from(state, *bracket, top, step)
+    c: Load = Concurrency(round(min(state.points) / step)) if bracket is None else _from(state, *bracket, top, step)
     return c if c >= 1 and state.looks.get(c, 0) < LOOKS_AT_MOST else None
 
 
-def _from(state: State, low: int, high: int | None, top: int, step: float) -> int:
+def _from(state: State, low: Load, high: Load | None, top: int, step: float) -> Load:
     """The next setting of the quick looks where some setting is within the SLA; 0 where no more is
     needed.
     """
     if high is None:
         over = low >= top or no_more_throughput(state.points)
-        return 0 if over else min(top, max(low + 1, round(step * low)))
+        return NO_LOAD if over else Concurrency(min(top, max(low + 1, round(step * low))))
     if high - low > 1 and high / low > CLOSE:
         return between(low, high)
-    return math.floor(BELOW * low) if low > 1 and min(state.points) > BELOW * low else 0
+    return Concurrency(math.floor(BELOW * low)) if low > 1 and min(state.points) > BELOW * low else NO_LOAD

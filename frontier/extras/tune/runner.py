@@ -10,6 +10,7 @@ from functools import cached_property
 from frontier.core.claim.changes import MOST_CHANGES, PROOFS, History, spoilt
 from frontier.core.claim.proof import SCANS, Candidate, joined
 from frontier.core.model.decisions import Verdict
+from frontier.core.model.loads import Concurrency, Load
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats.laws import normal_quantile
@@ -18,8 +19,9 @@ from frontier.extras.tune.gain import ProvenVariant, RaceRules
 from frontier.search.auto import no_more_throughput
 from frontier.search.complete import window_of_proof
 from frontier.search.curves import RUN_TO_RUN, interpolated
+from frontier.search.next_trial import Ask, Done
 from frontier.search.place import LOWER, State
-from frontier.search.scan import Ask, Done, SearchPolicy, next_ask
+from frontier.search.scan import SearchPolicy, next_ask
 from frontier.search.series_history import SeriesHistory
 
 STEP = 1.5
@@ -48,11 +50,11 @@ class Reach:
     `farthest` is the one that may give the most.
     """
 
-    edge: int | None
+    edge: Load | None
     low: float
     value: float
     high: float
-    farthest: int | None = None
+    farthest: Load | None = None
 
 
 @dataclass(frozen=True)
@@ -79,9 +81,9 @@ class Runner:
         return State.of(self.known)
 
     @cached_property
-    def worths(self) -> Mapping[int, float]:
+    def worths(self) -> Mapping[Load, float]:
         """The values of the measured settings (ln), where they are known."""
-        samples = joined([(t, s) for t, s in self.history if t.concurrency in self.state.points], tuple(Phase))
+        samples = joined([(t, s) for t, s in self.history if t.load in self.state.points], tuple(Phase))
         return {c: worth for c, sample in samples.items() if (worth := self.rules.worth(sample)) is not None}
 
     def reach(self, z: float) -> Reach:
@@ -93,7 +95,7 @@ class Runner:
             return Reach(None, -math.inf, -math.inf, math.inf)
         values = self._violations
 
-        def best(shift: float) -> tuple[float, int | None]:
+        def best(shift: float) -> tuple[float, Load | None]:
             inside = [c for c, (value, error) in values.items() if value + shift * error <= 0]
             return max(((interpolated(worths, c), c) for c in inside), default=(-math.inf, None))
 
@@ -108,13 +110,13 @@ class Runner:
         return Reach(edge, low - apart, value, high + apart, farthest)
 
     @cached_property
-    def _violations(self) -> Mapping[int, tuple[float, float]]:
+    def _violations(self) -> Mapping[Load, tuple[float, float]]:
         """The expected violation (ln) at each setting among which its edge is looked for, with its
         standard error.
         """
         return {c: (self.state.value(c), self._error(c)) for c in _settings(self.worths)}
 
-    def _error(self, c: int) -> float:
+    def _error(self, c: Load) -> float:
         """The standard error of the latencies (ln) expected at a setting. Start-to-start variance
         counts less where it was measured in several starts.
         """
@@ -125,7 +127,7 @@ class Runner:
     @cached_property
     def _starts_at(self) -> Mapping[int, int]:
         """In how many starts each setting was measured."""
-        found = {(t.concurrency, self.starts[t.key]) for t, _ in self.history if t.concurrency in self.state.points}
+        found = {(t.load, self.starts[t.key]) for t, _ in self.history if t.load in self.state.points}
         return Counter(c for c, _ in found)
 
     def _ends_at(self, highest: int) -> bool:
@@ -137,7 +139,7 @@ class Runner:
         """The next trial of the search for a setting that is proven, or how the search ended."""
         if not self.history:
             return Done("it was not measured")
-        stands = [k.concurrency for k in self.known.candidates if k.verdict is Verdict.MEETS]
+        stands = [k.load for k in self.known.candidates if k.verdict is Verdict.MEETS]
         proven = max((c for c in stands if self.known.stands(c) is Verdict.MEETS), default=None)
         if proven is not None:
             return Done(f"c={proven} is proven", proven)
@@ -147,18 +149,18 @@ class Runner:
         return Done(step.reason) if isinstance(step, Done) else step
 
     @property
-    def _asked(self) -> tuple[int, ...]:
+    def _asked(self) -> tuple[Load, ...]:
         """The setting that is being proven, or a lower one where more windows would not decide; ():
         the search chooses.
         """
-        proofs = [trial.concurrency for trial, _ in self.history if trial.phase is Phase.PROVE]
+        proofs = [trial.load for trial, _ in self.history if trial.phase is Phase.PROVE]
         if not proofs:
             return ()
         c, tried = proofs[-1], len(set(proofs))
-        now = next((k for k in self.known.candidates if k.concurrency == c), None)
+        now = next((k for k in self.known.candidates if k.load == c), None)
         hopeless = tried >= CANDIDATES or (tried > 1 and self.is_spoilt)
         lower = now is not None and not hopeless and not self._goes_on(now)
-        return (max(1, math.floor(LOWER * c)),) if lower else (c,)
+        return (Concurrency(max(1, math.floor(LOWER * c))),) if lower else (c,)
 
     def _goes_on(self, now: Candidate) -> bool:
         """Whether a proof gets more windows: AT_MOST, or twice as many where it lacks requests.
@@ -171,7 +173,7 @@ class Runner:
         return now.verdict is not Verdict.VIOLATES and now.windows < (2 * AT_MOST if lacks_requests else AT_MOST)
 
     @property
-    def proven(self) -> int | None:
+    def proven(self) -> Load | None:
         """The proven setting; None where no setting is proven, or not yet."""
         step = self.proof
         return step.proven if isinstance(step, Done) else None
@@ -202,7 +204,7 @@ class Runner:
         last = next(reversed(self.known.candidates), None)
         if last is None or len(self.known.kept.changes) >= MOST_CHANGES:
             return step.reason
-        return f"{last.reason} (tried down to c={min(k.concurrency for k in self.known.candidates)})"
+        return f"{last.reason} (tried down to c={min(k.load for k in self.known.candidates)})"
 
     @property
     def is_spoilt(self) -> bool:
@@ -233,17 +235,17 @@ class Runner:
         return len({self.starts[trial.key] for trial, _ in self.history if trial.phase in SCANS})
 
     @property
-    def beyond(self) -> int | None:
+    def beyond(self) -> Load | None:
         """The setting that shows how much more it may give than at its proven one: the farthest
         that may be inside, or above all that was measured as long as that may be. None: the proven
         one. Near a setting that was measured it is that one: starts average out at one load alone.
         """
         most = self.reach(Z95)
-        edge = math.ceil(STEP * max(self.state.points)) if most.high == math.inf else most.farthest
+        edge = Concurrency(math.ceil(STEP * max(self.state.points))) if most.high == math.inf else most.farthest
         if edge is None or edge == self.proven:
             return None
         near = [c for c in self.state.points if edge / NEAR_LOAD <= c <= edge * NEAR_LOAD and c != self.proven]
-        return min(self.rules.top, min(near, key=lambda c: abs(math.log(c / edge)), default=edge))
+        return Concurrency(min(self.rules.top, min(near, key=lambda c: abs(math.log(c / edge)), default=edge)))
 
     def side(self) -> ProvenVariant | None:
         """Its side of the claim; None while nothing is proven."""
@@ -252,9 +254,9 @@ class Runner:
             return None
         starts: dict[int, tuple[WindowData, ...]] = {}
         for number, each in self.final_starts.items():
-            if mine := tuple(s for t, s in each if t.concurrency == c and not spoilt(s)):
+            if mine := tuple(s for t, s in each if t.load == c and not spoilt(s)):
                 starts[number] = mine
-        proof = (self.starts[t.key] for t, _ in self.history if t.concurrency == c and t.phase in PROOFS)
+        proof = (self.starts[t.key] for t, _ in self.history if t.load == c and t.phase in PROOFS)
         more = self.reach(Z95).high - Z95 * self.spread / math.sqrt(2) - interpolated(self.worths, c)
         return ProvenVariant(c, starts, max(proof, default=0), max(0.0, more))
 
@@ -283,9 +285,9 @@ class Runner:
         """The windows of proofs that were run after its first proof, which is the lowest: a proof
         begins near the edge and goes down.
         """
-        lowest = min((k.concurrency for k in self.known.candidates if k.verdict is Verdict.MEETS), default=None)
+        lowest = min((k.load for k in self.known.candidates if k.verdict is Verdict.MEETS), default=None)
         proofs = [trial for trial, _ in self.history if trial.phase is Phase.PROVE]
-        last = max((i for i, trial in enumerate(proofs) if trial.concurrency == lowest), default=len(proofs))
+        last = max((i for i, trial in enumerate(proofs) if trial.load == lowest), default=len(proofs))
         return tuple(proofs[last + 1 :])
 
     def raised(self, worth: float) -> Ask | None:
@@ -296,14 +298,17 @@ class Runner:
         edge, c = self.reach(0.0).edge, self.proven
         if edge is None or c is None or len(self.raising) >= MOST_RAISING:
             return None
-        verdicts = {k.concurrency: k.verdict for k in self.known.candidates}
-        above = range(c + 1, min([edge + 1, *(k for k, v in verdicts.items() if k > c and v is Verdict.VIOLATES)]))
-        begun = (t.concurrency for t in reversed(self.raising) if verdicts.get(t.concurrency) is Verdict.UNPROVEN)
+        verdicts = {k.load: k.verdict for k in self.known.candidates}
+        above = map(
+            Concurrency,
+            range(c + 1, min([edge + 1, *(k for k, v in verdicts.items() if k > c and v is Verdict.VIOLATES)])),
+        )
+        begun = (t.load for t in reversed(self.raising) if verdicts.get(t.load) is Verdict.UNPROVEN)
         target = next(itertools.chain(begun, (k for k in above if interpolated(self.worths, k) >= worth)), None)
         return None if target is None else window_of_proof(target, self.known, "more has to be proven")
 
 
-def _settings(worths: Iterable[int]) -> list[int]:
+def _settings(worths: Iterable[Load]) -> list[Load]:
     """The settings among which a variant's edge is looked for: the measured ones and at most 81
     spread over their range.
     """

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from frontier.core.model.errors import ExitCode
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate
 from frontier.core.model.text import capital, clean
@@ -151,7 +151,7 @@ def _expected(race: Race, runner: Runner) -> tuple[str, str]:
     edge = runner.reach(0.0).edge if runner.history and runner.gone is None else None
     if edge is None:
         return NOTHING, ""
-    return f"about {value_text(race.rules.objective, race.rules.given(runner.reach(0.0).value))}", setting(edge)
+    return f"about {value_text(race.rules.objective, race.rules.given(runner.reach(0.0).value))}", edge.label
 
 
 def _proven(race: Race, runner: Runner) -> tuple[str, str]:
@@ -160,7 +160,7 @@ def _proven(race: Race, runner: Runner) -> tuple[str, str]:
     value = None if side is None else race.rules.value(join(tuple(itertools.chain(*side.starts.values()))))
     if side is None or value is None:
         return NOTHING, ""
-    return value_text(race.rules.objective, value.value), setting(side.concurrency)
+    return value_text(race.rules.objective, value.value), side.load.label
 
 
 def _standing(race: Race, runner: Runner) -> str:
@@ -201,14 +201,16 @@ def claim_text(race: Race) -> str:
         return _open_text(race, outcome)
     if outcome == "only" and race.finalist is not None:
         without = _gone(race.baseline) or "at no load"
-        return f"{best} keeps the SLA at {setting(race.finalist.proven or 1)}; {baseline}, the baseline, {without}."
+        return (
+            f"{best} keeps the SLA at {(race.finalist.proven or NO_LOAD).label}; {baseline}, the baseline, {without}."
+        )
     if gain is None:
         cut = "The race was cut short; " if outcome == "undecided" else ""
         seen = f"; {_would_show(race.unseen, name)}" if outcome == "no better" and 1 < race.unseen < 2 else ""
         return capital(f"{cut}no variant is shown to be better than {baseline}, the baseline{seen}.")
     found = f"{best}: {_change(gain.ratio, name)} {_label(name)} ({_interval(gain.ratio, name)})"
     winner, today = (value_text(name, value) for value in (gain.winner, gain.baseline))
-    found += f", {winner} at {setting(gain.loads[1])} against {today} at {setting(gain.loads[0])}, both proven"
+    found += f", {winner} at {gain.loads[1].label} against {today} at {gain.loads[0].label}, both proven"
     if gain.better:
         return f"{found}."
     first = "Not decided yet" if outcome == "undecided" else f"No variant is shown to be better than {baseline}"

@@ -127,12 +127,12 @@ def quality_checks(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, in
         raise UsageError("this run was measured at rates; answers are compared at a concurrency", "sweep concurrencies")
     asked = {d.name for d in run.config.deployments if d.quality in wanted} | {each.reference for each in wanted}
     points = [d for d in run.solve([limit for limit in limits if limit.metric != "quality"]) if d.deployment in asked]
-    if missing := [d.series.label(keep_shape=True) for d in points if d.concurrency is None]:
+    if missing := [d.series.label(keep_shape=True) for d in points if d.load is None]:
         raise UsageError(f"{missing[0]} has no operating point to check it at", "see why with  frontier solve")
     # The same number for all, also where they are asked one after another: of settings that no list
     # names, as the scan found them, the next power of two.
-    found = (2 ** (d.concurrency - 1).bit_length() for d in points if d.concurrency is not None)
-    most = max(found, default=1) if run.config.auto else max(run.config.concurrency)
+    found = (2 ** (d.load - 1).bit_length() for d in points if d.load is not None)
+    most = max(found, default=1) if run.config.auto else max(run.config.loads)
     number = max(ROUNDS * most // PASSES, *(each.prompts for each in wanted))
     return [(decision, number) for decision in points]
 
@@ -145,8 +145,8 @@ async def check_quality(sender: Sender, wanted: Sequence[tuple[Decision, int]], 
     try:
         for decision, prompts in wanted:
             await sender.prepare(decision.deployment)
-            assert decision.concurrency is not None
-            answers = await ask(sender, decision.series, decision.concurrency, prompts, scorer)
+            assert decision.load is not None
+            answers = await ask(sender, decision.series, decision.load, prompts, scorer)
             if answers is None:
                 break
             sender.store.write_answers(answers.deployment, answers.shape, answers)

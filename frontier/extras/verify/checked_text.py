@@ -6,7 +6,7 @@ from typing import Any
 from rich.text import Text
 
 from frontier.core.model.decisions import Decision, Limit, Verdict
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Point
 from frontier.core.model.text import clean
@@ -47,7 +47,7 @@ def _verified(checked: Checked, width: int, again: str, detail: Detail) -> str:
     share = "" if checked.check.load == 1.0 else f"{format_share(checked.check.load)} of "
     head = (
         f"{VERDICT_WORDS[verdict]}, with Poisson arrivals at {format_number(checked.check.rate)} requests/s, "
-        f"{share}the rate of {setting(decision.concurrency or 0)}   {decision.series.label(longest=40)}"
+        f"{share}the rate of {(decision.load or NO_LOAD).label}   {decision.series.label(longest=40)}"
     )
     rows = [open_row(point, decision, limit, checked.judgement.binding) for limit in decision.limits]
     there = f"{format_number(checked.in_flight)} in flight or waiting on average"

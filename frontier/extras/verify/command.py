@@ -142,7 +142,7 @@ def _check(run: "Run", wanted: "list[OpenLoopCheck]", options: RunOptions) -> in
     for check in wanted:
         note(
             f"{check.decision.shape.label}  {check.requests:,} requests arrive at {check.rate:.4g}/s, as independent "
-            f"users would, at most {check.decision.concurrency} in flight; about "
+            f"users would, at most {check.decision.load} in flight; about "
             f"{format_elapsed(check.requests / check.rate)}"
         )
     checked = send(run, Tick(), lambda sender: verify(sender, wanted))

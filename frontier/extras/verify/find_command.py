@@ -4,10 +4,13 @@ import functools
 
 from frontier.cli.common import RunOptions, answer, layout, note
 from frontier.core.model.errors import UsageError, exit_code
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import Concurrency
+from frontier.core.model.trials import Trial
 from frontier.core.model.units import format_elapsed, format_number
+from frontier.core.window.window import WindowData
 from frontier.extras.verify.command_send import Tick, again_with, consent, nothing_to_verify, send, stopped
-from frontier.search.load_trials import LoadAsk, LoadTrial
+from frontier.search.next_trial import Ask
+from frontier.search.rate_policy import rate_of
 
 
 def run(options: RunOptions, *, sized: bool) -> int:
@@ -31,20 +34,20 @@ def _find(options: RunOptions) -> int:
     tick = Tick()
     begun: set[int] = set()
 
-    def on_ask(search: Search, ask: LoadAsk, left: float) -> None:
+    def on_ask(search: Search, ask: Ask, left: float) -> None:
         decision, policy = search.decision, search.policy
-        tick.expect(f"{ask.load:g} requests/s", left)
+        tick.expect(f"{rate_of(ask.load).per_second:g} requests/s", left)
         if id(search) not in begun:
             begun.add(id(search))
             note(
                 f"{decision.shape.label}  the highest rate of independent users with at most {policy.in_flight} in "
-                f"flight; closed loop {format_number(policy.top)} requests/s at {setting(policy.in_flight)}; "
+                f"flight; closed loop {format_number(policy.top)} requests/s at {Concurrency(policy.in_flight).label}; "
                 f"about {format_elapsed(left)}. Ctrl-C keeps what is finished."
             )
 
-    def on_trial(search: Search, trial: LoadTrial) -> None:
+    def on_trial(search: Search, trial: Trial, data: WindowData) -> None:
         tick.clear()
-        note(load_trial_text(trial, search.decision.limits))
+        note(load_trial_text(trial, data, search.decision.limits))
 
     again = again_with(loaded)
     found = send(loaded, tick, lambda sender: find(sender, wanted, on_ask=on_ask, on_trial=on_trial))

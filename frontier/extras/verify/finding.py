@@ -5,15 +5,19 @@ early once its outcome is clear.
 import asyncio
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from frontier.client.load.loop import TrialProgress
+from frontier.core.claim.changes import History
 from frontier.core.model.decisions import Limit
 from frontier.core.model.trials import Outcome, Phase, Record, Trial
+from frontier.core.window.window import WindowData
 from frontier.core.window.window_words import BY_CLIENT
-from frontier.extras.verify.found_rates import FoundRate, found_rate, load_trial, rate_trial, restored
+from frontier.extras.verify.found_rates import FoundRate, found_rate, rate_trial, restored, searched
 from frontier.extras.verify.open_loop_check import Search, Sender
 from frontier.search.highest_rate import next_ask
-from frontier.search.load_trials import LoadAsk, LoadDone, LoadHistory, LoadPolicy, LoadTrial, least_window
+from frontier.search.next_trial import Ask, Done
+from frontier.search.rate_policy import RatePolicy, least_window, rate_of
 
 BEYOND = 2.0
 """A trial of a search ends early when this many times the requests that may be over a limit are
@@ -29,8 +33,8 @@ async def find(
     sender: Sender,
     wanted: Sequence[Search],
     *,
-    on_ask: Callable[[Search, LoadAsk, float], None],
-    on_trial: Callable[[Search, LoadTrial], None],
+    on_ask: Callable[[Search, Ask, float], None],
+    on_trial: Callable[[Search, Trial, WindowData], None],
 ) -> list[FoundRate]:
     """The highest rate of each search, including what was finished before; fewer answers when it is
     stopped. `on_ask` gets each trial before it is sent, with the seconds that the search will take
@@ -41,32 +45,34 @@ async def find(
         for search in wanted:
             policy, limits = search.policy, search.decision.limits
             history = restored(sender.run, search, sender.store)
-            while isinstance(ask := next_ask(policy, limits, history), LoadAsk):
+            while isinstance(ask := next_ask(policy, limits, history), Ask):
                 on_ask(search, ask, expected_seconds(policy, limits, history))
                 trial = rate_trial(sender.run.config, search, ask, 1 + len(sender.store.finished()))
-                measurement = await sender.send(trial, EarlyEnd(trial, limits, policy.top - ask.load))
+                measurement = await sender.send(
+                    trial, EarlyEnd(trial, limits, policy.top - rate_of(ask.load).per_second)
+                )
                 if measurement is None:
                     return answers
-                history.append(load_trial(sender.run, measurement, sender.store))
-                on_trial(search, history[-1])
+                history.append(searched(sender.run, measurement, sender.store))
+                on_trial(search, *history[-1])
             answers.append(found_rate(search.decision, policy, ask, history))
     finally:
         await sender.backend.close()
     return answers
 
 
-def expected_seconds(policy: LoadPolicy, limits: Sequence[Limit], history: LoadHistory) -> float:
+def expected_seconds(policy: RatePolicy, limits: Sequence[Limit], history: History) -> float:
     """The seconds that the rest of the search usually takes; 0 when it is done."""
     ask = next_ask(policy, limits, history)
-    if isinstance(ask, LoadDone):
+    if isinstance(ask, Done):
         return 0.0
-    proofs = sum(trial.phase is Phase.PROVE for trial in history)
+    proofs = sum(trial.phase is Phase.PROVE for trial, _ in history)
     windows = max(1, EXPECTED_WINDOWS - proofs)
     if ask.phase is Phase.PROVE:
-        return windows * ask.seconds
+        return windows * policy.seconds(ask)
     looks = max(1, EXPECTED_LOOKS - len(history))
-    size = max(least_window(policy, limits, ask.load), ask.requests)
-    return looks * ask.seconds + windows * (size / (ask.load * policy.each) + ask.warmup)
+    size = max(least_window(policy, limits, rate_of(ask.load).per_second), ask.requests)
+    return looks * policy.seconds(ask) + windows * policy.seconds(replace(ask, requests=size))
 
 
 class EarlyEnd:

@@ -1,20 +1,24 @@
 """The highest rates that a search found: their trials as a run keeps them, and the answers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from frontier.client.ask.same_server import compared
 from frontier.config import Config
+from frontier.core.claim.changes import History
 from frontier.core.claim.proof import claim_point, join
 from frontier.core.model.decisions import Decision, Limit
+from frontier.core.model.loads import Rate
 from frontier.core.model.metrics import DEFAULT_METRICS
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Measurement, Phase, Trial
 from frontier.core.window.from_records import window_data
+from frontier.core.window.window import WindowData
 from frontier.extras.verify.open_loop_check import Search, open_loop_trial, searches
 from frontier.run import Run
 from frontier.search.highest_rate import candidates_at, next_ask
-from frontier.search.load_trials import LoadAsk, LoadDone, LoadHistory, LoadPolicy, LoadTrial, invalid_because
+from frontier.search.next_trial import Ask, Done
+from frontier.search.rate_policy import RatePolicy, invalid_because, rate_of
 from frontier.store.run_dir import RunDirectory
 
 
@@ -26,23 +30,28 @@ class FoundRate:
     """
 
     decision: Decision
-    policy: LoadPolicy
-    done: LoadDone
+    policy: RatePolicy
+    done: Done
     point: Point | None
-    history: tuple[LoadTrial, ...]
+    history: History
+
+    @property
+    def proven(self) -> float | None:
+        """The highest rate proven, in requests/s; None without one."""
+        return None if self.done.proven is None else rate_of(self.done.proven).per_second
 
     @property
     def loss(self) -> float | None:
         """The share of the closed loop's rate that is lost; None where no rate is proven."""
-        return None if self.done.proven is None else 1 - self.done.proven / self.policy.top
+        return None if self.proven is None else 1 - self.proven / self.policy.top
 
 
-def found_rate(decision: Decision, policy: LoadPolicy, done: LoadDone, history: LoadHistory) -> FoundRate:
+def found_rate(decision: Decision, policy: RatePolicy, done: Done, history: History) -> FoundRate:
     """The answer, with the point of the rate that was proven."""
-    candidate = candidates_at(history, decision.limits).get(done.proven or 0.0)
+    candidate = None if done.proven is None else candidates_at(history, decision.limits)[rate_of(done.proven)]
     point = None
     if candidate is not None:
-        data = [trial.data for trial in history if trial.phase is Phase.PROVE and trial.load == done.proven]
+        data = [data for trial, data in history if trial.phase is Phase.PROVE and trial.load == done.proven]
         point = claim_point(join(tuple(data)), decision.limits, candidate.alpha, names=DEFAULT_METRICS)
     return FoundRate(decision, policy, done, point, tuple(history))
 
@@ -57,7 +66,7 @@ def rates_found(run: Run, limits: Sequence[Limit]) -> list[FoundRate]:
     for search in searches(run, limits) if searched else ():
         history = restored(run, search, store)
         done = next_ask(search.policy, search.decision.limits, history)
-        if isinstance(done, LoadDone):
+        if isinstance(done, Done):
             answers.append(found_rate(search.decision, search.policy, done, history))
     return answers
 
@@ -65,18 +74,18 @@ def rates_found(run: Run, limits: Sequence[Limit]) -> list[FoundRate]:
 # --- the trials of a search
 
 
-def rate_trial(config: Config, search: Search, ask: LoadAsk, repeat: int) -> Trial:
+def rate_trial(config: Config, search: Search, ask: Ask, repeat: int) -> Trial:
     """The trial that a search asks for. Its fingerprint includes the SLA: another SLA has trials of
     its own.
     """
     decision, cap = search.decision, search.policy.in_flight
     shape, sla = decision.shape, " ".join(map(str, decision.limits))
-    load = f"{ask.load!r} {ask.phase} {ask.requests} {ask.warmup:.3g}"
+    load = f"{rate_of(ask.load).per_second!r} {ask.phase} {ask.requests} {ask.warmup:.3g}"
     where = f"{decision.deployment} {shape.isl}/{shape.osl} {shape.prefix} {cap}"
     return open_loop_trial(config, decision, cap, ask, repeat, f"find {config.seed} {where} {sla} {load} {repeat}")
 
 
-def restored(run: Run, search: Search, store: RunDirectory) -> list[LoadTrial]:
+def restored(run: Run, search: Search, store: RunDirectory) -> list[tuple[Trial, WindowData]]:
     """The finished trials of a search, oldest first. Invalid ones are left out and measured
     again.
     """
@@ -85,15 +94,15 @@ def restored(run: Run, search: Search, store: RunDirectory) -> list[LoadTrial]:
         trial = measurement.trial
         if trial.rate is None:
             continue
-        ask = LoadAsk(trial.rate, trial.phase, trial.requests, trial.warmup)
+        ask = Ask(Rate.of(trial.rate), trial.phase, trial.requests, "", warmup=trial.warmup)
         if trial.fingerprint == rate_trial(run.config, search, ask, trial.repeat).fingerprint:
-            history.append(load_trial(run, measurement, store))
-    return [trial for trial in history if not invalid_because(trial, search.decision.limits)]
+            history.append(searched(run, measurement, store))
+    return [(trial, data) for trial, data in history if not invalid_because(data, search.decision.limits)]
 
 
-def load_trial(run: Run, measurement: Measurement, store: RunDirectory) -> LoadTrial:
-    """A finished trial in the form that the search reads."""
+def searched(run: Run, measurement: Measurement, store: RunDirectory) -> tuple[Trial, WindowData]:
+    """A finished trial as the search reads it: its load is its rate."""
     trial = measurement.trial
     assert trial.rate is not None
     data = compared(run.identities, window_data(measurement, store.records(trial.key), open_loop=True))
-    return LoadTrial(trial.rate, trial.phase, trial.requests, data, overloaded=measurement.ended == "interrupted")
+    return replace(trial, load=Rate.of(trial.rate)), data

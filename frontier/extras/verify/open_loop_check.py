@@ -26,6 +26,7 @@ from frontier.core.estimates import estimate
 from frontier.core.flags.load_flags import DRIFT
 from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
 from frontier.core.model.errors import MeasurementError, UsageError
+from frontier.core.model.loads import Concurrency, Rate
 from frontier.core.model.metrics import claim_floor, metric
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Measurement, Phase, Record, Trial
@@ -33,7 +34,8 @@ from frontier.core.window.from_records import window_data
 from frontier.core.window.window import WindowData
 from frontier.planning.sla_result import Checked, OpenLoopCheck
 from frontier.run import Run
-from frontier.search.load_trials import LoadAsk, LoadPolicy, proof_size
+from frontier.search.next_trial import Ask
+from frontier.search.rate_policy import RatePolicy, proof_size, rate_of
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Backend, OnTick
 from frontier.sweep.servers import require_same_server
@@ -49,7 +51,7 @@ class Search:
     """One operating point whose highest rate under open-loop load is searched for."""
 
     decision: Decision
-    policy: LoadPolicy
+    policy: RatePolicy
 
 
 def checks(
@@ -77,11 +79,11 @@ def searches(run: Run, limits: Sequence[Limit]) -> list[Search]:
     """
     wanted = []
     for decision, top in _served(run, limits):
-        assert decision.concurrency is not None
+        assert decision.load is not None
         estimated = run.arrival_rates([decision]).get(decision.series)
         start = START * top if estimated is None else estimated.rate
-        e2e = _mean_e2e(decision) or decision.concurrency / top
-        policy = LoadPolicy(start, top, decision.concurrency, e2e, max(run.config.warmup, 2 * e2e))
+        e2e = _mean_e2e(decision) or decision.load / top
+        policy = RatePolicy(start, top, decision.load, e2e, max(run.config.warmup, 2 * e2e))
         wanted.append(Search(decision, policy))
     return wanted
 
@@ -96,7 +98,7 @@ def _served(run: Run, limits: Sequence[Limit]) -> list[tuple[Decision, float]]:
     if any(shape.arrivals is not None for shape in run.config.shapes):
         raise UsageError("this run was measured at rates, so its answer is of open loop already", "see  frontier solve")
     rates = [(decision, decision.metrics.get("request_throughput")) for decision in run.solve(limits)]
-    return [(d, rate.value) for d, rate in rates if d.concurrency is not None and rate is not None and rate.value > 0]
+    return [(d, rate.value) for d, rate in rates if d.load is not None and rate is not None and rate.value > 0]
 
 
 def _mean_e2e(decision: Decision) -> float:
@@ -107,8 +109,8 @@ def _mean_e2e(decision: Decision) -> float:
 
 def _enough(decision: Decision, limits: Sequence[Limit]) -> int:
     """The number of requests for a proof as strong as the closed loop's."""
-    assert decision.concurrency is not None
-    floors = [claim_floor(p, decision.concurrency) for limit in limits if (p := metric(limit.metric).p) is not None]
+    assert decision.load is not None
+    floors = [claim_floor(p, decision.load) for limit in limits if (p := metric(limit.metric).p) is not None]
     behind = [decision.metrics[limit.metric].n for limit in limits if limit.metric in decision.metrics]
     return max([*floors, *behind], default=1_000)
 
@@ -210,28 +212,28 @@ def open_trial(config: Config, check: OpenLoopCheck, repeat: int) -> Trial:
     would set it.
     """
     decision = check.decision
-    assert decision.concurrency is not None
+    assert decision.load is not None
     mark = f"{config.seed} {decision.deployment} {decision.shape} {check.rate!r} {check.requests} {repeat}"
-    ask = LoadAsk(check.rate, Phase.PROVE, check.requests, max(check.warmup, config.warmup))
-    return open_loop_trial(config, decision, decision.concurrency, ask, repeat, mark)
+    ask = Ask(Rate.of(check.rate), Phase.PROVE, check.requests, "", warmup=max(check.warmup, config.warmup))
+    return replace(open_loop_trial(config, decision, decision.load, ask, repeat, mark), rate=check.rate)  # exactly
 
 
-def open_loop_trial(config: Config, decision: Decision, cap: int, ask: LoadAsk, repeat: int, mark: str) -> Trial:
+def open_loop_trial(config: Config, decision: Decision, cap: int, ask: Ask, repeat: int, mark: str) -> Trial:
     """An open-loop trial; `mark` holds everything that decides its numbers."""
-    digest = hashlib.sha256(mark.encode()).hexdigest()
+    digest, rate = hashlib.sha256(mark.encode()).hexdigest(), rate_of(ask.load)
     return Trial(
         deployment=decision.deployment,
         shape=decision.shape,
-        concurrency=cap,
+        load=Concurrency(cap),
         repeat=repeat,
         phase=ask.phase,
         requests=ask.requests,
         seed=int(digest[:15], 16),
         warmup=ask.warmup,
         min_time=0.0,
-        max_time=max(config.trial_time, 2 * (ask.seconds + 4 * _mean_e2e(decision))),
+        max_time=max(config.trial_time, 2 * (ask.warmup + ask.requests / rate.per_second + 4 * _mean_e2e(decision))),
         fingerprint=digest[:16],
-        rate=ask.load,
+        rate=rate.per_second,
     )
 
 
@@ -241,13 +243,13 @@ def open_loop_trial(config: Config, decision: Decision, cap: int, ask: LoadAsk, 
 def judged(check: OpenLoopCheck, measurement: Measurement, sender: Sender) -> Checked:
     """The open loop's point and its verdict under the SLA."""
     limits, decision = check.decision.limits, check.decision
-    assert decision.concurrency is not None
+    assert decision.load is not None
     sent = window_data(measurement, sender.store.records(measurement.trial.key), open_loop=True)
-    sample = replace(compared(sender.run.identities, sent), concurrency=decision.concurrency)
+    sample = replace(compared(sender.run.identities, sent), load=decision.load)
     point = estimate.point(sample, limits=limits)
     in_flight = float(sample.in_flight.mean()) if len(sample.in_flight) else 0.0
     verdict, notes = _verdict(point, limits, _growing(sample))
-    return Checked(check, point, verdict, in_flight, measurement.trial.concurrency, notes)
+    return Checked(check, point, verdict, in_flight, measurement.trial.load, notes)
 
 
 def _growing(sample: WindowData) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from frontier.cli.common import RunOptions, answer, note
 from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import ExitCode, UsageError
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import NO_LOAD, Concurrency
 from frontier.core.model.units import format_elapsed
 from frontier.extras.verify.command_send import Tick, consent, send, stopped
 from frontier.run import Run
@@ -53,7 +53,7 @@ def run_under_load(
     wanted = loaded_checks(loaded, limits, _settings(settings), prompts)
     consent(loaded)
     for check in wanted:
-        where, at = check.series.label(keep_shape=True), ", ".join(setting(c) for c in check.settings)
+        where, at = check.series.label(keep_shape=True), ", ".join(Concurrency(c).label for c in check.settings)
         time = "" if check.seconds is None else f"; about {format_elapsed(check.seconds)}"
         note(f"{where}  {check.prompts:,} prompts in two passes, greedily, among the load of {at}{time}")
     for limit in limits:
@@ -102,7 +102,7 @@ def _quality(run: Run, limits: Sequence[Limit], scorer_command: str | None, as_j
     consent(run)
     for decision, prompts in wanted:
         where = decision.series.label(keep_shape=True)
-        note(f"{where}  {prompts:,} prompts in two passes, greedily, at {setting(decision.concurrency or 1)}")
+        note(f"{where}  {prompts:,} prompts in two passes, greedily, at {(decision.load or NO_LOAD).label}")
     scorer = None if scorer_command is None else _scorer(run, scorer_command)
     done = send(run, Tick(), lambda sender: check_quality(sender, wanted, scorer))
     compared = of_run(run.config, RunDirectory.read_checks(run.path))

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from rich.text import Text
 
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Estimate
 from frontier.core.model.series import Series, unnamed
 from frontier.core.model.text import clean_name
@@ -42,7 +42,7 @@ def quality_text(compared: Mapping[Series, Agreement]) -> str:
                 [f"{other} from pass to pass", f"{_points(scores.itself.value)} points", own],
             ]
         head = f"{series.label(keep_shape=True)} beside {other}: {each.prompts:,} prompts, greedily, at "
-        at = " and ".join(dict.fromkeys(setting(a.concurrency) for a in (each.of, each.reference)))
+        at = " and ".join(dict.fromkeys(Concurrency(a.concurrency).label for a in (each.of, each.reference)))
         table = Table.of((), [["", *row] for row in rows], right=(2,))
         blocks.append(to_text(Text(head + at, style="bold"), table.drawn(100), width=100))
     return "\n\n".join(blocks) or "nothing to compare yet: the reference or the others were not asked"
@@ -62,7 +62,7 @@ def under_load_text(compared: Mapping[tuple[str, str], Mapping[int, Agreement]])
         names = ("c", "agreement with c=1", "95% CI", "loss", "", *(("score", "loss of score", "") if scored else ()))
         table = Table.of(names, [row + [""] * (len(names) - len(row)) for row in rows], right=(0, 1, 3))
         notes = [
-            f"{setting(c)}: {each.of.cached:,} of {2 * len(each.of.passes[0]):,} answers began from a cached prefix"
+            f"c={c}: {each.of.cached:,} of {2 * len(each.of.passes[0]):,} answers began from a cached prefix"
             for c, each in found.items()
             if each.of.cached
         ]

@@ -131,7 +131,7 @@ def begun(store: RunDirectory, decision: Decision, limits: Sequence[Limit], dura
     new one. A window keeps counts against its own limits, so another SLA is another hold.
     """
     sla = " ".join(map(str, limits))
-    mine = f"{decision.series.label(keep_shape=True)} {decision.concurrency} {sla} {duration:g}"
+    mine = f"{decision.series.label(keep_shape=True)} {decision.load} {sla} {duration:g}"
     numbers = [int(str(line["hold"]).rpartition("#")[2]) for line in store.journal_lines() if _is_of(line, mine)]
     plan = SoakPlan(decision, tuple(judged_limits(limits)), duration, f"{mine} #{max(numbers, default=1)}")
     if judge(plan, read(store.journal_lines(), plan.hold)).over:

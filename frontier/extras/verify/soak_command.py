@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from frontier.cli.common import RunOptions, answer, given_options, layout, note, parsed
 from frontier.core.model.decisions import Decision, Limit
 from frontier.core.model.errors import UsageError, exit_code
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.units import format_elapsed, parse_duration
 from frontier.extras.verify.command_send import Tick, consent, send, stopped
 from frontier.run import Run
@@ -34,11 +34,11 @@ def _wanted(run: Run, limits: Sequence[Limit]) -> Decision:
     """The one operating point of a run. UsageError where it has none, or several."""
     if run.is_imported:
         raise UsageError(f"{run.path} was imported: there is no server to send to", "sweep it:  frontier init URL")
-    found = [decision for decision in run.solve(limits) if decision.concurrency is not None]
+    found = [decision for decision in run.solve(limits) if decision.load is not None]
     if not found:
         raise UsageError("there is no operating point to hold", f"see why:  frontier solve {run.path}")
     if len(found) > 1:
-        named = ", ".join(f"{d.series.label(keep_shape=True)} {setting(d.concurrency or 1)}" for d in found)
+        named = ", ".join(f"{d.series.label(keep_shape=True)} {(d.load or NO_LOAD).label}" for d in found)
         raise UsageError(
             f"the run has {len(found)} operating points: {named}", "name one deployment with  --deployment"
         )
@@ -60,14 +60,14 @@ def _hold(run: Run, limits: Sequence[Limit], decision: Decision, duration: float
     with RunDirectory.open_to_verify(run.path) as store:
         plan = begun(store, decision, limits, duration)
     note(
-        f"{decision.shape.label}  {setting(decision.concurrency or 1)} is held for {format_elapsed(duration)}, in "
+        f"{decision.shape.label}  {(decision.load or NO_LOAD).label} is held for {format_elapsed(duration)}, in "
         f"windows of about {format_elapsed(plan.window)}. Ctrl-C keeps those that are finished."
     )
     tick = Tick()
     said, told = [0.0], [0]
 
     def on_window(held: Held) -> None:
-        tick.expect(setting(decision.concurrency or 1), duration - held.seconds)
+        tick.expect((decision.load or NO_LOAD).label, duration - held.seconds)
         tick.clear()
         for what, growth in held.growths[told[0] :]:
             note(growth_text(what, growth))

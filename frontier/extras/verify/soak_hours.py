@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.metrics import metric
 from frontier.core.model.text import clean
 from frontier.core.model.units import count
@@ -61,7 +62,7 @@ def _figure(held: Held, name: str) -> Picture:
         panels.append(Panel(metric(limit.metric).label, x, y, (line,), rules=tuple(rules)))
     decision = held.plan.decision
     title = (
-        f"{clean(decision.shape.label, 40)} {load_words(decision.concurrency or 0, decision.shape)}, window by window"
+        f"{clean(decision.shape.label, 40)} {load_words(decision.load or NO_LOAD, decision.shape)}, window by window"
     )
     notes = [f"A dot: one of {count(len(held.windows), 'window')}."]
     notes += growth_texts(held)

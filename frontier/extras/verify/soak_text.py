@@ -8,6 +8,7 @@ from typing import Any
 from rich.text import Text
 
 from frontier.core.model.decisions import Verdict
+from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.metrics import metric
 from frontier.core.model.units import count, format_elapsed, format_share
 from frontier.extras.verify.soak import Held, OverLimitShare
@@ -43,7 +44,7 @@ def hold_text(held: Held, *, again: str, width: int, detail: Detail = Detail.USU
     if held.another and held.verdict is Verdict.INVALID:
         verdict = f"could not be judged: another server answered in {held.another} of {len(held.windows)} windows"
     head = (
-        f"{load_words(decision.concurrency or 0, decision.shape).capitalize()} {verdict}: {count(requests, 'request')}"
+        f"{load_words(decision.load or NO_LOAD, decision.shape).capitalize()} {verdict}: {count(requests, 'request')}"
     )
     head += f" in {format_elapsed(held.seconds)}, {count(len(held.windows), 'window')}"
     rows = [_row(share) for share in held.shares]
@@ -109,7 +110,7 @@ def hold_json(held: Held) -> dict[str, Any]:
         "schema": HOLD_SCHEMA,
         "deployment": decision.deployment,
         "shape": decision.shape.label,
-        "concurrency": decision.concurrency,
+        "concurrency": decision.load,
         "verdict": held.verdict.value,
         "seconds": held.seconds,
         "asked_seconds": held.plan.duration,

@@ -121,9 +121,9 @@ def window_trial(run: Run, decision: Decision, seconds: float, number: int, hold
     """The trial of a window, with the load of the operating point, for `seconds` at the rate that
     was served.
     """
-    load, rate = decision.concurrency, decision.metrics.get("request_throughput")
+    load, rate = decision.load, decision.metrics.get("request_throughput")
     assert load is not None
-    model = next(trial for trial, _ in reversed(run.histories[decision.series]) if trial.concurrency == load)
+    model = next(trial for trial, _ in reversed(run.histories[decision.series]) if trial.load == load)
     served = rate.value if rate is not None and rate.value > 0 else FEWEST / seconds
     streams = model.streams if model.rate is None else 1  # at a rate they bound what may be in flight
     requests = max(FEWEST, streams, math.ceil(served * seconds))

@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import MeasurementError, UsageError
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import Concurrency, Load
 from frontier.core.model.points import Estimate
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Measurement, Outcome, Phase, Record
@@ -75,7 +75,7 @@ def loaded_checks(run: Run, limits: Sequence[Limit], settings: Sequence[int], pr
     points, number, wanted = run.points(limits), prompts or PROMPTS, []
     for series in run.histories:
         mine = [point for point in points if point.series == series and "mean_e2e" in point.metrics]
-        e2e = {point.concurrency: point.metrics["mean_e2e"].value for point in mine}
+        e2e = {point.load: point.metrics["mean_e2e"].value for point in mine}
         asked = tuple(sorted({1, *(settings or _with_neighbours(chosen[series], sorted(e2e)))}))
         near = [min(e2e, key=functools.partial(_apart, c)) for c in asked if e2e]
         seconds = sum(PASSES * number * e2e[c] for c in near)
@@ -87,10 +87,10 @@ def _apart(one: int, other: int) -> int:
     return abs(one - other)
 
 
-def _operating_points(run: Run, limits: Sequence[Limit]) -> dict[Series, int]:
+def _operating_points(run: Run, limits: Sequence[Limit]) -> dict[Series, Load]:
     """The operating point of each series. UsageError where one has none."""
     decisions = run.solve([limit for limit in limits if limit.metric != "agreement"])
-    found = {d.series: d.concurrency for d in decisions if d.concurrency is not None}
+    found = {d.series: d.load for d in decisions if d.load is not None}
     if missing := [d.series.label(keep_shape=True) for d in decisions if d.series not in found]:
         what = f"{missing[0]} has no operating point to check it at"
         raise UsageError(what, "name settings:  --under-load 8,16;  or see why with  frontier solve")
@@ -145,7 +145,10 @@ async def _load(sender: Sender, series: Series, streams: int) -> AsyncIterator[N
     trial = make_trial(config, deployment, series.shape, streams, Phase.VISIT, 1, ENDLESS)
 
     def check(loading: "asyncio.Future[Measurement]") -> None:
-        where, again = f"the load of {setting(streams + 1)}", "what was asked is kept, and the same command goes on"
+        where, again = (
+            f"the load of {Concurrency(streams + 1).label}",
+            "what was asked is kept, and the same command goes on",
+        )
         if loading.done() and not sender.stop.is_set():
             raise MeasurementError(f"{where} ended by itself ({loading.result().ended})", again)
         if failed and failed.total() > MOST_FAILED * ended[0]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from frontier.core.model.loads import Rate, setting
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.units import format_seconds, format_share
 from frontier.extras.workload.config_text import between
@@ -53,8 +53,8 @@ class Beside:
 
     series: str
     running: float | None
-    at: tuple[int, ...]
-    operating: int | None
+    at: tuple[Load, ...]
+    operating: Load | None
     room: float | None
     figures: tuple[ComparedFigure, ...]
     lengths: Mapping[str, tuple[float, float]]
@@ -64,11 +64,11 @@ class Beside:
 def beside(workload: Workload, view: SeriesView) -> Beside:
     """The comparison of production with a series."""
     running = None if workload.running is None else workload.running.value / workload.servers
-    points = [p for p in view.points if p.valid and not isinstance(p.concurrency, Rate)]
+    points = [p for p in view.points if p.valid and not p.load.is_open]
     # Latencies are of all of the time, what is in flight of its busiest hour.
     mean = workload.arrivals.rate / workload.arrivals.busiest if workload.arrivals is not None else 1.0
     near = [] if running is None else _between(points, running * mean, running)
-    operating = None if isinstance(view.chosen, Rate) else view.chosen
+    operating = next((p.load for p in points if p.load == view.chosen), None)
     shape = view.frontier.shape
     lengths = {
         "prompts": (workload.mean(0), shape.isl.mean),
@@ -76,22 +76,27 @@ def beside(workload: Workload, view: SeriesView) -> Beside:
     }
     if workload.cached is not None:
         lengths["cached"] = (workload.cached, shape.cached)
-    figures = tuple(
-        ComparedFigure(name, figure, _together([p.metrics[name] for p in near]))
-        for name, figure in workload.figures.items()
-        if near and all(name in p.metrics for p in near)
-    )
+    figures = _figures(workload, near)
     other = any(_other(name, *pair) for name, pair in lengths.items())
     apart = "server" if any(each.apart for each in figures) else "nothing"
     return Beside(
         f"{view.frontier.deployment} {shape.label}".removeprefix("default "),
         running,
-        tuple(p.concurrency for p in near),
+        tuple(p.load for p in near),
         operating,
         operating / running if operating is not None and running else None,
         figures,
         lengths,
         "workload" if other else apart,  # type: ignore[arg-type]
+    )
+
+
+def _figures(workload: Workload, near: Sequence[Point]) -> tuple[ComparedFigure, ...]:
+    """The figures of production that every one of these points has."""
+    return tuple(
+        ComparedFigure(name, figure, _together([p.metrics[name] for p in near]))
+        for name, figure in workload.figures.items()
+        if near and all(name in p.metrics for p in near)
     )
 
 
@@ -104,9 +109,9 @@ def _between(points: Sequence[Point], low: float, high: float) -> list[Point]:
     sides; empty where that reaches beyond the measured ones. Less than one request counts as one: a
     request is in flight with itself.
     """
-    least = max((p.concurrency for p in points if p.concurrency <= max(1.0, low)), default=math.inf)
-    most = min((p.concurrency for p in points if p.concurrency >= high), default=-math.inf)
-    return [p for p in points if least <= p.concurrency <= most]
+    least = max((p.load for p in points if p.load <= max(1.0, low)), default=math.inf)
+    most = min((p.load for p in points if p.load >= high), default=-math.inf)
+    return [p for p in points if least <= p.load <= most]
 
 
 def _together(estimates: Sequence[Estimate]) -> Estimate:
@@ -125,7 +130,7 @@ def beside_lines(workload: Workload, found: Beside, detail: Detail = Detail.USUA
         yield f"Production has {found.running:.3g} requests in flight{each}; the run names no operating point."
     else:
         room = f"room for {found.room:.2g} times as many" if (found.room or 0) > 1 else "no room is left"
-        where = setting(found.operating)
+        where = found.operating.label
         yield f"Production has {found.running:.3g} requests in flight{each}; the operating point is {where}: {room}."
     if found.running is not None and not found.at:
         yield "Latencies are not compared: the run has not measured on both sides of production's load."
@@ -134,7 +139,7 @@ def beside_lines(workload: Workload, found: Beside, detail: Detail = Detail.USUA
         sign = {1: "  above", -1: "  below", 0: ""}[one.apart]
         yield (
             f"  {percentile} {what.upper():<5}{between(one.production, format_seconds):<40}"
-            f"run at {', '.join(map(setting, found.at))}: {format_seconds(one.run.value)}{sign}"
+            f"run at {', '.join(load.label for load in found.at)}: {format_seconds(one.run.value)}{sign}"
         )
     for name, (mine, runs) in detail.of((), found.lengths.items()):
         pair = (format_share(mine), format_share(runs)) if name == "cached" else (f"{mine:,.0f}", f"{runs:,.0f}")

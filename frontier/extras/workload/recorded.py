@@ -44,7 +44,7 @@ def _trace_lines(config: Config) -> list[str]:
     if trace.grid is not None:
         lines.append(f"Its stamps lie on a grid of {trace.grid:g} s: each arrival is placed at random within its step.")
     if config.rate:
-        ends = [load / 1000 for load in (config.concurrency[0], config.concurrency[-1])]
+        ends = [load / 1000 for load in (config.loads[0], config.loads[-1])]
         at = " to ".join(dict.fromkeys(f"{rate:g}" for rate in ends))
         factor = " to ".join(dict.fromkeys(f"{rate / trace.rate:.3g}" for rate in ends))
         pace = "as fast as it was recorded" if factor == "1" else f"{factor} times as fast"

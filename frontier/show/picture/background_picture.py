@@ -110,8 +110,4 @@ def _limiting(of: MostBackground) -> str:
 
 def _most(of: MostBackground) -> str:
     """'16 beside c=32 are proven to keep the SLA'."""
-    return (
-        "none is proven"
-        if of.most is None
-        else f"{of.most} beside c={of.chosen.concurrency} are proven to keep the SLA"
-    )
+    return "none is proven" if of.most is None else f"{of.most} beside c={of.chosen.load} are proven to keep the SLA"

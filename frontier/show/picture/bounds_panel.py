@@ -9,7 +9,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from frontier.core.model.loads import SessionRate, bare, setting
+from frontier.core.model.loads import SessionRate
 from frontier.show.picture.axes import metric_axis, padded_axis
 from frontier.show.picture.data import Axis, Bar, Mark, Panel, Role, Rule, role_of
 from frontier.show.picture.labels import tooltip
@@ -151,7 +151,7 @@ def _settings(view: SeriesView, limit: Limit, *, among: int) -> Sequence[Setting
 def _row_name(point: SettingView) -> str:
     """The load of a row; there is no room for 'sessions'."""
     load = point.load
-    return f"{bare(load)}/s" if isinstance(load, SessionRate) else setting(load)
+    return f"{load.bare}/s" if isinstance(load, SessionRate) else load.label
 
 
 def _row_value(row: _Row, *, alone: bool) -> str:

@@ -142,7 +142,7 @@ class Mark:
     - `tooltip`: what an SVG shows under the pointer.
     """
 
-    concurrency: float
+    load: float
     x: float
     y: float
     role: Role
@@ -160,7 +160,7 @@ class Mark:
     @property
     def name(self) -> str:
         """The setting, for a mark that has no text beside it."""
-        return str(self.concurrency) if isinstance(self.concurrency, Rate) else f"c={self.text}"
+        return str(self.load) if isinstance(self.load, Rate) else f"c={self.text}"
 
 
 _DASHES: dict[Role, tuple[float, ...]] = {
@@ -310,7 +310,7 @@ def id_of(number: int, panel: Panel, mark: Mark) -> str:
     """The id of a mark in the panel of this number: in rows by its row, as several rows may be of
     one concurrency.
     """
-    return mark_id(number, mark.y if panel.y.names else mark.concurrency, mark.role)
+    return mark_id(number, mark.y if panel.y.names else mark.load, mark.role)
 
 
 OWNERS = tuple(f"_{i}-" for i, _ in enumerate(SERIES))

@@ -238,7 +238,7 @@ def _unsaid(layouts: Sequence[PanelLayout]) -> list[str]:
     for layout in layouts:
         words = list(layout.unplaced)
         if layout.unnumbered:
-            settings = dict.fromkeys(m.name for m in sorted(layout.unnumbered, key=lambda m: m.concurrency))
+            settings = dict.fromkeys(m.name for m in sorted(layout.unnumbered, key=lambda m: m.load))
             words.append(f"too crowded to be numbered: {', '.join(settings)}")
         for text in words:
             panels.setdefault(text, []).append(layout.panel.title)

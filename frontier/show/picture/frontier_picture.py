@@ -12,7 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from frontier.core.model.loads import bare
 from frontier.core.model.metrics import metric
 from frontier.show.picture.axes import bar_of, metric_axis, rising_axis
 from frontier.show.picture.bounds_panel import bounds_panel
@@ -179,7 +178,7 @@ def _as_shown(mark: Mark, view: SeriesView, *, alone: bool) -> Mark:
     `alone` in a picture, it has words too.
     """
     answer = view.answer
-    if answer is None or not answer.star or mark.concurrency != answer.shown:
+    if answer is None or not answer.star or mark.load != answer.shown:
         return mark
     words = star_words(view, answer) if alone and not mark.beyond else ""
     star = None if answer.chosen is None else Role.OPERATING
@@ -218,17 +217,17 @@ def _bound(point: SettingView, view: SeriesView, x: Axis) -> float | None:
 
 def _number(point: SettingView) -> str:
     """The number of a setting, with the limit that it breaks where no axis shows that."""
-    return bare(point.load) + (f": over {metric(point.broken).label}" if point.broken is not None else "")
+    return point.load.bare + (f": over {metric(point.broken).label}" if point.broken is not None else "")
 
 
 def telling(marks: Sequence[Mark]) -> list[Mark]:
     """The marks of one of several series. With more than FEW, only the ends, the powers of two and
     the operating point are numbered: hundreds of numbers could not be read.
     """
-    ends = {mark.concurrency for mark in (*marks[:1], *marks[-1:])}
+    ends = {mark.load for mark in (*marks[:1], *marks[-1:])}
 
     def is_told(mark: Mark) -> bool:
-        c = round(mark.concurrency)
+        c = round(mark.load)
         return len(marks) <= FEW or bool(mark.star) or mark.ring or c in ends or c & (c - 1) == 0
 
     return [mark if is_told(mark) else replace(mark, text="") for mark in marks]

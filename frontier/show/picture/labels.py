@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.metrics import metric, per_gpu
 from frontier.core.model.series import unnamed
 from frontier.core.model.text import clean, clean_name, middle_cut
@@ -123,7 +123,7 @@ def _top_words(view: SeriesView) -> tuple[str, ...]:
     if best is None:
         return (_NO_TOP,)
     most = value_text(up, best.metrics[up].value, view.gpus)
-    return f"at {setting(best.load)}", most, f"{metric(across).label} {value_text(across, best.metrics[across].value)}"
+    return f"at {best.load.label}", most, f"{metric(across).label} {value_text(across, best.metrics[across].value)}"
 
 
 def answer_rows(views: Sequence[SeriesView], names: Sequence[str]) -> tuple[tuple[tuple[str, ...], Role], ...]:
@@ -206,7 +206,7 @@ def notes_of(view: SeriesView, panel: Panel, head: str) -> list[str]:
     notes = [f"excluded: {f'{NBSP}{SEPARATOR}{NBSP}'.join(reasons)}"] if reasons else []
     infinite = [each for each in view.settings if across in each.metrics and math.isinf(each.metrics[across].value)]
     if infinite:
-        where = ", ".join(setting(each.load) for each in infinite)
+        where = ", ".join(each.load.label for each in infinite)
         notes.append(f"▷  at the edge: too many requests failed for a {metric(across).label} to exist: {where}")
     rest = [each for each in view.settings if each not in infinite]
     drawable = view.drawable
@@ -214,8 +214,8 @@ def notes_of(view: SeriesView, panel: Panel, head: str) -> list[str]:
         f"not on the frontier: {line}" for line in left_out([s.point for s in rest if s in drawable], view.frontier)
     ]
     notes += [f"not drawn, {line}" for line in left_out([s.point for s in rest if s not in drawable], view.frontier)]
-    drawn = {mark.concurrency for mark in panel.marks}
-    if far := [setting(each.load) for each in drawable if each.load not in drawn]:
+    drawn = {mark.load for mark in panel.marks}
+    if far := [each.load.label for each in drawable if each.load not in drawn]:
         notes.append(f"beyond the axes: {', '.join(far)}")
     notes += [*_limits_beyond(view, panel), *_roofline_notes(view, panel), *_power_notes(view)]
     return [f"{head}{note}" for note in (*notes, *unstarred(view))]
@@ -253,7 +253,7 @@ def unstarred(view: SeriesView) -> list[str]:
     if view.chosen is None or not (point is None or missing):
         return []
     why = f"it has no {' and no '.join(missing)}" if missing else "it is not among these points"
-    return [f"★  the operating point {setting(view.chosen)} is not on these axes: {why}"]
+    return [f"★  the operating point {view.chosen.label} is not on these axes: {why}"]
 
 
 _ENGINES = {"frontier-sim": "simulated engine", "virtual": "simulated engine in virtual time"}
@@ -301,7 +301,7 @@ def tooltip(view: SeriesView, point: SettingView) -> str:
     shown = [name for name in reversed(view.axes) if name not in limited and name in point.metrics]
     lines = [f"{metric(name).label} {value_text(name, point.metrics[name].value, view.gpus)}" for name in shown]
     lines += [evidence_text(point.metrics.get(limit.metric), limit) for limit in limits]
-    return "\n".join(clean(line) for line in (setting(point.load), *lines, words))
+    return "\n".join(clean(line) for line in (point.load.label, *lines, words))
 
 
 def star_words(view: SeriesView, answer: AnswerView) -> str:
@@ -311,4 +311,4 @@ def star_words(view: SeriesView, answer: AnswerView) -> str:
     head, up = answer.star, view.axes[1]
     known = answer.decision.metrics
     rate = f", {named_value(up, known[up].value, view.gpus)}" if up in known else ""
-    return f"{head}: {setting(answer.shown or 0)}{rate}"
+    return f"{head}: {(answer.shown or NO_LOAD).label}{rate}"

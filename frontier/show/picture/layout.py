@@ -206,10 +206,10 @@ class PanelLayout:
         """The rank of a number: the ends, powers of two, multiples of sixteen, multiples of eight,
         the rest; the frontier first.
         """
-        c, loads = round(mark.concurrency), [each.concurrency for each in self.panel.marks]
+        c, loads = round(mark.load), [each.load for each in self.panel.marks]
         roundness = (c & (c - 1) == 0, c % 16 == 0, c % 8 == 0, True).index(True)
-        is_end = mark.concurrency in (min(loads), max(loads))
-        return not is_end, roundness + (mark.role is not Role.FRONTIER), mark.concurrency
+        is_end = mark.load in (min(loads), max(loads))
+        return not is_end, roundness + (mark.role is not Role.FRONTIER), mark.load
 
     def _beside(self, mark: Mark, text: str, distances: Sequence[float]) -> bool:
         """Write a mark's number or words at one of these distances from it. Further off they get a

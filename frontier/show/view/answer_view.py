@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from frontier.core.model.decisions import Decision, Verdict
+from frontier.core.model.loads import Load
 from frontier.core.model.series import Series
 from frontier.core.model.text import clean
 from frontier.planning.sla_result import ArrivalRate, SlaResult
@@ -73,12 +74,12 @@ class AnswerView:
         return nearest if self.chosen is None else "run here"
 
     @property
-    def chosen(self) -> int | None:
+    def chosen(self) -> Load | None:
         """The load of the operating point; None without one."""
-        return self.decision.concurrency
+        return self.decision.load
 
     @property
-    def shown(self) -> int | None:
+    def shown(self) -> Load | None:
         """The load of the setting whose numbers are shown."""
         return self.decision.shown
 
@@ -108,7 +109,7 @@ def _cells(decision: Decision, gpus: int | None) -> tuple[str, ...]:
     is in the lines of the answer.
     """
     parts = answer_parts(decision, gpus=gpus)
-    if decision.concurrency is None:
+    if decision.load is None:
         why = parts[0] if decision.verdict is Verdict.INVALID else _NOTHING.get(decision.verdict, "none proven")
         parts = (why, "", *binding_parts(decision, gpus))
     return tuple(part.partition(" (")[0] for part in parts)
@@ -127,7 +128,7 @@ def _lines(decision: Decision, arrivals: ArrivalRate | None, *, whole: bool) -> 
     lines += [("Confidence", claim_sentence(decision))]
     reasons = other_reasons(decision, whole=False)
     reasons += [reason for reason in other_reasons(decision) if whole and reason not in reasons]
-    label = "Also" if decision.concurrency is not None else "Why"
+    label = "Also" if decision.load is not None else "Why"
     lines += [(label if i == 0 else "", reason) for i, reason in enumerate(reasons)]
     return [(name, text) for name, text in lines if text]
 

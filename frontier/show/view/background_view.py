@@ -17,7 +17,7 @@ def background_note(of: MostBackground) -> str:
         return f"No background of {shape}{where} is proven: beside {of.streams[0]} {_why(of.decisions[0])}."
     rate = chosen.metrics.get(RATE)
     served = "" if rate is None or not of.most else f", {value_text(RATE, rate.value)} ({ci_text(RATE, rate)})"
-    text = f"Most background{where} beside c={chosen.concurrency}: {of.most} of {shape}{served}; {_limiting(chosen)}."
+    text = f"Most background{where} beside c={chosen.load}: {of.most} of {shape}{served}; {_limiting(chosen)}."
     if of.missing is not None and of.ends is None:
         return f"{text} Beside {of.missing} nothing was measured."
     if of.ends is None:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Estimate
 from frontier.core.model.series import Series
 
@@ -42,7 +43,7 @@ class TrendRow:
     key: Mapping[str, str]
     stretch: int
     begins: bool
-    chosen: int | None
+    chosen: Load | None
     means: Mapping[str, Estimate]
 
 
@@ -59,7 +60,7 @@ class TrendView:
 
     series: Series
     metrics: tuple[str, ...]
-    settings: tuple[int, ...]
+    settings: tuple[Load, ...]
     chosen: str
     rows: tuple[TrendRow, ...]
     breaks: tuple[tuple[int, str], ...]

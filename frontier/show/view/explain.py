@@ -7,7 +7,7 @@ import math
 
 from frontier.core.claim.undecided import UNDECIDED
 from frontier.core.model.decisions import Cause, Decision, EndedEarly, Reason, Verdict
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Flag
 from frontier.core.model.text import clean
@@ -103,7 +103,7 @@ def words_of(reason: Reason) -> dict[str, str]:
     """The words of a reason by their names in SENTENCES; every name is there for any reason.
     `evidence` is value, bound and limit; `decide` is what would decide.
     """
-    settings = [setting(c) for c in reason.settings] or [""]
+    settings = [c.label for c in reason.settings] or [""]
     return {
         "c": ", ".join(settings),
         "first": settings[0],
@@ -279,7 +279,7 @@ def with_notes(decision: Decision) -> Decision:
 
 def _remarks(decision: Decision) -> list[str]:
     """How the operating point was measured, where that matters: 'c=64: restarts were delayed'."""
-    return [clean(f"{setting(decision.concurrency or 0)}: {remark}", 400) for remark in decision.explanation.remarks]
+    return [clean(f"{(decision.load or NO_LOAD).label}: {remark}", 400) for remark in decision.explanation.remarks]
 
 
 _TOP = (
@@ -308,7 +308,7 @@ def why_not_more(decision: Decision) -> list[str]:
 
 
 def _higher(decision: Decision) -> list[Reason]:
-    chosen = decision.concurrency
+    chosen = decision.load
     if chosen is None:
         return []
     return [
@@ -337,6 +337,6 @@ def _is_in_figures(reason: Reason, decision: Decision) -> bool:
     """Whether headline and figures give the reason already: the tightest limit, or that the
     nearest setting violates, other than by its failures.
     """
-    nearest = decision.concurrency is None and reason.settings == (decision.candidate,)
+    nearest = decision.load is None and reason.settings == (decision.candidate,)
     failed = any(flag.name == "errors" for flag in reason.flags)
     return reason.cause is Cause.CHOSEN or (nearest and reason.cause is Cause.VIOLATES and not failed)

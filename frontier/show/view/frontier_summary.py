@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from frontier.core.claim.pareto import knee
-from frontier.core.model.loads import Rate, setting
+from frontier.core.model.loads import Load
 from frontier.core.model.points import Frontier, Point
 from frontier.run import Objectives, Run
 
@@ -26,19 +26,19 @@ class FrontierSummary:
     """
 
     frontier: Frontier
-    knee: int | None = None
-    retrograde: tuple[int, ...] = ()
+    knee: Load | None = None
+    retrograde: tuple[Load, ...] = ()
 
     @property
     def notes(self) -> tuple[str, ...]:
         """The same in sentences."""
         faint = [(c, p) for c in self.frontier.members if (p := self.frontier.probability.get(c, 1.0)) < SURE]
-        members = ", ".join(f"{setting(c)} ({p:.0%})" for c, p in faint)
+        members = ", ".join(f"{c.label} ({p:.0%})" for c, p in faint)
         notes = []
         if faint:
             notes.append(f"On the frontier perhaps by noise alone (in brackets: share of resamples): {members}.")
         if self.knee is not None:
-            notes.append(f"Knee (best ratio of throughput to latency): {setting(self.knee)}.")
+            notes.append(f"Knee (best ratio of throughput to latency): {self.knee.label}.")
         if self.retrograde:
             notes.append(f"Less throughput than at a lower concurrency: c={', '.join(map(str, self.retrograde))}.")
         return tuple(notes)
@@ -49,21 +49,21 @@ def summarise(frontier: Frontier, points: Sequence[Point]) -> FrontierSummary:
     knee and no regression: the throughput there follows from what is sent, and says nothing of the
     server.
     """
-    mine = sorted((p for p in points if p.series == frontier.series and p.valid), key=lambda p: p.concurrency)
-    usable = [p for p in mine if p.value(RATE) > 0 and not isinstance(p.concurrency, Rate)]
+    mine = sorted((p for p in points if p.series == frontier.series and p.valid), key=lambda p: p.load)
+    usable = [p for p in mine if p.value(RATE) > 0 and not p.load.is_open]
     return FrontierSummary(frontier, knee(usable) if usable else None, retrograde(usable))
 
 
-def retrograde(points: Sequence[Point]) -> tuple[int, ...]:
+def retrograde(points: Sequence[Point]) -> tuple[Load, ...]:
     """The settings whose throughput is surely below that of a lower setting; `points` ascend by
     concurrency.
     """
-    regressed: list[int] = []
+    regressed: list[Load] = []
     best = -math.inf
     for p in points:
         e = p.metrics[RATE]
         if e.high < RETROGRADE * best:
-            regressed.append(p.concurrency)
+            regressed.append(p.load)
         best = max(best, e.low)
     return tuple(regressed)
 

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from frontier.core.model.decisions import Decision, Explanation, Limit
-from frontier.core.model.loads import Rate, load_facts
+from frontier.core.model.loads import NO_LOAD, Load
 from frontier.core.model.points import Estimate, Frontier, Point
 from frontier.core.model.shapes import Shape
 from frontier.planning.most_background import MostBackground
@@ -29,7 +29,7 @@ SOLVE_SCHEMA = "frontier.solve/1"
 SHOW_SCHEMA = "frontier.show/1"
 
 Tree = dict[str, Any]
-_WRITTEN_AS = {"roofline_distance": "light"}
+_WRITTEN_AS = {"roofline_distance": "light", "load": "concurrency"}
 """Names in JSON that are older than those of their fields."""
 
 
@@ -61,12 +61,12 @@ def tree_of(value: Any) -> Any:
             "promise": number(value.promise),
             "comfort": number(value.comfort),
         }
-    if isinstance(value, Rate):
-        return value.per_second
+    if isinstance(value, Load):
+        return value.facts[value.kind]
     if is_dataclass(value):
         tree = {_WRITTEN_AS.get(field.name, field.name): tree_of(getattr(value, field.name)) for field in fields(value)}
-        load = getattr(value, "concurrency", None)
-        return tree | load_facts(load) if isinstance(load, Rate) or isinstance(value, Decision | Point) else tree
+        load = getattr(value, "load", NO_LOAD) or NO_LOAD
+        return tree | load.facts if load.is_open or isinstance(value, Decision | Point) else tree
     if isinstance(value, Mapping):
         return {str(key): tree_of(value[key]) for key in sorted(value)}
     if isinstance(value, tuple | list):
@@ -103,7 +103,7 @@ def decision_json(decision: Decision) -> Tree:
     reasons = {reason.settings: reason.cause.value for reason in decision.explanation.settings}
     tree["reason"] = reasons.get((decision.shown,)) if decision.shown is not None else None
     for judged, judgement in zip(tree["judgements"], decision.judgements, strict=True):
-        judged["reason"] = reasons.get((judgement.concurrency,))
+        judged["reason"] = reasons.get((judgement.load,))
     tree["rejected_step"] = tree.pop("rejected")
     if decision.next_step is not None:
         tree["next_step"]["flags"] = [flag.name for flag in decision.next_step.flags]
@@ -151,7 +151,7 @@ def _summary(summary: FrontierSummary) -> Tree:
 def _point(setting: SettingView, frontier: Frontier) -> Tree:
     """One point and its place on the frontier."""
     point, law = setting.point, littles_law(setting.point)
-    c, has_axes = point.concurrency, bool(frontier.objectives)
+    c, has_axes = point.load, bool(frontier.objectives)
     return {
         **tree_of(point),
         "verdict": setting.verdict,
@@ -177,9 +177,9 @@ def littles_law(point: Point) -> Estimate | None:
     occupancy, which `load_flags` makes on every window.
     """
     rate, e2e = point.metrics.get("request_throughput"), point.metrics.get("mean_e2e")
-    if rate is None or e2e is None or not math.isfinite(e2e.value) or isinstance(point.concurrency, Rate):
+    if rate is None or e2e is None or not math.isfinite(e2e.value) or point.load.is_open:
         return None
-    c = point.concurrency
+    c = point.load
     return Estimate(rate.value * e2e.value / c, rate.low * e2e.low / c, rate.high * e2e.high / c, e2e.n)
 
 
@@ -250,5 +250,5 @@ def choice_json(decision: Decision) -> Tree:
     return {
         "deployment": decision.deployment,
         "shape": decision.shape.label,
-        "concurrency": decision.concurrency,
+        "concurrency": decision.load,
     }

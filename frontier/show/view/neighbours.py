@@ -4,7 +4,7 @@ from frontier.core.model.decisions import Cause, Reason
 from frontier.core.model.metrics import metric
 from frontier.show.view.explain import sentence, words_of
 from frontier.show.view.series_view import SeriesView
-from frontier.show.view.wording import bound_text, interval_text, limit_value_text, setting
+from frontier.show.view.wording import bound_text, interval_text, limit_value_text
 
 HEADS = ("concurrency", "verdict", "deciding metric", "value", "bound", "limit", "why or why not")
 
@@ -31,7 +31,7 @@ def _neighbour(reason: Reason, verdict: str) -> tuple[str, ...]:
     name = limit.metric if limit else name
     bound = interval_text(name, estimate) if name and estimate and not limit else "–"
     return (
-        setting(reason.settings[0]),
+        reason.settings[0].label,
         verdict,
         metric(name).label if name else "–",
         words_of(reason)["value"],

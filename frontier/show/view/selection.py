@@ -12,6 +12,7 @@ from pathlib import Path
 from frontier import registry
 from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric, names
 from frontier.core.model.points import Point
 from frontier.core.model.series import Series
@@ -193,7 +194,7 @@ def together_of(run: Run) -> "registry.TogetherPicture | None":
     return registry.TOGETHER.find()
 
 
-def samples_of(run: Run) -> dict[Series, dict[int, WindowData]]:
+def samples_of(run: Run) -> dict[Series, dict[Load, WindowData]]:
     """The windows behind each point: those that support a claim, otherwise all of the setting's."""
     return {series: run.samples(series) for series in run.histories}
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from frontier.core.model.decisions import Cause, Decision, Limit, NextStep, Reason, Verdict
-from frontier.core.model.loads import Rate, bare, listed, setting
+from frontier.core.model.loads import NO_LOAD, Rate, listed
 from frontier.core.model.metrics import fewest_to_bound, metric
 from frontier.core.model.points import Frontier, Point
 from frontier.core.model.text import clean
@@ -44,7 +44,7 @@ def half_undecided(decision: Decision) -> bool:
 
 def decision_sentence(decision: Decision, *, throughput: str = "output_throughput", gpus: int | None = None) -> str:
     """The decision with its numbers as one sentence: the title of the picture and of the page."""
-    if decision.concurrency is None:
+    if decision.load is None:
         return headline(decision)
     figure, speed = tightest_figure(decision), decision.metrics.get(throughput)
     rate = f": {named_value(throughput, speed.value, gpus)}" if speed else ""
@@ -60,11 +60,11 @@ def answer_parts(decision: Decision, throughput: str = "output_throughput", gpus
     """An answer in columns, to stand beside others: where to run, the throughput there, the metric
     that binds, its bound and its limit. Without an operating point, the reason.
     """
-    if decision.concurrency is None:
+    if decision.load is None:
         return (no_answer_words(decision),)
     speed = decision.metrics.get(throughput)
     rate = "–" if speed is None else named_value(throughput, speed.value, gpus)
-    return (f"run at {setting(decision.concurrency)}", rate, *binding_parts(decision, gpus))
+    return (f"run at {decision.load.label}", rate, *binding_parts(decision, gpus))
 
 
 def binding_parts(decision: Decision, gpus: int | None = None) -> tuple[str, ...]:
@@ -79,11 +79,11 @@ def binding_parts(decision: Decision, gpus: int | None = None) -> tuple[str, ...
 def no_answer_words(decision: Decision) -> str:
     """Why there is no operating point, in a few words, for several decisions beside each other."""
     if decision.verdict is Verdict.INVALID:
-        return "nothing valid" if decision.first_fail is None else f"nothing valid below {setting(decision.first_fail)}"
+        return "nothing valid" if decision.first_fail is None else f"nothing valid below {decision.first_fail.label}"
     word = "no setting meets the SLA" if decision.verdict is Verdict.VIOLATES else "not proven"
     if decision.candidate is None:
         return word
-    figure, nearest = tightest_figure(decision), setting(decision.candidate)
+    figure, nearest = tightest_figure(decision), decision.candidate.label
     reason = next((r for r in decision.explanation.settings if r.settings == (decision.candidate,)), None)
     if decision.verdict is Verdict.UNPROVEN and reason is not None:
         return f"{nearest} {reason_words(reason)}"
@@ -150,7 +150,7 @@ def headline(decision: Decision, gpus: int | None = None) -> str:
     A setting that is not proven and may give clearly more is named too; it comes first where half
     of the throughput or more is at stake.
     """
-    if decision.concurrency is not None:
+    if decision.load is not None:
         speed = decision.metrics.get("output_throughput")
         rate = ""
         if speed is not None:
@@ -159,10 +159,10 @@ def headline(decision: Decision, gpus: int | None = None) -> str:
         return _with_better(decision, rate)
     if decision.verdict is Verdict.INVALID:
         fails = decision.first_fail
-        below = "to decide by" if fails is None else f"below {setting(fails)}, which violates the SLA"
+        below = "to decide by" if fails is None else f"below {fails.label}, which violates the SLA"
         return f"No valid measurement {below}"
     meets = "meets" if decision.verdict is Verdict.VIOLATES else "is proven to meet"
-    nearest = "" if decision.candidate is None else f"; nearest: {setting(decision.candidate)}"
+    nearest = "" if decision.candidate is None else f"; nearest: {decision.candidate.label}"
     return _corrected(decision, f"No setting {meets} {limits_text(decision.limits)}{nearest}")
 
 
@@ -171,7 +171,7 @@ def _with_better(decision: Decision, numbers: str) -> str:
     operating point.
     """
     asked = "" if decision.verdict is Verdict.MEETS else " (not proven, accepted as asked)"
-    at, step = load_words(decision.concurrency or 0, decision.shape), decision.next_step
+    at, step = load_words(decision.load or NO_LOAD, decision.shape), decision.next_step
     if step is not None and half_undecided(decision):
         half = f"More than half of the throughput is undecided: {may_give(step)}"
         word = "Accepted" if asked else "Proven"
@@ -197,9 +197,9 @@ def may_give(step: NextStep) -> str:
         name, share = step.tail
         gain = f"may give {1 + step.gain:.0%} of it at {share:.0%} of the {metric(name).label}"
     if not step.flags:
-        return f"{setting(step.concurrency)} {gain}"
+        return f"{step.load.label} {gain}"
     why = "; ".join(dict.fromkeys(flag_kind(flag) for flag in told(step.flags)))
-    return f"{setting(step.concurrency)} was excluded ({why}) and measured again {gain}"
+    return f"{step.load.label} was excluded ({why}) and measured again {gain}"
 
 
 def next_step_words(decision: Decision) -> str:
@@ -221,9 +221,9 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
         return f"{flag_words(flag)}; on an idle core "
     if any(flag.name == "client_bound" for flag in step.flags):
         return "on an idle machine "
-    if decision.concurrency is None and _spoilt(decision):
+    if decision.load is None and _spoilt(decision):
         return "this machine was busy, which spoilt other settings; on an idle machine "
-    reason = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
+    reason = next((r for r in decision.explanation.settings if r.settings == (step.load,)), None)
     if reason is None and step.gain is not None and step.throughput is None:
         return "the server may be full from there on; "
     if reason is not None and reason.cause in _SINCE:
@@ -256,7 +256,7 @@ def _would_decide(decision: Decision, step: NextStep) -> str:
     if step.command is not None and step.seconds is None and not own:
         return "a sweep would decide"
     if step.requests is None:
-        why = next((r for r in decision.explanation.settings if r.settings == (step.concurrency,)), None)
+        why = next((r for r in decision.explanation.settings if r.settings == (step.load,)), None)
         decides = " to decide in reasonable time"
         if why is not None and why.need is not None:
             decides = f": it needs about {roughly(why.need)} requests"
@@ -280,7 +280,7 @@ def next_step_lines(decision: Decision) -> tuple[str, str]:
     if step is None:
         return "", ""
     command = clean(step.command, 4000) if step.command else ""
-    head = may_give(step) if step.gain is None else setting(step.concurrency)
+    head = may_give(step) if step.gain is None else step.load.label
     return f"{head}: {words}{':' if command else '.'}", command
 
 
@@ -290,15 +290,11 @@ def no_sla_sentence(points: Sequence[Point], frontier: Frontier, gpus: int | Non
     if not members:
         return "No SLA, so nothing is to be proven; no setting is on the frontier."
     across, up = frontier.objectives[1], frontier.objectives[0]
-    on = [p for p in points if p.concurrency in members]
+    on = [p for p in points if p.load in members]
     best = max(on, key=lambda p: metric(up).sign * p.metrics[up].value)
     most = f"{named_value(up, best.metrics[up].value, gpus)} with {named_value(across, best.metrics[across].value)}"
-    rates = isinstance(members[0], Rate)
-    listed = ("" if rates else "c = ") + ", ".join(map(str, members))
-    return (
-        f"No SLA, so nothing is to be proven. The frontier is {listed}; the most is {most} at "
-        f"{setting(best.concurrency)}."
-    )
+    listed = ("" if members[0].is_open else "c = ") + ", ".join(map(str, members))
+    return f"No SLA, so nothing is to be proven. The frontier is {listed}; the most is {most} at {best.load.label}."
 
 
 def frontier_sentence(frontier: Frontier) -> str:
@@ -361,14 +357,14 @@ def production_lines(decision: Decision, arrivals: ArrivalRate | None) -> list[s
     """The lines of an operating point in production: how to enforce it, and how many requests of
     independent users it takes.
     """
-    if decision.concurrency is None:
+    if decision.load is None:
         return []
-    if isinstance(decision.concurrency, Rate):
-        return _rate_in_production(decision, decision.concurrency, arrivals)
+    if isinstance(decision.load, Rate):
+        return _rate_in_production(decision, decision.load, arrivals)
     if decision.shape.has_sessions:
-        return _sessions_in_production(decision, decision.concurrency)
-    where = knob_sentence(decision.engine, decision.concurrency, decision.ranks)
-    lines = [f"At most {count(decision.concurrency, 'request')} in flight: {where}."]
+        return _sessions_in_production(decision, decision.load)
+    where = knob_sentence(decision.engine, decision.load, decision.ranks)
+    lines = [f"At most {count(decision.load, 'request')} in flight: {where}."]
     if arrivals is not None:
         rate = trimmed(format_number(arrivals.rate))
         lines.append(
@@ -382,7 +378,7 @@ def _rate_in_production(decision: Decision, rate: Rate, arrivals: ArrivalRate | 
     """As `production_lines`, for a rate. Only the engine limited the requests in flight when it was
     measured, so a limit must leave room for as many as there were.
     """
-    most = f"{bare(rate)} {rate.arrivals}"
+    most = f"{rate.bare} {rate.arrivals}"
     if decision.shape.has_sessions:
         most += f" ({trimmed(format_number(rate.per_second * decision.shape.requests))} requests/s)"
     needs = []

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from frontier.core.model.decisions import Cause, Decision, Judgement, Reason, Verdict
 from frontier.core.model.decisions import Limit as Limit
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import OVERLOADED, Frontier, Point
 from frontier.core.model.points import Estimate as Estimate
@@ -50,9 +51,9 @@ class SettingView:
     chosen: bool = False
 
     @property
-    def load(self) -> int:
+    def load(self) -> Load:
         """The concurrency, or the rate."""
-        return self.point.concurrency
+        return self.point.load
 
     @property
     def metrics(self) -> Mapping[str, Estimate]:
@@ -124,7 +125,7 @@ class SeriesView:
         return [each for each in self.settings if all(name in each.metrics for name in self.axes)]
 
     @property
-    def chosen(self) -> int | None:
+    def chosen(self) -> Load | None:
         """The load of the operating point; None without one."""
         return None if self.answer is None else self.answer.chosen
 
@@ -171,7 +172,7 @@ def series_view(  # noqa: PLR0913
     """The series of a frontier, with those of the points that are its own; by default under the
     decision's limits.
     """
-    mine = sorted((p for p in points if p.series == frontier.series), key=lambda p: p.concurrency)
+    mine = sorted((p for p in points if p.series == frontier.series), key=lambda p: p.load)
     sla = tuple(limits) or (decision.limits if decision is not None else ())
     answer = None if decision is None else answer_view(decision, arrivals, gpus)
     settings = tuple(_setting(point, frontier, sla, decision) for point in mine)
@@ -209,7 +210,7 @@ def series_views(
 
 
 def _setting(point: Point, frontier: Frontier, sla: Sequence[Limit], decision: Decision | None) -> SettingView:
-    load, judged, reason = point.concurrency, None, None
+    load, judged, reason = point.load, None, None
     if decision is not None:
         judged = decision.judgement(load)
         reason = next((reason for reason in decision.explanation.settings if reason.settings == (load,)), None)
@@ -227,7 +228,7 @@ def _setting(point: Point, frontier: Frontier, sla: Sequence[Limit], decision: D
         _place(load, frontier),
         over,
         _hidden(sign, judged, broken, frontier.objectives[:2]),
-        decision is not None and load == decision.concurrency,
+        decision is not None and load == decision.load,
     )
 
 
@@ -261,7 +262,7 @@ def _codes(point: Point, reason: Reason | None) -> tuple[str | None, str | None]
     return (reason.verdict or Verdict.UNPROVEN).value, reason.cause.value
 
 
-def _place(load: int, frontier: Frontier) -> FrontierPlace:
+def _place(load: Load, frontier: Frontier) -> FrontierPlace:
     if not frontier.objectives:
         return ""
     if load in frontier.excluded:
@@ -285,7 +286,7 @@ def _words(
         return reason_words(reason, broken)
     if sla or not frontier.objectives:
         return "not proven"
-    return _PLACES[_place(point.concurrency, frontier)]
+    return _PLACES[_place(point.load, frontier)]
 
 
 _PLACES: dict[FrontierPlace, str] = {

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import NO_LOAD, Load
 from frontier.core.model.metrics import RATES, metric
 from frontier.planning.sla_result import Best, SlaResult, decided_on_values
 from frontier.show.view.background_view import background_note
@@ -24,7 +24,7 @@ def _common_notes(result: SlaResult) -> list[str]:
     for deployment, c in result.common.items():
         mine = [d for d in result.decisions if d.deployment == deployment]
         where = f" on {deployment}" if len(result.common) > 1 else ""
-        alone = ", ".join(f"{d.shape.label} {d.concurrency if d.concurrency is not None else 'none'}" for d in mine)
+        alone = ", ".join(f"{d.shape.label} {d.load if d.load is not None else 'none'}" for d in mine)
         if c is not None:
             lines.append(f"One concurrency for all shapes{where}: {c} (each alone: {alone}).")
         else:
@@ -34,14 +34,14 @@ def _common_notes(result: SlaResult) -> list[str]:
     return lines
 
 
-def _price(result: SlaResult, deployment: str, c: int | None) -> list[str]:
+def _price(result: SlaResult, deployment: str, c: Load | None) -> list[str]:
     """What each shape loses at the common concurrency, or how to prove one."""
     command = result.commands.get(deployment)
     if c is None:
         return [] if command is None else [f"To prove one in all of them: {command}"]
     shares = result.given_up.get(deployment, {})
     named = [f"{label} {share:.0%}" for label, share in shares.items() if share > NAMED]
-    return [f"Running everything at {setting(c)} costs {joined_names(named)} of its throughput."] if named else []
+    return [f"Running everything at {c.label} costs {joined_names(named)} of its throughput."] if named else []
 
 
 def _cheapest_notes(result: SlaResult) -> list[str]:
@@ -50,7 +50,7 @@ def _cheapest_notes(result: SlaResult) -> list[str]:
         d = cheapest.decision
         price = f"${d.metrics['cost'].value:.3g}/Mtok"
         sure = "" if cheapest.sure else ", though within the intervals another may be"
-        where = f"{d.deployment} at {setting(d.concurrency or 0)}"
+        where = f"{d.deployment} at {(d.load or NO_LOAD).label}"
         lines.append(f"Cheapest for {d.shape.label}: {where}, {price}{sure}.")
     return lines
 
@@ -59,13 +59,13 @@ def best_note(best: Best, rate: str = "output_throughput") -> str:
     """The deployment with the most throughput, or most of another rate, as a sentence; and which
     others may still give more.
     """
-    undecided = [f"{name} may give more at {setting(c)}, which is not proven" for name, c in best.may_give]
+    undecided = [f"{name} may give more at {c.label}, which is not proven" for name, c in best.may_give]
     return " ".join([_winner(best, rate), *([f"{joined_names(undecided)}."] if undecided else [])])
 
 
 def _winner(best: Best, rate: str) -> str:
     d = best.decision
-    point = f"{named_value(rate, best.rate, 1 if best.per_gpu else None)} at {setting(d.concurrency or 0)}"
+    point = f"{named_value(rate, best.rate, 1 if best.per_gpu else None)} at {(d.load or NO_LOAD).label}"
     if best.by_values:
         apart = "more than" if best.sure else "about as much as"
         rest = f", {apart} {joined_names(best.others)}" if best.others else ""
@@ -80,7 +80,7 @@ def _winner(best: Best, rate: str) -> str:
     rates = [named_value(rate, each, 1 if best.per_gpu else None) for each in (best.rate, best.second or 0.0)]
     if not best.sure:
         which = joined_names([best.name, *best.others], "or")
-        most = f"the most proven is {rates[0]} by {best.name} at {setting(d.concurrency or 0)}"
+        most = f"the most proven is {rates[0]} by {best.name} at {(d.load or NO_LOAD).label}"
         return f"{d.shape.label}: whether {which} serves most within the SLA is not resolved; {most}."
     rival = best.others[0] + (f", the next best of {len(best.others) + 1}," if len(best.others) > 1 else "")
     more = serves_more(rate, best.rate / (best.second or math.nan), best.rate / (best.second or math.nan))

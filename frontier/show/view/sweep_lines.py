@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
-from frontier.core.model.loads import setting
+from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Flag
 from frontier.core.model.series import Series
@@ -131,11 +131,11 @@ class SweepProgress(Progress, ABC):
         """Write the row of the last setting, where this trial is of another one or of another
         phase.
         """
-        key = (self._word, trial.series, trial.concurrency)
+        key = (self._word, trial.series, trial.load)
         if key != self._key:
             self._end_row()
             self._key, self._row_begun = key, self._clock()
-            self._row_head = f"{self._head(trial)}  {setting(trial.concurrency):<6}"
+            self._row_head = f"{self._head(trial)}  {trial.load.label:<6}"
         self._trial, self._tick = trial, None
         self._changed()
 
@@ -166,7 +166,7 @@ class SweepProgress(Progress, ABC):
             ]
             self._line(f"{self._head(trial)}  {'   '.join(filter(None, parts))}")
         if fatal:
-            name = f"{setting_name(trial)}  {setting(trial.concurrency)}"
+            name = f"{setting_name(trial)}  {trial.load.label}"
             if [flag.name for flag in fatal] == ["client_bound"]:
                 self._was_busy(trial, name, fatal[0])
             else:
@@ -175,7 +175,7 @@ class SweepProgress(Progress, ABC):
     def _was_busy(self, trial: Trial, name: str, flag: Flag) -> None:
         """Count a trial that this machine spoilt. A log has one line of each such setting."""
         self._busy_trials, self._busy_measured = self._busy_trials + 1, clean(flag.measured, 160)
-        place = (trial.series, trial.concurrency)
+        place = (trial.series, trial.load)
         if self.is_log and place not in self._busy:
             self._line(f"{name}  excluded: {flag_words(flag)}", YELLOW)
         self._busy.add(place)
@@ -211,10 +211,10 @@ class SweepProgress(Progress, ABC):
         name = f"{decision.series.label()}  " if self._stage.series_count > 1 else ""
         rate = decision.metrics.get("output_throughput")
         tokens = "" if rate is None else f"{value_text('output_throughput', rate.value)}, "
-        at = load_words(decision.concurrency or 0, decision.shape)
+        at = load_words(decision.load or NO_LOAD, decision.shape)
         line = f"{name}Run at {at}: {tokens}proven after {format_elapsed(seconds)}."
         if better is not None:
-            line += f" {setting(better.concurrency)} may give {better.gain:.0%} more"
+            line += f" {better.load.label} may give {better.gain:.0%} more"
             line += "." if better.seconds is None else f"; about {format_rough(better.seconds)} would decide."
         self._line(line, BOLD)
 
@@ -242,7 +242,7 @@ class SweepProgress(Progress, ABC):
         """
         if self._trial is None:
             return []
-        line = [f"{self._head(self._trial)}  {setting(self._trial.concurrency)}"]
+        line = [f"{self._head(self._trial)}  {self._trial.load.label}"]
         if (tick := self._tick) is not None:
             line += [_STAGES.get(tick.stage, clean(tick.stage, 20)), f"{tick.in_flight} in flight"]
             if tick.stage in ("window", "hold"):
@@ -283,6 +283,4 @@ def trial_done(trial: Trial, stage: Stage) -> str:
     """'5 of 8 settings · c=48', with the repeat after the first one."""
     repeat = f" r{trial.repeat}" if trial.repeat > 1 else ""
     measured = stage.measured + (trial.repeat == 1)
-    return (
-        f"{min(measured, stage.settings)} of {count(stage.settings, 'setting')} · {setting(trial.concurrency)}{repeat}"
-    )
+    return f"{min(measured, stage.settings)} of {count(stage.settings, 'setting')} · {trial.load.label}{repeat}"

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from frontier.core.model.decisions import Limit, Verdict
-from frontier.core.model.loads import Rate, in_words
-from frontier.core.model.loads import setting as setting
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import RATES, Unit, metric, per_gpu
 from frontier.core.model.points import Estimate, Flag, Frontier, Point, TimeBreakdown
 from frontier.core.model.shapes import Shape
@@ -118,10 +117,10 @@ def beside_limit(value: float | None, limit: Limit) -> str:
     return _in_digits(text, value * factor, lambda r: (r > promise, r < promise) == side)
 
 
-def load_words(load: int, shape: Shape) -> str:
+def load_words(load: Load, shape: Shape) -> str:
     """How a sentence names the load of a shape: 'concurrency 64', '64 concurrent sessions'."""
-    sessions = shape.has_sessions and not isinstance(load, Rate)
-    return count(load, "concurrent session") if sessions else in_words(load)
+    sessions = shape.has_sessions and not load.is_open
+    return count(load, "concurrent session") if sessions else load.words
 
 
 VERDICT_WORDS = {
@@ -236,12 +235,12 @@ def evidence_text(estimate: Estimate | None, limit: Limit) -> str:
 def left_out(points: Iterable[Point], frontier: Frontier) -> list[str]:
     """Why points without a fatal flag are not on the frontier: 'no p99 TTFT: c=8, c=16'."""
     reasons: dict[str, list[str]] = {}
-    for point in sorted(points, key=lambda p: p.concurrency):
-        if not point.valid or point.concurrency not in frontier.excluded:
+    for point in sorted(points, key=lambda p: p.load):
+        if not point.valid or point.load not in frontier.excluded:
             continue
         missing = [metric(name).label for name in frontier.objectives if name not in point.metrics]
-        why = f"no {' and no '.join(missing)}" if missing else frontier.excluded[point.concurrency]
-        reasons.setdefault(clean(why, 160), []).append(setting(point.concurrency))
+        why = f"no {' and no '.join(missing)}" if missing else frontier.excluded[point.load]
+        reasons.setdefault(clean(why, 160), []).append(point.load.label)
     shown = [f"{why}: {', '.join(where)}" for why, where in reasons.items()]
     more = [f"and {len(shown) - MANY} more reasons"] if len(shown) > MANY else []
     return [*shown[:MANY], *more]
@@ -341,7 +340,7 @@ class FlagKind:
     limit: str
     advice: str
     fatal: bool
-    where: tuple[tuple[int, str], ...]
+    where: tuple[tuple[Load, str], ...]
 
     def text(self, most: int = 100) -> str:
         """'errors (limit 1%): c=96 4.2%, c=128 9% and 2 more': at most `most` settings; a figure
@@ -352,26 +351,26 @@ class FlagKind:
         shared = figures.pop() if len(self.where) > 1 and len(figures) == 1 else None
         named = self.where[:most]
         if shared is not None:
-            head, shown = f"{self.name} {shared}".rstrip(), [setting(c) for c, _ in named]
+            head, shown = f"{self.name} {shared}".rstrip(), [c.label for c, _ in named]
         else:
-            head, shown = self.name, [f"{setting(c)} {measured}".rstrip() for c, measured in named]
+            head, shown = self.name, [f"{c.label} {measured}".rstrip() for c, measured in named]
         more = len(self.where) - len(named)
         return f"{head}{limit}: {', '.join(shown)}" + (f" and {more} more" if more else "")
 
 
 def flag_kinds(points: Iterable[Point]) -> list[FlagKind]:
     """Every kind of flag once, the fatal ones first."""
-    kinds: dict[tuple[bool, str], list[tuple[int, Flag]]] = {}
+    kinds: dict[tuple[bool, str], list[tuple[Load, Flag]]] = {}
     for point in points:
         for flag in told(point.flags):
-            kinds.setdefault((not flag.fatal, flag.name), []).append((point.concurrency, flag))
+            kinds.setdefault((not flag.fatal, flag.name), []).append((point.load, flag))
     return [
         _kind(name, flags, fatal=not remark)
         for (remark, name), flags in sorted(kinds.items(), key=lambda kind: kind[0][0])
     ]
 
 
-def _kind(name: str, flags: Sequence[tuple[int, Flag]], *, fatal: bool) -> FlagKind:
+def _kind(name: str, flags: Sequence[tuple[Load, Flag]], *, fatal: bool) -> FlagKind:
     """The kind of a flag. A limit that depends on the setting stands beside each figure; otherwise
     it comes once.
     """
@@ -398,12 +397,12 @@ PART_WORDS = {
 _WORTH_A_WORD = 0.005
 
 
-def time_sentence(concurrency: int, breakdown: TimeBreakdown) -> str:
+def time_sentence(load: Load, breakdown: TimeBreakdown) -> str:
     """The time breakdown of a setting: 'at c=64, means: TTFT 212 ms (queue 20.0 ms, ...), decode
     1.9 s, ...'.
     """
     if breakdown.refused:
-        return f"not known at {setting(concurrency)}: {breakdown.refused}."
+        return f"not known at {load.label}: {breakdown.refused}."
     before = [
         f"{PART_WORDS[name]} {format_seconds(value)}"
         for name, value in breakdown.parts.items()
@@ -416,14 +415,14 @@ def time_sentence(concurrency: int, breakdown: TimeBreakdown) -> str:
     rest = unexplained_text(breakdown)
     told = f", {rest} of it unexplained" if breakdown.rest >= 0 else ""
     whole = f", E2E {format_seconds(breakdown.e2e)}{told}"
-    return f"at {setting(concurrency)}, means: TTFT {format_seconds(breakdown.ttft)}{parts}{decode}{whole}{missing}."
+    return f"at {load.label}, means: TTFT {format_seconds(breakdown.ttft)}{parts}{decode}{whole}{missing}."
 
 
-def time_line(points: Sequence[Point], chosen: int | None) -> str:
+def time_line(points: Sequence[Point], chosen: Load | None) -> str:
     """The time breakdown at the operating point, or else at the highest setting that has one; ''
     without one.
     """
-    known = [(p.concurrency, p.time) for p in points if p.valid and p.time is not None]
+    known = [(p.load, p.time) for p in points if p.valid and p.time is not None]
     if not known:
         return ""
     return time_sentence(*next(((c, time) for c, time in known if c == chosen), known[-1]))

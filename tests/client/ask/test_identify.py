@@ -118,10 +118,10 @@ def test_a_later_setting_that_another_model_answered_does_not_count(
     )
     assert frontier("sweep", "sweep.yaml", "-o", "run", cwd=tmp_path).code == code
     run = load(tmp_path / "run")
-    excluded = [point.concurrency for point in run.points() if "server_changed" in {f.name for f in point.fatal}]
+    excluded = [point.load for point in run.points() if "server_changed" in {f.name for f in point.fatal}]
     assert changed == excluded
     (decision,) = run.solve()
-    assert (decision.concurrency or 0) > 2 if not changed else decision.concurrency == 2
+    assert (decision.load or 0) > 2 if not changed else decision.load == 2
 
 
 @pytest.mark.process

@@ -146,7 +146,7 @@ TINY = "the answers name tiny"
 
 def history(*windows: tuple[int, str | None]) -> list[tuple[Trial, WindowData]]:
     """Windows of these settings in their order, with what says that another server answered."""
-    return [(made.trial(c), replace(window("m", changed=said), concurrency=c)) for c, said in windows]
+    return [(made.trial(c), replace(window("m", changed=said), load=c)) for c, said in windows]
 
 
 def raised(past: list[tuple[Trial, WindowData]]) -> dict[int, bool | None]:

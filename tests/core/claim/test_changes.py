@@ -13,8 +13,9 @@ from frontier.core.claim.verdict import judge
 from frontier.core.model.decisions import Cause, Limit, Verdict
 from frontier.core.model.trials import ClientHealth, Phase
 from frontier.search import complete, scan
-from frontier.search.scan import Ask, SearchPolicy
-from tests.kit.made import SHAPE, Server, trial
+from frontier.search.next_trial import Ask
+from frontier.search.scan import SearchPolicy
+from tests.kit.made import SHAPE, Server, loads, trial
 
 TTFT = (Limit("p90_ttft", 0.05),)
 ONE = (("", TTFT),)
@@ -31,7 +32,7 @@ def history_of(server, *trials, history=()):
     """The history after these trials, (concurrency, phase) each."""
     history = list(history)
     for c, phase in trials:
-        repeat = 1 + sum((t.concurrency, t.phase) == (c, phase) for t, _ in history)
+        repeat = 1 + sum((t.load, t.phase) == (c, phase) for t, _ in history)
         t = trial(c, phase, repeat, 300)
         history.append((t, server.run(t)))
     return history
@@ -60,7 +61,7 @@ def test_two_times_of_one_load_make_what_came_before_stale():
     found = unchanged(history, TTFT)
     assert [3, 4] == kept(history)
     (change,) = found.changes
-    assert (4, 2, 3, "p90_ttft") == (change.concurrency, change.last, change.first, change.metric)
+    assert (4, 2, 3, "p90_ttft") == (change.load, change.last, change.first, change.metric)
     assert change.by == pytest.approx(math.log(2), abs=0.02)
     assert () == found.suspect
 
@@ -69,8 +70,8 @@ def test_one_window_that_differs_makes_the_load_suspect_and_nothing_stale():
     history = changed(2.0, (4, Phase.VISIT))
     assert ((), (4,)) == (unchanged(history, TTFT).changes, unchanged(history, TTFT).suspect)
     assert list(range(4)) == kept(history)
-    ask = complete.next_ask(SearchPolicy((1, 4)), SHAPE, ONE, history)
-    assert (4, Phase.VISIT) == (ask.concurrency, ask.phase)
+    ask = complete.next_ask(SearchPolicy(loads(1, 4)), SHAPE, ONE, history)
+    assert (4, Phase.VISIT) == (ask.load, ask.phase)
 
 
 def test_a_disturbance_of_one_window_is_no_change():
@@ -170,11 +171,11 @@ def test_the_newest_window_over_the_limit_forbids_a_setting_whatever_was_before(
     assert (4,) == over_at_last(history, TTFT)
     assert Verdict.VIOLATES is judge(point, TTFT).verdict
     decision = solver.solve([point], TTFT, history=history)
-    assert decision.concurrency is None
+    assert decision.load is None
     assert "newest trial" in " ".join(point.notes)
 
 
-POLICY = SearchPolicy((1, 2, 4))
+POLICY = SearchPolicy(loads(1, 2, 4))
 
 
 def swept(server, policy=POLICY, limits=TTFT, most=150):
@@ -186,8 +187,8 @@ def swept(server, policy=POLICY, limits=TTFT, most=150):
             ask = complete.next_ask(policy, SHAPE, tiers, history)
         if not isinstance(ask, Ask):
             return history
-        repeat = 1 + sum((t.concurrency, t.phase) == (ask.concurrency, ask.phase) for t, _ in history)
-        t = trial(ask.concurrency, ask.phase, repeat, ask.requests)
+        repeat = 1 + sum((t.load, t.phase) == (ask.load, ask.phase) for t, _ in history)
+        t = trial(ask.load, ask.phase, repeat, ask.requests)
         history.append((t, server.run(t)))
         assert len(history) < most, "the sweep does not end"
 
@@ -202,7 +203,7 @@ def test_a_server_that_became_five_times_slower_for_good_gets_no_answer(seed):
     history = swept(Course(lambda clock: 5.0 if clock > 600 else 1.0, seed=seed))
     assert history[-1][1].ends[-1] > 600, "otherwise this tests nothing"
     decision = decided(history)
-    assert decision.concurrency is None
+    assert decision.load is None
     assert Verdict.VIOLATES is decision.verdict
 
 
@@ -212,9 +213,9 @@ def test_a_server_that_became_slower_is_searched_anew_and_answered_as_it_is_now(
         return 0.02 * (1 + c / 8) * (1.6 if server.clock > 600 else 1.0)
 
     server = Server(ttft, sigma=0.1, seed=seed)  # the p90 crosses 50 ms at c=9.6, then at c=3
-    history = swept(server, SearchPolicy((1, 2, 4, 8, 16)), most=200)
+    history = swept(server, SearchPolicy(loads(1, 2, 4, 8, 16)), most=200)
     decision = decided(history)
-    assert decision.concurrency in (1, 2, 3)
+    assert decision.load in (1, 2, 3)
     assert any(reason.cause is Cause.CHANGED for reason in decision.explanation.reasons)
 
 
@@ -222,7 +223,7 @@ def test_a_sweep_ends_with_a_window_of_what_is_chosen_and_its_claim_says_when_th
     history = swept(Course(lambda clock: 1.0))
     decision = decided(history)
     trial_, sample = history[-1]
-    assert decision.concurrency == trial_.concurrency
+    assert decision.load == trial_.load
     assert decision.claim is not None
     assert decision.claim.until == sample.ends[-1]
     assert None is complete.last_ask(ONE, history), "the same sweep again measures nothing"
@@ -232,9 +233,9 @@ def test_each_tier_ends_with_a_window_of_its_own_setting():
     tiers = [("fast", (Limit("p90_ttft", 0.05),)), ("slow", (Limit("p90_ttft", 0.5),))]
     server = Server(lambda c: 0.02 * c, sigma=0.1)
     history = history_of(server, *[(2, Phase.PROVE)] * 3, *[(16, Phase.PROVE)] * 3)
-    assert [2, 16] == [decided(history, limits).concurrency for _, limits in tiers]
+    assert [2, 16] == [decided(history, limits).load for _, limits in tiers]
     ask = complete.last_ask(tiers, history)
-    assert (2, Phase.VISIT) == (ask.concurrency, ask.phase)
+    assert (2, Phase.VISIT) == (ask.load, ask.phase)
     assert complete.last_ask(tiers, history_of(server, (2, Phase.VISIT), history=history)) is None
 
 
@@ -243,7 +244,7 @@ def test_what_the_client_spoils_at_the_end_is_measured_again_but_not_for_ever():
     history = history_of(server, *PROOF, (1, Phase.GRID))
     for _ in range(proof.MOST_SPOILT):
         ask = complete.last_ask(ONE, history)
-        assert (4, Phase.VISIT) == (ask.concurrency, ask.phase)
+        assert (4, Phase.VISIT) == (ask.load, ask.phase)
         t, sample = history_of(server, (4, Phase.VISIT))[0]
         history.append((t, dataclasses.replace(sample, health=(ClientHealth(suspended=30.0),))))
     assert complete.last_ask(ONE, history) is None
@@ -256,7 +257,7 @@ def test_a_series_does_not_end_with_what_another_server_answered():
     t, sample = history_of(server, (8, Phase.GRID))[0]
     history.append((t, dataclasses.replace(sample, changed=("another model",))))
     ask = complete.last_ask(ONE, history)
-    assert (4, Phase.VISIT) == (ask.concurrency, ask.phase)
+    assert (4, Phase.VISIT) == (ask.load, ask.phase)
     assert complete.last_ask(ONE, history_of(server, (4, Phase.VISIT), history=history)) is None
 
 
@@ -280,7 +281,7 @@ def test_a_creep_that_passes_the_limit_within_one_more_proof_leaves_the_setting_
     close, far = ((Limit("p90_ttft", value.upper * factor),) for factor in (1.1, 3.0))
     assert Verdict.MEETS is decided(history, far).verdict
     decision = decided(history, close)
-    assert (Verdict.UNPROVEN, None) == (decision.verdict, decision.concurrency)
+    assert (Verdict.UNPROVEN, None) == (decision.verdict, decision.load)
     (reason,) = (r for r in decision.explanation.settings if r.cause is Cause.GROWS)
     assert reason.growth == pytest.approx(unchanged(history, close).growing[4].per_minute)
 
@@ -324,7 +325,7 @@ def with_tail(share, *trials, before=PROOF, seed=1):
 def test_a_share_over_the_limit_that_two_windows_of_a_load_show_makes_what_came_before_stale(share):
     history = with_tail(share, (4, Phase.VISIT), (4, Phase.VISIT), (4, Phase.VISIT))
     (change,) = unchanged(history, P99).changes
-    assert (4, 2, 3, "p99_ttft", True) == (change.concurrency, change.last, change.first, change.metric, change.tail)
+    assert (4, 2, 3, "p99_ttft", True) == (change.load, change.last, change.first, change.metric, change.tail)
     assert change.by == pytest.approx(math.log(5), abs=0.2), "the percentile, from 22 to 100 ms"
     assert [3, 4, 5] == kept(history, P99)
 
@@ -364,7 +365,7 @@ def test_scans_are_evidence_of_what_was_before_and_make_no_load_suspect():
     before = [(4, Phase.SCAN)] * 4
     history = with_tail(0.05, (4, Phase.PROVE), (4, Phase.PROVE), before=before)
     (change,) = unchanged(history, P99).changes
-    assert (4, True) == (change.concurrency, change.tail)
+    assert (4, True) == (change.load, change.tail)
     assert ((), ()) == (
         unchanged(with_tail(0.05, *before), P99).suspect,
         unchanged(with_tail(0.05, *before), P99).changes,
@@ -407,7 +408,7 @@ def test_in_a_grid_alone_a_setting_that_is_in_doubt_is_measured_again():
     history = with_tail(0.05, (6, Phase.GRID), before=[(4, Phase.GRID)] * 3)
     assert (4,) == unchanged(history, P99).doubted
     ask = complete.last_ask(tiers, history)
-    assert (4, Phase.VISIT) == (ask.concurrency, ask.phase)
+    assert (4, Phase.VISIT) == (ask.load, ask.phase)
     assert complete.last_ask(tiers, history_of(Tail(0.0), (4, Phase.VISIT), history=history)) is None
 
 
@@ -433,9 +434,9 @@ def test_a_proof_stands_where_the_higher_load_contradicts_nothing(share, factor,
 def test_a_proof_that_is_to_be_made_again_without_a_budget_for_it_is_the_cause_of_no_answer():
     history = with_tail(0.05, (6, Phase.PROVE))
     points = claim_points(history, P99)
-    looked = [proof.pilot_point(proof.join(tuple(s for t, s in history if t.concurrency == 4)), P99)]
+    looked = [proof.pilot_point(proof.join(tuple(s for t, s in history if t.load == 4)), P99)]
     decision = solver.solve(points, P99, scanned=looked, history=history)
-    assert (Verdict.UNPROVEN, None) == (decision.verdict, decision.concurrency)
+    assert (Verdict.UNPROVEN, None) == (decision.verdict, decision.load)
     assert Cause.DOUBTED in {reason.cause for reason in decision.explanation.reasons}
     assert 4 == solver.exit_code([decision])
 
@@ -455,7 +456,7 @@ class Bursts(Server):
     def run(self, t):
         found = super().run(t)
         slow = np.zeros(found.n, bool)
-        if t.concurrency in self.bursts:
+        if t.load in self.bursts:
             for at in range(50, found.n - self.length, self.length * 77):
                 slow[at : at + self.length] = True
         return dataclasses.replace(found, ttft=np.where(slow, 0.1, found.ttft))
@@ -470,7 +471,7 @@ def run_all(server, *trials):
 
 
 def verdict_of(history, c, limits=P99):
-    return next(judge(p, limits).verdict for p in claim_points(history, limits) if p.concurrency == c)
+    return next(judge(p, limits).verdict for p in claim_points(history, limits) if p.load == c)
 
 
 def test_runs_seen_at_one_setting_are_the_least_dependence_of_all_others():

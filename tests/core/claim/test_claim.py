@@ -215,14 +215,14 @@ def test_values_alone_and_unproven_settings_have_no_claim():
     history = [(made.trial(8), window(20))]
     assert solver.solve([point], [TTFT], history=history).claim is None, "160 requests prove no p99"
     met = solver.solve([point], [TTFT], history=history, point_estimates=True)
-    assert (8, None) == (met.concurrency, met.claim)
+    assert (8, None) == (met.load, met.claim)
 
 
 def test_a_visit_that_contradicts_the_proof_corrects_it():
     stalls = np.arange(200) % 20 == 0
     d = decided([(Phase.CONFIRM, window(200)), (Phase.VISIT, window(200, late=stalls, start=900.0))])
     assert d.verdict is not Verdict.MEETS
-    assert (None, True, "early") == (d.concurrency, d.claim.corrected, d.claim.stage)
+    assert (None, True, "early") == (d.load, d.claim.corrected, d.claim.stage)
     assert ExitCode.NO is solver.exit_code([d])
     (corrected,) = (r for r in d.explanation.reasons if r.cause is Cause.CORRECTED)
     assert (8,) == corrected.settings

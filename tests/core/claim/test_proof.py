@@ -91,7 +91,7 @@ def test_without_limits_the_windows_of_a_proof_are_a_point_and_nobody_is_a_candi
     history = history_of(Server(lambda c: 0.1), 8, *[Phase.PROVE] * 3)
     assert [] == proof.candidates(history, ())
     (point,) = claim_points(history, ())
-    assert (8, sum(sample.n for _, sample in history)) == (point.concurrency, point.n)
+    assert (8, sum(sample.n for _, sample in history)) == (point.load, point.n)
 
 
 def test_a_value_over_the_limit_ends_a_candidate_at_once():
@@ -337,7 +337,7 @@ def test_a_setting_that_was_given_up_needs_one_number_of_requests_wherever_it_is
     need = judge(points[0], close).need
     assert (Verdict.VIOLATES, 8, None) == (
         given_up.verdict,
-        decision.next_step.concurrency,
+        decision.next_step.load,
         decision.next_step.requests,
     )
     told = (next_step_words(decision), sentence(decision.explanation.settings[0]))

@@ -278,7 +278,7 @@ def of_setting(decision, concurrency):
 
 def test_the_highest_setting_worth_its_tail_below_the_first_violation_is_chosen():
     d = solver.solve(curve((1, 0.1), (8, 0.12), (32, 0.2), (48, 0.3), (64, 0.8), (96, 0.9)), [TTFT])
-    assert (Verdict.MEETS, 48, 48, 64) == (d.verdict, d.concurrency, d.last_pass, d.first_fail)
+    assert (Verdict.MEETS, 48, 48, 64) == (d.verdict, d.load, d.last_pass, d.first_fail)
     assert ExitCode.YES == code(d)
     assert [Cause.CHOSEN, Cause.VIOLATES] == causes(d)
     beyond = reason(d, Cause.VIOLATES)
@@ -291,12 +291,12 @@ def test_the_highest_setting_worth_its_tail_below_the_first_violation_is_chosen(
 def test_points_may_come_in_any_order():
     points = curve((64, 0.8), (1, 0.1), (48, 0.3))
     assert solver.solve(points, [TTFT]) == solver.solve(points[::-1], [TTFT])
-    assert 48 == solver.solve(points, [TTFT]).concurrency
+    assert 48 == solver.solve(points, [TTFT]).load
 
 
 def test_nothing_feasible_is_an_answer_and_one_user_waiting_too_long_is_not_queueing():
     d = solver.solve(curve((1, 0.612), (2, 0.7)), [TTFT])
-    assert (Verdict.VIOLATES, None, 1, 1, None) == (d.verdict, d.concurrency, d.candidate, d.first_fail, d.last_pass)
+    assert (Verdict.VIOLATES, None, 1, 1, None) == (d.verdict, d.load, d.candidate, d.first_fail, d.last_pass)
     assert [Cause.VIOLATES, Cause.SLOW_ALONE] == causes(d)
     assert ((1,), 0.612) == (reason(d, Cause.VIOLATES).settings, reason(d, Cause.SLOW_ALONE).estimate.value)
     assert ExitCode.NO == code(d)
@@ -313,28 +313,28 @@ def test_without_a_measurement_at_one_user_lower_concurrencies_are_advised():
 
 def test_a_hole_hides_everything_above_it():
     d = solver.solve(curve((1, 0.1), (8, 0.9), (16, 0.2), (32, 0.3), (64, 0.9)), [TTFT])
-    assert (1, 8, (8,)) == (d.concurrency, d.first_fail, d.holes)
+    assert (1, 8, (8,)) == (d.load, d.first_fail, d.holes)
     assert (8, 32) == reason(d, Cause.NON_MONOTONE).settings
     assert Cause.MEETS is of_setting(d, 16).cause
 
 
 def test_a_violation_below_every_meeting_setting_is_a_contradiction_not_a_choice():
     d = solver.solve(curve((1, 0.9), (8, 0.1)), [TTFT])
-    assert (Verdict.UNPROVEN, None, 8) == (d.verdict, d.concurrency, d.candidate)
+    assert (Verdict.UNPROVEN, None, 8) == (d.verdict, d.load, d.candidate)
     assert ExitCode.NOT_PROVEN == code(d)
     assert (1, 8) == reason(d, Cause.NON_MONOTONE).settings
 
 
 def test_every_measured_setting_meeting_means_the_limit_is_above_the_grid():
     d = solver.solve(curve((64, 0.1), (128, 0.2)), [TTFT])
-    assert 128 == d.concurrency
+    assert 128 == d.load
     assert (128,) == reason(d, Cause.HIGHEST_MEASURED).settings
 
 
 def test_too_few_requests_name_the_candidate_and_what_would_decide():
     few = [point(c, estimate(0.1 * c, 0.05, INF, n=300, need=1000)) for c in (1, 2, 4, 8)]
     d = solver.solve(few, [TTFT])
-    assert (Verdict.UNPROVEN, None, 4) == (d.verdict, d.concurrency, d.candidate)
+    assert (Verdict.UNPROVEN, None, 4) == (d.verdict, d.load, d.candidate)
     open_one = reason(d, Cause.TOO_FEW)
     assert ((4,), 300, 1000) == (open_one.settings, open_one.estimate.n, open_one.need)
     assert_golden_row("answers", sentence(open_one))
@@ -345,7 +345,7 @@ def test_too_few_requests_name_the_candidate_and_what_would_decide():
 def test_an_interval_inside_the_limit_beside_unproven_is_explained(high):
     few = dataclasses.replace(estimate(0.4, 0.38, INF, n=900, need=1000), low=0.38, high=high)
     d = solver.solve([point(8, few)], [TTFT])
-    assert (Verdict.UNPROVEN, None) == (d.verdict, d.concurrency)
+    assert (Verdict.UNPROVEN, None) == (d.verdict, d.load)
     assert ((8,), 1000) == (reason(d, Cause.TOO_FEW).settings, reason(d, Cause.TOO_FEW).need)
 
 
@@ -364,18 +364,18 @@ def test_a_marginal_setting_is_taken_only_when_asked_and_never_called_proven():
     points = [point(1, 0.9), point(8, 0.9)]
     points[0] = point(1, (0.4, 0.45, 0.55))
     d = solver.solve(points, [TTFT])
-    assert (Verdict.MARGINAL, None, 1) == (d.verdict, d.concurrency, d.candidate)
+    assert (Verdict.MARGINAL, None, 1) == (d.verdict, d.load, d.candidate)
     assert (ExitCode.NOT_PROVEN, True) == (code(d), reason(d, Cause.CROSSES).need > 3000)
     d = solver.solve(points, [TTFT], marginal_ok=True)
-    assert (Verdict.MARGINAL, 1, ExitCode.YES) == (d.verdict, d.concurrency, code(d))
+    assert (Verdict.MARGINAL, 1, ExitCode.YES) == (d.verdict, d.load, code(d))
     assert (1,) == reason(d, Cause.CROSSES).settings
     over = [point(1, (0.45, 0.52, 0.6))]
-    assert solver.solve(over, [TTFT], marginal_ok=True).concurrency is None  # its own value is over the limit
+    assert solver.solve(over, [TTFT], marginal_ok=True).load is None  # its own value is over the limit
 
 
 def test_the_next_setting_being_unresolved_is_said_with_what_it_would_bring():
     d = solver.solve([point(48, 0.3), point(64, (0.456, 0.49, 0.531), 4944)], [TTFT])
-    assert 48 == d.concurrency
+    assert 48 == d.load
     beyond = reason(d, Cause.CROSSES)
     assert ((64,), 0.03) == (beyond.settings, pytest.approx(beyond.gain))
     assert_golden_row("answers", sentence(beyond))
@@ -385,13 +385,13 @@ def test_an_undecided_setting_that_would_give_clearly_more_is_a_reason_of_its_ow
     open_ones = [point(c, (0.3, 0.4, 0.51), 5000.0 + c) for c in (64, 96)]
     d = solver.solve([point(48, 0.3, 3000), *open_ones], [TTFT])
     assert [(64,), (96,)] == [reason.settings for reason in d.explanation.reasons if reason.cause is Cause.CROSSES]
-    assert (96, 0.7) == (d.next_step.concurrency, pytest.approx(d.next_step.gain, abs=0.01))
+    assert (96, 0.7) == (d.next_step.load, pytest.approx(d.next_step.gain, abs=0.01))
     assert_golden_row("answers", headline(d))
 
 
 def test_only_invalid_points_end_as_failed_measurement():
     d = solver.solve([point(8, 0.1, flags=BROKEN)], [TTFT])
-    assert (Verdict.INVALID, None, None, ExitCode.FAILED) == (d.verdict, d.concurrency, d.candidate, code(d))
+    assert (Verdict.INVALID, None, None, ExitCode.FAILED) == (d.verdict, d.load, d.candidate, code(d))
     assert ((8,), BROKEN) == (reason(d, Cause.EXCLUDED).settings, reason(d, Cause.EXCLUDED).flags)
 
 
@@ -408,7 +408,7 @@ def test_a_violation_above_invalid_settings_does_not_say_no():
 
 def test_an_invalid_point_is_never_chosen_and_is_named():
     d = solver.solve([point(1, 0.1), point(8, 0.1, flags=BROKEN), point(16, 0.2)], [TTFT])
-    assert 16 == d.concurrency
+    assert 16 == d.load
     assert (8,) == reason(d, Cause.EXCLUDED).settings
     assert BROKEN == reason(d, Cause.EXCLUDED).flags
     assert_golden_row("answers", sentence(reason(d, Cause.EXCLUDED)))
@@ -417,7 +417,7 @@ def test_an_invalid_point_is_never_chosen_and_is_named():
 def test_errors_and_nan_never_make_a_setting_feasible():
     points = [point(1, 0.1), point(8, estimate(NAN, NAN, NAN)), point(16, estimate(INF, INF, INF))]
     d = solver.solve(points, [TTFT])
-    assert (1, 16) == (d.concurrency, d.first_fail)
+    assert (1, 16) == (d.load, d.first_fail)
     assert (Verdict.MEETS, Verdict.UNPROVEN, Verdict.VIOLATES) == tuple(j.verdict for j in d.judgements)
 
 
@@ -426,34 +426,34 @@ def test_errors_and_nan_never_make_a_setting_feasible():
 
 def test_a_step_that_only_costs_tail_is_rejected_with_its_numbers():
     d = solver.solve([point(48, 0.04, 1000), point(56, 0.39, 1003)], [TTFT])
-    assert (48, 56) == (d.concurrency, d.throughput_optimum)
-    assert (56, "p99_ttft", False) == (d.rejected.concurrency, d.rejected.metric, d.rejected.tie)
+    assert (48, 56) == (d.load, d.throughput_optimum)
+    assert (56, "p99_ttft", False) == (d.rejected.load, d.rejected.metric, d.rejected.tie)
     assert 0.003 == pytest.approx(d.rejected.gain)
     assert 9.75 == pytest.approx(d.rejected.cost)
     step = reason(d, Cause.STEP_NOT_WORTH)
     assert ((56,), 9.75) == (step.settings, pytest.approx(step.cost))
     assert_golden_row("answers", sentence(step))
     solve = solver.solve
-    assert 56 == solve([point(48, 0.04, 1000), point(56, 0.39, 1003)], [TTFT], marginal_gain=False).concurrency
+    assert 56 == solve([point(48, 0.04, 1000), point(56, 0.39, 1003)], [TTFT], marginal_gain=False).load
 
 
 def test_ten_percent_for_a_doubled_tail_is_the_line():
-    assert 2 == solver.solve([point(1, 0.1, 1000), point(2, 0.2, 1101)], [TTFT]).concurrency
-    assert 1 == solver.solve([point(1, 0.1, 1000), point(2, 0.2, 1099)], [TTFT]).concurrency
+    assert 2 == solver.solve([point(1, 0.1, 1000), point(2, 0.2, 1101)], [TTFT]).load
+    assert 1 == solver.solve([point(1, 0.1, 1000), point(2, 0.2, 1099)], [TTFT]).load
 
 
 def test_the_rule_does_not_depend_on_how_fine_the_grid_is():
     def server(c):
         return point(c, 0.02 * c, 1000 * c**0.5)
 
-    coarse = solver.solve([server(c) for c in (1, 2, 4, 8, 16)], [TTFT]).concurrency
-    fine = solver.solve([server(c) for c in range(1, 17)], [TTFT]).concurrency
+    coarse = solver.solve([server(c) for c in (1, 2, 4, 8, 16)], [TTFT]).load
+    fine = solver.solve([server(c) for c in range(1, 17)], [TTFT]).load
     assert (16, 16) == (coarse, fine)
 
 
 def test_a_later_worthwhile_step_is_still_seen_past_a_rejected_one():
     d = solver.solve([point(8, 0.1, 1000), point(12, 0.3, 1005), point(16, 0.31, 1900)], [TTFT])
-    assert 16 == d.concurrency
+    assert 16 == d.load
 
 
 def test_values_decide_on_a_step_and_one_that_falls_short_by_less_than_its_interval_is_a_tie():
@@ -463,9 +463,9 @@ def test_values_decide_on_a_step_and_one_that_falls_short_by_less_than_its_inter
 
     noisy = Estimate(1050, 1000, 1100, 3000, 1008, 1092)
     # +5% for nothing, though it may be no gain at all
-    assert 9 == solver.solve(server(0.1, noisy), [TTFT]).concurrency
+    assert 9 == solver.solve(server(0.1, noisy), [TTFT]).load
     d = solver.solve(server(0.17, noisy), [TTFT])  # 0.77 doublings ask for 7.3%: within the interval
-    assert (8, True) == (d.concurrency, d.rejected.tie)
+    assert (8, True) == (d.load, d.rejected.tie)
     assert (9,) == reason(d, Cause.STEP_NOT_WORTH).settings
     assert not solver.solve(server(0.17, sure(1050)), [TTFT]).rejected.tie
     assert not solver.solve(server(0.1, Estimate(1010, 900, 1100, 3000, 908, 1092)), [TTFT]).rejected.tie
@@ -474,12 +474,12 @@ def test_values_decide_on_a_step_and_one_that_falls_short_by_less_than_its_inter
 def test_the_worst_of_several_tails_is_what_a_step_costs():
     points = [point(8, 0.1, 1000, p99_tpot=0.01), point(16, 0.1, 1050, p99_tpot=0.028)]
     d = solver.solve(points, [TTFT, TPOT])
-    assert (8, "p99_tpot") == (d.concurrency, d.rejected.metric)
+    assert (8, "p99_tpot") == (d.load, d.rejected.metric)
 
 
 def test_without_a_throughput_the_highest_feasible_concurrency_is_taken():
     points = [Point("d", SHAPE, c, {"p99_ttft": sure(0.1)}, 3000) for c in (1, 2)]
-    assert 2 == solver.solve(points, [TTFT]).concurrency
+    assert 2 == solver.solve(points, [TTFT]).load
 
 
 def test_the_other_optima_are_shown_beside_the_choice():
@@ -488,7 +488,7 @@ def test_the_other_optima_are_shown_beside_the_choice():
         point(56, 0.39, 1018, goodput=estimate(10, 8.0, 12), cost=0.2),
     ]
     d = solver.solve(points, [TTFT])
-    assert (48, 56, 48) == (d.concurrency, d.throughput_optimum, d.goodput_optimum)  # goodput by its lower bound
+    assert (48, 56, 48) == (d.load, d.throughput_optimum, d.goodput_optimum)  # goodput by its lower bound
     most, cheapest = (r for r in d.explanation.reasons if r.cause is Cause.OPTIMUM)
     assert ("output_throughput", (56,), 0.018) == (most.metric, most.settings, pytest.approx(most.gain))
     assert ("cost", (56,), 0.2) == (cheapest.metric, cheapest.settings, cheapest.estimate.value)
@@ -514,7 +514,7 @@ def test_each_deployment_and_shape_gets_its_own_decision_and_the_worst_sets_the_
     points = [*curve((1, 0.1), (8, 0.2)), point(1, 0.9, shape=other), point(1, 0.1, deployment="e")]
     decisions = solver.solve_all(points, [TTFT])
     assert [("d", SHAPE, 8), ("d", other, None), ("e", SHAPE, 1)] == [
-        (d.deployment, d.shape, d.concurrency) for d in decisions
+        (d.deployment, d.shape, d.load) for d in decisions
     ]
     assert ExitCode.NO == solver.exit_code(decisions)
     assert ExitCode.YES == solver.exit_code(decisions[:1])
@@ -612,8 +612,8 @@ def test_loosening_a_limit_never_lowers_the_best_throughput_inside_it(rows, limi
     points = from_rows(rows)
     tight = solver.solve(points, [Limit("p99_ttft", limit)], marginal_gain=False)
     loose = solver.solve(points, [Limit("p99_ttft", limit * factor)], marginal_gain=False)
-    throughput = {p.concurrency: p.metrics["output_throughput"].value for p in points} | {None: -INF}
-    assert throughput[loose.concurrency] >= throughput[tight.concurrency]
+    throughput = {p.load: p.metrics["output_throughput"].value for p in points} | {None: -INF}
+    assert throughput[loose.load] >= throughput[tight.load]
     assert (loose.first_fail or INF) >= (tight.first_fail or INF)
 
 
@@ -622,14 +622,14 @@ def test_the_choice_is_always_measured_proven_valid_and_below_every_violation(ro
     points = from_rows(rows)
     d = solver.solve(points, [Limit("p99_ttft", limit)], marginal_gain=marginal_gain, marginal_ok=marginal_ok)
     assert with_notes(d).notes
-    assert marginal_ok or (d.concurrency is not None) == (d.verdict is Verdict.MEETS)
-    if d.concurrency is None:
+    assert marginal_ok or (d.load is not None) == (d.verdict is Verdict.MEETS)
+    if d.load is None:
         return
-    chosen = next(p for p in points if p.concurrency == d.concurrency)
+    chosen = next(p for p in points if p.load == d.load)
     assert chosen.valid
     assert chosen.metrics["p99_ttft"].n >= 1000
     assert marginal_ok or chosen.metrics["p99_ttft"].upper <= limit
-    assert [] == [j for j in d.judgements if j.verdict is Verdict.VIOLATES and j.concurrency <= d.concurrency]
+    assert [] == [j for j in d.judgements if j.verdict is Verdict.VIOLATES and j.load <= d.load]
 
 
 @given(points_strategy, st.floats(0.01, 2))
@@ -643,14 +643,14 @@ def test_too_few_samples_never_end_as_meets(rows, limit):
 def test_too_little_throughput_at_the_low_end_does_not_forbid_the_settings_above() -> None:
     floor = Limit("output_throughput", 900.0)
     points = [point(c, 0.1 * c / 16, 100.0 * c) for c in (1, 4, 16, 32)]
-    assert 16 == solver.solve(points, [floor, Limit("p99_ttft", 0.15)], marginal_gain=False).concurrency
-    assert 32 == solver.solve(points, [floor], marginal_gain=False).concurrency
+    assert 16 == solver.solve(points, [floor, Limit("p99_ttft", 0.15)], marginal_gain=False).load
+    assert 32 == solver.solve(points, [floor], marginal_gain=False).load
 
 
 def test_throughput_that_is_lost_again_is_a_violation() -> None:
     points = [point(c, 0.1, rate) for c, rate in ((4, 1000.0), (8, 700.0), (16, 1200.0))]
     decision = solver.solve(points, [Limit("output_throughput", 900.0)], marginal_gain=False)
-    assert (4, 8) == (decision.concurrency, decision.first_fail)
+    assert (4, 8) == (decision.load, decision.first_fail)
 
 
 def test_throughput_nothing_reaches_is_answered_with_higher_concurrencies() -> None:
@@ -662,20 +662,20 @@ def test_throughput_nothing_reaches_is_answered_with_higher_concurrencies() -> N
 @pytest.mark.parametrize(("rates", "chosen"), [((0.0, 100.0), 8), ((0.0, 0.0), 1), ((100.0, 0.0), 1)])
 def test_a_setting_without_any_throughput_is_left_for_one_with_some(rates, chosen):
     points = [point(c, 0.1, rate) for c, rate in zip((1, 8), rates, strict=True)]
-    assert chosen == solver.solve(points, [TTFT]).concurrency
+    assert chosen == solver.solve(points, [TTFT]).load
 
 
 def test_of_equal_throughputs_the_lowest_concurrency_is_the_best():
     points = [point(c, 0.1, rate) for c, rate in ((1, 90), (2, 100), (4, 100))]
     decision = solver.solve(points, [TTFT], marginal_gain=False)
-    assert (2, 2) == (decision.concurrency, decision.throughput_optimum)
+    assert (2, 2) == (decision.load, decision.throughput_optimum)
     assert decision.rejected is None, "only the marginal-gain rule rejects a step"
 
 
 def test_without_a_throughput_the_most_users_are_preferred():
     points = [point(c, 0.1) for c in (1, 2, 4)]
     unknown = [dataclasses.replace(p, metrics={"p99_ttft": p.metrics["p99_ttft"]}) for p in points]
-    assert 4 == solver.solve(unknown, [TTFT]).concurrency
+    assert 4 == solver.solve(unknown, [TTFT]).load
 
 
 def test_a_violation_is_non_monotone_only_where_a_higher_setting_meets():
@@ -686,13 +686,13 @@ def test_a_violation_is_non_monotone_only_where_a_higher_setting_meets():
 
 def test_below_a_violation_without_a_valid_measurement_nothing_is_known():
     decision = solver.solve([point(1, 0.1, flags=BROKEN), point(8, 0.9), point(16, 0.9)], [TTFT])
-    assert ("invalid", None, None) == (decision.verdict, decision.concurrency, decision.candidate)
+    assert ("invalid", None, None) == (decision.verdict, decision.load, decision.candidate)
 
 
 def test_a_low_setting_that_lacks_throughput_and_waits_too_long_is_a_violation():
     limits = [TTFT, Limit("output_throughput", 50)]
     both, only_rate = point(1, 0.9, 10), point(1, 0.1, 10)
-    chosen = [solver.solve([low, point(8, 0.1, 800)], limits).concurrency for low in (both, only_rate)]
+    chosen = [solver.solve([low, point(8, 0.1, 800)], limits).load for low in (both, only_rate)]
     assert [None, 8] == chosen
 
 
@@ -703,7 +703,7 @@ def test_the_nearest_miss_is_the_one_whose_worst_limit_is_least_broken():
 
 def test_above_a_violation_the_lowest_that_meets_is_to_be_measured_again():
     decision = solver.solve([point(8, 0.9), point(16, 0.1), point(32, 0.1)], [TTFT])
-    assert ("unproven", None, 16) == (decision.verdict, decision.concurrency, decision.candidate)
+    assert ("unproven", None, 16) == (decision.verdict, decision.load, decision.candidate)
 
 
 @pytest.mark.parametrize(("high", "tie"), [(112.0, True), (101.0, False)])
@@ -711,14 +711,14 @@ def test_a_step_ties_by_the_upper_end_of_its_gain(high, tie):
     further = Estimate(105.0, 104.9, high, 3000, 104.9, high)
     points = [point(1, 0.1, 100), point(8, 0.2, further)]
     decision = solver.solve(points, [TTFT])
-    assert (1, tie) == (decision.concurrency, decision.rejected.tie)
+    assert (1, tie) == (decision.load, decision.rejected.tie)
 
 
 def test_one_concurrency_for_all_shapes_is_at_most_what_each_would_run_at():
     worth = [point(8, 0.1, 800), point(16, 0.4, 810), point(32, 0.9, 820)]
     other = [point(c, 0.1, 100.0 * c, shape=Shape.of(8, 8)) for c in (8, 16, 32)]
     decisions = solver.solve_all([*worth, *other], [TTFT])
-    assert [8, 32] == [d.concurrency for d in decisions]
+    assert [8, 32] == [d.load for d in decisions]
     assert {"d": 8} == sla_result.common(decisions)
 
 
@@ -745,7 +745,7 @@ def test_an_excluded_setting_inside_every_limit_that_would_give_twice_as_much_co
         point(64, 0.05, 2100, p95_ttft=0.191, p95_tpot=0.0203, flags=WAVES),
     ]
     d = solver.solve(points, limits)
-    assert (Verdict.MEETS, 6, 32, 3000) == (d.verdict, d.concurrency, d.next_step.concurrency, d.next_step.requests)
+    assert (Verdict.MEETS, 6, 32, 3000) == (d.verdict, d.load, d.next_step.load, d.next_step.requests)
     assert (1837 / 817 - 1, WAVES) == (pytest.approx(d.next_step.gain), d.next_step.flags)
     assert_golden_row("answers", f"{headline(d)}\n{with_notes(d).notes[0]}")
 
@@ -768,27 +768,27 @@ def test_a_setting_above_a_violation_is_never_the_next_step():
     few = estimate(0.2, 0.1, INF, n=300, need=1000)
     points = [point(8, 0.1, 100), point(16, 0.9, 150), point(32, few, 300)]
     assert solver.solve(points, [TTFT]).next_step is None
-    assert 32 == solver.solve([points[0], points[2]], [TTFT]).next_step.concurrency
+    assert 32 == solver.solve([points[0], points[2]], [TTFT]).next_step.load
 
 
 def test_a_setting_that_was_only_scanned_is_named_and_never_chosen():
     seen = [point(c, estimate(0.01 * c, 0.05, INF, n=40, need=900), 100.0 * c) for c in (16, 32, 64)]
     d = solver.solve([point(8, 0.1)], [TTFT], scanned=seen)
-    assert (8, 32, 3.0) == (d.concurrency, d.next_step.concurrency, pytest.approx(d.next_step.gain))
+    assert (8, 32, 3.0) == (d.load, d.next_step.load, pytest.approx(d.next_step.gain))
     assert 1000 == d.next_step.requests, "as many as the floor of a p99"
     assert [Cause.CHOSEN, Cause.SCANNED, Cause.SCANNED, Cause.NOT_JUDGED] == [r.cause for r in d.explanation.settings]
     looked_at = reason(d, Cause.SCANNED)
     assert ((32,), 0.32) == (looked_at.settings, pytest.approx(looked_at.estimate.value))
     assert_golden_row("answers", sentence(looked_at))
-    assert [8] == [j.concurrency for j in d.judgements]
+    assert [8] == [j.load for j in d.judgements]
 
 
 def test_of_two_better_settings_the_one_that_can_be_decided_is_the_next_step():
     too_close = point(96, estimate(0.4999, 0.3, 0.9), 900)
     d = solver.solve([point(8, 0.1, 100), point(64, (0.3, 0.4, 0.51), 500), too_close], [TTFT])
-    assert (64, 3631) == (d.next_step.concurrency, d.next_step.requests)
+    assert (64, 3631) == (d.next_step.load, d.next_step.requests)
     alone = solver.solve([point(8, 0.1, 100), too_close], [TTFT])
-    assert (96, None) == (alone.next_step.concurrency, alone.next_step.requests)
+    assert (96, None) == (alone.next_step.load, alone.next_step.requests)
 
 
 @pytest.mark.parametrize("high", [0.51, 0.9], ids=["a number decides", "no number does"])
@@ -797,7 +797,7 @@ def test_a_busy_client_that_widened_a_bound_is_named_as_the_cause_with_what_to_d
     value = 0.4 if high < 0.6 else 0.4999
     points = [point(8, 0.1, 100), point(64, (0.3, value, high), 500, flags=(busy,))]
     d = solver.solve(points, [TTFT])
-    assert (64, (busy,)) == (d.next_step.concurrency, d.next_step.widened)
+    assert (64, (busy,)) == (d.next_step.load, d.next_step.widened)
     again = SweepAgain(
         load_config(SWEEP, "x.yaml"), "frontier sweep x.yaml -o runs/x", TrialTimes(), Amount(), "runs/x-2"
     )
@@ -822,7 +822,7 @@ def test_a_setting_over_its_limit_and_no_faster_is_not_said_to_need_requests(thr
     over = point(64, estimate(0.55, 0.4, 0.7), throughput)
     d = solver.solve([point(8, 0.1, 100), over], [TTFT])
     said = sentence(of_setting(d, 64))
-    assert (8, True, False) == (d.concurrency, "550 ms" in said, "would decide" in said)
+    assert (8, True, False) == (d.load, "550 ms" in said, "would decide" in said)
     faster = solver.solve([point(8, 0.1, 100), point(64, estimate(0.55, 0.4, 0.7), 130)], [TTFT])
     assert "would decide" in sentence(of_setting(faster, 64))
     assert_golden_row("answers", said)
@@ -831,17 +831,17 @@ def test_a_setting_over_its_limit_and_no_faster_is_not_said_to_need_requests(thr
 def test_a_step_that_would_not_be_worth_its_tail_is_no_next_step():
     few = point(64, estimate(0.4, 0.1, INF, n=300, need=1000), 112)  # 12% more for four times the tail
     assert solver.solve([point(8, 0.1, 100), few], [TTFT]).next_step is None
-    assert 64 == solver.solve([point(8, 0.1, 100), few], [TTFT], marginal_gain=False).next_step.concurrency
+    assert 64 == solver.solve([point(8, 0.1, 100), few], [TTFT], marginal_gain=False).next_step.load
 
 
 def test_a_lower_setting_that_is_preferred_and_not_proven_is_named_with_what_it_gives_and_costs():
     lower, chosen = point(64, estimate(0.2, 0.1, INF, n=300, need=1000), 940), point(128, 0.4, 1000)
     d = solver.solve([lower, chosen], [TTFT])
     step = d.next_step
-    assert (128, 64, 1000) == (d.concurrency, step.concurrency, step.requests)
+    assert (128, 64, 1000) == (d.load, step.load, step.requests)
     assert (-0.06, ("p99_ttft", 0.5)) == (pytest.approx(step.gain), (step.tail[0], pytest.approx(step.tail[1])))
-    assert 64 == solver.solve([chosen], [TTFT], scanned=[lower]).next_step.concurrency
-    assert 64 == solver.solve([point(64, 0.2, 940), chosen], [TTFT]).concurrency, "proven, it is the answer"
+    assert 64 == solver.solve([chosen], [TTFT], scanned=[lower]).next_step.load
+    assert 64 == solver.solve([point(64, 0.2, 940), chosen], [TTFT]).load, "proven, it is the answer"
     command = "frontier sweep x.yaml -o runs/x"
     again = SweepAgain(load_config(SWEEP, "x.yaml"), command, TrialTimes(), Amount(), "runs/x-2")
     words, command = next_step_lines(dataclasses.replace(d, next_step=with_command(d, again)))
@@ -858,16 +858,16 @@ def test_a_lower_setting_that_is_preferred_and_not_proven_is_named_with_what_it_
 def test_without_an_answer_the_next_step_is_the_candidate():
     few = [point(c, estimate(0.1 * c, 0.05, INF, n=300, need=1000)) for c in (1, 2, 4, 8)]
     d = solver.solve(few, [TTFT])
-    assert (d.candidate, 1000, None) == (d.next_step.concurrency, d.next_step.requests, d.next_step.gain)
+    assert (d.candidate, 1000, None) == (d.next_step.load, d.next_step.requests, d.next_step.gain)
     broken = solver.solve([point(8, 0.1, flags=WAVES), point(16, 0.2, flags=WAVES)], [TTFT])
-    assert (Verdict.INVALID, 16) == (broken.verdict, broken.next_step.concurrency)
+    assert (Verdict.INVALID, 16) == (broken.verdict, broken.next_step.load)
     assert solver.solve([point(1, 0.9)], [TTFT]).next_step is None
 
 
 def test_without_an_answer_what_is_shown_is_of_the_setting_that_is_recommended():
     too_close, few = point(96, estimate(0.4999, 0.3, 0.9), 900), point(64, (0.3, 0.4, 0.51), 500)
     d = solver.solve([few, too_close], [TTFT])
-    assert (None, Verdict.MARGINAL, 64, 64) == (d.concurrency, d.verdict, d.candidate, d.next_step.concurrency)
+    assert (None, Verdict.MARGINAL, 64, 64) == (d.load, d.verdict, d.candidate, d.next_step.load)
     assert (few.metrics, TTFT.metric) == (d.metrics, d.binding)
     assert [(64,)] == [reason.settings for reason in d.explanation.reasons]
     looked = solver.solve([too_close], [TTFT], scanned=[few])
@@ -875,7 +875,7 @@ def test_without_an_answer_what_is_shown_is_of_the_setting_that_is_recommended()
     values = solver.solve([point(96, 0.6)], [TTFT], scanned=[few], point_estimates=True)
     assert (64, None) == (values.candidate, values.next_step)
     flagged = solver.solve([few, point(96, 0.2, 900, flags=WAVES)], [TTFT])
-    assert (64, 64) == (flagged.candidate, flagged.next_step.concurrency), "what counts comes before what does not"
+    assert (64, 64) == (flagged.candidate, flagged.next_step.load), "what counts comes before what does not"
 
 
 @pytest.mark.parametrize("p95", [0.3, 0.4, 0.46, 0.499, 0.4999])
@@ -908,7 +908,7 @@ def test_there_is_one_number_of_requests_that_would_decide():
     )
     d = solver.solve([point(8, 0.1, 100, p99_tpot=0.01), few], [TTFT, TPOT])
     needs = {
-        next(j.need for j in d.judgements if j.concurrency == 32),
+        next(j.need for j in d.judgements if j.load == 32),
         of_setting(d, 32).need,
         reason(d, Cause.TOO_FEW).need,
         d.next_step.requests,
@@ -943,7 +943,7 @@ def test_one_disturbed_trial_below_a_proven_setting_does_not_take_the_answer_bac
         point(64, 0.9),
     ]
     decision = solver.solve(points, [TTFT])
-    assert (chosen, unconfirmed) == (decision.concurrency, decision.unconfirmed)
+    assert (chosen, unconfirmed) == (decision.load, decision.unconfirmed)
     assert (64 if unconfirmed else 4) == decision.first_fail
     (folds,) = (r for r in decision.explanation.reasons if r.cause in (Cause.UNCONFIRMED, Cause.NON_MONOTONE))
     assert (Cause.UNCONFIRMED if unconfirmed else Cause.NON_MONOTONE) is folds.cause
@@ -955,7 +955,7 @@ def test_no_setting_is_said_to_fail_that_was_only_scanned():
     assert Verdict.VIOLATES is solver.solve([outside], [TTFT]).verdict
     assert Verdict.VIOLATES is solver.solve([outside], [TTFT], scanned=[point(128, 0.1)]).verdict
     d = solver.solve([outside], [TTFT], scanned=[point(32, 0.1, flags=BROKEN)])
-    assert (Verdict.UNPROVEN, None, 64, 64) == (d.verdict, d.concurrency, d.candidate, d.first_fail)
+    assert (Verdict.UNPROVEN, None, 64, 64) == (d.verdict, d.load, d.candidate, d.first_fail)
     assert code(d) == 4
 
 
@@ -963,7 +963,7 @@ def test_the_nearest_to_an_answer_is_a_scanned_setting_inside_the_limits_before_
     """On an H200 c=23 was inside in a quick look, and the headline named c=32, which was over."""
     scanned = [point(16, 0.05), point(23, 0.08), point(28, 0.7)]
     d = solver.solve([point(32, 0.9)], [TTFT], scanned=scanned)
-    assert (Verdict.UNPROVEN, None, 23, 32) == (d.verdict, d.concurrency, d.candidate, d.first_fail)
+    assert (Verdict.UNPROVEN, None, 23, 32) == (d.verdict, d.load, d.candidate, d.first_fail)
     assert d.metrics == scanned[1].metrics
 
 
@@ -971,9 +971,9 @@ def test_a_series_of_which_all_was_only_scanned_is_decided_too():
     """A sweep that its budget ended so early has proven nothing: that is no yes, and no silence."""
     inside, outside = point(8, 0.1), point(16, 0.9)
     (d,) = solver.solve_all([], [TTFT], scanned=[inside, outside])
-    assert (Verdict.UNPROVEN, None, 8, inside.metrics) == (d.verdict, d.concurrency, d.candidate, d.metrics)
+    assert (Verdict.UNPROVEN, None, 8, inside.metrics) == (d.verdict, d.load, d.candidate, d.metrics)
     both = solver.solve_all([point(8, 0.1, deployment="other")], [TTFT], scanned=[inside])
-    assert ([8, None], ExitCode.NOT_PROVEN) == ([d.concurrency for d in both], solver.exit_code(both))
+    assert ([8, None], ExitCode.NOT_PROVEN) == ([d.load for d in both], solver.exit_code(both))
     d = solver.solve([], [TTFT], scanned=[outside])
     assert (Verdict.UNPROVEN, 16) == (d.verdict, d.candidate)
     d = solver.solve([], [TTFT], scanned=[point(8, 0.1, flags=BROKEN)])

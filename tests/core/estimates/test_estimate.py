@@ -37,7 +37,7 @@ def a_sample(n: int = 1200, *, seed: int = 0, concurrency: int = 4, start: float
     made = WindowData(
         deployment="a",
         shape=Shape.of(100, 10),
-        concurrency=concurrency,
+        load=concurrency,
         starts=np.array([start]),
         ends=np.array([start + seconds]),
         sent=start + (np.arange(n) + 0.5) * seconds / n,

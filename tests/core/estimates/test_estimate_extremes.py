@@ -36,8 +36,8 @@ def test_a_frontier_is_drawn_over_them() -> None:
     windows = {c: sample(c, rng.lognormal(-3, 0.2, 500), np.full(500, 0.01)) for c in (4, 8)}
     for name in EXTREMES:
         drawn = uncertainty.replicates(windows, ("output_throughput", name))
-        assert (4, 8) == drawn.concurrencies
-        for i, c in enumerate(drawn.concurrencies):
+        assert (4, 8) == drawn.loads
+        for i, c in enumerate(drawn.loads):
             whole = estimate(windows[c], name)
             assert whole is not None
             better = (

@@ -87,7 +87,7 @@ def test_every_flag_says_what_was_measured_its_limit_and_a_way_out() -> None:
         in_flight=np.full(BLOCKS, 4.0),
         health=(ClientHealth(cpu_share=0.99),),
         cached_tokens=healthy().prompt_tokens,
-        concurrency=8,
+        load=8,
     )
     for flag in flags(broken, (Limit("p99_ttft", 1.0),)):
         assert "" not in (flag.name, flag.measured, flag.limit, flag.advice)

@@ -85,7 +85,7 @@ def test_a_sweep_of_pairs_gives_a_frontier(tmp_path: Path) -> None:
     (tmp_path / "sweep.yaml").write_text(text)
     run = run_sweep(tmp_path / "sweep.yaml", tmp_path / "run", virtual=True)
     assert isinstance(run, NotebookRun)
-    assert [p.concurrency for p in run.points() if p.valid] == [1, 4]
+    assert [p.load for p in run.points() if p.valid] == [1, 4]
     assert {p.shape.label for p in run.points()} == {"mine"}
 
 

@@ -42,5 +42,5 @@ def test_it_is_estimated_judged_and_drawn_like_any_other() -> None:
     assert judge(found, limits).verdict is Verdict.MEETS
     assert judge(found, parse_sla("late_text<=1%")).verdict is Verdict.VIOLATES
     drawn = uncertainty.replicates({8: window}, ("output_throughput", "late_text"))
-    assert drawn.concurrencies == (8,)
+    assert drawn.loads == (8,)
     assert "late_text" in metrics.names()

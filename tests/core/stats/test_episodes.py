@@ -36,8 +36,8 @@ def history(of: Process, loads: tuple[int, ...] = (1, 4, 16, 48), windows: int =
 
 
 def joined(trials: list[tuple[Trial, WindowData]]) -> list[WindowData]:
-    loads = dict.fromkeys(trial.concurrency for trial, _ in trials)
-    return [window.join([sample for trial, sample in trials if trial.concurrency == c]) for c in loads]
+    loads = dict.fromkeys(trial.load for trial, _ in trials)
+    return [window.join([sample for trial, sample in trials if trial.load == c]) for c in loads]
 
 
 def test_half_the_speed_now_and_then_is_seen_with_its_share_and_its_slowdown() -> None:
@@ -72,7 +72,7 @@ def test_episodes_at_one_load_widen_the_bounds_of_all_others() -> None:
 def test_a_window_in_an_episode_proves_no_less_than_a_quiet_one() -> None:
     """A server that is slow for all loads alike is measured longer, not lower."""
     trials = history(server(2))
-    for_one = [s for t, s in unchanged(trials, (LIMIT,)) if t.concurrency == 16]
+    for_one = [s for t, s in unchanged(trials, (LIMIT,)) if t.load == 16]
     found = estimate.estimate(window.join(for_one), "p95_tpot")
     assert found is not None
     assert found.upper < 3 * found.value

@@ -177,7 +177,7 @@ def test_each_can_be_limited_and_is_judged_by_its_bound() -> None:
         bound = found.metrics[name]
         assert np.sort(of)[intervals.rank(0.95, len(of)) - 1] == bound.value < bound.upper < bound.value * 1.02
     drawn = uncertainty.replicates({1: window}, ("smooth", "p95_visible"))
-    assert (1,) == drawn.concurrencies
+    assert (1,) == drawn.loads
     assert abs(float(drawn.gain.mean()) - smooth.value) < 0.005
 
 

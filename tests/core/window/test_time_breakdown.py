@@ -13,6 +13,7 @@ from frontier.client import run_trial
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target
 from frontier.client.http.http_client import run
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import TimeBreakdown
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Phase, Record, Trial
@@ -140,7 +141,7 @@ def test_network_is_what_the_client_waits_longer_and_the_rest_is_shown() -> None
     milliseconds = {name: round(value * 1e3, 6) for name, value in found.parts.items()}
     assert dict(zip(PARTS, (1.0, 20.0, 4.0, 30.0, 45.0, 900.0), strict=True)) == milliseconds
     assert found.rest == pytest.approx(0.010)
-    assert_golden_row("answers", time_sentence(8, found))
+    assert_golden_row("answers", time_sentence(Concurrency(8), found))
 
 
 def test_windows_are_joined_by_their_requests_not_by_their_means() -> None:
@@ -192,7 +193,7 @@ def test_what_an_engine_does_not_tell_is_named_and_stays_in_the_rest() -> None:
         assert missing == found.missing, name
         assert {part: found.parts[part] for part in parts} == pytest.approx(parts), name
         assert sum(found.parts.values()) + found.rest == pytest.approx(found.e2e), name
-        assert_golden_row("answers", time_sentence(1, found), name)
+        assert_golden_row("answers", time_sentence(Concurrency(1), found), name)
 
 
 def test_histograms_of_another_unit_than_seconds_are_not_used() -> None:
@@ -214,7 +215,7 @@ def test_with_others_load_or_half_of_the_replicas_nothing_is_said() -> None:
         assert not found.parts
         assert counted(found) == (n, 100)
         assert_golden_row("answers", found.refused, why)
-        assert found.refused in time_sentence(1, found)
+        assert found.refused in time_sentence(Concurrency(1), found)
     assert time_breakdown([facts(102)]).parts  # type: ignore[union-attr]
     tokens = without(
         "request_queue_time_seconds",

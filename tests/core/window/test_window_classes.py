@@ -42,7 +42,7 @@ def test_a_class_has_its_own_requests_and_its_part_of_the_load() -> None:
     assert rag.n == int(sample.class_index.sum())
     assert set(rag.class_index) == {1}
     busy = float(sample.e2e[sample.class_index == 1].sum() / sample.e2e.sum())
-    assert rag.concurrency == round(16 * busy)
+    assert rag.load == round(16 * busy)
     assert narrowed(sample, "no such class").n == 0
 
 
@@ -54,8 +54,8 @@ def test_the_load_of_a_class_is_off_by_the_share_that_the_whole_is_off(missing: 
     sample = mixed(in_flight=1 - missing)
     for name in ("chat", "rag"):
         part = narrowed(sample, name)
-        assert worst_in_flight(part) / part.concurrency == pytest.approx(worst_in_flight(sample) / 16)
-        assert rate_times_e2e(part) / part.concurrency == pytest.approx(rate_times_e2e(sample) / 16)
+        assert worst_in_flight(part) / part.load == pytest.approx(worst_in_flight(sample) / 16)
+        assert rate_times_e2e(part) / part.load == pytest.approx(rate_times_e2e(sample) / 16)
         assert (widening(part).longer > 0) == (widening(sample).longer > 0) == bool(missing)
     found = estimate(mixed(), "chat.p90_ttft")
     assert found is not None

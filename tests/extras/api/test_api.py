@@ -86,14 +86,14 @@ def test_a_config_is_loaded_from_a_path(kind: type, tmp_path: Path, monkeypatch:
     monkeypatch.chdir(tmp_path)
     Path("sweep.yaml").write_text(CONFIG)
     config = frontier.load_config(kind("sweep.yaml"))
-    assert ((1, 2), 40) == (config.concurrency, config.requests)
+    assert ((1, 2), 40) == (config.loads, config.requests)
     assert config.identity() == frontier.load_config(CONFIG, "sweep.yaml").identity()
-    assert {1, 2} == {trial.concurrency for trial in frontier.make_plan(config).trials}
+    assert {1, 2} == {trial.load for trial in frontier.make_plan(config).trials}
     assert 60 == frontier.load_config("sweep.yaml", settings=["requests=60"]).requests
 
 
 def test_a_config_is_loaded_from_a_text_with_a_name() -> None:
-    assert (1, 2) == frontier.load_config(CONFIG, "any name").concurrency
+    assert (1, 2) == frontier.load_config(CONFIG, "any name").loads
     assert 60 == frontier.load_config(CONFIG, "any name", [Setting.of("requests=60")]).requests
     with pytest.raises(ConfigError, match="any name:2:1: unknown key 'shpes'"):
         frontier.load_config(CONFIG.replace("shapes", "shpes"), "any name")
@@ -212,7 +212,7 @@ def test_a_decision_is_three_lines_of_what_it_says(tmp_path: Path) -> None:
         lines = repr(decision).splitlines()
         assert 3 == len(lines)
         assert max(map(len, lines)) < 120
-        assert all(part in lines[0] for part in ("32/4", decision.verdict, f"concurrency={decision.concurrency}"))
+        assert all(part in lines[0] for part in ("32/4", decision.verdict, f"load={decision.load}"))
         assert all(str(limit) in lines[1] for limit in decision.limits)
 
 

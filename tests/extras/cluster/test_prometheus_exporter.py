@@ -88,7 +88,7 @@ def test_the_sla_its_values_and_the_operating_point_are_exported_until_it_is_cor
     assert not any("operating_point" in name for name, *_ in found), "missing is not 0"
     telemetry.announced(decision, 60.0, None)
     found = read(telemetry.text())
-    assert decision.concurrency == found[("frontier_operating_point", "default", "32/4")]
+    assert decision.load == found[("frontier_operating_point", "default", "32/4")]
     assert decision.metrics["p50_e2e"].value == found[("frontier_operating_point_value", *where)]
     assert decision.metrics["p50_e2e"].upper == found[("frontier_operating_point_bound", *where)]
     telemetry.corrected(decision.series)

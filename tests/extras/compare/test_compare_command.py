@@ -163,15 +163,15 @@ def test_a_second_sweep_proves_what_the_first_proved_and_is_gated(tmp_path: Path
         said = frontier("sweep", "new.yaml", "-o", "new", "--prove", "base", cwd=tmp_path, here=True)
         nothing = frontier("sweep", "new.yaml", "-o", "own", "--prove", "nowhere", cwd=tmp_path, here=True)
     (base,), (new,) = (load(tmp_path / side).solve() for side in ("base", "new"))
-    assert (0, base.concurrency) == (said.code, new.concurrency), said.err
-    assert {base.concurrency} == {point.concurrency for point in load(tmp_path / "new").points()}
+    assert (0, base.load) == (said.code, new.load), said.err
+    assert {base.load} == {point.load for point in load(tmp_path / "new").points()}
     unknown = frontier("compare", "--gate", "base", "new", cwd=tmp_path)
     assert (4, True) == (unknown.code, "--spread" in unknown.out)
     gated = frontier("compare", "--gate", "base", "new", "--spread", "0.5%", "--allow", "10%", "--json", cwd=tmp_path)
     assert 0 == gated.code, gated.out
     one = verdict(gated)
-    assert ("history", 1, [base.concurrency], 0.005) == (one["design"], one["units"], one["settings"], one["spread"])
-    assert base.concurrency == one["at_proven"]["at"]
+    assert ("history", 1, [base.load], 0.005) == (one["design"], one["units"], one["settings"], one["spread"])
+    assert base.load == one["at_proven"]["at"]
     two = frontier("compare", "--gate", "base", "--spread", "1%", cwd=tmp_path)
     assert [2, 2] == [nothing.code, two.code]
     assert_golden_row("messages", f"{nothing.err}\n{two.err}")
@@ -183,10 +183,10 @@ def test_each_series_proves_what_the_run_proved_in_it(tmp_path: Path) -> None:
     (tmp_path / "new.yaml").write_text(seeded(2, shapes))
     with commands_in_virtual_time():
         said = frontier("sweep", "new.yaml", "-o", "new", "--prove", "base", cwd=tmp_path, here=True)
-    proven = {d.series: d.concurrency for d in load(tmp_path / "base").solve()}
+    proven = {d.series: d.load for d in load(tmp_path / "base").solve()}
     assert len(set(proven.values())) == 2, "the shapes have different operating points"
     known = {series: c for series, c in proven.items() if c is not None}
-    assert known == {point.series: point.concurrency for point in load(tmp_path / "new").points()}, said.err
+    assert known == {point.series: point.load for point in load(tmp_path / "new").points()}, said.err
     for series in set(proven) - set(known):
         assert f"{series.shape.label}: base" in said.err
 

@@ -11,6 +11,7 @@ import pytest
 from frontier.core.estimates import estimate
 from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.errors import ExitCode, exit_code
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Estimate, Flag, Point
 from frontier.extras.compare.comparison_tables import comparison_views, no_characters
 from frontier.extras.compare.comparison_text import comparisons_text
@@ -42,9 +43,10 @@ def decided(points, c, verdict=Verdict.MEETS, *, last=None, fail=0):
     """What is decided of these points: `c` is the operating point, `last` the highest that meets,
     and the next concurrency violates, or `fail`.
     """
-    metrics = next((p.metrics for p in points if p.concurrency == c), {})
+    metrics = next((p.metrics for p in points if p.load == c), {})
     bracket = {"last_pass": last or c, "first_fail": (last or c or 0) + 1 if fail == 0 else fail}
-    return Decision(points[0].deployment, SHAPE, (LIMIT,), verdict, c, None, metrics, (), **bracket)
+    load = None if c is None else Concurrency(c)
+    return Decision(points[0].deployment, SHAPE, (LIMIT,), verdict, load, None, metrics, (), **bracket)
 
 
 def measured(speed, seed, n=1000, grid=GRID):
@@ -250,7 +252,7 @@ def replicas(number, points):
     return [
         dataclasses.replace(
             p,
-            concurrency=p.concurrency * number,
+            load=p.load * number,
             metrics={n: (e.scaled(number) if n.endswith("throughput") else e) for n, e in p.metrics.items()},
         )
         for p in points

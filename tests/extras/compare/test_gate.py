@@ -8,6 +8,7 @@ from scipy import stats
 
 from benchmarks import gate as study
 from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Estimate
 from frontier.core.model.shapes import Shape
 from frontier.extras.compare import gate as judging
@@ -27,13 +28,13 @@ def measured(slower, at=0.0, *, settings=(8, 32), key=None, spread=0.0, excluded
     for c, row in zip(settings, shifts, strict=True):
         typical = (100.0 * c, 0.02 * c, 0.01)
         logs = [math.log(v) + (-x if i == 0 else x) for i, (v, x) in enumerate(zip(typical, row, strict=True))]
-        values[c] = {
+        values[Concurrency(c)] = {
             n: Estimate(math.exp(v), math.exp(v - 1.96 * spread), math.exp(v + 1.96 * spread), 500)
             if spread
             else Estimate.without_interval(math.exp(v), 500)
             for n, v in zip(NAMES, logs, strict=True)
         }
-    return Measured(name, at, key or {"engine": "e 1"}, values, frozenset(excluded))
+    return Measured(name, at, key or {"engine": "e 1"}, values, frozenset(map(Concurrency, excluded)))
 
 
 def rules(allow=0.05, limits=()):

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 import pytest
 
 from frontier.core.model.decisions import Limit, NextStep, Verdict
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Estimate, Flag
 from frontier.core.model.shapes import Shape
 from frontier.extras.compare.contest import best_of
@@ -73,7 +74,7 @@ def test_rates_are_compared_per_gpu_where_gpus_are_given() -> None:
 def test_each_operating_point_is_in_the_table() -> None:
     found = together([group(2000, 3300)])
 
-    assert [(64, Role.FRONTIER), (64, Role.OTHER)] == [(m.concurrency, m.role) for m in found.panels[0].marks if m.star]
+    assert [(64, Role.FRONTIER), (64, Role.OTHER)] == [(m.load, m.role) for m in found.panels[0].marks if m.star]
     assert [Role.FRONTIER, Role.OTHER] == [role for _, role in found.rows]
     assert_golden_row("pictures", table(found))
 
@@ -90,7 +91,7 @@ def test_several_shapes_have_a_panel_each() -> None:
 def test_of_many_settings_the_telling_ones_are_numbered_of_few_all() -> None:
     few = tuple(view(peak, name, ladder=(1, 8, 32, 48, 64, 80)) for peak, name in ((3300, "a"), (3290, "b")))
     (panel,) = together([Group(("a", "b"), few)]).panels
-    assert [str(mark.concurrency) for mark in panel.marks] == [mark.text for mark in panel.marks]
+    assert [str(mark.load) for mark in panel.marks] == [mark.text for mark in panel.marks]
     assert 12 == len(panel.marks)
 
     (panel,) = together([group(3300, 1500)]).panels
@@ -100,7 +101,7 @@ def test_of_many_settings_the_telling_ones_are_numbered_of_few_all() -> None:
 def test_each_operating_point_is_a_star() -> None:
     (panel,) = together([group(3300, 1500)]).panels
 
-    assert [(64, Role.FRONTIER), (64, Role.OTHER)] == [(m.concurrency, m.role) for m in panel.marks if m.star]
+    assert [(64, Role.FRONTIER), (64, Role.OTHER)] == [(m.load, m.role) for m in panel.marks if m.star]
 
 
 def test_long_names_that_differ_at_their_end_are_told_apart_with_their_mark() -> None:
@@ -208,7 +209,7 @@ def test_a_limit_on_the_rate_of_a_whole_deployment_is_not_drawn_per_gpu() -> Non
 def unproven(of: SeriesView, verdict: Verdict = Verdict.UNPROVEN) -> SeriesView:
     """The same measurements, of which nothing is proven."""
     assert of.decision is not None
-    open_ = dataclasses.replace(of.decision, verdict=verdict, concurrency=None, candidate=of.decision.concurrency)
+    open_ = dataclasses.replace(of.decision, verdict=verdict, load=None, candidate=of.decision.load)
     return changed(of, decision=open_)
 
 
@@ -226,7 +227,7 @@ def may_give(of: Group) -> list[str]:
 def test_who_is_not_proven_is_said_and_whether_it_may_give_more() -> None:
     low, high = view(2000, "a"), view(3300, "b")
     assert high.decision is not None
-    step = NextStep(64, None, high.decision.metrics["output_throughput"].value)
+    step = NextStep(Concurrency(64), None, high.decision.metrics["output_throughput"].value)
     may = unproven(changed(high, decision=dataclasses.replace(high.decision, next_step=step)))
     groups = [
         lettered(low, may),
@@ -273,7 +274,7 @@ def test_proven_without_intervals_there_is_no_clear_winner_and_no_doubt_is_inven
 
 def chosen(concurrency: int, limits: tuple[Limit, ...] = (LIMIT,), peak: float = 3300) -> SeriesView:
     points = toy_points(peak=peak)
-    found = toy_decision(points, limits, concurrency=concurrency, verdict=Verdict.MEETS, candidate=None)
+    found = toy_decision(points, limits, load=concurrency, verdict=Verdict.MEETS, candidate=None)
     return series_view(points, toy_frontier(points), found, limits)
 
 
@@ -282,7 +283,7 @@ def test_an_operating_point_that_is_dominated_keeps_its_star() -> None:
     assert 128 in of.frontier.dominated
     (panel,) = together([Group(("a", "b"), (of, view(1500, "b")))]).panels
     (star,) = [m for m in panel.marks if m.star and m.role is Role.FRONTIER]
-    assert 128 == star.concurrency
+    assert 128 == star.load
     assert (star.x, star.y) not in stairs(panel)[0].points, "the staircase has only what is on the frontier"
 
 
@@ -291,7 +292,7 @@ def test_a_setting_that_violates_is_a_cross_in_each_of_several() -> None:
     limits = (LIMIT, Limit("p99_tpot", 0.02), Limit("request_throughput", 5.0))
     of = dataclasses.replace(chosen(64, limits), gpus=4)
     (panel,) = together([Group(("a", "b"), (of, of))]).panels
-    signs = {m.concurrency: m.sign for m in panel.marks}
+    signs = {m.load: m.sign for m in panel.marks}
     assert signs == {each.load: each.sign for each in of.settings if each.load in signs}
     assert {"violates"} <= set(signs.values())
 
@@ -306,16 +307,14 @@ def test_what_is_not_drawn_is_said() -> None:
     excluded = of.excluded | {32: "p99_ttft was not measured"}
     one = series_view([*points, bare], dataclasses.replace(of, excluded=excluded), None)
     found = together([Group(("a", "b"), (one, view(2000, "b")))])
-    assert {1, 8} == {m.concurrency for m in found.panels[0].marks if m.role is Role.FRONTIER}
+    assert {1, 8} == {m.load for m in found.panels[0].marks if m.role is Role.FRONTIER}
     assert_golden_row("pictures", "\n".join(found.notes))
 
 
 def test_an_operating_point_off_the_axes_is_said() -> None:
     of = chosen(64)
     points = [
-        p
-        if p.concurrency != 64
-        else dataclasses.replace(p, metrics={k: v for k, v in p.metrics.items() if k != "p99_ttft"})
+        p if p.load != 64 else dataclasses.replace(p, metrics={k: v for k, v in p.metrics.items() if k != "p99_ttft"})
         for p in of.points
     ]
     gone = changed(of, points=points)
@@ -341,13 +340,13 @@ def test_the_most_that_is_proven_is_not_called_the_most_where_another_may_give_m
     """B's operating point carries less, and a setting of B that is not proven lies above A's."""
     a, b = view(2600, "a"), chosen(8)
     assert b.decision is not None
-    proven = next(p for p in b.points if p.concurrency == 8).metrics
+    proven = next(p for p in b.points if p.load == 8).metrics
     b = changed(b, decision=dataclasses.replace(b.decision, metrics=proven))
     assert b.decision is not None
-    speeds = {p.concurrency: p.metrics["output_throughput"].value for p in b.points}
-    higher = NextStep(80, 3.2, speeds[80])
+    speeds = {p.load: p.metrics["output_throughput"].value for p in b.points}
+    higher = NextStep(Concurrency(80), 3.2, speeds[80])
     may = changed(b, decision=dataclasses.replace(b.decision, next_step=higher))
-    less = dataclasses.replace(b.decision, next_step=NextStep(32, 1.9, speeds[32]))
+    less = dataclasses.replace(b.decision, next_step=NextStep(Concurrency(32), 1.9, speeds[32]))
     groups = [lettered(a, may), lettered(a, b), lettered(a, changed(b, decision=less))]
     assert {"A"} == {winner(of)[0] for of in groups}  # at the same load B is better
     assert [["B"], [], []] == [may_give(of) for of in groups]
@@ -360,9 +359,9 @@ def test_where_another_rate_is_drawn_it_is_the_one_that_is_compared() -> None:
     def drawn(of: SeriesView, step: int | None = None) -> SeriesView:
         assert of.decision is not None
         points = list(of.points)
-        chosen_point = next(p for p in points if p.concurrency == of.decision.concurrency)
+        chosen_point = next(p for p in points if p.load == of.decision.load)
         decision = dataclasses.replace(
-            of.decision, metrics=chosen_point.metrics, next_step=NextStep(step, 9.0, 1e9) if step else None
+            of.decision, metrics=chosen_point.metrics, next_step=NextStep(Concurrency(step), 9.0, 1e9) if step else None
         )
         return changed(of, frontier=toy_frontier(points, ("request_throughput", "p99_ttft")), decision=decision)
 

@@ -35,9 +35,9 @@ def test_dominance_is_exact_over_all_deployments(number: int) -> None:
         ]
         costs = np.array([[-metric(n).sign * p.metrics[n].value for n in names] for p in points])
         oracle = moocore.is_nondominated(costs, keep_weakly=True)
-        expected = {p.concurrency for p, kept in zip(points, oracle, strict=True) if kept}
+        expected = {p.load for p, kept in zip(points, oracle, strict=True) if kept}
         (pool,) = pooled(points, names)
-        assert expected == {p.concurrency for p in pool.members}
+        assert expected == {p.load for p in pool.members}
         owners = {p.deployment for p in pool.members}
         assert owners.isdisjoint(pool.without)
         assert {"d0", "d1", "d2", "d3"} == owners | pool.without.keys()
@@ -54,7 +54,7 @@ def test_a_setting_that_breaks_a_limit_that_no_axis_shows_takes_no_part() -> Non
         point("slow", 8, quality=0.99, cost=0.1, p99_ttft=9.0),
     ]
     (pool,) = pooled(points, ("quality", "cost"), limits)
-    assert [("bf16", 8), ("int4", 8)] == [(p.deployment, p.concurrency) for p in pool.members]
+    assert [("bf16", 8), ("int4", 8)] == [(p.deployment, p.load) for p in pool.members]
     assert ["slow"] == list(pool.without)
     assert_golden_row("answers", pool.without["slow"])
     (shown,) = pooled(points, ("quality", "p99_ttft"), limits)  # the axis shows it
@@ -110,12 +110,10 @@ def test_rates_are_compared_per_gpu_where_the_gpus_of_all_are_known(number: int)
         costs = np.array(values) * [-metric(n).sign for n in names]
         oracle = moocore.is_nondominated(costs, keep_weakly=True)
         (pool,) = pooled(points, names, gpus=gpus)
-        assert {p.concurrency for p, kept in zip(points, oracle, strict=True) if kept} == {
-            p.concurrency for p in pool.members
-        }
-        assert {p.concurrency: p.metrics for p in points if p in pool.members} == {
-            p.concurrency: p.metrics for p in pool.members
-        }, "the values are those of the whole deployment"
+        assert {p.load for p, kept in zip(points, oracle, strict=True) if kept} == {p.load for p in pool.members}
+        assert {p.load: p.metrics for p in points if p in pool.members} == {p.load: p.metrics for p in pool.members}, (
+            "the values are those of the whole deployment"
+        )
 
 
 def test_with_the_gpus_of_some_whole_deployments_are_compared_and_it_is_said() -> None:

@@ -12,7 +12,7 @@ import pytest
 from benchmarks.diagnosis import EVIDENCE, STATING, TESTING, diagnosed, draw, second, stated, verdict
 from frontier.config import load_config
 from frontier.core.estimates import estimate
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import Concurrency, Rate
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.core.stats.intervals import clopper_pearson
@@ -68,11 +68,11 @@ def signs(c: int, parts: dict[str, float] | None = None, **keys: Any) -> Signs:
         "chunks": 1.0 if c == 1 else None,
         "clock": 1.9e9,
     }
-    return Signs(c, **(plain | keys))
+    return Signs(Concurrency(c), **(plain | keys))
 
 
 def found(here: Signs, limited: str | None = "p99_ttft", engine: str | None = None, **alone: Any) -> SettingDiagnosis:
-    return diagnose_setting(here.concurrency, [signs(1, **alone), here], limited=limited, engine=engine)
+    return diagnose_setting(here.load, [signs(1, **alone), here], limited=limited, engine=engine)
 
 
 WAITING = {"queue": 1.0, "decode": 1.5}
@@ -101,7 +101,7 @@ def test_each_resource_by_its_own_signature(resource: Resource) -> None:
 @pytest.mark.parametrize("resource", [Resource.KV, Resource.BATCH])
 def test_at_a_rate_the_queue_is_of_the_requests_in_flight(resource: Resource) -> None:
     """6 requests a second are 6,000 thousandths, and 16 requests in flight."""
-    here = replace(CASES[resource], concurrency=Rate(6_000))
+    here = replace(CASES[resource], load=Rate(6_000))
     assert resource is found(here).suspects[0].resource
     assert cap_to_try(here) == cap_to_try(CASES[resource])
 
@@ -375,11 +375,11 @@ def test_settings_of_a_deployment_come_from_its_server_then_its_config(
 
 def test_lines_say_the_resource_its_evidence_and_what_to_try() -> None:
     here = found(CASES[Resource.BATCH], engine="vllm")
-    unknown = SettingDiagnosis(8, ("knee",), None, unknown="no metrics")
+    unknown = SettingDiagnosis(Concurrency(8), ("knee",), None, unknown="no metrics")
     lines = dict(diagnosis_lines(Diagnosis("d", Shape.of(1024, 101), (unknown, here))))
     assert list(lines) == ["c=8, knee", "c=16, "]
     assert_golden_row("answers", "\n".join(lines.values()))
-    both = Diagnosis("d", Shape.of(1024, 101), (here, replace(here, concurrency=32)))
+    both = Diagnosis("d", Shape.of(1024, 101), (here, replace(here, load=Concurrency(32))))
     (_, first), (_, second) = diagnosis_lines(both)
     assert second == first.partition(" Try ")[0]  # a change is said once
     assert all(resource.words for resource in Resource)

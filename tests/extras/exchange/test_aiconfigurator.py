@@ -21,7 +21,7 @@ def test_a_row_is_a_setting_whose_throughput_follows_by_littles_law() -> None:
     read = formats.read_results("silicon_sample.csv", text.encode())
     assembled = assemble([read])
     (point,) = assembled.points
-    assert (256, "1024/1024", 16) == (point.concurrency, point.shape.label, assembled.deployments[0].gpus)
+    assert (256, "1024/1024", 16) == (point.load, point.shape.label, assembled.deployments[0].gpus)
     assert "M-2-b200_sxm-vllm-0.19.0-fp8-tp4-dp4-ep16" == point.deployment
     assert pytest.approx(256 * 1024 / (0.4 + 1023 * 0.02)) == point.value("output_throughput")
     assert (0.4, 0.02) == (point.value("mean_ttft"), point.value("mean_tpot"))

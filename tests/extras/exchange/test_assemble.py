@@ -126,8 +126,8 @@ def test_values_of_several_runs_decide_by_their_worse_end() -> None:
     ):
         limits = parse_sla(f"p99_ttft<={limit}s")
         decision = solve(again, limits, point_estimates=True)
-        assert (alone, verdict) == (decision.concurrency, decision.verdict), limit
-        assert solve(again, limits).concurrency is None
+        assert (alone, verdict) == (decision.load, decision.verdict), limit
+        assert solve(again, limits).load is None
 
 
 def test_a_lower_setting_that_lacks_throughput_does_not_hide_a_marginal_one() -> None:
@@ -238,7 +238,7 @@ def test_a_point_without_an_axis_is_shown_and_not_on_the_frontier(tmp_path: Path
     rows = ["8,64,8,100,900,0.1", "16,64,8,100,1500,"]
     (tmp_path / "t.csv").write_text("\n".join([f"{HEAD},p99_ttft", *rows]))
     run = load(import_files([tmp_path / "t.csv"], tmp_path / "run").path)
-    assert [8, 16] == [point.concurrency for point in run.points()]
+    assert [8, 16] == [point.load for point in run.points()]
     (frontier,) = run.frontiers(run.points())
     assert (8,) == frontier.members
     assert "p99_ttft" in frontier.excluded[16]
@@ -269,4 +269,4 @@ def test_frontiers_of_imports_are_those_of_moocore(seed: int, tmp_path: Path) ->
         mine = [p for p in run.points() if p.deployment == frontier.deployment and p.valid and "p99_ttft" in p.metrics]
         costs = np.array([(-p.value("output_throughput"), p.value("p99_ttft")) for p in mine])
         kept = moocore.is_nondominated(costs, keep_weakly=True)
-        assert [p.concurrency for p, keep in zip(mine, kept, strict=True) if keep] == sorted(frontier.members)
+        assert [p.load for p, keep in zip(mine, kept, strict=True) if keep] == sorted(frontier.members)

@@ -103,7 +103,7 @@ def test_percent_and_nothing_are_cells() -> None:
 def test_a_rate_is_a_load() -> None:
     head, row, _ = PLAIN.replace("concurrency", "rate").split("\n")
     found = points("\n".join([head, row, row.replace("16,", "0.8,", 1)]))
-    assert [Rate.of(0.8), Rate.of(16)] == [point.concurrency for point in found]
+    assert [Rate.of(0.8), Rate.of(16)] == [point.load for point in found]
 
 
 @pytest.mark.parametrize(("column", "cells"), [("precision", ("fp8", "bf16")), ("TP", ("1", "2"))])
@@ -132,7 +132,7 @@ requests_per_minute_(qpm),10.8,20.1,37.6
 
 def test_a_table_on_its_side_is_set_upright() -> None:
     rows = points(LYING)
-    assert [(1, "550/177"), (2, "550/177"), (4, "550/177")] == [(p.concurrency, p.shape.label) for p in rows]
+    assert [(1, "550/177"), (2, "550/177"), (4, "550/177")] == [(p.load, p.shape.label) for p in rows]
     true = {"mean_ttft": 0.1373, "output_throughput": 31.9, "request_throughput": 0.18}
     assert true == pytest.approx({name: e.value for name, e in rows[0].metrics.items()})
 
@@ -149,13 +149,13 @@ def test_a_table_on_its_side_is_set_upright() -> None:
 )
 def test_the_load_of_a_table_on_its_side_is_its_head_or_a_row(text: str, loads: list[int]) -> None:
     rows = points(text)
-    assert loads == [point.concurrency for point in rows]
+    assert loads == [point.load for point in rows]
     assert {"output_throughput": 118.0, "p99_ttft": 0.126} == {name: e.value for name, e in rows[0].metrics.items()}
 
 
 def test_heads_of_a_table_on_its_side_may_name_the_load() -> None:
     rows = points("metric,c=1,c=4\noutput_throughput,118,430\np99_ttft_ms,126,144\nshape,2/8,2/8\n")
-    assert [1, 4] == [point.concurrency for point in rows]
+    assert [1, 4] == [point.load for point in rows]
 
 
 def test_a_table_on_its_side_without_a_load_asks_for_it() -> None:
@@ -168,7 +168,7 @@ def test_a_mean_in_flight_is_no_setting_where_a_rate_was_asked_for() -> None:
     heads = "profile,rate,total_requests,concurrency_mean,prompt_tokens_mean,output_tokens_mean,rps_mean,ttft_mean_ms\n"
     cells = ["concurrent,-,259,16.00,264,121,4.3,84.6", "constant,5.0,281,17.89,264,120,4.68,80.5"]
     cells += ["poisson,5.0,335,21.84,264,126,5.58,94.1", "throughput,-,758,63.96,263,118,12.63,154.7"]
-    found = {(p.concurrency, p.shape.arrivals and p.shape.arrivals.cv): p.n for p in points(heads + "\n".join(cells))}
+    found = {(p.load, p.shape.arrivals and p.shape.arrivals.cv): p.n for p in points(heads + "\n".join(cells))}
     assert {(16, None): 259, (Rate.of(5), 0.0): 281, (Rate.of(5), 1.0): 335, (64, None): 758} == found
 
 
@@ -200,7 +200,7 @@ def test_a_latency_without_its_statistic_is_asked_about() -> None:
 @pytest.mark.parametrize("head", ["request_rate", "Request rate (req/s)", "arrival rate", "rate_qps"])
 def test_the_rate_that_was_asked_for_has_many_heads(head: str) -> None:
     (found,) = points(PLAIN.replace("concurrency", head))
-    assert Rate.of(16) == found.concurrency
+    assert Rate.of(16) == found.load
 
 
 def test_a_rate_per_gpu_may_have_its_gpu_behind_the_unit() -> None:
@@ -210,7 +210,7 @@ def test_a_rate_per_gpu_may_have_its_gpu_behind_the_unit() -> None:
 
 def test_rows_in_json_may_be_named_by_their_load() -> None:
     (found,) = points('{"c=16":{"shape":"256/128","tput":1283.2,"p99_ttft_ms":216.5}}')
-    assert 16 == found.concurrency
+    assert 16 == found.load
 
 
 @pytest.mark.parametrize(

@@ -125,9 +125,7 @@ def test_csv_comes_back_with_its_values() -> None:
     mine = [measured(8, "fp8"), measured(16, "fp8"), measured(8, "bf16")]
     found = formats.read_results("points.csv", csv_text(table(series_views(mine))).encode())
     back = assemble([found]).points
-    assert [(p.deployment, p.concurrency, p.shape, p.n) for p in mine] == [
-        (p.deployment, p.concurrency, p.shape, p.n) for p in back
-    ]
+    assert [(p.deployment, p.load, p.shape, p.n) for p in mine] == [(p.deployment, p.load, p.shape, p.n) for p in back]
     for there, here in zip(mine, back, strict=True):
         assert {name: e.value for name, e in there.metrics.items()} == {
             name: e.value for name, e in here.metrics.items()
@@ -225,7 +223,7 @@ def test_the_command_writes_each_format(imported: Path, capsys: pytest.CaptureFi
     )
     assert 0 == run(["import", "out/p.csv", "-o", "runs/back"])
     there, back = assembled("inferencex-result/*").points, load(imported / "runs" / "back").points()
-    assert {p.concurrency for p in there} == {p.concurrency for p in back} == {2**k for k in range(2, 10)}
+    assert {p.load for p in there} == {p.load for p in back} == {2**k for k in range(2, 10)}
 
 
 WRONG_OPTIONS = {

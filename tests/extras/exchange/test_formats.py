@@ -264,7 +264,7 @@ def test_a_table_needs_a_concurrency_and_a_metric() -> None:
     with pytest.raises(ForeignFileError, match=r"line 3: error_rate is '0\.5km'"):
         formats.read_results("t.csv", text.replace("0.5%", "0.5km").encode())
     (point,) = assemble([formats.read_results("t.csv", text.encode())]).points
-    assert ("1024/256", 8, 2000) == (point.shape.label, point.concurrency, point.n)
+    assert ("1024/256", 8, 2000) == (point.shape.label, point.load, point.n)
     got = {name: e.value for name, e in point.metrics.items()}
     assert {"output_throughput": 900.0, "p99_ttft": 0.12, "error_rate": 0.005} == pytest.approx(got)
 

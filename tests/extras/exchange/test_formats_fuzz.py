@@ -166,7 +166,7 @@ def import_whatever(data: bytes, name: str | None = None) -> None:
         assert len(said) < 2_000
         return
     for p in made.points:
-        assert p.concurrency >= 1
+        assert p.load >= 1
         assert p.n >= 0
         for named, e in p.metrics.items():
             assert metric(named).name == named

@@ -11,7 +11,7 @@ from tests.kit.peer_files import assembled
 
 def points(name: str, shape: str | None = None) -> dict[tuple[str, int], Point]:
     found = assembled(f"public/{name}", shape=None if shape is None else Shape.parse(shape)).points
-    return {(point.shape.label, point.concurrency): point for point in found}
+    return {(point.shape.label, point.load): point for point in found}
 
 
 def test_guidellm_0_3_states_its_counts_and_lengths() -> None:
@@ -24,10 +24,10 @@ def test_guidellm_0_3_states_its_counts_and_lengths() -> None:
 
 def test_a_summary_of_guidellm_has_rates_and_means_in_flight() -> None:
     mine = assembled("public/guidellm-0.5-summary.csv").points
-    assert {1, 4, 16, 64, 509, Rate.of(2.6), Rate.of(5), Rate.of(18)} == {point.concurrency for point in mine}
-    fives = {point.n: str(point.shape.arrivals) for point in mine if point.concurrency == Rate.of(5)}
+    assert {1, 4, 16, 64, 509, Rate.of(2.6), Rate.of(5), Rate.of(18)} == {point.load for point in mine}
+    fives = {point.n: str(point.shape.arrivals) for point in mine if point.load == Rate.of(5)}
     assert {281: "evenly spaced", 335: "Poisson"} == fives
-    assert [509] == [point.concurrency for point in mine if not point.valid]
+    assert [509] == [point.load for point in mine if not point.valid]
 
 
 def test_guidellm_0_8_at_rates() -> None:

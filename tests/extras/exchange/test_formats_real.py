@@ -17,7 +17,7 @@ from tests.kit.peer_files import assembled
 
 
 def points(*names: str) -> dict[int, Point]:
-    return {p.concurrency: p for p in assembled(*names).points}
+    return {p.load: p for p in assembled(*names).points}
 
 
 def test_a_raw_result_of_inferencex_is_read_to_the_digit() -> None:
@@ -63,11 +63,11 @@ def test_aggregates_decide_nothing_unless_asked_to() -> None:
     mine = assembled("inferencex-result/*").points
     limits = parse_sla("p99_ttft<=1s")
     undecided = solve(mine, limits)
-    assert (Verdict.UNPROVEN, None) == (undecided.verdict, undecided.concurrency)
+    assert (Verdict.UNPROVEN, None) == (undecided.verdict, undecided.load)
     assert any("--point-estimates decides" in note for note in with_notes(undecided).notes)
     assert {judge(p, limits).need for p in mine} == {None}
     asked = solve(mine, limits, point_estimates=True)
-    assert (Verdict.MEETS, 32, 64) == (asked.verdict, asked.concurrency, asked.first_fail)
+    assert (Verdict.MEETS, 32, 64) == (asked.verdict, asked.load, asked.first_fail)
     assert 64 == solve(mine, parse_sla("p99_ttft<=2s"), point_estimates=True).last_pass
 
 
@@ -81,7 +81,7 @@ def test_a_result_in_seconds_is_told_from_one_in_milliseconds() -> None:
 
 def test_rates_per_gpu_become_those_of_the_deployment() -> None:
     mine = assembled("inferencex-agg/*")
-    kimi = next(p for p in mine.points if p.concurrency == 4)
+    kimi = next(p for p in mine.points if p.load == 4)
     assert pytest.approx(8 * 27.678011491816765) == kimi.metrics["output_throughput"].value
     assert pytest.approx(0.5859901384473777) == kimi.metrics["p99_ttft"].value
     assert "p99_interactivity" in kimi.metrics
@@ -90,7 +90,7 @@ def test_rates_per_gpu_become_those_of_the_deployment() -> None:
 
 
 def test_requests_that_failed_are_infinite_and_said_to_be() -> None:
-    agentic = next(p for p in assembled("inferencex-agg/*").points if p.concurrency == 64 and p.n == 121)
+    agentic = next(p for p in assembled("inferencex-agg/*").points if p.load == 64 and p.n == 121)
     value = {name: estimate.value for name, estimate in agentic.metrics.items()}
     assert pytest.approx(53 / 121) == value["error_rate"]
     assert math.isinf(value["p99_ttft"])
@@ -110,7 +110,7 @@ def test_what_contradicts_itself_is_flagged() -> None:
     rate = next(flag for flag in saturated.flags if flag.name == "under_rate")
     assert "106.5 of 122.6" in rate.measured
     assert any("122.59 requests/s" in note for note in saturated.notes)
-    assert Rate.of(122.59) == saturated.concurrency
+    assert Rate.of(122.59) == saturated.load
     assert any(f"{101.23196666 * 3.8440110167:.3g} in" in note for note in saturated.notes)
     assert "under_rate" not in {flag.name for flag in mine[min(mine)].flags}
 

@@ -38,7 +38,7 @@ def test_vllm() -> None:
     for ours, theirs in (("p99_ttft", "p99_ttft_ms"), ("mean_tpot", "mean_tpot_ms"), ("p90_e2e", "p90_e2el_ms")):
         assert told[theirs] / 1e3 == pytest.approx(got[ours])
     assert told["output_throughput"] == got["output_throughput"]
-    assert (4, 120, "33/8") == (point("vllm.json").concurrency, point("vllm.json").n, point("vllm.json").shape.label)
+    assert (4, 120, "33/8") == (point("vllm.json").load, point("vllm.json").n, point("vllm.json").shape.label)
 
 
 def test_aiperf_counted_other_tokens_than_the_server_and_is_flagged() -> None:
@@ -70,7 +70,7 @@ def test_inference_perf_contradicts_itself_and_asked_for_no_rate() -> None:
     got = values("inference-perf.json")
     assert tree("inference-perf.json")["successes"]["latency"]["time_to_first_token"]["p99"] == got["p99_ttft"]
     assert {"identity"} == {f.name for f in point("inference-perf.json").flags if f.fatal}
-    assert 4 == point("inference-perf.json").concurrency
+    assert 4 == point("inference-perf.json").load
 
 
 def test_metadata_beside_results_is_left_out() -> None:

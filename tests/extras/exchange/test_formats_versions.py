@@ -47,7 +47,7 @@ def before_0_4(**more: Any) -> dict[str, Any]:
 
 def test_guidellm_before_0_4_has_its_counts_strategy_and_model() -> None:
     found = only({"benchmarks": [before_0_4()]})
-    assert (16, 200, "org-m") == (found.concurrency, found.n, found.deployment)
+    assert (16, 200, "org-m") == (found.load, found.n, found.deployment)
     assert 160 == found.metrics["output_throughput"].value
 
 
@@ -62,7 +62,7 @@ def test_requests_under_way_at_the_end_were_sent_at_their_rate() -> None:
     item = guidellm(config={"strategy": {"type_": "constant", "rate": 22.0}})
     item["benchmarks"][0]["metrics"]["request_totals"] = {"successful": 200, "errored": 0, "incomplete": 20}
     found = only(item)
-    assert Rate.of(22) == found.concurrency
+    assert Rate.of(22) == found.load
     assert "under_rate" not in {flag.name for flag in found.flags}
 
 
@@ -77,7 +77,7 @@ def test_aiperf_before_0_9_and_genai_perf_state_their_concurrency(config: dict[s
     tree = aiperf(input_config=config, **lengths, request_throughput={"unit": "requests/sec", "avg": 9.4})
     del tree["aiperf_version"]
     found = only(tree)
-    assert (4, "org-m") == (found.concurrency, found.deployment)
+    assert (4, "org-m") == (found.load, found.deployment)
     assert "error_rate" not in found.metrics, "the file does not say that none failed"
 
 
@@ -87,13 +87,13 @@ def test_the_load_of_a_warm_up_is_not_that_of_the_run() -> None:
         {"name": "profiling", "type": "concurrency", "concurrency": 4},
     ]
     lengths = {"input_sequence_length": {"unit": "tokens", "avg": 200.0}}
-    assert 4 == only(aiperf(input_config={"phases": phases}, **lengths)).concurrency
+    assert 4 == only(aiperf(input_config={"phases": phases}, **lengths)).load
 
 
 def test_a_cap_that_a_rate_does_not_reach_is_no_concurrency() -> None:
     lengths = {"input_sequence_length": {"unit": "tokens", "avg": 200.0}}
     phases = [{"name": "profiling", "type": "poisson", "rate": 9.5, "concurrency": 64}]
-    assert Rate.of(9.5) == only(aiperf(input_config={"phases": phases}, **lengths)).concurrency
+    assert Rate.of(9.5) == only(aiperf(input_config={"phases": phases}, **lengths)).load
 
 
 def test_a_ramp_of_rates_is_no_burst_and_excluded() -> None:
@@ -125,7 +125,7 @@ def test_a_file_that_states_no_flags_is_of_the_only_deployment_of_its_model() ->
 
 def test_results_that_stand_one_after_the_other_are_all_read() -> None:
     text = "\n".join(json.dumps(vllm(max_concurrency=c), indent=1) for c in (6, 8))
-    assert [6, 8] == [point.concurrency for point in points(formats.read_results("a.json", text.encode()))]
+    assert [6, 8] == [point.load for point in points(formats.read_results("a.json", text.encode()))]
 
 
 EVALSCOPE = {
@@ -152,7 +152,7 @@ def test_evalscope_has_its_percentiles_in_a_file_of_their_own(tmp_path: Path) ->
     (found,) = formats.read_files([tmp_path]).assembled.points
     true = {"mean_ttft": 0.072, "p99_ttft": 0.198, "p50_e2e": 1.0, "mean_tpot": 0.012, "output_throughput": 1280.0}
     assert true == pytest.approx({name: found.metrics[name].value for name in true})
-    assert (16, 640, "256/128", ()) == (found.concurrency, found.n, found.shape.label, found.flags)
+    assert (16, 640, "256/128", ()) == (found.load, found.n, found.shape.label, found.flags)
 
 
 def test_requests_without_start_times_are_said_to_prove_nothing() -> None:
@@ -166,14 +166,14 @@ def test_the_failures_of_aiperf_are_those_of_its_summary() -> None:
 
 def test_vllm_before_0_6_4_has_no_cap() -> None:
     tree = {key: value for key, value in vllm(request_rate=10.0).items() if key != "max_concurrency"}
-    assert Rate.of(10) == only(tree).concurrency
+    assert Rate.of(10) == only(tree).load
 
 
 def test_sglang_0_4_leaves_its_request_throughput_to_be_reckoned() -> None:
     tree = vllm(request_rate=10.0, max_concurrency=None)
     del tree["request_throughput"]
     found = only(tree)
-    assert (Rate.of(10), 10.0) == (found.concurrency, found.metrics["request_throughput"].value)
+    assert (Rate.of(10), 10.0) == (found.load, found.metrics["request_throughput"].value)
 
 
 @pytest.mark.parametrize(
@@ -203,10 +203,10 @@ def test_rates_are_settings_of_their_own() -> None:
     found = points(
         *(said(vllm(request_rate=r, max_concurrency=None, request_throughput=r), f"{r}.json") for r in (8.0, 10.0))
     )
-    assert [Rate.of(8), Rate.of(10)] == [point.concurrency for point in found]
+    assert [Rate.of(8), Rate.of(10)] == [point.load for point in found]
     again = decode_imported(encode_imported(found[0]))
-    assert (found[0].concurrency, found[0].shape) == (again.concurrency, again.shape)
-    assert isinstance(again.concurrency, Rate)
+    assert (found[0].load, found[0].shape) == (again.load, again.shape)
+    assert isinstance(again.load, Rate)
 
 
 # --- the load held against the other figures
@@ -215,12 +215,12 @@ def test_rates_are_settings_of_their_own() -> None:
 def test_a_cap_that_was_never_reached_is_not_the_concurrency() -> None:
     """sgl-project/sglang#5735: the cap stays 2,048, the prompts vary."""
     found = only(vllm(max_concurrency=2048, num_prompts=64, completed=64))
-    assert 64 == found.concurrency
+    assert 64 == found.load
     assert any("2,048" in note for note in found.notes)
 
 
 def test_a_count_below_what_was_in_flight_is_of_a_window() -> None:
-    assert 64 == in_flight(32.0, 2.0, n=36).concurrency
+    assert 64 == in_flight(32.0, 2.0, n=36).load
 
 
 def in_flight(rate: float, seconds: float, c: int = 64, n: int = 640) -> Point:
@@ -297,7 +297,7 @@ def test_a_setting_of_which_every_request_failed_stands_beside_the_others() -> N
     none = {"total_input_tokens": 0, "total_output_tokens": 0, "request_throughput": 0.0, "output_throughput": 0.0}
     failed = vllm(max_concurrency=16, completed=0, failed=100, **none)
     found = points(said(failed, "a.json"), said(vllm(max_concurrency=8), "b.json"))
-    assert [(8, True), (16, False)] == [(point.concurrency, point.valid) for point in found]
+    assert [(8, True), (16, False)] == [(point.load, point.valid) for point in found]
     assert 1.0 == found[1].metrics["error_rate"].value
     assert found[0].shape == found[1].shape
 
@@ -332,7 +332,7 @@ def test_the_table_of_guidellm_has_three_rows_of_heads(tmp_path: Path) -> None:
         writer.writerow([profile, backend, "concurrent", 60.0, n, 4, 0, *latencies, (e2e * 1e3 - 90) / 127, 256, 128])
     (tmp_path / "benchmarks.csv").write_text(out.getvalue())
     found = formats.read_files([tmp_path]).assembled
-    assert [(4, 120), (16, 240)] == [(point.concurrency, point.n) for point in found.points]
+    assert [(4, 120), (16, 240)] == [(point.load, point.n) for point in found.points]
     point = found.points[0]
     assert (0.08, 0.15, 256.0) == pytest.approx([point.value(n) for n in ("p50_ttft", "p99_ttft", "output_throughput")])
     assert ("m-8b", "256/128") == (found.deployments[0].model, point.shape.label)
@@ -350,7 +350,7 @@ def test_the_table_of_aiperf_has_a_metric_a_row_and_gives_way_to_its_json(tmp_pa
     )
     (tmp_path / "profile_export_aiperf.csv").write_text(text)
     (point,) = formats.read_files([tmp_path], shape="256/128").assembled.points
-    assert (16, 0.216, 1283.1) == (point.concurrency, point.value("p99_ttft"), point.value("output_throughput"))
+    assert (16, 0.216, 1283.1) == (point.load, point.value("p99_ttft"), point.value("output_throughput"))
     (tmp_path / "profile_export_aiperf.json").write_text(json.dumps(aiperf()))
     (point,) = formats.read_files([tmp_path]).assembled.points
     assert 1283.1 != point.value("output_throughput")
@@ -373,7 +373,7 @@ def test_an_aggregate_over_runs_has_its_metrics_by_their_statistic() -> None:
     sweep = {"aggregation_type": "sweep", "per_combination_metrics": [{"parameters": varied, "metrics": flat}]}
     for tree in (cell, sweep):
         point = only(tree)
-        assert (16, "400/128", 640) == (point.concurrency, point.shape.label, point.n)
+        assert (16, "400/128", 640) == (point.load, point.shape.label, point.n)
         assert (0.216, 1280.0) == (point.value("p99_ttft"), point.value("output_throughput"))
 
 
@@ -387,7 +387,7 @@ def test_rows_of_units_and_of_sums_are_no_settings() -> None:
     text = "conc,ISL,OSL,n,tput,p99 ttft\n,tokens,tokens,#,tok/s,ms\n16,256,128,640,1283,216\nmean,,,,1100,250\n"
     file = formats.read_results("t.csv", text.encode())
     (point,) = assemble([file]).points
-    assert (16, 0.216) == (point.concurrency, point.value("p99_ttft"))
+    assert (16, 0.216) == (point.load, point.value("p99_ttft"))
     assert any("line 4" in note for note in file.notes)
 
 
@@ -417,7 +417,7 @@ def test_what_bench_serve_prints_is_read_block_by_block(with_load: bool) -> None
         "P99 TTFT (ms):                           216", "P99 TTFT (ms):                           220"
     )
     (point,) = points(formats.read_results("night.log", (text + slower).encode()))
-    assert (16, 2, 1280) == (point.concurrency, point.repeats, point.n)
+    assert (16, 2, 1280) == (point.load, point.repeats, point.n)
     assert (0.218, 1283.15) == (point.value("p99_ttft"), point.value("output_throughput"))
 
 
@@ -445,7 +445,7 @@ def test_tables_as_people_write_them(number: int) -> None:
     text = WRITTEN[number]
     for data in (text.encode(), text.encode("utf-16"), text.encode("utf-16-le"), b"\xef\xbb\xbf" + text.encode()):
         (point,) = points(formats.read_results("t.csv", data))
-        got = point.concurrency, point.n, point.value("output_throughput"), point.value("error_rate")
+        got = point.load, point.n, point.value("output_throughput"), point.value("error_rate")
         assert (16, 1000, 1283.2, 0.005) == pytest.approx(got)
 
 

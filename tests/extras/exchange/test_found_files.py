@@ -48,7 +48,7 @@ def test_a_folder_or_an_archive_stands_for_the_files_in_it(folder: Path, packed:
         with tarfile.open(named, "w:gz") as tar:
             tar.add(folder, arcname=".")
     read = formats.read_files([named])
-    assert [(6, 3), (8, 3)] == [(point.concurrency, point.repeats) for point in read.assembled.points]
+    assert [(6, 3), (8, 3)] == [(point.load, point.repeats) for point in read.assembled.points]
     (left,) = (note for note in read.notes if note.startswith("left out"))
     assert all(name in left for name in ("other.json", "serve.yaml", "JSON object"))
 
@@ -70,9 +70,9 @@ def test_a_summary_beside_the_files_of_its_stages_is_left_out(tmp_path: Path) ->
         (tmp_path / f"{name}_lifecycle_metrics.json").write_text(json.dumps(stage))
     formats.import_files([tmp_path], tmp_path / "run")
     (point,) = formats.read_files([tmp_path]).assembled.points
-    assert Rate.of(2.0) == point.concurrency
+    assert Rate.of(2.0) == point.load
     alone = formats.read_files([tmp_path / "summary_lifecycle_metrics.json"]).assembled.points
-    assert 2 == alone[0].concurrency
+    assert 2 == alone[0].load
 
 
 def test_a_folder_of_nothing_and_a_broken_zip_are_refused(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_columns_are_what_the_user_says(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("load,isl,osl,first tok,out\n8,256,128,90,900\n")
     columns = "concurrency=load,p99_ttft=first tok:ms,output_throughput=out"
     (point,) = formats.read_files([tmp_path / "t.csv"], columns=columns).assembled.points
-    assert 8 == point.concurrency
+    assert 8 == point.load
     assert 0.09 == pytest.approx(point.metrics["p99_ttft"].value)
     for wrong in ("p99_ttft=nothing:ms", "what=out", "p99_ttft", "p99_ttft=first tok:km"):
         with pytest.raises(UsageError):
@@ -110,7 +110,7 @@ def test_the_aggregate_of_a_sweep_has_a_point_of_each_combination() -> None:
     }
     items = [{"parameters": {"phases.profiling.concurrency": c}, "metrics": metrics} for c in (4, 5)]
     tree = {"aggregation_type": "sweep", "per_combination_metrics": items}
-    assert [4, 5] == [point.concurrency for point in assemble([said(tree)]).points]
+    assert [4, 5] == [point.load for point in assemble([said(tree)]).points]
 
 
 def test_the_aggregate_of_a_sweep_is_left_out_beside_its_runs(tmp_path: Path) -> None:
@@ -169,7 +169,7 @@ LLM_D = {
 def test_one_file_of_a_tool_is_its_point(tree: dict[str, Any]) -> None:
     """modelscope/evalscope#1101; trtllm-bench's report; llm-d/llm-d-benchmark's example of 0.1."""
     (point,) = assemble([said(tree)]).points
-    assert (16, 640, "256/128", True) == (point.concurrency, point.n, point.shape.label, point.valid)
+    assert (16, 640, "256/128", True) == (point.load, point.n, point.shape.label, point.valid)
     got = {name: point.metrics[name].value for name in ("output_throughput", "mean_ttft", "mean_e2e")}
     assert {"output_throughput": 1280.0, "mean_ttft": 0.07, "mean_e2e": 1.6} == pytest.approx(got)
 

@@ -167,7 +167,7 @@ def test_price_and_sla_can_be_written_into_the_runs_config(here: Path, capsys: p
     cost = found.points()[0].metrics["cost"].value
     assert pytest.approx(16 / 3600 / 258.769951490635 * 1e6) == cost
     (decision,) = found.solve(point_estimates=True)
-    assert 32 == decision.concurrency
+    assert 32 == decision.load
 
 
 def test_a_program_can_import_too(here: Path) -> None:

@@ -10,6 +10,7 @@ from functools import cache
 import pytest
 
 from frontier.core.estimates import estimate
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Outcome, Phase, Record, Trial
@@ -39,12 +40,12 @@ def requests(count: int = 1500) -> tuple[Record, ...]:
 
 def trace_of(found: ImportedFile) -> tuple[object, ...]:
     (trace,) = found.results
-    return (trace.concurrency, len(trace.records))
+    return (trace.load, len(trace.records))
 
 
 def test_the_window_has_the_load_held_from_its_first_send_to_the_end_of_its_last() -> None:
     records = requests()
-    span = window_of(records, N)
+    span = window_of(records, Concurrency(N))
     assert span is not None
     sent = [r for r in records if span.start <= r.sent <= span.end]
     assert len(sent) > 0.9 * len(records) - 5 * N
@@ -56,9 +57,9 @@ def test_the_window_has_the_load_held_from_its_first_send_to_the_end_of_its_last
 
 
 def test_a_run_of_few_waves_has_no_window() -> None:
-    assert window_of(requests()[: N + 1], N) is None
-    assert window_of(requests()[:N], N) is None
-    assert window_of((), N) is None
+    assert window_of(requests()[: N + 1], Concurrency(N)) is None
+    assert window_of(requests()[:N], Concurrency(N)) is None
+    assert window_of((), Concurrency(N)) is None
 
 
 def test_the_concurrency_of_a_closed_loop_is_the_level_it_held() -> None:
@@ -78,7 +79,7 @@ def test_a_trace_gives_the_estimates_of_its_own_records(tool: str) -> None:
     )
     (trial,) = assemble([found], shape=Shape.of(128, 32)).trials
     measurement, theirs = trial
-    assert N == measurement.trial.concurrency
+    assert N == measurement.trial.load
     assert len(records) == len(theirs)
     sample = window_data(measurement, theirs)
     zero = min(r.sent for r in records)

@@ -15,7 +15,7 @@ import pytest
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates import estimate
 from frontier.core.model.decisions import Limit, Verdict
-from frontier.core.model.loads import POISSON, Arrivals, Rate
+from frontier.core.model.loads import POISSON, Arrivals, Concurrency, Rate
 from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Outcome, Phase, Record, Trial
@@ -109,7 +109,9 @@ def mean(records: Sequence[Record], quantity: str) -> float:
 
 def native() -> Point:
     """The point of the records as a sweep has them."""
-    return estimate.point(window_data(*trial_of("d", OF, N, 1, Result(N, {}, 0, records=requests()))), names=NAMES)
+    return estimate.point(
+        window_data(*trial_of("d", OF, Concurrency(N), 1, Result(N, {}, 0, records=requests()))), names=NAMES
+    )
 
 
 def read_back(kind: str) -> Point:
@@ -213,7 +215,7 @@ def test_requests_of_an_open_loop_give_the_native_verdict_at_their_rate(kind: st
     made = at_a_rate(kind, tmp_path)
     (trial,) = made.trials
     assert (RATE, POISSON, RATE.per_second) == (
-        trial[0].trial.concurrency,
+        trial[0].trial.load,
         trial[0].trial.shape.arrivals,
         trial[0].trial.rate,
     )
@@ -234,7 +236,7 @@ def test_requests_take_no_load_from_the_result_of_another_tool(tmp_path: Path) -
     (tmp_path / "profile_export.jsonl").write_bytes(aiperf_lines(requests()))
     (tmp_path / "c64.json").write_text(json.dumps(vllm(max_concurrency=64)))
     made = formats.read_files([tmp_path], shape=SHAPE).assembled
-    assert [N] == [measurement.trial.concurrency for measurement, _ in made.trials]
+    assert [N] == [measurement.trial.load for measurement, _ in made.trials]
 
 
 def test_even_arrivals_are_even_whatever_the_file_calls_them() -> None:

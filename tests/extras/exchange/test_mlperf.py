@@ -34,7 +34,7 @@ def read(text: str) -> ImportedFile:
 
 def test_the_server_scenario_is_a_point_at_its_rate() -> None:
     (point,) = assemble([read(SUMMARY)], shape=Shape.of(300, 291)).points
-    assert Rate.of(104) == point.concurrency
+    assert Rate.of(104) == point.load
     assert (1.760966679, 30068.5) == pytest.approx((point.value("p99_ttft"), point.value("output_throughput")))
     assert 0.164964162 == pytest.approx(point.value("p99_tpot"))
     assert point.valid

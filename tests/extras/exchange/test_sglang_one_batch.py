@@ -33,7 +33,7 @@ def batch(size: int, **more: Any) -> dict[str, Any]:
 
 def test_a_batch_is_a_concurrency_at_its_whole_latency() -> None:
     one, sixteen = points(batch(1), batch(16))
-    assert (1, 16, "256/128") == (one.concurrency, sixteen.concurrency, sixteen.shape.label)
+    assert (1, 16, "256/128") == (one.load, sixteen.load, sixteen.shape.label)
     said = {"output_throughput": 1024.0, "request_throughput": 8.0, "mean_e2e": 2.0, "p99_ttft": 0.127}
     assert said == pytest.approx({name: sixteen.value(name) for name in said})
     assert pytest.approx(1.873 / 127) == sixteen.value("mean_tpot")

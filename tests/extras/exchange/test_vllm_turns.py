@@ -42,7 +42,7 @@ def test_the_sheet_of_requests_is_a_window_with_intervals(tmp_path: Path) -> Non
     write_excel(tmp_path / "statistics.xlsx", sheets)
     read = formats.read_files([tmp_path / "statistics.xlsx"])
     ((measurement, records),) = read.assembled.trials
-    assert (N, len(raw)) == (measurement.trial.concurrency, len(records))
+    assert (N, len(raw)) == (measurement.trial.load, len(records))
     assert any("Summary" in note for note in read.notes)
     ((_, listed),) = assemble([formats.read_results("raw.json", json.dumps(raw).encode())]).trials
     assert [r.sent for r in records] == pytest.approx([r.sent for r in listed])

@@ -220,8 +220,8 @@ def test_a_picture_of_predictions_keeps_the_operating_point_the_sla_and_the_band
     assert 0 == said.code, said.err
     picture = (cwd / "decided.svg").read_text().replace("\u00a0", " ")
     (decision,) = load(cwd / "decided").solve()
-    assert decision.concurrency is not None
-    assert f'id="mark-0_0-{decision.concurrency}-star"' in picture
+    assert decision.load is not None
+    assert f'id="mark-0_0-{decision.load}-star"' in picture
     assert re.search(r"p99 TTFT [\d.]+ ms", picture)
     assert ">violates<" in picture, "64 breaks the limit on p99 TPOT, which is not on these axes"
     assert_golden_row("messages", said.err)
@@ -251,7 +251,7 @@ def test_where_the_sla_breaks_beyond_a_run_follows_from_its_nearest_point(cwd: P
     (shape,) = answer(cwd, "runs/night", "--set", "sla.p99_tpot=14ms")
     sla = shape["sla"]
     run = load(cwd / "runs" / "night")
-    inside = [p.concurrency for p in run.points() if p.value("p99_tpot") <= 0.014]
+    inside = [p.load for p in run.points() if p.value("p99_tpot") <= 0.014]
     assert max(inside) <= sla["inside"] < sla["breaks_at"]
     (kept,) = answer(cwd, "runs/night", "--set", "sla.p99_tpot=10s")
     assert (kept["sla"]["inside"], kept["sla"]["breaks_at"]) == (128, None)
@@ -385,10 +385,10 @@ def test_points_with_failures_or_flags_are_not_fitted_to(cwd: Path) -> None:
     (forecast,) = predict_points(run.points(), run.roofline)
     assert [2, 4, 16, 64] == [k.concurrency for k in forecast.measured if math.isfinite(k.ttft + k.tpot)]
     flag = Flag("errors", "4%", "1%", "lower the concurrency")
-    points = [dataclasses.replace(p, flags=(flag,)) if p.concurrency == 4 else p for p in run.points()]
+    points = [dataclasses.replace(p, flags=(flag,)) if p.load == 4 else p for p in run.points()]
     (forecast,) = predict_points(points, run.roofline)
     assert [2, 16, 64] == [k.concurrency for k in forecast.measured]
-    fewer = [dataclasses.replace(p, flags=(flag,)) if p.concurrency == 16 else p for p in points]
+    fewer = [dataclasses.replace(p, flags=(flag,)) if p.load == 16 else p for p in points]
     with pytest.raises(UsageError):
         predict_points(fewer, run.roofline)
 

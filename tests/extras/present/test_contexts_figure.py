@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from frontier.core.model.decisions import NextStep, Verdict
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Estimate
 from frontier.core.model.shapes import Shape
 from frontier.extras.present.contexts_figure import contexts_figure
@@ -46,7 +47,7 @@ def test_it_shows_each_operating_point_at_its_input_length() -> None:
         )
     }
     assert lines(figure, 1) == {
-        "within the SLA": tuple((float(n), float(d.concurrency or 0)) for n, d in zip(LENGTHS, decisions, strict=True))
+        "within the SLA": tuple((float(n), float(d.load or 0)) for n, d in zip(LENGTHS, decisions, strict=True))
     }
     assert figure is not None
     assert_golden_row("pictures", figure.title)
@@ -77,10 +78,10 @@ def test_above_it_are_the_roofline_and_what_fits_in_memory_by_hand() -> None:
 def test_a_length_at_which_nothing_is_inside_is_at_the_edge_and_one_that_is_not_proven_is_not_drawn() -> None:
     some = views()
     none = changed(
-        some[3], decision=toy_decision(list(some[3].points), concurrency=None, verdict=Verdict.VIOLATES, candidate=1)
+        some[3], decision=toy_decision(list(some[3].points), load=None, verdict=Verdict.VIOLATES, candidate=1)
     )
     open_ = changed(
-        some[1], decision=toy_decision(list(some[1].points), concurrency=None, verdict=Verdict.UNPROVEN, candidate=4)
+        some[1], decision=toy_decision(list(some[1].points), load=None, verdict=Verdict.UNPROVEN, candidate=4)
     )
     figure = contexts_figure([some[0], open_, some[2], none], {})
     assert [1024, 16384, 65536] == [x for x, _ in lines(figure, 0)["within the SLA"]]
@@ -94,7 +95,7 @@ def test_the_end_of_the_grid_and_aggregates_are_told() -> None:
     wide = view(Shape.of(1024, 256), 900)
     bare = {name: Estimate.without_interval(e.value, 0) for name, e in (wide.decision or view).metrics.items()}  # type: ignore[union-attr]
     assert wide.decision is not None
-    assert wide.decision.concurrency == 128
+    assert wide.decision.load == 128
     wide = changed(wide, decision=dataclasses.replace(wide.decision, metrics=bare))
     figure = contexts_figure([wide, *views()[1:]], {})
     assert figure is not None
@@ -104,7 +105,7 @@ def test_the_end_of_the_grid_and_aggregates_are_told() -> None:
 def test_a_better_setting_that_is_not_proven_is_told() -> None:
     some = views()
     assert some[0].decision is not None
-    step = dataclasses.replace(some[0].decision, next_step=NextStep(96, 0.3))
+    step = dataclasses.replace(some[0].decision, next_step=NextStep(Concurrency(96), 0.3))
     figure = contexts_figure([changed(some[0], decision=step), *some[1:]], {})
     assert figure is not None
     assert_golden_row("pictures", "\n".join(figure.notes))

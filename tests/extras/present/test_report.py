@@ -14,7 +14,7 @@ import pytest
 
 from frontier.core.claim.solver import solve_all
 from frontier.core.model.decisions import Cause, Judgement, Limit, Verdict
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import Concurrency, Rate
 from frontier.core.model.points import Distance, Estimate, Flag
 from frontier.core.model.shapes import Shape
 from frontier.extras.present.evidence_tables import evidence_tables, time_tables
@@ -173,7 +173,7 @@ def large() -> Report:
         shape = Shape.of(isl, 64)
         points = with_times(toy_points(shape=shape, deployment=deployment))
         views.append(series_view(points, toy_frontier(points), toy_decision(points, LIMITS), LIMITS, gpus=1))
-        samples[deployment, shape] = {p.concurrency: SAMPLES[64] for p in points}
+        samples[deployment, shape] = {p.load: SAMPLES[64] for p in points}
     return dataclasses.replace(usual(), views=views, samples=samples)
 
 
@@ -271,7 +271,7 @@ def test_a_page_has_one_verdict_for_a_setting() -> None:
     for at, estimate in ((1, wide), (2, over)):
         points[at] = dataclasses.replace(points[at], metrics={**points[at].metrics, LIMIT.metric: estimate})
     points[5] = dataclasses.replace(points[5], flags=(Flag("lockstep", "8.1", "2", ""),))
-    (decision,) = solve_all([p for p in points if p.concurrency != 60], (LIMIT,), scanned=[points[3]])
+    (decision,) = solve_all([p for p in points if p.load != 60], (LIMIT,), scanned=[points[3]])
     (section,) = page_of(Report([series_view(points, toy_frontier(points), decision, (LIMIT,))]))["sections"]
     verdicts = {row[0].removeprefix("c="): row[1] for row in section["neighbours"].texts}
     table = {row[0]: row[-1].removesuffix(RUN_HERE) for row in section["points"].texts}
@@ -283,7 +283,7 @@ def test_a_page_has_one_verdict_for_a_setting() -> None:
 
 def test_a_setting_that_is_not_judged_is_said_to_be_so() -> None:
     points = toy_points((1, 8, 56, 60, 64, 96))
-    judged = tuple(j for j in toy_decision(points).judgements if j.concurrency != 60)
+    judged = tuple(j for j in toy_decision(points).judgements if j.load != 60)
     rows = neighbours(series_view(points, toy_frontier(points), toy_decision(points, judgements=judged)))
 
     assert [True] == ["quick look" in verdict for c, verdict, *_ in rows if c == "c=60"]
@@ -301,8 +301,8 @@ def test_a_setting_that_is_not_judged_is_said_to_be_so() -> None:
 def test_a_neighbour_that_is_not_proven_says_why(estimate: Estimate, cause: Cause) -> None:
     points = [dataclasses.replace(p, metrics={**p.metrics, "p99_ttft": estimate}) for p in toy_points((1, 8))]
     need = 1280 if estimate.n else None
-    judgements = tuple(Judgement(p.concurrency, Verdict.UNPROVEN, {}, "p99_ttft", need=need) for p in points)
-    decision = toy_decision(points, verdict=Verdict.UNPROVEN, concurrency=None, candidate=8, judgements=judgements)
+    judgements = tuple(Judgement(p.load, Verdict.UNPROVEN, {}, "p99_ttft", need=need) for p in points)
+    decision = toy_decision(points, verdict=Verdict.UNPROVEN, load=None, candidate=8, judgements=judgements)
     rows = neighbours(series_view(points, toy_frontier(points), decision))
 
     assert_golden_row("pages", " | ".join(rows[-1]))
@@ -335,7 +335,9 @@ def test_counts_on_the_page_have_no_decimals() -> None:
         if p.time
     ]
     (times,) = time_tables(few)
-    _, server = evidence_tables({8: dataclasses.replace(SAMPLES[8], server=({"num_preemptions_total": 3.0},))})
+    _, server = evidence_tables(
+        {Concurrency(8): dataclasses.replace(SAMPLES[8], server=({"num_preemptions_total": 3.0},))}
+    )
     assert ["19", "3"] == [times.as_json()[0]["requests"], server.as_json()[0]["preemptions"]]
 
 
@@ -417,7 +419,7 @@ def test_each_row_has_its_role() -> None:
 
 
 def test_rows_of_rates_are_sorted_by_number_and_belong_to_their_marks() -> None:
-    points = [dataclasses.replace(p, concurrency=Rate.of(p.concurrency + 0.5)) for p in toy_points((1, 8, 64))]
+    points = [dataclasses.replace(p, load=Rate.of(p.load + 0.5)) for p in toy_points((1, 8, 64))]
     page = report_html(Report([series_view(points, toy_frontier(points))]))
 
     assert ["1500", "8500", "64500"] == re.findall(r'<th scope="row" data-v="([^"]*)"', page)
@@ -444,9 +446,7 @@ def test_the_distance_from_the_roofline_is_in_the_table_of_the_page() -> None:
     lit = Distance(2000.0, Estimate(0.42, 0.41, 0.43, 900), "KV capacity")
     report = usual()
     assert "KV capacity" not in report_markdown(report)
-    points = [
-        dataclasses.replace(p, roofline_distance=lit) if p.concurrency == 16 else p for p in report.views[0].points
-    ]
+    points = [dataclasses.replace(p, roofline_distance=lit) if p.load == 16 else p for p in report.views[0].points]
     page = report_markdown(viewed(report, points=points))
     lines = page.splitlines()
     head = lines[next(i for i, line in enumerate(lines) if "KV capacity" in line and line.startswith("|")) :: -1]

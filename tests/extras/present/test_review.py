@@ -76,14 +76,14 @@ def test_what_excluded_and_what_concerns_the_answer_is_said_and_nothing_else() -
     warning = Flag("non_stationary", "drifts by 9%", "5%", "wait", fatal=False)
 
     def doubts(*flags: tuple[int, Flag]) -> list[str]:
-        flagged = [replace(p, flags=tuple(f for c, f in flags if c == p.concurrency)) for p in points]
+        flagged = [replace(p, flags=tuple(f for c, f in flags if c == p.load)) for p in points]
         decision = toy_decision(flagged, LIMITS)
         return list(_doubts([series_view(flagged, toy_frontier(flagged), decision, LIMITS)]))
 
     shown = toy_decision(points, LIMITS).shown
     assert shown is not None
     assert ["No warning"] == [line[:10] for line in doubts()]
-    elsewhere = next(p.concurrency for p in points if p.concurrency != shown)
+    elsewhere = next(p.load for p in points if p.load != shown)
     assert ["No warning"] == [line[:10] for line in doubts((elsewhere, warning))]
     (mine,) = doubts((shown, warning))
     assert "drifts by 9%" in mine

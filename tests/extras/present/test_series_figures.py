@@ -38,6 +38,7 @@ from frontier.show.picture.data import Line, Panel, Picture, Role
 from frontier.show.picture.draw import render
 from frontier.show.view.series_view import SeriesView, changed, series_view
 from tests.kit.golden import assert_golden_row
+from tests.kit.made import loads
 from tests.kit.toy import LIMIT, SHAPE, estimate, toy_decision, toy_frontier, toy_point, toy_points, with_times
 
 LIMITS = (LIMIT, Limit("p99_tpot", 0.03))
@@ -121,7 +122,7 @@ def sample(c: int, n: int = 400, *, failures: int = 0) -> WindowData:
     )
 
 
-SAMPLES = {c: sample(c) for c in (1, 8, 64)}
+SAMPLES = {c: sample(c) for c in loads(1, 8, 64)}
 
 
 def test_the_latency_figure_holds_every_known_percentile_and_its_limits() -> None:
@@ -131,7 +132,7 @@ def test_the_latency_figure_holds_every_known_percentile_and_its_limits() -> Non
     assert figure is not None
     assert ["ttft", "tpot", "e2e"] == quantities(figure, points[0])
     found = line(figure, 0, "p99")
-    assert [(p.concurrency, p.metrics["p99_ttft"].value * 1e3) for p in points] == list(found.points)
+    assert [(p.load, p.metrics["p99_ttft"].value * 1e3) for p in points] == list(found.points)
     assert [(p.metrics["p99_ttft"].low * 1e3, p.metrics["p99_ttft"].high * 1e3) for p in points] == [
         (bar.low, bar.high) for bar in found.bars if bar
     ]
@@ -279,7 +280,7 @@ def test_efficiency_starts_at_one() -> None:
     kept = line(figure, 1, "measured").points
 
     assert (1.0, 100.0) == kept[0]
-    speed = {p.concurrency: p.metrics["output_throughput"].value for p in points}
+    speed = {p.load: p.metrics["output_throughput"].value for p in points}
     assert kept[-1][1] == pytest.approx(100 * speed[128] / 128 / speed[1])
 
 
@@ -325,16 +326,16 @@ def test_failed_requests_keep_a_curve_above_the_floor_and_are_explained() -> Non
 
 def test_of_many_settings_the_ends_and_the_operating_point_are_shown() -> None:
     points = toy_points()
-    samples = {p.concurrency: sample(8) for p in points}
+    samples = {p.load: sample(8) for p in points}
     shown = settings_shown(view(points), samples)
 
     assert MOST == len(shown)
-    assert {1, 128, toy_decision(points, LIMITS).concurrency} <= set(shown)
+    assert {1, 128, toy_decision(points, LIMITS).load} <= set(shown)
 
 
 def test_the_operating_point_is_the_one_strong_curve() -> None:
     points = toy_points((1, 8, 64))
-    chosen = f"c={toy_decision(points, LIMITS).concurrency}"
+    chosen = f"c={toy_decision(points, LIMITS).load}"
     for make in FROM_SAMPLES.values():
         figure = make(view(points), SAMPLES)
         assert figure is not None
@@ -364,7 +365,7 @@ def test_columns_have_the_same_room_and_the_operating_point_has_a_star() -> None
     axis = figure.panels[0].x
 
     assert [0.0, 1.0, 2.0, 3.0] == [x for x, _, _ in figure.panels[0].lines[0].band]
-    assert [f"★ {toy_decision(points, LIMITS).concurrency}"] == [name for name in axis.names if "★" in name]
+    assert [f"★ {toy_decision(points, LIMITS).load}"] == [name for name in axis.names if "★" in name]
     assert not axis.log
 
 

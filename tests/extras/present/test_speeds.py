@@ -50,7 +50,7 @@ def test_each_cell_is_the_highest_measured_setting_inside_by_value(run: Path) ->
                 assert cell == "none within"
                 continue
             best = max(inside, key=lambda p: p.metrics["output_throughput"].value)
-            assert f"at c={best.concurrency}," in cell
+            assert f"at c={best.load}," in cell
             proven = best.metrics[name].upper <= 1 / speed
             assert cell.endswith("value only") or (cell.endswith("proven") and proven), cell
     assert any(cell.endswith("proven") for row in table.texts for cell in row)

@@ -148,9 +148,9 @@ def test_the_config_of_what_is_missing_is_sound_and_reaches_every_region(cwd: Pa
     assert said.out.startswith(f"# {HEAD}\n")
     config = load_config(said.out, "full.yaml")
     assert (5, 1200.0) == (config.passes.count if config.passes else None, config.min_time)
-    assert 7 == len(config.concurrency)
-    assert {1, 2, 64} < set(config.concurrency)
-    assert any(6 <= c <= 17 for c in config.concurrency)
+    assert 7 == len(config.loads)
+    assert {1, 2, 64} < set(config.loads)
+    assert any(6 <= c <= 17 for c in config.loads)
 
 
 def test_an_export_never_mixes_with_what_is_there(cwd: Path) -> None:

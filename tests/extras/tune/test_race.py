@@ -290,8 +290,8 @@ def test_a_proof_on_a_machine_whose_speed_drifts_has_more_windows_before_a_lower
         proofs = [i for i, (t, _) in enumerate(runner.history) if t.phase is Phase.PROVE]
         for last, after in itertools.pairwise(proofs):
             then = replace(runner, history=runner.history[: last + 1])
-            c, new = (runner.history[i][0].concurrency for i in (last, after))
-            now = next(k for k in then.known.candidates if k.concurrency == c)
+            c, new = (runner.history[i][0].load for i in (last, after))
+            now = next(k for k in then.known.candidates if k.load == c)
             wanders = any(flag.name == "non_stationary" for flag in now.point.flags)
             lowered += new < c
             longer += new == c and now.windows >= AT_MOST

@@ -17,6 +17,7 @@ from frontier.client.http.http_client import run
 from frontier.config import load_config
 from frontier.core.model.decisions import Decision, Verdict
 from frontier.core.model.errors import MeasurementError, UsageError
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.shapes import Shape
 from frontier.extras.verify import answers
 from frontier.extras.verify.answers import Scorer
@@ -33,7 +34,7 @@ DECISION = Decision(
     shape=SHAPE,
     limits=(),
     verdict=Verdict.MEETS,
-    concurrency=3,
+    load=Concurrency(3),
     binding=None,
     metrics={},
     judgements=(),
@@ -218,7 +219,7 @@ deployments:
 @pytest.mark.parametrize(("listed", "prompts"), [("auto", 2 * 256), ("[1, 300]", 2 * 300)])
 def test_each_request_in_flight_has_four_rounds(listed: str, prompts: int) -> None:
     text = CONFIG.replace("[1, 4]", listed).replace("refine: 0\n", "")
-    points = [dataclasses.replace(DECISION, deployment=name, concurrency=c) for name, c in (("a", 130), ("b", 200))]
+    points = [dataclasses.replace(DECISION, deployment=name, load=c) for name, c in (("a", 130), ("b", 200))]
     run: Any = SimpleNamespace(config=load_config(text, "s.yaml"), solve=lambda _: points)
     assert {prompts} == {number for _, number in answers.quality_checks(run, ())}
 

@@ -87,7 +87,7 @@ class Queue:
         rate = trial.rate or 0.0
         self.rates.append(rate)
         rng = random.Random(trial.seed)
-        free = [0.0] * min(self.places, trial.concurrency)
+        free = [0.0] * min(self.places, trial.load)
         due, opened, sent, number = 0.0, trial.warmup, 0, 0
         while sent < trial.requests * 1.02 and not stop.is_set():
             due += rng.expovariate(rate)
@@ -161,7 +161,7 @@ def test_the_rate_is_what_was_estimated_and_the_limit_that_of_the_operating_poin
     assert decision.metrics["p90_ttft"].n <= default.requests <= whole.requests
     for check in (default, whole):
         trial = open_loop_check.open_trial(run.config, check, 1)
-        assert estimated.cap == decision.concurrency == trial.concurrency
+        assert estimated.cap == decision.load == trial.load
         assert trial.max_time >= 2 * check.requests / check.rate
         assert trial.seed != open_loop_check.open_trial(run.config, check, 2).seed
 
@@ -172,20 +172,20 @@ def test_what_waits_for_admission_waits_and_its_wait_counts(swept: Path) -> None
     """
     run = frontier.load(swept)
     (decision,) = run.solve()
-    assert decision.concurrency is not None
-    service = decision.concurrency / decision.metrics["request_throughput"].value
+    assert decision.load is not None
+    service = decision.load / decision.metrics["request_throughput"].value
     (most,) = check(run, Queue(places=10_000, service=service), load=1.0)
     assert Verdict.VIOLATES is most.judgement.verdict
     assert most.point.metrics["p90_ttft"].value > 0.4 * service
-    assert most.cap == decision.concurrency
-    assert most.in_flight > decision.concurrency  # those that wait are there too
+    assert most.cap == decision.load
+    assert most.in_flight > decision.load  # those that wait are there too
     (less,) = check(run, Queue(places=10_000, service=service), load=0.6)
     assert Verdict.MEETS is less.judgement.verdict
 
 
 def test_a_server_with_room_meets_and_the_sweep_is_left_alone(swept: Path) -> None:
     run = frontier.load(swept)
-    before = {p.concurrency: p.n for p in run.points()}
+    before = {p.load: p.n for p in run.points()}
     backend = Queue(places=10_000, service=0.2)
     (done,) = check(run, backend)
     assert (Verdict.MEETS, ExitCode.YES) == (done.judgement.verdict, exit_code([done.judgement.verdict]))
@@ -193,7 +193,7 @@ def test_a_server_with_room_meets_and_the_sweep_is_left_alone(swept: Path) -> No
     assert done.point.metrics["p90_ttft"].value == pytest.approx(0.042, rel=0.1)
     assert done.in_flight == pytest.approx(done.check.rate * 0.2, rel=0.2)
     again = frontier.load(swept)
-    assert before == {p.concurrency: p.n for p in again.points()}
+    assert before == {p.load: p.n for p in again.points()}
     kept = RunDirectory.read(swept)
     assert not any(trial.startswith("verify") for trial in kept.finished())
     assert list((swept / "verify" / "trials").glob("*.jsonl"))
@@ -328,7 +328,7 @@ def test_a_rate_is_found_and_the_answer_says_for_how_many_in_flight(night: Path)
     assert found.done.proven is not None
     assert found.done.proven in backend.rates
     assert 0.5 * search.policy.top < found.done.proven < search.policy.top
-    assert found.policy.in_flight == search.decision.concurrency
+    assert found.policy.in_flight == search.decision.load
     text = verified_and_found(found)
     assert f"{found.loss:.0%} below the" in text.splitlines()[0]
     assert (found.done.refused is not None) == ("Next higher tried: " in text)

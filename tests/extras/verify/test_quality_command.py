@@ -79,7 +79,7 @@ def test_it_is_then_an_axis_a_column_and_a_limit(asked: tuple[Path, Said]) -> No
     assert [("bf16", 8), ("int4", 8)] == [(m["deployment"], m["concurrency"]) for m in pool["members"]]
     assert {} == pool["without"]
     bf16, int4 = load(cwd / "run").solve(parse_sla("p95_ttft<=1s,quality>=0.97"))
-    assert (Verdict.MEETS, 8) == (bf16.verdict, bf16.concurrency)
+    assert (Verdict.MEETS, 8) == (bf16.verdict, bf16.load)
     assert (Verdict.VIOLATES, "quality") == (int4.verdict, int4.binding)
     assert Cause.SLOW_ALONE not in {reason.cause for reason in int4.explanation.reasons}, "it is not speed"
     again = frontier("verify", "run", "--quality", "--find", cwd=cwd)

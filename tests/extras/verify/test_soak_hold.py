@@ -83,7 +83,7 @@ def run(swept: Path, tmp_path: Path) -> Run:
 
 def held(run, backend, duration, limits=None):
     (decision,) = run.solve()
-    assert decision.concurrency == 2
+    assert decision.load == 2
 
     async def go():
         with RunDirectory.open_to_verify(run.path) as store:

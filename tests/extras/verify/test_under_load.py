@@ -56,9 +56,9 @@ def test_as_many_prompts_are_needed_as_would_show_one_that_differs() -> None:
 def test_it_asks_alone_at_the_operating_point_and_beside_it(swept: Path) -> None:
     measured = load(swept)
     (decision,) = measured.solve()
-    assert decision.concurrency is not None
-    known = sorted(point.concurrency for point in measured.points())
-    place = known.index(decision.concurrency)
+    assert decision.load is not None
+    known = sorted(point.load for point in measured.points())
+    place = known.index(decision.load)
     (check,) = loaded_checks(measured, measured.limits(), (), None)
     assert (200, tuple(sorted({1, *known[place - 1 : place + 2]}))) == (check.prompts, check.settings)
     (named,) = loaded_checks(measured, measured.limits(), (8, 5), 50)
@@ -228,7 +228,7 @@ def test_the_prompts_are_one_more_stream_among_the_load(tmp_path: Path) -> None:
     assert 6 == len(set(salts)), "each pass at each setting meets nothing that was cached of another"
     assert len({(body["cache_salt"], str(body["prompt"])) for body in server.whole[1:21]}) == 20
     (point,) = load(tmp_path / "run").points()
-    assert (4, 1.0) == (point.concurrency, point.metrics["agreement"].value)
+    assert (4, 1.0) == (point.load, point.metrics["agreement"].value)
     assert not list((tmp_path / "run" / "verify" / "trials").glob("*"))
 
 
@@ -263,4 +263,4 @@ def test_the_embedded_engine_loses_what_it_is_told_to_lose(swept: Path) -> None:
     shown = frontier("show", swept, cwd=swept.parent)
     assert "agreement with c=1" in shown.out
     (decision,) = load(swept).solve(parse_sla("p90_ttft<=1s,agreement>=98%"))
-    assert 8 != decision.concurrency
+    assert 8 != decision.load

@@ -39,7 +39,7 @@ def view(run: NotebookRun) -> SeriesView:
 
 def production(view: SeriesView, running: float, factor: float = 1.0) -> Workload:
     """A service as the run says that it is at a setting, but for a factor on its latencies."""
-    point = next(p for p in view.points if p.concurrency == running)
+    point = next(p for p in view.points if p.load == running)
     figures = {
         name: ProductionFigure(
             *(getattr(point.metrics[name], part) * factor for part in ("value", "low", "high")), n=900

@@ -74,7 +74,7 @@ def test_from_a_running_server_to_a_sweep_of_its_traffic(server: str, tmp_path: 
     )
     (tmp_path / "short.yaml").write_text(short)
     run = run_sweep(tmp_path / "short.yaml", tmp_path / "run", virtual=True)
-    assert [p.concurrency for p in run.points() if p.valid]
+    assert [p.load for p in run.points() if p.valid]
 
 
 def test_in_flight_is_what_the_server_had_on_average(tmp_path: Path) -> None:
@@ -354,7 +354,7 @@ def test_a_replay_plays_each_arrival_with_its_own_lengths(tmp_path: Path) -> Non
     shape = config.shapes[0]
     assert shape.arrivals is not None
     assert shape.arrivals.trace is not None
-    assert config.concurrency[0] / 1000 == pytest.approx(shape.arrivals.trace.rate, rel=0.002)
+    assert config.loads[0] / 1000 == pytest.approx(shape.arrivals.trace.rate, rel=0.002)
     moment, first = shape.arrivals.trace.start(7)
     due = list(zip(range(50), shape.arrivals.times(shape.arrivals.trace.rate, 7), strict=False))
     for number, at in due:

@@ -35,13 +35,13 @@ def test_each_setting_near_the_limit_has_a_row_with_its_value_and_the_bound_that
     measured = points()
     found = panel(measured)
     assert found is not None
-    of = {p.concurrency: p.metrics["p99_ttft"] for p in measured}
+    of = {p.load: p.metrics["p99_ttft"] for p in measured}
 
-    assert [48, 56, 64, 80] == [mark.concurrency for mark in found.marks]
+    assert [48, 56, 64, 80] == [mark.load for mark in found.marks]
     assert ["440 ms", "478 ms", "505 ms", "565 ms"] == [name.partition("  ")[2] for name in found.y.names]
     assert [(rule.axis, rule.at) for rule in found.rules] == [("x", 500.0)]
     for row, mark in enumerate(found.marks):
-        e = of[mark.concurrency]  # type: ignore[index]
+        e = of[mark.load]  # type: ignore[index]
         assert (pytest.approx(e.value * 1e3), row) == (mark.x, mark.y)
         bound = e.upper if e.value <= LIMIT.promise else e.lower
         assert mark.x_bar is not None
@@ -52,7 +52,7 @@ def test_each_setting_near_the_limit_has_a_row_with_its_value_and_the_bound_that
 def test_the_answer_and_its_neighbours_have_rows_however_far_they_are() -> None:
     found = panel(points({1: 50.0, 8: 100.0, 56: 420.0, 128: 9000.0}))
     assert found is not None
-    assert [8, 56, 128] == [mark.concurrency for mark in found.marks]
+    assert [8, 56, 128] == [mark.load for mark in found.marks]
     assert [False, False, True] == [mark.beyond for mark in found.marks]
     assert all(found.x.holds(end) for mark in found.marks if mark.x_bar for end in (mark.x_bar.low, mark.x_bar.high))
 
@@ -79,7 +79,7 @@ def test_of_many_settings_the_nearest_have_rows() -> None:
 
     assert MOST == len(found.marks)
     answer = next(mark for mark in found.marks if mark.star)
-    assert all(abs(mark.x - 500) <= 6 or abs(mark.concurrency - answer.concurrency) <= 1 for mark in found.marks)
+    assert all(abs(mark.x - 500) <= 6 or abs(mark.load - answer.load) <= 1 for mark in found.marks)
 
 
 def test_the_picture_draws_it_below_the_frontier() -> None:
@@ -90,7 +90,7 @@ def test_the_picture_draws_it_below_the_frontier() -> None:
 
 
 def test_the_names_of_its_rows_are_not_cut_at_the_edge() -> None:
-    measured = [replace(p, concurrency=SessionRate.of(p.concurrency + 0.387)) for p in points()]
+    measured = [replace(p, load=SessionRate.of(p.load + 0.387)) for p in points()]
     drawn = picture(measured, toy_frontier(measured), toy_decision(measured))
     assert drawn.strip is not None
     with defaults():
@@ -115,7 +115,7 @@ def panel_of_two(first: Limit, second: Limit) -> Panel:
 
 def test_of_several_series_each_answer_has_rows_with_its_neighbours_in_its_colour() -> None:
     found = panel_of_two(LIMIT, LIMIT)
-    assert [48, 56, 64] * 2 == [mark.concurrency for mark in found.marks]
+    assert [48, 56, 64] * 2 == [mark.load for mark in found.marks]
     assert [Role.FRONTIER] * 3 + [Role.OTHER] * 3 == [mark.role for mark in found.marks]
     assert ["bf16"] * 3 + ["fp8"] * 3 == [name.partition("  ")[0] for name in found.y.names]
     assert ("p99_ttft", [500.0]) == (found.x.metric, [rule.at for rule in found.rules])

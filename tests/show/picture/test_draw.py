@@ -124,7 +124,7 @@ def test_each_mark_of_an_svg_has_its_row_of_the_table_as_a_tooltip(usual) -> Non
     shown = tooltips(render(usual, "svg"))
     (panel,) = usual.panels
 
-    assert {f"mark-0_0-{mark.concurrency}" for mark in panel.marks} | {"mark-0_0-64-star"} == set(shown)
+    assert {f"mark-0_0-{mark.load}" for mark in panel.marks} | {"mark-0_0-64-star"} == set(shown)
     assert shown["mark-0_0-64"] == shown["mark-0_0-64-star"]
     assert_golden_row("pictures", "\n\n".join(shown[f"mark-0_0-{c}"] for c in (64, 128)))
 

@@ -6,6 +6,7 @@ import math
 import pytest
 
 from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Estimate, Flag, Frontier, Point
 from frontier.core.model.shapes import Shape
 from frontier.show.picture.data import Panel, Picture, Role
@@ -14,6 +15,7 @@ from frontier.show.tables import points_table
 from frontier.show.view.series_view import DrawnRoofline, series_view, series_views
 from frontier.show.view.wording import Provenance
 from tests.kit.golden import assert_golden, assert_golden_row
+from tests.kit.made import loads
 from tests.kit.toy import (
     LIMIT,
     SHAPE,
@@ -44,7 +46,7 @@ def only(found: Picture) -> Panel:
 
 def beside(found: Picture, concurrency: int) -> str:
     """What is written beside the mark of a setting."""
-    (words,) = [mark.words for mark in only(found).marks if mark.concurrency == concurrency]
+    (words,) = [mark.words for mark in only(found).marks if mark.load == concurrency]
     return words
 
 
@@ -92,7 +94,7 @@ def test_marks_say_whether_a_setting_is_on_the_frontier_dominated_or_flagged() -
     points = toy_points()
     points[3] = toy_point(8, flags=(ERRORS,))
     panel = only(drawn(points))
-    roles = {mark.concurrency: mark.role for mark in panel.marks}
+    roles = {mark.load: mark.role for mark in panel.marks}
 
     assert Role.FRONTIER is roles[64]
     assert Role.DOMINATED is roles[128]
@@ -103,7 +105,7 @@ def test_a_flag_that_is_a_remark_leaves_the_point_on_the_frontier() -> None:
     points = toy_points()
     points[3] = toy_point(8, flags=(dataclasses.replace(ERRORS, fatal=False),))
 
-    assert Role.FRONTIER is {m.concurrency: m.role for m in only(drawn(points)).marks}[8]
+    assert Role.FRONTIER is {m.load: m.role for m in only(drawn(points)).marks}[8]
 
 
 def test_flagged_settings_are_listed_with_their_reason_and_never_starred() -> None:
@@ -136,19 +138,19 @@ def test_the_sign_of_a_setting_is_its_verdict() -> None:
     points[0] = dataclasses.replace(points[0], flags=(ERRORS,))
     decision = toy_decision(points)
     found = picture(points, toy_frontier(points), decision)
-    signs = {mark.concurrency: mark.sign for mark in only(found).marks}
+    signs = {mark.load: mark.sign for mark in only(found).marks}
 
-    assert {j.concurrency for j in decision.judgements if j.verdict is Verdict.MARGINAL} == {70}
+    assert {j.load for j in decision.judgements if j.verdict is Verdict.MARGINAL} == {70}
     assert signs == {1: "excluded", 8: "meets", 64: "meets", 70: "over", 96: "violates"}
     assert found.signs == ("meets", "over", "violates", "excluded")
     scanned = picture([*points, *toy_points((32,))], toy_frontier(points), decision)
-    assert "open" == next(mark.sign for mark in only(scanned).marks if mark.concurrency == 32)
+    assert "open" == next(mark.sign for mark in only(scanned).marks if mark.load == 32)
 
 
 def test_a_setting_that_breaks_a_limit_off_the_axes_is_a_cross() -> None:
     points = toy_points((1, 8, 64, 80))
     found = drawn(points, Limit("p99_ttft", 9.0), Limit("p99_tpot", 0.022))
-    crosses = {mark.concurrency: mark.text for mark in only(found).marks if mark.sign == "violates"}
+    crosses = {mark.load: mark.text for mark in only(found).marks if mark.sign == "violates"}
     assert {64: "64: over p99 TPOT", 80: "80: over p99 TPOT"} == crosses, "it may lie within the limit that is drawn"
 
 
@@ -181,7 +183,7 @@ def test_infinite_ends_become_short_arrows_and_unknown_intervals_none() -> None:
         points[2], metrics={**points[2].metrics, "p99_ttft": Estimate.without_interval(0.4, 300)}
     )
     panel = only(picture(points, toy_frontier(points)))
-    bars = {mark.concurrency: mark.x_bar for mark in panel.marks}
+    bars = {mark.load: mark.x_bar for mark in panel.marks}
 
     assert bars[16] is not None
     assert bars[16].open_high
@@ -223,7 +225,7 @@ def test_a_latency_that_does_not_exist_stands_at_the_edge_and_is_explained() -> 
     )
     found = picture(points, toy_frontier(points))
 
-    assert [64] == [mark.concurrency for mark in only(found).marks if mark.beyond]
+    assert [64] == [mark.load for mark in only(found).marks if mark.beyond]
     assert_golden_row("pictures", "\n".join(found.notes))
 
 
@@ -232,17 +234,17 @@ def test_a_point_without_the_metric_is_named_as_not_drawn() -> None:
     bare = {k: v for k, v in points[1].metrics.items() if k != "p99_ttft"}
     points[1] = dataclasses.replace(points[1], metrics=bare)
     why = {16: "p99_ttft was not measured"}
-    frontier = Frontier("default", SHAPE, ("output_throughput", "p99_ttft"), (4, 64), (), why)
+    frontier = Frontier("default", SHAPE, ("output_throughput", "p99_ttft"), loads(4, 64), (), why)
     found = picture(points, frontier)
 
-    assert [4, 64] == [mark.concurrency for mark in only(found).marks]
+    assert [4, 64] == [mark.load for mark in only(found).marks]
     assert_golden_row("pictures", "\n".join(found.notes))
 
 
 def test_axes_without_a_value_are_empty_and_say_so() -> None:
     points = toy_points((4, 16))
     bare = [dataclasses.replace(p, metrics={"output_throughput": p.metrics["output_throughput"]}) for p in points]
-    why = {p.concurrency: "p99_ttft was not measured" for p in points}
+    why = {p.load: "p99_ttft was not measured" for p in points}
     found = picture(bare, Frontier("default", SHAPE, ("output_throughput", "p99_ttft"), (), (), why))
 
     assert only(found).is_empty
@@ -255,7 +257,7 @@ def test_nothing_feasible_is_said_and_the_nearest_is_ringed_not_starred() -> Non
     found = drawn(toy_points(), Limit("p99_ttft", 0.02))
 
     assert not starred(only(found))
-    assert [1] == [m.concurrency for m in only(found).marks if m.ring]
+    assert [1] == [m.load for m in only(found).marks if m.ring]
     assert_golden_row("pictures", found.title)
 
 
@@ -264,7 +266,7 @@ def test_what_is_not_proven_says_what_would_decide() -> None:
     decision = toy_decision(points)
     judgements = tuple(dataclasses.replace(j, verdict=Verdict.UNPROVEN, need=1000) for j in decision.judgements)
     unproven = dataclasses.replace(
-        decision, verdict=Verdict.UNPROVEN, concurrency=None, candidate=64, judgements=judgements
+        decision, verdict=Verdict.UNPROVEN, load=None, candidate=Concurrency(64), judgements=judgements
     )
     found = picture(points, toy_frontier(points), unproven)
 
@@ -276,7 +278,7 @@ def test_several_that_are_not_proven_say_what_each_has() -> None:
     points = toy_points()
     judged = toy_decision(points).judgements
     judgements = tuple(dataclasses.replace(j, verdict=Verdict.UNPROVEN, need=1000) for j in judged)
-    open_ = toy_decision(points, verdict=Verdict.UNPROVEN, concurrency=None, candidate=64, judgements=judgements)
+    open_ = toy_decision(points, verdict=Verdict.UNPROVEN, load=None, candidate=Concurrency(64), judgements=judgements)
     found = small_multiples([series_view(points, toy_frontier(points), open_)] * 2)
 
     assert not [c for panel in found.panels for c in starred(panel)]
@@ -296,7 +298,7 @@ def test_a_flagged_setting_too_far_out_to_be_drawn_is_named() -> None:
     points = [*toy_points((1, 8, 64)), toy_point(512, flags=(ERRORS,))]
     found = drawn(points)
 
-    assert {1, 8, 64} == {mark.concurrency for mark in only(found).marks}
+    assert {1, 8, 64} == {mark.load for mark in only(found).marks}
     assert not drawn(toy_points()).notes
     assert_golden_row("pictures", "\n".join(found.notes))
 
@@ -365,7 +367,7 @@ def test_a_point_without_an_axis_is_named_with_the_metric() -> None:
         metrics = {k: v for k, v in points[i].metrics.items() if k != "p99_ttft"}
         points[i] = dataclasses.replace(points[i], metrics=metrics)
     excluded = {8: "p99_ttft was not measured", 16: "p99_ttft was not measured"}
-    of = dataclasses.replace(of, excluded=excluded, members=(1, 64), dominated=())
+    of = dataclasses.replace(of, excluded=excluded, members=loads(1, 64), dominated=())
     found = picture(points, of)
     assert "○" not in said(found), "none is flagged, and none is drawn hollow"
     assert_golden_row("pictures", "\n".join(found.notes))

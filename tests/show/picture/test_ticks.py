@@ -11,6 +11,7 @@ from frontier.show.picture.data import Axis
 from frontier.show.picture.draw import defaults
 from frontier.show.picture.text_size import text_width
 from frontier.show.picture.ticks import ticks_of
+from tests.kit.made import loads
 
 LENGTH, POINTS = 210.0, 9.5
 """The narrowest axis of a figure, one of three side by side, and the size of its text."""
@@ -63,7 +64,7 @@ def test_thousands_over_a_decade_do_not_run_into_each_other() -> None:
     ],
 )
 def test_concurrency_is_read_where_it_was_measured_up_to_both_ends(settings: tuple[int, ...], most: float) -> None:
-    axis = concurrency_axis(list(settings))
+    axis = concurrency_axis(loads(*settings))
     with defaults():
         ticks = list(ticks_of(axis, LENGTH, POINTS, upright=False))
         assert gap(axis, ticks) >= 6.9

@@ -4,7 +4,7 @@ from frontier.core.claim import pareto
 from frontier.core.model.points import Estimate, Frontier, Point
 from frontier.show.view.frontier_summary import summarise
 from tests.kit.golden import assert_golden_row
-from tests.kit.made import SHAPE
+from tests.kit.made import SHAPE, loads
 
 OBJECTIVES = ("output_throughput", "p99_ttft")
 
@@ -42,7 +42,7 @@ def test_throughput_that_folds_back_without_a_jump_is_named():
 
 def test_members_that_noise_may_have_made_are_said():
     points = [point(1, 100, 0.1), point(2, 180, 0.2), point(4, 181, 0.3)]
-    sure = Frontier("d", SHAPE, OBJECTIVES, (1, 2, 4), (), probability={1: 1.0, 2: 0.9, 4: 0.3})
+    sure = Frontier("d", SHAPE, OBJECTIVES, loads(1, 2, 4), (), probability={1: 1.0, 2: 0.9, 4: 0.3})
     found = summarise(sure, points)
     assert_golden_row("answers", "\n".join(found.notes))
     assert () == summarise(sure, []).notes[1:]

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from frontier.core.model.decisions import RejectedStep
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Distance, Estimate, Flag
 from frontier.show.view.explain import with_notes
 from frontier.show.view.json_out import decisions_json, points_json
@@ -36,7 +37,7 @@ def test_solve_has_the_contracts_keys() -> None:
 
 def test_nothing_found_is_null_with_a_candidate() -> None:
     points = toy_points()
-    (shape,) = strict(decisions_json([toy_decision(points, concurrency=None, candidate=1)]))["shapes"]
+    (shape,) = strict(decisions_json([toy_decision(points, load=None, candidate=1)]))["shapes"]
 
     assert shape["concurrency"] is None
     assert 1 == shape["candidate"]
@@ -49,7 +50,9 @@ def test_infinite_and_unknown_numbers_become_null() -> None:
         "p50_ttft": Estimate.without_interval(0.1, 300),
         "p99_tpot": Estimate(math.nan, -math.inf, math.inf, 0),
     }
-    decision = toy_decision(points, rejected=RejectedStep(16, math.inf, "p99_ttft", math.nan), metrics=metrics)
+    decision = toy_decision(
+        points, rejected=RejectedStep(Concurrency(16), math.inf, "p99_ttft", math.nan), metrics=metrics
+    )
     (shape,) = strict(decisions_json([decision]))["shapes"]
 
     assert {"value": None, "low": 1.0, "high": None, "n": 300, "infinite": True} == shape["metrics"]["p99_ttft"]
@@ -67,7 +70,7 @@ def test_show_has_the_contracts_keys() -> None:
     assert ["output_throughput", "p99_ttft"] == tree["objectives"]
     assert {"shape", "concurrency", "valid", "flags", "on_frontier", "metrics"} <= tree["points"][0].keys()
     assert (False, ["errors"], False) == tuple(tree["points"][0][k] for k in ("valid", "flags", "on_frontier"))
-    assert [p.concurrency in toy_frontier(points).members for p in points] == [p["on_frontier"] for p in tree["points"]]
+    assert [p.load in toy_frontier(points).members for p in points] == [p["on_frontier"] for p in tree["points"]]
     assert 0.5 == LIMIT.promise
 
 

@@ -84,7 +84,7 @@ def test_all_that_is_said_of_a_run_has_the_same_frontier(tmp_path: Path, name: s
     }
     for view, panel in zip(views, drawn, strict=True):
         assert (panel.y.metric, panel.x.metric) == view.frontier.objectives
-        on = {mark.concurrency for mark in panel.marks if mark.role is Role.FRONTIER}
+        on = {mark.load for mark in panel.marks if mark.role is Role.FRONTIER}
         assert on <= set(view.frontier.members)
     rows = list(csv.DictReader(io.StringIO(frontier("export", "run", "--csv", cwd=tmp_path).out)))
     assert shown == {_setting(row): (row["objectives"].split(","), row["on_frontier"] == "true") for row in rows}
@@ -124,8 +124,8 @@ def _setting(tree: dict[str, Any]) -> tuple[str, str, int]:
 # ---- recorded runs: one of each kind of load
 
 RECORDED = ("closed", "stated", "open", "sessions", "mix")
-Load = int | float | None
-Truth = dict[str, tuple[tuple[str, ...], frozenset[Load], Load, str]]
+Number = int | float | None
+Truth = dict[str, tuple[tuple[str, ...], frozenset[Number], Number, str]]
 """Of each shape the frontier's axes, the loads on it, the operating point and the verdict."""
 
 
@@ -196,18 +196,18 @@ def _of_csv(row: dict[str, Any]) -> dict[str, Any]:
     return {**row, "objectives": row["objectives"].split(","), "on_frontier": row["on_frontier"] == "true"}
 
 
-def _load(tree: dict[str, Any]) -> Load:
+def _load(tree: dict[str, Any]) -> Number:
     load = tree["concurrency"] or tree.get("rate")
     return None if load in (None, "") else float(load)
 
 
-def _drawn(path: Path) -> dict[str, tuple[tuple[str, ...], Load]]:
+def _drawn(path: Path) -> dict[str, tuple[tuple[str, ...], Number]]:
     """The axes of each panel of the picture, and the load under its star."""
     run = load(path)
     views = views_of(run, run.limits())
-    drawn: dict[str, tuple[tuple[str, ...], Load]] = {}
+    drawn: dict[str, tuple[tuple[str, ...], Number]] = {}
     for view, panel in zip(views, small_multiples(views).panels, strict=True):
-        stars = [mark.concurrency for mark in panel.marks if mark.star is not None]
+        stars = [mark.load for mark in panel.marks if mark.star is not None]
         assert len(stars) <= 1
         assert stars == ([] if view.chosen is None else [view.chosen])
         at = next((c.per_second if isinstance(c, Rate) else float(c) for c in stars), None)

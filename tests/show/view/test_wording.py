@@ -11,7 +11,7 @@ from frontier.cli.status import trial_words
 from frontier.config.config_file import load_config_file
 from frontier.core.claim.solver import solve_all
 from frontier.core.model.decisions import Cause, EndedEarly, Limit, Reason
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import Concurrency, Rate
 from frontier.core.model.points import Estimate, Flag, Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.text import clean
@@ -183,6 +183,6 @@ def toy_with(value: float) -> Point:
 
 def test_the_load_of_sessions_is_their_number() -> None:
     agent = next(shape for shape in load_config_file(ROOT / "configs/sessions.yaml").shapes if shape.has_sessions)
-    assert "session" in load_words(64, agent)
+    assert "session" in load_words(Concurrency(64), agent)
     assert load_words(Rate.of(2.5), agent) == "2.5 req/s"
-    assert load_words(64, Shape.of(1024, 256)) == "concurrency 64"
+    assert load_words(Concurrency(64), Shape.of(1024, 256)) == "concurrency 64"
