@@ -7,7 +7,7 @@ from frontier.config.deployment import DeploymentConfig, QualityConfig
 from frontier.config.end_keys import BudgetConfig
 from frontier.config.sla import Tiers
 from frontier.core.model.decisions import Limit
-from frontier.core.model.metrics import Metric, metric
+from frontier.core.model.metrics import metric
 from frontier.core.model.shapes import Shape
 from frontier.fields import Problem, shown
 
@@ -53,8 +53,6 @@ _AFTERWARDS: Mapping[str, tuple[str, str]] = {
     ),
 }
 """By what a sweep cannot decide, though the metric may be known when it is over."""
-_OF_SEVERAL = {"tpot": "time per output token", "itl": "gap between chunks", "second": "second token"}
-"""Quantities that an answer of one token does not have."""
 
 
 def wrong_metrics(config: _Keys) -> Iterator[Problem]:
@@ -70,8 +68,6 @@ def wrong_metrics(config: _Keys) -> Iterator[Problem]:
             what, how = _TO_GIVE[of.needs]
             whose = of.name if of.needs == "limits" else f"the objective {of.name}"
             yield Problem(f"{whose} {what}", how, "objectives", i)
-        elif (none := _of_one_token(config, of)) is not None:
-            yield Problem(none, "name another metric, as  p99_ttft", "objectives", i)
 
 
 def _lacking(config: _Keys) -> set[str]:
@@ -89,25 +85,15 @@ def _wrong_limits(config: _Keys, lacking: set[str]) -> Iterator[Problem]:
     """Limits on metrics that have no value while a sweep decides."""
     said = set[str]()
     for tier, limit in ((tier, limit) for tier, limits in config.tiers for limit in limits):
-        of, path = limit.of, config.limit_path(tier, limit)
+        of = limit.of
         if of.needs == "background" and "background" not in lacking:
             what = "the most background is what is looked for, and needs no limit"
-            yield Problem(what, f"remove it; {of.name} is among the results", *path)
+            yield Problem(what, f"remove it; {of.name} is among the results", *config.limit_path(tier, limit))
         elif of.needs in lacking and of.needs not in said and of.needs != "limits":
             said.add(of.needs)
             what, how = _TO_GIVE.get(of.needs) or _AFTERWARDS[of.needs]
             whose = "a sweep cannot decide" if of.needs in _AFTERWARDS else f"a limit on {of.name}"
             yield Problem(f"{whose} {what}", how, "sla")
-        elif (none := _of_one_token(config, of)) is not None:
-            yield Problem(none, "limit another metric, as  p99_ttft", *path)
-
-
-def _of_one_token(config: _Keys, of: Metric) -> str | None:
-    """Why no request has a metric: the answers of a shape are one token. None where it has."""
-    short = next((shape for shape in config.shapes if shape.osl.high <= 1), None)
-    if short is None or of.quantity not in _OF_SEVERAL:
-        return None
-    return f"{short.label} has answers of one token, which have no {_OF_SEVERAL[of.quantity]}"
 
 
 def _unknown_classes(config: _Keys) -> Iterator[Problem]:
