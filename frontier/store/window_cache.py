@@ -26,7 +26,7 @@ from frontier.store.records import build, shape_tree
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import TrialEvidence
 
-VERSION = 13
+VERSION = 14
 """Raised whenever `window_of_batches` or `WindowData` changes what it says; older caches are then
 made anew."""
 TYPES = ("<f8", "<i8", "|b1")

@@ -81,7 +81,8 @@ class WindowData:
     counted in `client_failures`. `odd_finishes` counts the finish reasons that are not known to be
     good.
 
-    `failures` counts the causes of failed requests, in the server's words without their numbers.
+    `failures` counts the causes of failed requests, in the server's words without their numbers;
+    `background_failures` those of the background in the whole trial.
 
     `power_rule`, `quality` and `agreement` are set when a run is read: the config may state a power
     and a quality, and answers under load are kept beside the trials. The rule gives the power over
@@ -166,6 +167,7 @@ class WindowData:
     episodes: Episodes | None = None
     background_tokens: Floats = field(default_factory=lambda: np.empty(0))
     background_in_flight: Floats = field(default_factory=lambda: np.empty(0))
+    background_failures: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         for name in (*READER, *USAGE):
@@ -380,11 +382,12 @@ def join(samples: Sequence[WindowData]) -> WindowData:
         [part.window + before for part, before in zip(parts, windows_before, strict=True)]
     )
     joined["client_failures"] = sum(part.client_failures for part in parts)
-    outcomes, odd, failures = (
+    outcomes, odd, failures, behind = (
         sum((Counter(getattr(part, name)) for part in parts), Counter[str]())
-        for name in ("outcomes", "odd_finishes", "failures")
+        for name in ("outcomes", "odd_finishes", "failures", "background_failures")
     )
     joined |= {"outcomes": dict(outcomes), "odd_finishes": most_frequent(odd), "failures": most_frequent(failures)}
+    joined["background_failures"] = most_frequent(behind)
     joined["whole_run"] = {
         name: float(np.median([part.whole_run[name] for part in parts if name in part.whole_run]))
         for name in sorted(set().union(*(part.whole_run for part in parts)))
