@@ -286,18 +286,18 @@ def background(sample: WindowData) -> Iterator[Flag]:
     worst = max(held, key=lambda mean: abs(mean / beside.streams - 1), default=0.0)
     starved = any(not sample.background_tokens[blocks].any() for _, blocks in windows(sample))
     if starved or abs(worst / beside.streams - 1) > GROSS:
-        why = next((f": {words[:100]}" for words in sample.background_failures), "")
+        why = next((words[:100] for words in sample.background_failures), "")
         advice = (
             "it never got a slot: measure less of it, or let the server serve it"
             if starved
             else "the client is too slow: see the records marked background"
         )
-        advice = "its requests fail: see the server's log, and the background's  extra_body" if why else advice
+        fails = f"its requests fail ({why}): see the server's log, and the background's  extra_body"
         yield Flag(
             "background_missing",
-            f"{worst:.1f} of the background in flight" + (", and none of it got a token" if starved else "") + why,
+            f"{worst:.1f} of the background in flight" + (", and none of it got a token" if starved else ""),
             f"{beside.streams} ±{format_share(GROSS)}",
-            advice,
+            fails if why else advice,
             fatal=True,
         )
 

@@ -829,7 +829,7 @@ def test_a_rate_at_which_the_backlog_grew_violates_a_limit_that_its_window_keeps
 @pytest.mark.parametrize(
     ("tokens", "in_flight", "failures", "says", "advice"),
     [
-        (0.0, 0.0, {"HTTP 429: the queue is full": 9}, "HTTP 429: the queue is full", "extra_body"),
+        (0.0, 0.0, {"HTTP 429: the queue is full": 9}, "0.0 of the background", "HTTP 429: the queue is full"),
         (0.0, 4.0, {}, "none of it got a token", "slot"),
         (9.0, 2.0, {}, "2.0 of the background", "client"),
     ],
