@@ -6,12 +6,13 @@ A flat figure that the config states takes their place where nothing was measure
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from frontier.core.model.points import Flag, Point, Power
 from frontier.core.window.cost_energy import joules
-from frontier.core.window.window import Timed
+from frontier.core.window.window import Timed, WindowData, join
 
 FEWEST_READINGS = 10
 """Fewest power samples in the windows of a point: an edge may be off by one sample."""
@@ -28,6 +29,16 @@ def measured(windows: Timed, gpus: int | None, fewest: int = FEWEST_READINGS) ->
     joules = sum(seconds * facts.get("gpu_power", math.nan) for seconds, facts in windows)
     usable = joules > 0 and _unusable(windows, gpus, fewest) is None  # no NaN
     return Power(joules / whole, "measured") if usable else None
+
+
+def in_parts(parts: Sequence[WindowData]) -> Sequence[WindowData]:
+    """The parts of a setting's data, each with the power of its own readings, where all together
+    have enough of them.
+    """
+    if not parts or (power := join(parts).power) is None or power.source != "measured":
+        return parts
+    rule = functools.partial(measured, gpus=None, fewest=1)  # which GPUs they are of was seen together
+    return [dataclasses.replace(part, power_rule=rule) for part in parts]
 
 
 def power_flag(windows: Timed, gpus: int | None, power: Power | None) -> Iterator[Flag]:

@@ -72,6 +72,13 @@ def test_windows_that_are_joined_have_enough_readings_together_and_of_all_gpus()
     assert window.join([few[0], read(None, 0)]).power is None
 
 
+def test_parts_that_are_compared_have_enough_readings_together():
+    few = device_power.in_parts([read(300.0, 5), read(330.0, 5, seed=2)])
+    assert [300.0, 330.0] == pytest.approx([part.power.watts for part in few if part.power])
+    assert [None, None] == [part.power for part in device_power.in_parts([read(300.0, 4), read(330.0, 5, seed=2)])]
+    assert [] == list(device_power.in_parts([]))
+
+
 def test_without_a_power_there_is_no_energy_and_never_a_zero():
     point = estimate.point(powered(None))
     assert point.power is None

@@ -5,8 +5,6 @@ pairs of values share the error of 5%. A power that the config states is not use
 change with the knob.
 """
 
-import dataclasses
-import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +22,7 @@ from frontier.core.model.series import Series
 from frontier.core.model.shapes import Shape
 from frontier.core.model.text import clean
 from frontier.core.stats.difference import in_pairs, variance
-from frontier.core.window.window import WindowData, join
+from frontier.core.window.window import WindowData
 from frontier.extras.tune.knob_turns import rounds_of
 from frontier.hardware import device_power
 from frontier.run import Run
@@ -175,19 +173,10 @@ class _Known:
         decision = self.decisions.get(series)
         chosen = None if decision is None else decision.concurrency
         history = [(t, s) for t, s in self.run.histories.get(series, ()) if t.concurrency == chosen and not spoilt(s)]
-        windows = _powered({self.rounds[t.key]: s for t, s in history if t.key in self.rounds}, deployment.gpus)
+        windows = {self.rounds[t.key]: s for t, s in history if t.key in self.rounds}
+        windows = dict(zip(windows, device_power.in_parts(list(windows.values())), strict=True))
         point = None if chosen is None else self.points.get((series, chosen))
         return KnobValue(name, point, self.gone.get(deployment.name) or _why(decision), windows)
-
-
-def _powered(windows: Mapping[int, WindowData], gpus: int | None) -> Mapping[int, WindowData]:
-    """The windows of the rounds, each with the power of its own readings, where all together have
-    enough of them.
-    """
-    if not windows or (power := join(tuple(windows.values())).power) is None or power.source != "measured":
-        return windows
-    rule = functools.partial(device_power.measured, gpus=gpus, fewest=1)
-    return {number: dataclasses.replace(window, power_rule=rule) for number, window in windows.items()}
 
 
 def _why(decision: Decision | None) -> str:
