@@ -429,9 +429,8 @@ def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:
     """UsageError for a limit on a metric that no point has a value of, though it could be given
     one, or on an unknown class.
     """
-    beside = any(point.shape.background is not None for point in points)
     for name in (limit.metric for limit in limits):
-        if beside and metric(name).needs == "background":
+        if metric(name).needs == "background" and any(p.shape.background is not None for p in points):
             raise UsageError("the most background is what is looked for, and needs no limit", f"leave {name} out")
         if (needs := metric(name).needs) and points and not any(name in p.metrics for p in points):
             raise UsageError(f"a limit on {name}, which is not known of any point", HOW_TO_GIVE[needs])
