@@ -55,12 +55,11 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
             altered.append((trial, error))
             empty.append((trial, window_data(measurement, ())))
             continue
-        windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
         known = _quality(config, trial, compared)
         first[trial.deployment], sample = first.get(trial.deployment, Identity()).with_window(sample)
-        power = power_of(config, trial.deployment, windows)
-        agreement = alike.get((trial.deployment, trial.shape.label, trial.load))
-        sample = replace(sample, power=power, quality=known, agreement=agreement)
+        agreement = alike.get((trial.deployment, trial.shape.label, trial.concurrency))
+        power = functools.partial(power_of, config, trial.deployment)
+        sample = replace(sample, power_rule=power, quality=known, agreement=agreement)
         histories.setdefault(trial.series, []).append((trial, sample))
     for trial, sample in empty:  # a setting of which nothing else is left still has its place, and its flag
         history = histories.setdefault(trial.series, [])

@@ -35,7 +35,7 @@ from frontier.core.model.trials import Trial
 from frontier.core.model.units import format_number
 from frontier.core.window.cost_energy import cost
 from frontier.core.window.time_breakdown import time_breakdown
-from frontier.core.window.window import WindowData
+from frontier.core.window.window import Timed, WindowData
 from frontier.hardware import device_power
 from frontier.hardware.above_roofline import above_roofline
 from frontier.hardware.distance import bounds, distance
@@ -67,6 +67,7 @@ HOW_TO_GIVE = {
     "limits": "name limits on latency, as  --sla 'p99_ttft<=500ms'",
     "quality": "state it as  quality: 0.95  in the config, or measure it:  frontier verify --quality",
     "agreement": "measure it:  frontier verify --quality --under-load",
+    "background": "sweep with  background: {shape: 8192/512, concurrency: [0, 8, 16]}",
 }
 """How to give a metric what it needs (`metrics.NEEDS`)."""
 
@@ -240,8 +241,7 @@ class Run:
             for trial, error in self.altered
             if (trial.series, trial.load) == (point.series, point.load)
         ]
-        windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
-        powered = device_power.power_flag(windows, self.gpus.get(point.deployment), point.power)
+        powered = device_power.power_flag(sample.timed, self.gpus.get(point.deployment), point.power)
         notes = (*point.notes, *metrics_notes.notes(sample.server), *self._drafted(sample))
         breakdown = time_breakdown(sample.server)
         others = [flag for flag in point.flags if not changed or flag.name != "no_requests"]  # which follows from it
@@ -431,6 +431,8 @@ def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:
     one, or on an unknown class.
     """
     for name in (limit.metric for limit in limits):
+        if metric(name).needs == "background" and any(p.shape.background is not None for p in points):
+            raise UsageError("the most background is what is looked for, and needs no limit", f"leave {name} out")
         if (needs := metric(name).needs) and points and not any(name in p.metrics for p in points):
             raise UsageError(f"a limit on {name}, which is not known of any point", HOW_TO_GIVE[needs])
     classes = list(dict.fromkeys(name for p in points for name in p.shape.classes))
@@ -440,7 +442,7 @@ def _check_known(points: Sequence[Point], limits: Sequence[Limit]) -> None:
             raise UsageError(f"no request is of the class {group}", hint)
 
 
-def power_of(config: Config, deployment: str, windows: Sequence[tuple[float, Mapping[str, float]]]) -> Power | None:
+def power_of(config: Config, deployment: str, windows: Timed) -> Power | None:
     """The power that its GPUs drew in the windows, otherwise the power that the config states."""
     mine = next((d for d in config.deployments if d.name == deployment), None)
     measured = device_power.measured(windows, mine.gpus if mine else None)

@@ -10,7 +10,7 @@ import click
 
 from frontier import registry
 from frontier.cli import common, completion
-from frontier.cli.knob import knob_json, print_knob
+from frontier.cli.knob_answer import knob_json, print_knob
 from frontier.core.model.errors import ExitCode
 from frontier.show.verbosity import Detail
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from frontier.cli import common
-from frontier.cli.knob import knob_json, print_knob
+from frontier.cli.knob_answer import knob_json, print_knob
 from frontier.core.model.decisions import Decision
 from frontier.core.model.errors import UsageError
 from frontier.run import Run

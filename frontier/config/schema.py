@@ -20,7 +20,7 @@ from pydantic import (
 from frontier.config.background_keys import BackgroundConfig, not_beside, read_background
 from frontier.config.complaints import Complaint
 from frontier.config.connection import SentFile
-from frontier.config.deployment import DeploymentConfig, QualityConfig
+from frontier.config.deployment import DeploymentConfig
 from frontier.config.end_keys import BudgetConfig
 from frontier.config.finish_keys import FinishConfig, read_finish
 from frontier.config.identity import digest
@@ -37,6 +37,7 @@ from frontier.config.load_keys import (
     read_warmup,
     read_workers,
 )
+from frontier.config.metric_needs import wrong_metrics
 from frontier.config.shape_keys import described, distinct, file_of, read_shapes
 from frontier.config.sla import DEFAULT_TIER, Tiers, read_objectives, read_tiers
 from frontier.config.traffic_keys import Traffic, mixes, read_traffic
@@ -55,7 +56,6 @@ from frontier.fields import (
     duration_text,
     refuse,
     repeated,
-    shown,
     whole_in,
 )
 from frontier.store.records import shape_tree
@@ -186,7 +186,7 @@ class Config(Strict):
     def _consistent(self) -> Self:
         if self.traffic:
             mixes(self.traffic, self.given_shapes)  # a Problem where the two do not fit
-        checks = (_wrong_times, _wrong_metrics, _wrong_names, _wrong_size, _wrong_prompts, _wrong_load, not_beside)
+        checks = (_wrong_times, wrong_metrics, _wrong_names, _wrong_size, _wrong_prompts, _wrong_load, not_beside)
         refuse(problem for check in checks for problem in check(self))
         return self
 
@@ -362,58 +362,6 @@ def _wrong_times(config: Config) -> Iterator[Problem]:
         if (lasting := shape.session_seconds(0.0)) > config.max_time / 2:
             what = f"sessions of {shape.label} think for up to {math.ceil(lasting):,} s, {most}"
             yield Problem(what, "raise max_time: a trial warms up until they come to their last turn", "max_time")
-
-
-def _wrong_metrics(config: Config) -> Iterator[Problem]:
-    """Problems of metrics that nothing gives a value, or whose class no shape has."""
-    priced = all(d.price is not None for d in config.deployments)
-    price = None if priced else "write  price: $12/h  for the whole deployment"
-    limited = {limit.metric for _, limits in config.tiers for limit in limits}
-    if config.budget.cost is not None and price:
-        yield Problem("a budget in dollars needs a price", price, "budget", "cost")
-    needs = {metric(name).needs for name in limited}
-    if "price" in needs and price:
-        yield Problem("a limit on cost needs a price", price, "sla")
-    if "power" in needs:
-        what = "a sweep cannot decide by energy: its power is known only when it is over"
-        yield Problem(what, "decide afterwards:  frontier solve --sla 'p99_ttft<=500ms, energy<=0.5'", "sla")
-    yield from _wrong_qualities(config, limited)
-    yield from _unknown_classes(config)
-    for i, of in enumerate(map(metric, config.given_objectives or ())):
-        if of.needs == "price" and price:
-            yield Problem("the objective cost needs a price", price, "objectives", i)
-        if of.needs == "limits" and not config.limits:
-            what = f"{of.name} counts requests within the limits, and there are none"
-            yield Problem(what, "add  sla: {p99_ttft: 500ms}", "objectives", i)
-
-
-def _unknown_classes(config: Config) -> Iterator[Problem]:
-    """Limits and objectives on a class of requests that no shape has."""
-    classes = list(dict.fromkeys(name for shape in config.shapes for name in shape.classes))
-    asked = {limit.of.group: config.limit_path(tier, limit) for tier, limits in config.tiers for limit in limits}
-    asked |= {metric(name).group: ("objectives",) for name in config.given_objectives or ()}
-    for group, path in asked.items():
-        if group is not None and group not in classes:
-            hint = "sessions have the classes first and later:  shapes: [{turns: 8, ...}]"
-            hint = f"there are {', '.join(classes)}" if classes else hint
-            yield Problem(f"no shape has requests of the class {group}", hint, *path)
-
-
-def _wrong_qualities(config: Config, limited: set[str]) -> Iterator[Problem]:
-    names = [d.name for d in config.deployments]
-    for reference in (d.quality.reference for d in config.deployments if isinstance(d.quality, QualityConfig)):
-        if reference not in names:
-            yield Problem(
-                f"quality: no deployment is called {shown(reference)}", f"there are {', '.join(names)}", "deployments"
-            )
-    if "quality" in limited and any(d.stated_quality is None for d in config.deployments):
-        what = "a sweep cannot decide by a quality that is not known"
-        yield Problem(
-            what, "state it as  quality: 0.95,  or decide afterwards:  frontier solve --sla 'quality>=0.95'", "sla"
-        )
-    if "agreement" in limited:
-        what = "a sweep cannot decide by an agreement that is measured after it"
-        yield Problem(what, "decide by it afterwards:  frontier solve --sla 'agreement>=98%'", "sla")
 
 
 def _wrong_prompts(config: Config) -> Iterator[Problem]:

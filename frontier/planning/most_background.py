@@ -54,6 +54,13 @@ class MostBackground:
         place = len(self.proven)
         return (self.streams[place], self.decisions[place]) if place < len(self.streams) else None
 
+    @property
+    def deciding(self) -> Decision:
+        """The decision that says how a command ends: the answer; where no background at all is
+        proven, that of the first amount that is not decided.
+        """
+        return self.ends[1] if not self.most and self.ends is not None and is_open(self.ends[1]) else self.chosen
+
     def frontier(self, latency: str) -> tuple[int, ...]:
         """The amounts that no other beats in both the background's throughput and this latency."""
         of = [d.metrics if d.verdict is not Verdict.INVALID else {} for d in self.decisions]

@@ -128,7 +128,7 @@ class SlaResult:
         """The decisions that say how a command ends: of the amounts of a background that of the
         answer.
         """
-        most = {each.deployment: each.chosen for each in self.backgrounds}
+        most = {each.deployment: each.deciding for each in self.backgrounds}
         return [d for d in self.decisions if most.get(d.deployment, d) is d]
 
 

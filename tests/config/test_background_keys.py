@@ -50,6 +50,7 @@ MISTAKES = (
     ("background: {shape: 8192/512, concurrency: [8, 0, 64], extra_body: {priority: 10}}", "background: 8", "8"),
     ("sla:", "workers: ray\nsla:", "ray"),
     ("sla:", "traffic: {chat: {share: 50%}, b: {}}\nsla:", "traffic"),
+    ("{p99_ttft: 500ms}", "{p99_ttft: 500ms, background_throughput: 100}", "is looked for"),
 )
 
 

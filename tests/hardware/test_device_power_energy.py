@@ -2,6 +2,7 @@
 at all."""
 
 import dataclasses
+import functools
 import math
 import re
 
@@ -21,7 +22,16 @@ from tests.kit.made import SHAPE, Server, trial
 def powered(watts: float | None, seed: int = 1, source: str = "measured"):
     sample = Server(ttft=lambda c: 0.01 * c, seed=seed).run(trial(8, requests=500))
     power = None if watts is None else Power(watts, source)
-    return dataclasses.replace(sample, power=power)
+    return dataclasses.replace(sample, power_rule=lambda _: power)
+
+
+def read(watts: float | None, readings: int, gpus: int = 2, seed: int = 1):
+    """Window data with so many readings of the power of two GPUs; None: without any."""
+    facts = {"gpu_power": watts, "gpu_count": float(gpus), "gpu_power_readings": float(readings)}
+    sample = Server(ttft=lambda c: 0.01 * c, seed=seed).run(trial(8, requests=500))
+    return dataclasses.replace(
+        sample, server=({} if watts is None else facts,), power_rule=functools.partial(device_power.measured, gpus=2)
+    )
 
 
 def test_it_is_the_joules_of_the_window_over_its_tokens():
@@ -42,14 +52,31 @@ def test_its_interval_is_the_throughputs_turned_round():
 
 
 def test_over_several_windows_energy_is_all_joules_over_all_tokens():
-    parts = [powered(400.0), powered(800.0, seed=2)]
+    parts = [read(400.0, 30), read(800.0, 60, seed=2)]
     longer = dataclasses.replace(parts[1], starts=parts[1].starts + 1e4, ends=parts[1].ends + 1e4 + 30.0)
     joined = window.join([parts[0], longer])
     seconds = [float((p.ends - p.starts).sum()) for p in (parts[0], longer)]
     assert joined.power is not None
     assert (400 * seconds[0] + 800 * seconds[1]) / sum(seconds) == pytest.approx(joined.power.watts)
-    assert window.join([parts[0], dataclasses.replace(longer, power=None)]).power is None
-    assert window.join([parts[0], dataclasses.replace(longer, power=Power(800.0, "stated"))]).power is None
+    assert window.join([parts[0], dataclasses.replace(longer, server=({},))]).power is None
+
+
+def test_windows_that_are_joined_have_enough_readings_together_and_of_all_gpus():
+    few = [read(300.0, 5, seed=seed) for seed in (1, 2)]
+    assert all("energy" not in estimate.point(part).metrics for part in few)
+    joined = window.join(few)
+    rate, energy = (estimate.point(joined).metrics[name] for name in ("output_throughput", "energy"))
+    assert 300 / rate.value == pytest.approx(energy.value)
+    assert window.join([few[0], read(300.0, 4)]).power is None
+    assert window.join([few[0], read(150.0, 30, gpus=1)]).power is None  # one of two in a window
+    assert window.join([few[0], read(None, 0)]).power is None
+
+
+def test_parts_that_are_compared_have_enough_readings_together():
+    few = device_power.in_parts([read(300.0, 5), read(330.0, 5, seed=2)])
+    assert [300.0, 330.0] == pytest.approx([part.power.watts for part in few if part.power])
+    assert [None, None] == [part.power for part in device_power.in_parts([read(300.0, 4), read(330.0, 5, seed=2)])]
+    assert [] == list(device_power.in_parts([]))
 
 
 def test_without_a_power_there_is_no_energy_and_never_a_zero():

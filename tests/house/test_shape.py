@@ -26,7 +26,6 @@ MOST_COMPLEX = 20
 """Cognitive complexity of a function (the measure of Sonar): a reader's branches and nestings."""
 COMPLEX = {
     "cli/plot.py: command": 22,
-    "core/window/window.py: join": 21,
     "extras/compare/command.py: _gate": 23,
     "extras/compare/gate.py: gate": 27,
     "extras/compare/multi_run.py: _panel": 27,

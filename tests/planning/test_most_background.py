@@ -51,6 +51,13 @@ def test_without_a_proof_of_the_least_amount_there_is_none() -> None:
     assert "No background" in background_note(found)
 
 
+def test_no_background_at_all_ends_a_command_as_the_first_amount_does_where_that_is_open() -> None:
+    assert OPEN is answer(_0=MEETS, _8=OPEN, _16=NOT).deciding.verdict
+    assert Verdict.INVALID is answer(_0=MEETS, _8=Verdict.INVALID).deciding.verdict
+    assert MEETS is answer(_0=MEETS, _8=NOT).deciding.verdict
+    assert MEETS is answer(_0=MEETS, _8=MEETS, _16=OPEN).deciding.verdict
+
+
 def test_the_order_of_decisions_does_not_matter_and_deployments_are_apart() -> None:
     decisions = [decided(8, NOT), decided(0, MEETS), decided(8, MEETS, "b"), decided(0, MEETS, "b")]
     found = most_background(decisions, [beside(0), beside(8)])

@@ -48,6 +48,7 @@ def sample() -> WindowData:
             "outcomes": {"ok": 4, "timeout": 1},
             "whole_run": {"p99_ttft": math.inf},
             "open_loop": False,
+            "power_rule": None,
         }
     )
 

@@ -16,7 +16,9 @@ from frontier.core.window.from_records import window_data
 from frontier.extras.api.entry import run_sweep
 from frontier.read_run import load
 from frontier.run import Run
+from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
+from tests.kit.background_server import WORDS, RefusingProcess
 from tests.kit.commands import conclusive, frontier
 
 pytestmark = pytest.mark.process
@@ -120,6 +122,24 @@ def test_every_output_names_the_most_background(swept: Path) -> None:
     drawn = frontier("plot", swept, "-o", cwd / "b.svg", cwd=cwd, here=True)
     assert 0 == drawn.code, drawn.error
     assert metric("background_throughput").label in (cwd / "b.svg").read_text()
+
+
+def test_a_background_that_the_server_refuses_is_no_answer_and_says_why(tmp_path: Path) -> None:
+    with RefusingProcess(EngineSpec.from_mapping({"step_base": BASE, "per_decode": EACH})) as server:
+        text = CONFIG.replace("endpoint: simulator", f"endpoint: {server.url}").replace("[0, 2, 12]", "[0, 2]")
+        text = "\n".join(line for line in text.splitlines() if not line.startswith("simulator:"))
+        (tmp_path / "sweep.yaml").write_text(text)
+        said = frontier("sweep", tmp_path / "sweep.yaml", "-o", tmp_path / "run", cwd=tmp_path, timeout=170)
+    (result,) = load(tmp_path / "run").answers()
+    assert Verdict.INVALID is result.backgrounds[0].decisions[-1].verdict
+    assert 5 == said.code, said.err
+    assert WORDS in said.out
+    for command in (("verify", "run"), ("verify", "run", "--for", "1h"), ("users", "run", "--think", "45s")):
+        refused = frontier(*command, cwd=tmp_path, here=True)
+        assert 2 == refused.code
+        assert "background" in refused.error
+    for source in ("run", "sweep.yaml"):
+        assert "background" in frontier("predict", source, cwd=tmp_path).error
 
 
 def test_virtual_time_has_no_place_for_it(tmp_path: Path) -> None:

@@ -284,13 +284,18 @@ def background(sample: WindowData) -> Iterator[Flag]:
     worst = max(held, key=lambda mean: abs(mean / beside.streams - 1), default=0.0)
     starved = any(not sample.background_tokens[blocks].any() for _, blocks in windows(sample))
     if starved or abs(worst / beside.streams - 1) > GROSS:
-        yield Flag(
-            "background_missing",
-            f"{format_number(worst)} of the background in flight" + (", and none of it got a token" if starved else ""),
-            f"{beside.streams} ±{format_share(GROSS)}",
+        why = next((words[:100] for words in sample.background_failures), "")
+        advice = (
             "it never got a slot: measure less of it, or let the server serve it"
             if starved
-            else "its requests fail, or the client is too slow: see the records marked background",
+            else "the client is too slow: see the records marked background"
+        )
+        fails = f"its requests fail ({why}): see the server's log, and the background's  extra_body"
+        yield Flag(
+            "background_missing",
+            f"{worst:.1f} of the background in flight" + (", and none of it got a token" if starved else ""),
+            f"{beside.streams} ±{format_share(GROSS)}",
+            fails if why else advice,
             fatal=True,
         )
 

@@ -114,7 +114,7 @@ def window_of_batches(
     measurement: Measurement, of_records: Iterable[Batch], background: Iterable[Batch] = (), *, open_loop: bool = False
 ) -> WindowData:
     """The window data of a trial. Records may come in any order; the sample is in the order of
-    sending. Of a `background` only the tokens and the requests in flight count.
+    sending. Of a `background` the tokens and the requests in flight count, and why any failed.
 
     `open_loop` counts latency from when a request was scheduled instead of when it was sent, so
     that a client or server that falls behind cannot hide it (coordinated omission; wrk2's rule). A
@@ -123,8 +123,9 @@ def window_of_batches(
     trial, window = measurement.trial, measurement.window
     open_loop = open_loop or trial.load.is_open
     still = Standstill(measurement.readings)
-    everything, blocks, words, limited = _read(of_records, window, open_loop, still)
-    beside, load, _, _ = _read(background, window, open_loop, Standstill(()))
+    everything, blocks, words, limited = _read(of_records, window, open_loop, still, window)
+    always = Window(-math.inf, math.inf)  # a background that fails ends before the window opens
+    beside, load, why, _ = _read(background, window, open_loop, Standstill(()), always)
     order = np.argsort(everything["sent"], kind="stable")
     sent = everything["sent"][order]
     inside = order[(sent >= window.start) & (sent <= window.end)]
@@ -170,6 +171,7 @@ def window_of_batches(
         stream=np.empty(0, np.int64) if open_loop else kept["stream"].astype(np.int64),
         background_tokens=load.output[: BLOCKS * bool(trial.shape.background)],
         background_in_flight=load.in_flight * (BLOCKS / blocks.length),
+        background_failures=most_frequent(why.failures),
         **arrays,
         **_reader(kept, ok),
         **_turns(kept, trial.shape),
@@ -177,12 +179,12 @@ def window_of_batches(
 
 
 def _read(
-    of_records: Iterable[Batch], window: Window, open_loop: bool, still: Standstill
+    of_records: Iterable[Batch], window: Window, open_loop: bool, still: Standstill, told_in: Window
 ) -> tuple[Columns, "_Blocks", WindowWords, int]:
-    """One pass over the records: their columns, the sums of time blocks, the words of the window,
-    and how many requests met a rate limit in it.
+    """One pass over the records: their columns, the sums of time blocks, the words of requests sent
+    in `told_in`, and how many requests met a rate limit in the window.
     """
-    blocks, words, limited = _Blocks(window), WindowWords(window), 0
+    blocks, words, limited = _Blocks(window), WindowWords(told_in), 0
     parts: list[Columns] = []
     for batch in of_records:
         parts.append(_columns(batch, open_loop))

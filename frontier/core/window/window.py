@@ -9,7 +9,7 @@ verdicts, the search) works on samples; they are what `derived/` caches.
 
 import functools
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
 from typing import Any
@@ -22,12 +22,14 @@ from frontier.core.model.points import Estimate, Power
 from frontier.core.model.series import HasLoad
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import ClientHealth
-from frontier.core.window import cost_energy
 from frontier.core.window.histogram import LogHistogram
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
+Timed = Sequence[tuple[float, Mapping[str, float]]]
+"""The length of each window in seconds, and the facts of it that the server and its devices gave.
+"""
 
 BLOCKS = 20
 """Time blocks per window: enough for a variance, few enough that each outlasts a request."""
@@ -80,10 +82,12 @@ class WindowData(HasLoad):
     counted in `client_failures`. `odd_finishes` counts the finish reasons that are not known to be
     good.
 
-    `failures` counts the causes of failed requests, in the server's words without their numbers.
+    `failures` counts the causes of failed requests, in the server's words without their numbers;
+    `background_failures` those of the background in the whole trial.
 
-    `power`, `quality` and `agreement` are set when a run is read: the config may state the first
-    two, and answers under load are kept beside the trials.
+    `power_rule`, `quality` and `agreement` are set when a run is read: the config may state a power
+    and a quality, and answers under load are kept beside the trials. The rule gives the power over
+    windows: joined ones may have enough readings of it together.
 
     `starts`, `ends` and `sent` are unix time. In open loop latencies count from the scheduled send,
     and nothing may be expected of how many requests are in flight.
@@ -144,7 +148,7 @@ class WindowData(HasLoad):
     odd_finishes: dict[str, int] = field(default_factory=dict)
     failures: dict[str, int] = field(default_factory=dict)
     open_loop: bool = False
-    power: Power | None = None
+    power_rule: Callable[[Timed], Power | None] | None = None
     quality: Estimate | None = None
     agreement: Estimate | None = None
     session: Ints = field(default_factory=lambda: np.empty(0, np.int64))
@@ -164,6 +168,7 @@ class WindowData(HasLoad):
     episodes: Episodes | None = None
     background_tokens: Floats = field(default_factory=lambda: np.empty(0))
     background_in_flight: Floats = field(default_factory=lambda: np.empty(0))
+    background_failures: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         HasLoad.__post_init__(self)  # a class with slots has no super()
@@ -180,6 +185,16 @@ class WindowData(HasLoad):
     def seconds(self) -> float:
         """The length of all windows."""
         return float(self.block_seconds.sum())
+
+    @property
+    def timed(self) -> Timed:
+        """The length of each window, and the facts of it (see `Timed`)."""
+        return list(zip((self.ends - self.starts).tolist(), self.server, strict=True))
+
+    @property
+    def power(self) -> Power | None:
+        """The electrical power over all windows; None where it is not known."""
+        return None if self.power_rule is None else self.power_rule(self.timed)
 
     @property
     def streams(self) -> int:
@@ -366,12 +381,12 @@ def join(samples: Sequence[WindowData]) -> WindowData:
         [part.window + before for part, before in zip(parts, windows_before, strict=True)]
     )
     joined["client_failures"] = sum(part.client_failures for part in parts)
-    joined["power"] = cost_energy.mean([(float((part.ends - part.starts).sum()), part.power) for part in parts])
-    outcomes, odd, failures = (
+    outcomes, odd, failures, behind = (
         sum((Counter(getattr(part, name)) for part in parts), Counter[str]())
-        for name in ("outcomes", "odd_finishes", "failures")
+        for name in ("outcomes", "odd_finishes", "failures", "background_failures")
     )
     joined |= {"outcomes": dict(outcomes), "odd_finishes": most_frequent(odd), "failures": most_frequent(failures)}
+    joined["background_failures"] = most_frequent(behind)
     joined["whole_run"] = {
         name: float(np.median([part.whole_run[name] for part in parts if name in part.whole_run]))
         for name in sorted(set().union(*(part.whole_run for part in parts)))

@@ -75,13 +75,11 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
         raise UsageError("how long do people think between an answer and the next question?", "add  --think 45s")
     run = options.read()
     decisions = _decided(options, run)
-    proven = [decision for decision in decisions if decision.load is not None]
+    _require_in_flight(decisions)
+    proven = [decision for decision in decisions if decision.concurrency is not None]
     if len(proven) < len(decisions):
         common.say("no operating point is proven, so no people are counted:")
-        common.say(decision_table([answer_view(decision) for decision in decisions if decision.load is None]))
-    if any(decision.shape.arrivals is not None for decision in decisions):
-        what = "people are counted from requests in flight, and this run proved a rate of arrivals"
-        raise UsageError(what, "sweep with  concurrency: 1..128; replicas are peak rate / proven rate")
+        common.say(decision_table([answer_view(decision) for decision in decisions if decision.concurrency is None]))
     if emit is not None and len(proven) > 1:
         raise UsageError("--emit is about one operating point", "narrow it with  --deployment  or  --shape")
     if emit is not None and proven and proven[0].shape.has_sessions:
@@ -107,6 +105,16 @@ def _decided(options: common.RunOptions, run: "Run") -> "Sequence[Decision]":
     if options.point_estimates:
         common.say("decided on values alone, as asked: nothing here is proven")
     return run.solve(options.limits(run), point_estimates=options.point_estimates)
+
+
+def _require_in_flight(decisions: "Sequence[Decision]") -> None:
+    """UsageError where decisions are not of requests in flight alone."""
+    if any(decision.shape.arrivals is not None for decision in decisions):
+        what = "people are counted from requests in flight, and this run proved a rate of arrivals"
+        raise UsageError(what, "sweep with  concurrency: 1..128; replicas are peak rate / proven rate")
+    if any(decision.shape.background is not None for decision in decisions):
+        what = "people are counted of a shape alone, and this run proved one beside a background"
+        raise UsageError(what, "sweep a copy of its config without  background:")
 
 
 def _answer(run: "Run", decision: "Decision", think: float, people: int | None, spare: int) -> "Users":

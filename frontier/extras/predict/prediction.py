@@ -48,6 +48,7 @@ BATCHED_TOKENS = 8192
 """Token budget of a step, where none is known."""
 RUNNING = 1024
 """Requests that run at once, where no cap is known."""
+WITHOUT_BACKGROUND = "predict a copy of its config without  background:"
 WITHOUT_RATE = "predict a copy of its config that has  concurrency: 1..128  in place of the rate"
 WHAT_IFS = ("hardware", "tp", "pp", "ep", "model", "precision", "kv_precision", "max_num_seqs", "isl", "osl")
 DENSE_LESS = 0.15
@@ -196,11 +197,13 @@ PREDICTED = 128
 
 
 def require_closed_loop(config: Config) -> None:
-    """UsageError for a config whose load is a rate: the engine model predicts for requests in
-    flight.
+    """UsageError for a config whose load is a rate, or has a background: the engine model predicts
+    for requests of one shape in flight.
     """
     if config.open_loop:
         raise UsageError("a rate is not predicted, only a concurrency", WITHOUT_RATE)
+    if config.background is not None:
+        raise UsageError("a background is not predicted, only a shape alone", WITHOUT_BACKGROUND)
 
 
 def predict_config(config: Config, changes: Sequence[str] = (), efficiency: float = EFFICIENCY) -> list[Forecast]:
@@ -304,7 +307,8 @@ def predict_points(
     if every and not points:
         shape = every[0].shape
         what = f"{shape.label} is a {shape.kind}, and the model that is fitted to points knows one shape alone"
-        raise UsageError(what, "predict without the points:  frontier predict CONFIG")
+        instead = {"shape beside a background": WITHOUT_BACKGROUND}
+        raise UsageError(what, instead.get(shape.kind, "predict without the points:  frontier predict CONFIG"))
     if any(point.shape.arrivals is not None for point in points):
         raise UsageError("this run was measured at rates, and only a concurrency is predicted", WITHOUT_RATE)
     fits = _fits(points)

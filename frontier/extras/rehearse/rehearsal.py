@@ -138,7 +138,7 @@ def _only_series(run: Run) -> Series:
     shape = series[0].shape
     if shape.arrivals is not None or any(p.load.is_open for p in run.points()):
         raise UsageError("a point of the curve is a number of requests in flight, and this run has a rate of arrivals")
-    if shape.has_sessions or shape.mix:
+    if shape.kind != "shape":
         raise UsageError(f"{shape.label} is a {shape.kind}: only benchmarks of single requests are rehearsed")
     return series[0]
 

@@ -163,6 +163,9 @@ def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", obje
         raise UsageError(f"{request.source} varies nothing", _LIKE_THIS)
     if not config.limits:
         raise UsageError("a race needs an SLA to keep", "name limits, as  sla: {p99_ttft: 500ms}")
+    if len(config.shapes) > 1 and config.background is not None:
+        what = f"a race is about one workload, and there are {len(config.shapes)} amounts of the background"
+        raise UsageError(what, "keep one of them")
     if len(config.shapes) > 1:
         what = f"a race is about one workload, and there are {len(config.shapes)} shapes"
         raise UsageError(what, "keep one of them, or mix them with  traffic:")

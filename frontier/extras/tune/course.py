@@ -2,6 +2,7 @@
 everything that decides the race is in the run directory.
 """
 
+import functools
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -65,11 +66,10 @@ def _tried_again(runner: Runner, now: Collection[str]) -> Runner:
 
 
 def _powered(config: Config, trial: Trial, sample: WindowData, rules: RaceRules) -> WindowData:
-    """The data with the power that was drawn, where the objective needs it."""
-    if metric(rules.objective).needs != "power" or sample.power is not None:
+    """The data with the rule for the power that was drawn, where the objective needs it."""
+    if metric(rules.objective).needs != "power":
         return sample
-    windows = list(zip((sample.ends - sample.starts).tolist(), sample.server, strict=True))
-    return replace(sample, power=power_of(config, trial.deployment, windows))
+    return replace(sample, power_rule=functools.partial(power_of, config, trial.deployment))
 
 
 def _starts(lines: Iterable[Mapping[str, Any]]) -> dict[str, int]:

@@ -21,6 +21,7 @@ from frontier.core.model.points import Estimate
 from frontier.core.stats.difference import Difference, in_pairs, variance
 from frontier.core.stats.laws import t_quantile
 from frontier.core.window.window import WindowData, join
+from frontier.hardware import device_power
 
 SPENT = {3: 0.02, 5: 0.015, 8: 0.015}
 """The two-sided error that each judgement spends, by the number of pairs after which it comes."""
@@ -113,7 +114,8 @@ def pairs_of(baseline: ProvenVariant, winner: ProvenVariant, rules: RaceRules) -
     loads were fixed count: a load is found on starts that were luckier than the next ones are.
     """
     fixed = max(baseline.fixed, winner.fixed)
-    a, b = ([join(data) for number, data in side.starts.items() if number > fixed] for side in (baseline, winner))
+    sides = [[join(data) for number, data in side.starts.items() if number > fixed] for side in (baseline, winner)]
+    a, b = map(device_power.in_parts, sides) if metric(rules.objective).needs == "power" else sides
     values = [(rules.value(x), rules.value(y)) for x, y in zip(a, b, strict=False)]
     return [(x, y) for x, y in values if x is not None and y is not None]
 

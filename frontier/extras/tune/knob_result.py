@@ -24,6 +24,7 @@ from frontier.core.model.text import clean
 from frontier.core.stats.difference import in_pairs, variance
 from frontier.core.window.window import WindowData
 from frontier.extras.tune.knob_turns import rounds_of
+from frontier.hardware import device_power
 from frontier.run import Run
 from frontier.show.table import Table
 from frontier.show.view.json_out import tree_of
@@ -34,9 +35,10 @@ ERROR = 0.05
 """The two-sided error that all pairs of values share."""
 FEWEST = 3
 """Fewest rounds from which a difference gets an interval."""
+_BY_LATENCY = "the values are compared by throughput against latency"
 _NO_POWER = (
-    "Energy is not known, as nothing measured the power of each value: the values are compared by throughput against "
-    "latency. Name a device exporter in  metrics:,  or run it where nvidia-smi is."
+    f"Energy is not known, as nothing measured the power of each value: {_BY_LATENCY}. Name a device exporter in  "
+    "metrics:,  or run it where nvidia-smi is."
 )
 
 
@@ -172,6 +174,7 @@ class _Known:
         chosen = None if decision is None else decision.load
         history = [(t, s) for t, s in self.run.histories.get(series, ()) if t.load == chosen and not spoilt(s)]
         windows = {self.rounds[t.key]: s for t, s in history if t.key in self.rounds}
+        windows = dict(zip(windows, device_power.in_parts(list(windows.values())), strict=True))
         point = None if chosen is None else self.points.get((series, chosen))
         return KnobValue(name, point, self.gone.get(deployment.name) or _why(decision), windows)
 
@@ -213,11 +216,12 @@ def _sentences(found: KnobResult) -> str:
     if not found.proven:
         return "No value is proven to keep the SLA at any load."
     if not found.has_energy:
-        return _NO_POWER
+        return _no_power(found)
     least, baseline = found.least, found.values[0]
     if least is None or least.point is None:
-        return "The values were not measured in turn yet, so none is named for its energy."
-    where = f"{least.name} at {least.point.load.label}, {_figure(least.point, 'energy')}"
+        what = "with its power" if all(value.windows for value in found.proven) else "yet"
+        return f"Not every value was measured in turn {what}, so none is named for its energy."
+    where = f"{least.name} at {setting(least.point.concurrency)}, {_figure(least.point, 'energy')}"
     near = [v.name for v in found.proven if v is not least and not _apart(found.ratio(least, v, "energy"))]
     lines = [_headline(found, least, baseline, where)]
     if near:
@@ -225,6 +229,16 @@ def _sentences(found: KnobResult) -> str:
     rounds = min(len(v.windows) for v in found.proven)
     lines.append(f"Each value was measured {rounds} times in turn; the intervals hold for all pairs together.")
     return "\n".join(lines)
+
+
+def _no_power(found: KnobResult) -> str:
+    """Why energy is not known: too few readings of a value, or none at all."""
+    points = ((value.name, value.point.flags) for value in found.proven if value.point is not None)
+    unmeasured = ((name, flag) for name, flags in points for flag in flags if flag.name == "power_unmeasured")
+    if (first := next(unmeasured, None)) is None:
+        return _NO_POWER
+    name, flag = first
+    return f"Energy is not known: the power at {name} has {flag.measured}, and needs {flag.limit}; {_BY_LATENCY}."
 
 
 def _headline(found: KnobResult, least: KnobValue, baseline: KnobValue, where: str) -> str:

@@ -28,7 +28,8 @@ ROUNDS = 6
 """Rounds in all: even, so that a steady drift cancels. Differences of 1% from round to round then
 give an interval of about 2% to each side."""
 SECONDS = 15.0
-"""The shortest window of a round: a power that is read each second needs ten readings."""
+"""The shortest window of a round: of a power that is read each second the edge is one reading of
+fifteen."""
 AGAIN = 3
 """How often rounds are begun: a round may change a proven setting, or a value is given up."""
 

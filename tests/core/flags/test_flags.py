@@ -19,7 +19,7 @@ from frontier.core.flags.stream_flags import TELLING
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.loads import POISSON, Rate
 from frontier.core.model.points import Flag
-from frontier.core.model.shapes import Lengths, Shape
+from frontier.core.model.shapes import Background, Lengths, Shape
 from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.core.stats import stationarity
 from frontier.core.window.from_records import window_data
@@ -824,3 +824,23 @@ def test_a_rate_at_which_the_backlog_grew_violates_a_limit_that_its_window_keeps
     assert violation(over, limits) == math.inf
     assert (violation(served, limits) or 0) < 0
     assert 1 < (served.in_flight or 0) < 4
+
+
+@pytest.mark.parametrize(
+    ("tokens", "in_flight", "failures", "says", "advice"),
+    [
+        (0.0, 0.0, {"HTTP 429: the queue is full": 9}, "0.0 of the background", "HTTP 429: the queue is full"),
+        (0.0, 4.0, {}, "none of it got a token", "slot"),
+        (9.0, 2.0, {}, "2.0 of the background", "client"),
+    ],
+)
+def test_a_background_that_is_missing_says_why(
+    tokens: float, in_flight: float, failures: dict[str, int], says: str, advice: str
+) -> None:
+    beside = replace(VARIED, background=Background(VARIED, 4))
+    changes = {"shape": beside, "background_failures": failures}
+    blocks = {"background_tokens": np.full(BLOCKS, tokens), "background_in_flight": np.full(BLOCKS, in_flight)}
+    flag = found(replace(healthy(), **changes, **blocks))["background_missing"]
+    assert flag.fatal
+    assert says in flag.measured
+    assert advice in flag.advice

@@ -129,7 +129,8 @@ def test_each_metric_is_estimated_and_drawn_by_one_entry() -> None:
     bare = replace(bare, pace=np.where(np.arange(bare.n) % 2, 3.0, 9.0), cached_tokens=bare.prompt_tokens / 4)
     apart = Estimate(0.9, 0.9, 0.9, 1)
     behind = np.linspace(90.0, 110.0, BLOCKS)
-    sample = replace(bare, power=Power(700.0, "stated"), quality=apart, agreement=apart, background_tokens=behind)
+    given = {"power_rule": lambda _: Power(700.0, "stated"), "quality": apart, "agreement": apart}
+    sample = replace(bare, **given, background_tokens=behind)
     limits = (Limit("p99_ttft", 0.05), Limit("p99_tpot", 0.02))
     for name in _PLAIN:
         value = estimate(sample, name, limits=limits, price=3.0)
