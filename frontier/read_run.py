@@ -57,7 +57,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
             continue
         known = _quality(config, trial, compared)
         first[trial.deployment], sample = first.get(trial.deployment, Identity()).with_window(sample)
-        agreement = alike.get((trial.deployment, trial.shape.label, trial.concurrency))
+        agreement = alike.get((trial.deployment, trial.shape.label, trial.load))
         power = functools.partial(power_of, config, trial.deployment)
         sample = replace(sample, power_rule=power, quality=known, agreement=agreement)
         histories.setdefault(trial.series, []).append((trial, sample))

@@ -76,10 +76,10 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
     run = options.read()
     decisions = _decided(options, run)
     _require_in_flight(decisions)
-    proven = [decision for decision in decisions if decision.concurrency is not None]
+    proven = [decision for decision in decisions if decision.load is not None]
     if len(proven) < len(decisions):
         common.say("no operating point is proven, so no people are counted:")
-        common.say(decision_table([answer_view(decision) for decision in decisions if decision.concurrency is None]))
+        common.say(decision_table([answer_view(decision) for decision in decisions if decision.load is None]))
     if emit is not None and len(proven) > 1:
         raise UsageError("--emit is about one operating point", "narrow it with  --deployment  or  --shape")
     if emit is not None and proven and proven[0].shape.has_sessions:

@@ -221,7 +221,7 @@ def _sentences(found: KnobResult) -> str:
     if least is None or least.point is None:
         what = "with its power" if all(value.windows for value in found.proven) else "yet"
         return f"Not every value was measured in turn {what}, so none is named for its energy."
-    where = f"{least.name} at {setting(least.point.concurrency)}, {_figure(least.point, 'energy')}"
+    where = f"{least.name} at {least.point.load.label}, {_figure(least.point, 'energy')}"
     near = [v.name for v in found.proven if v is not least and not _apart(found.ratio(least, v, "energy"))]
     lines = [_headline(found, least, baseline, where)]
     if near:

@@ -37,11 +37,11 @@ def _wanted(run: Run, limits: Sequence[Limit]) -> Decision:
     if beside := [shape for shape in run.config.shapes if shape.background is not None]:
         what = f"{beside[0].label} is a {beside[0].kind}, and verify holds a shape alone"
         raise UsageError(what, "sweep a copy of its config without  background:")
-    found = [decision for decision in run.solve(limits) if decision.concurrency is not None]
+    found = [decision for decision in run.solve(limits) if decision.load is not None]
     if not found:
         raise UsageError("there is no operating point to hold", f"see why:  frontier solve {run.path}")
     if len(found) > 1:
-        named = ", ".join(f"{d.series.label(keep_shape=True)} {setting(d.concurrency or 1)}" for d in found)
+        named = ", ".join(f"{d.series.label(keep_shape=True)} {(d.load or NO_LOAD).label}" for d in found)
         which = "--deployment" if len({d.deployment for d in found}) > 1 else "--shape"
         raise UsageError(f"the run has {len(found)} operating points: {named}", f"name one with  {which}")
     return found[0]
