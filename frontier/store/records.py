@@ -8,7 +8,6 @@ of its dataclass, and numbers that can be computed with.
 import dataclasses
 import functools
 import math
-from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -28,6 +27,7 @@ from frontier.core.model.text import short_hash, without_controls
 from frontier.core.model.trials import Measurement, Outcome, Record
 from frontier.core.model.units import LONGEST, MOST_COUNT, usable, usable_count
 from frontier.core.window.from_records import Batch, batches
+from frontier.core.window.window import Ints
 
 # --- texts
 
@@ -142,13 +142,16 @@ def _plain_batch(lines: Sequence[bytes]) -> Batch:
     """`decode_batch` without work of Python for each number. LookupError, TypeError, ValueError or
     OverflowError where a line may not be one that `encode_record` wrote.
     """
-    gaps, counts, trees, rows = array("q"), [], [], []
+    gaps, trees, rows = [], [], []
     for line in lines:
-        tree = orjson.loads(line)
+        # Inside a text a quote has a backslash before it, so this is the field.
+        before, start, rest = line.partition(b'"gaps":[')
+        numbers, end, after = rest.partition(b"]")
+        tree = orjson.loads(before + start + end + after)
         tree["outcome"] = _OUTCOMES[tree["outcome"]]
-        own = tree.pop("gaps", [])
-        gaps.fromlist(own)
-        counts.append(len(own))
+        if tree.pop("gaps", []) != []:
+            raise ValueError("gaps may be written in another way")
+        gaps.append(numbers)
         trees.append(tree)
         row = _Fields()
         row.__dict__ = tree
@@ -160,7 +163,25 @@ def _plain_batch(lines: Sequence[bytes]) -> Batch:
         raise TypeError("a number may be something else")
     if not all(_NEEDED <= names <= _DEFAULTS.keys() for names, _ in layouts):
         raise ValueError("a field may be missing or unknown")
-    return Batch(rows, np.array(gaps, np.int64), np.array(counts, np.int64))
+    return Batch(rows, *_numbers(gaps))
+
+
+def _numbers(texts: Sequence[bytes]) -> tuple[Ints, Ints]:
+    """The whole numbers of texts such as b"12,7", those of all in a row, and how many each has.
+    ValueError for another text.
+    """
+    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+    text = b",".join(filter(None, texts))
+    if not text:
+        return np.empty(0, np.int64), np.zeros(len(texts), np.int64)
+    letters = np.frombuffer(text, np.uint8)
+    commas = np.flatnonzero(letters - np.uint8(ord("0")) > 9)  # what is below a zero wraps round
+    ends = np.append(commas, len(text))
+    if (letters[commas] != ord(",")).any() or (np.diff(ends, prepend=-1) < 2).any():
+        raise ValueError("a gap may be no whole number")
+    last = (sizes + (sizes > 0)).cumsum() - 1
+    counts = np.diff(np.searchsorted(ends, last, "right"), prepend=0)
+    return np.fromstring(text, np.int64, sep=","), counts
 
 
 # --- measurements

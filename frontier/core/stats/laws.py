@@ -2,7 +2,7 @@
 
 The laws are the binomial, beta, normal, t, chi-square, gamma and F. They come straight from
 scipy.special. `scipy.stats` has the same under friendlier names, but takes a second to import,
-which every `frontier solve` would pay. The import of scipy.special takes a fifth of a second, when
+which every `frontier solve` would pay. The import of scipy.special takes a tenth of a second, when
 the first law is asked for; a sweep asks before its first trial (`load`).
 """
 
@@ -18,8 +18,14 @@ Floats = NDArray[np.float64]
 
 @cache
 def _special() -> Any:
-    from scipy import special
-
+    # scipy asks numpy for all names in __all__, and so for numpy.f2py, which nothing here uses and
+    # which takes as long to import as the rest.
+    names = np.__all__
+    np.__all__ = [name for name in names if name != "f2py"]
+    try:
+        from scipy import special
+    finally:
+        np.__all__ = names
     return special
 
 
