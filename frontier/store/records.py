@@ -176,11 +176,10 @@ def _numbers(texts: Sequence[bytes]) -> tuple[Ints, Ints]:
         return np.empty(0, np.int64), np.zeros(len(texts), np.int64)
     letters = np.frombuffer(text, np.uint8)
     commas = np.flatnonzero(letters - np.uint8(ord("0")) > 9)  # what is below a zero wraps round
-    ends = np.append(commas, len(text))
-    if (letters[commas] != ord(",")).any() or (np.diff(ends, prepend=-1) < 2).any():
+    if (letters[commas] != ord(",")).any() or b",," in b",%s," % text:
         raise ValueError("a gap may be no whole number")
     last = (sizes + (sizes > 0)).cumsum() - 1
-    counts = np.diff(np.searchsorted(ends, last, "right"), prepend=0)
+    counts = np.diff(np.searchsorted(np.append(commas, len(text)), last, "right"), prepend=0)
     return np.fromstring(text, np.int64, sep=","), counts
 
 

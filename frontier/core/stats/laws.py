@@ -18,14 +18,15 @@ Floats = NDArray[np.float64]
 
 @cache
 def _special() -> Any:
-    # scipy asks numpy for all names in __all__, and so for numpy.f2py, which nothing here uses and
-    # which takes as long to import as the rest.
-    names = np.__all__
-    np.__all__ = [name for name in names if name != "f2py"]
+    # scipy takes all that numpy lists, and so imports every part of numpy, as f2py, for half of the
+    # time. It finds the parts that are there: nothing asks scipy for the others.
+    listed = {name: vars(np)[name] for name in ("__all__", "__dir__") if name in vars(np)}
+    loaded = list(vars(np))
+    vars(np).update({"__all__": [name for name in np.__all__ if name in loaded], "__dir__": lambda: loaded})
     try:
         from scipy import special
     finally:
-        np.__all__ = names
+        vars(np).update(listed)
     return special
 
 
