@@ -166,21 +166,31 @@ def _plain_batch(lines: Sequence[bytes]) -> Batch:
     return Batch(rows, *_numbers(gaps))
 
 
+_SUMS = ((2561, 8, 0x00FF00FF00FF00FF), (6553601, 16, 0x0000FFFF0000FFFF), (42949672960001, 32, 0xFFFFFFFF))
+"""Of words of digits, pairs and fours: 10, 100 or 10,000 times one neighbour and the other."""
+
+
 def _numbers(texts: Sequence[bytes]) -> tuple[Ints, Ints]:
     """The whole numbers of texts such as b"12,7", those of all in a row, and how many each has.
-    ValueError for another text.
+    ValueError for another text, or a number of more than eight digits.
+
+    The eight bytes that end with a number are read as one word. Each step of three adds up its
+    neighbours: digits, pairs and fours (Lemire, "Quickly parsing eight digits", 2018).
     """
-    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
-    text = b",".join(filter(None, texts))
-    if not text:
-        return np.empty(0, np.int64), np.zeros(len(texts), np.int64)
+    text = b",".join([b"0" * 8, *filter(None, texts), b""])
     letters = np.frombuffer(text, np.uint8)
     commas = np.flatnonzero(letters - np.uint8(ord("0")) > 9)  # what is below a zero wraps round
-    if (letters[commas] != ord(",")).any() or b",," in b",%s," % text:
+    digits, ends = np.diff(commas) - 1, commas[1:]
+    if (letters[ends] != ord(",")).any() or ((digits < 1) | (digits > 8)).any():
         raise ValueError("a gap may be no whole number")
-    last = (sizes + (sizes > 0)).cumsum() - 1
-    counts = np.diff(np.searchsorted(np.append(commas, len(text)), last, "right"), prepend=0)
-    return np.fromstring(text, np.int64, sep=","), counts
+    words = np.ndarray(len(text) - 7, np.dtype("<u8"), text, strides=(1,))[ends - 8]
+    before = (64 - 8 * digits).astype(np.uint64)
+    words = words >> before << before & 0x0F0F0F0F0F0F0F0F
+    for factor, half, kept in _SUMS:
+        words = words * factor >> half & kept
+    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+    last = 8 + (sizes + (sizes > 0)).cumsum()
+    return words.astype(np.int64), np.diff(np.searchsorted(ends, last, "right"), prepend=0)
 
 
 # --- measurements
