@@ -20,7 +20,7 @@ Floats = NDArray[np.float64]
 def _special() -> Any:
     # scipy takes all that numpy lists, and so imports every part of numpy, as f2py, for half of the
     # time. It finds the parts that are there: nothing asks scipy for the others.
-    listed = {name: vars(np)[name] for name in ("__all__", "__dir__") if name in vars(np)}
+    listed: dict[str, Any] = {name: vars(np)[name] for name in ("__all__", "__dir__") if name in vars(np)}
     loaded = list(vars(np))
     vars(np).update({"__all__": [name for name in np.__all__ if name in loaded], "__dir__": lambda: loaded})
     try:
