@@ -30,7 +30,6 @@ from frontier.core.model.loads import Load
 from frontier.core.model.metrics import DEFAULT_METRICS, metric
 from frontier.core.model.points import Flag, Frontier, Point, Power
 from frontier.core.model.series import Series, by_series
-from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Trial
 from frontier.core.model.units import format_number
 from frontier.core.window.cost_energy import cost
@@ -57,8 +56,8 @@ GrowingHistory = list[tuple[Trial, WindowData]]
 Asked = str | Sequence[Limit] | None
 """Limits as they are asked for: a text, limits, or the config's."""
 Axes = tuple[str, ...]
-Objectives = Axes | Mapping[Shape, Axes] | None
-"""The metrics asked for: for the frontier of every shape, or for each shape."""
+Objectives = Axes | Mapping[Any, Axes] | None
+"""The metrics asked for: for the frontier of every shape, for each shape, or for each series."""
 
 
 HOW_TO_GIVE = {
@@ -75,16 +74,6 @@ HOW_TO_GIVE = {
 def metrics_of(axes: Mapping[Series, Axes]) -> Axes:
     """All metrics that some axes have."""
     return tuple(dict.fromkeys(name for names in axes.values() for name in names))
-
-
-@dataclass(frozen=True, slots=True)
-class FrontierUncertainty:
-    """How sure a frontier is: the probability of each setting to be on it, and its attainment band
-    as (x, low, high), ascending in x.
-    """
-
-    probability: Mapping[Load, float]
-    band: Sequence[tuple[float, float, float]]
 
 
 @dataclass(frozen=True)
@@ -358,9 +347,11 @@ class Run:
     # -- frontiers
     # ----------------------------------------------------------------------------------------------
 
-    def axes(self, objectives: Objectives = None, limits: Asked = None) -> dict[Series, Axes]:
+    def axes(
+        self, objectives: Objectives = None, limits: Asked = None, decisions: Sequence[Decision] | None = None
+    ) -> dict[Series, Axes]:
         """The metrics of each series' frontier: one rule for table, JSON, CSV, picture, page and
-        comparison.
+        comparison. `decisions` are those under the limits, where they are known.
 
         1. The metrics that are asked for. 2. The metrics that the config names. 3. Output
         throughput against the latency that binds the operating point under `limits` (default: the
@@ -372,12 +363,12 @@ class Run:
         named = objectives or self.config.given_objectives
         chosen: dict[Series, Axes] = {}
         for series in dict.fromkeys([*self.histories, *(p.series for p in self.imported)]):
-            given = named.get(series.shape) if isinstance(named, Mapping) else named
+            given = named.get(series, named.get(series.shape)) if isinstance(named, Mapping) else named
             chosen[series] = given or (self.config.objectives[0], first)
         if named or not latencies:
             return chosen
         with suppress(UsageError):  # a limit on what no point has a value of: there is no answer
-            for decision in self.solve(wanted):
+            for decision in self.solve(wanted) if decisions is None else decisions:
                 if decision.binding in latencies:
                     chosen[decision.series] = (self.config.objectives[0], decision.binding)
         return chosen
@@ -386,20 +377,22 @@ class Run:
         self,
         points: Sequence[Point],
         objectives: Objectives = None,
-        uncertainties: Mapping[Series, FrontierUncertainty] | None = None,
+        uncertainties: Mapping[Series, uncertainty.Replicates] | None = None,
         limits: Asked = None,
     ) -> tuple[Frontier, ...]:
         """The exact non-dominated set of each series on its `axes`, with the probabilities of its
-        members where `uncertainties` has them.
+        members where `uncertainties` has its draws.
         """
         axes = self.axes(objectives, limits)
         frontiers = (pareto.frontier(group, axes[series]) for series, group in by_series(points).items())
-        known = uncertainties or {}
-        return tuple(replace(f, probability=known[f.series].probability) if f.series in known else f for f in frontiers)
+        odds = {series: uncertainty.membership(drawn) for series, drawn in (uncertainties or {}).items()}
+        return tuple(replace(f, probability=odds[f.series]) if f.series in odds else f for f in frontiers)
 
-    def uncertainties(self, objectives: Objectives = None, limits: Asked = None) -> dict[Series, FrontierUncertainty]:
-        """How sure each frontier is: P(non-dominated) of its settings and the attainment band, by
-        block bootstrap.
+    def uncertainties(
+        self, objectives: Objectives = None, limits: Asked = None
+    ) -> dict[Series, uncertainty.Replicates]:
+        """How sure each frontier is: draws of its settings by block bootstrap. `membership` makes
+        P(non-dominated) of each of them, `band` the attainment band.
 
         Only settings that have a place on the frontier take part: a flagged one must not lift the
         band or beat others.
@@ -412,8 +405,8 @@ class Run:
             axes = (f.objectives[0], f.objectives[1])
             samples = {c: s for c, s in self.samples(f.series).items() if c not in f.excluded}
             drawn = uncertainty.replicates(samples, axes, limits=self.limits(), price=self._price(f.deployment))
-            if drawn.loads:
-                known[f.series] = FrontierUncertainty(uncertainty.membership(drawn), uncertainty.band(drawn))
+            if drawn.concurrencies:
+                known[f.series] = drawn
         return known
 
 

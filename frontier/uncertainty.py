@@ -7,7 +7,7 @@ empirical attainment function (Fonseca et al.); tested equal to moocore's.
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,7 +28,6 @@ DRAWS = 500
 """Bootstrap draws of a frontier."""
 LEVELS = (0.95, 0.05)
 """Shares of the draws that attain the low and the high line of a band."""
-_CELLS = 4_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -111,9 +110,7 @@ def _statistic(values: Floats, block: Ints, p: float | None, picks: Ints) -> Flo
         means = ratio(totals.astype(np.float64), counts.astype(np.float64), picks)
         return np.where(picks @ np.bincount(block, failed, blocks) > 0, np.inf, means)
     order = np.argsort(values, kind="stable")
-    ordered, its_block = values[order], block[order]
-    total = picks @ np.bincount(block, minlength=picks.shape[1])
-    return _weighted(ordered, lambda rows, columns: picks[rows][:, its_block[columns]], total, p)
+    return _percentile(values[order], block[order], np.ones(len(values), np.int64), picks, p)
 
 
 def _itl(sample: WindowData, m: Metric, picks: Ints) -> Floats:
@@ -122,32 +119,28 @@ def _itl(sample: WindowData, m: Metric, picks: Ints) -> Floats:
     totals = np.array([histogram.total for histogram in sample.block_itl])
     if m.p is None:
         return ratio(totals, table.sum(axis=1).astype(float), picks)
-    values = bin_values(np.arange(table.shape[1]))
-    return _weighted(values, lambda rows, columns: picks[rows] @ table[:, columns], picks @ table.sum(axis=1), m.p)
+    bins, block = np.nonzero(table.T)
+    return _percentile(bin_values(bins), block, table[block, bins], picks, m.p)
 
 
-def _weighted(values: Floats, weights_of: Callable[[slice, slice], Ints], total: Ints, p: float) -> Floats:
-    """The percentile p of ascending `values` under each draw's weights, whose sum is `total`; NaN
-    where that is 0.
+def _percentile(values: Floats, block: Ints, counts: Ints, picks: Ints, p: float) -> Floats:
+    """The percentile p of ascending `values`, each of which its block has so often, for each row of
+    picks; NaN where no value is drawn.
 
-    Counted from above, which for a tail touches few of the values; a few draws at a time, to bound
-    the memory.
+    Of the values in groups only the group is weighed that a row's percentile lies in.
     """
-    n, draws = len(values), len(total)
-    beyond = total - np.maximum(1, np.ceil(p * total - 1e-9))
-    percentiles = np.full(draws, np.nan)
-    columns = min(n, max(1, math.ceil(4 * (1 - p) * n)))
-    start = 0
-    while start < draws:
-        rows = slice(start, min(draws, start + max(1, _CELLS // max(1, columns))))
-        above = np.cumsum(weights_of(rows, slice(n - columns, n))[:, ::-1], axis=1)
-        passed = (above <= beyond[rows, None]).sum(axis=1)
-        if columns < n and (passed == columns).any():
-            columns = min(n, 4 * columns)
-            continue
-        percentiles[rows] = np.where(total[rows] > 0, values[n - 1 - passed], np.nan)
-        start = rows.stop
-    return percentiles
+    size, n, blocks = math.isqrt(len(values)) + 1, len(values), picks.shape[1]
+    groups = -(-n // size)
+    sums = np.bincount(block * groups + np.arange(n) // size, counts, blocks * groups).reshape(blocks, groups)
+    up_to = picks @ sums.cumsum(axis=1)  # whole numbers, exact as floats
+    rank = np.maximum(1, np.ceil(p * up_to[:, -1] - 1e-9))[:, None]
+    group = np.minimum((up_to < rank).sum(axis=1), groups - 1)[:, None]
+    before = np.where(group > 0, np.take_along_axis(up_to, np.maximum(group - 1, 0), axis=1), 0)
+    inside = np.minimum(group * size + np.arange(size), n - 1)
+    weights = np.take_along_axis(picks, block[inside], axis=1) * counts[inside]
+    passed = (before + weights.cumsum(axis=1) < rank).sum(axis=1)
+    found: Floats = values[np.minimum(group[:, 0] * size + passed, n - 1)]
+    return np.where(up_to[:, -1] > 0, found, np.nan)
 
 
 def membership(drawn: Replicates) -> dict[Load, float]:
@@ -205,5 +198,5 @@ def attained(maximise: Floats, minimise: Floats, grid: Floats, levels: Sequence[
         row[:] = np.concatenate(([-np.inf], np.maximum.accumulate(high[usable][order])))[reached]
     if not draws:
         return [np.full(len(grid), -np.inf) for _ in levels]
-    ranked = -np.sort(-heights, axis=0)
-    return [ranked[math.ceil(level * draws - 1e-9) - 1] for level in levels]
+    places = [draws - math.ceil(level * draws - 1e-9) for level in levels]
+    return list(np.partition(heights, places, axis=0)[places])

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from frontier.core.model.decisions import Limit
     from frontier.run import Objectives, Run
     from frontier.show.picture.data import Picture
+    from frontier.show.view.series_view import SeriesView
 
 FIGURES = ("frontier", *dict(registry.installed(registry.FIGURES)))
 
@@ -126,9 +127,11 @@ def command(  # noqa: PLR0913
     return ExitCode.YES
 
 
-def picture_of(run: "Run", limits: "Sequence[Limit]", axes: "Objectives" = None) -> "Picture":
+def picture_of(
+    run: "Run", limits: "Sequence[Limit]", axes: "Objectives" = None, views: "Sequence[SeriesView]" = ()
+) -> "Picture":
     """The frontiers of a run, a panel each; deployments that one panel can tell apart share it, and
-    all amounts of a background do.
+    all amounts of a background do. `views` are those on these axes where they are known.
     """
     from frontier.planning.most_background import most_background
     from frontier.show.picture.frontier_picture import small_multiples
@@ -137,10 +140,10 @@ def picture_of(run: "Run", limits: "Sequence[Limit]", axes: "Objectives" = None)
     if axes is None and limits and (beside := most_background(run.solve(limits), run.config.shapes)):
         from frontier.show.picture.background_picture import background_picture
 
-        return background_picture(views_of(run, limits), beside, provenance_of(run))
+        return background_picture(views or views_of(run, limits), beside, provenance_of(run))
     if (together := together_of(run)) is not None:
         return together([run], limits, axes)
-    return small_multiples(views_of(run, limits, axes), footer=provenance_of(run))
+    return small_multiples(views or views_of(run, limits, axes), footer=provenance_of(run))
 
 
 def check_formats(files: Sequence[Path]) -> None:

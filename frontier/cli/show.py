@@ -51,13 +51,13 @@ def command(options: common.RunOptions, runs: tuple[Path, ...]) -> int:
     if len(runs) > 1:
         return _pooled([replace(options, run=path).read() for path in runs], options)
     run = replace(options, run=runs[0] if runs else None).read(allow_empty=options.as_json)
-    axes = options.all_axes
-    points = run.points(names=metrics_of(run.axes(axes)))
-    summaries = summaries_of(run, points, axes)
     decisions = run.solve() if run.limits() else ()
+    axes = run.axes(options.all_axes, decisions=decisions)
+    points = run.points(names=metrics_of(axes))
+    summaries = summaries_of(run, points, axes)
     notes = notes_of(run, points, decisions) if options.as_json or options.detail is Detail.ALL else {}
-    pooled_of = registry.POOLED.find()
-    pools = pooled_of([run], axes, run.limits()) if pooled_of and axes else []
+    pooled_of = registry.POOLED.find() if options.all_axes else None
+    pools = pooled_of([run], options.all_axes, run.limits()) if pooled_of is not None else []
     if options.as_json:
         views = series_views(points, [summary.frontier for summary in summaries], run.limits(), decisions, run.gpus)
         tree = {"unfinished": common.unfinished_json(run), "pooled": [tree for _, tree in pools], **knob_json(run)}

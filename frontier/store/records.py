@@ -8,7 +8,6 @@ of its dataclass, and numbers that can be computed with.
 import dataclasses
 import functools
 import math
-from array import array
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import chain
@@ -29,6 +28,7 @@ from frontier.core.model.text import short_hash, without_controls
 from frontier.core.model.trials import Measurement, Outcome, Record
 from frontier.core.model.units import LONGEST, MOST_COUNT, usable, usable_count
 from frontier.core.window.from_records import Batch, batches
+from frontier.core.window.window import Ints
 
 # --- texts
 
@@ -143,13 +143,16 @@ def _plain_batch(lines: Sequence[bytes]) -> Batch:
     """`decode_batch` without work of Python for each number. LookupError, TypeError, ValueError or
     OverflowError where a line may not be one that `encode_record` wrote.
     """
-    gaps, counts, trees, rows = array("q"), [], [], []
+    gaps, trees, rows = [], [], []
     for line in lines:
-        tree = orjson.loads(line)
+        # Inside a text a quote has a backslash before it, so this is the field.
+        before, start, rest = line.partition(b'"gaps":[')
+        numbers, end, after = rest.partition(b"]")
+        tree = orjson.loads(before + start + end + after)
         tree["outcome"] = _OUTCOMES[tree["outcome"]]
-        own = tree.pop("gaps", [])
-        gaps.fromlist(own)
-        counts.append(len(own))
+        if tree.pop("gaps", []) != []:
+            raise ValueError("gaps may be written in another way")
+        gaps.append(numbers)
         trees.append(tree)
         row = _Fields()
         row.__dict__ = tree
@@ -161,7 +164,34 @@ def _plain_batch(lines: Sequence[bytes]) -> Batch:
         raise TypeError("a number may be something else")
     if not all(_NEEDED <= names <= _DEFAULTS.keys() for names, _ in layouts):
         raise ValueError("a field may be missing or unknown")
-    return Batch(rows, np.array(gaps, np.int64), np.array(counts, np.int64))
+    return Batch(rows, *_numbers(gaps))
+
+
+_SUMS = ((2561, 8, 0x00FF00FF00FF00FF), (6553601, 16, 0x0000FFFF0000FFFF), (42949672960001, 32, 0xFFFFFFFF))
+"""Of words of digits, pairs and fours: 10, 100 or 10,000 times one neighbour and the other."""
+
+
+def _numbers(texts: Sequence[bytes]) -> tuple[Ints, Ints]:
+    """The whole numbers of texts such as b"12,7", those of all in a row, and how many each has.
+    ValueError for another text, or a number of more than eight digits.
+
+    The eight bytes that end with a number are read as one word. Each step of three adds up its
+    neighbours: digits, pairs and fours (Lemire, "Quickly parsing eight digits", 2018).
+    """
+    text = b",".join([b"0" * 8, *filter(None, texts), b""])
+    letters = np.frombuffer(text, np.uint8)
+    commas = np.flatnonzero(letters - np.uint8(ord("0")) > 9)  # what is below a zero wraps round
+    digits, ends = np.diff(commas) - 1, commas[1:]
+    if (letters[ends] != ord(",")).any() or ((digits < 1) | (digits > 8)).any():
+        raise ValueError("a gap may be no whole number")
+    words = np.ndarray(len(text) - 7, np.dtype("<u8"), text, strides=(1,))[ends - 8]
+    before = (64 - 8 * digits).astype(np.uint64)
+    words = words >> before << before & 0x0F0F0F0F0F0F0F0F
+    for factor, half, kept in _SUMS:
+        words = words * factor >> half & kept
+    sizes = np.fromiter(map(len, texts), np.int64, len(texts))
+    last = 8 + (sizes + (sizes > 0)).cumsum()
+    return words.astype(np.int64), np.diff(np.searchsorted(ends, last, "right"), prepend=0)
 
 
 # --- measurements

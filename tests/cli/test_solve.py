@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from frontier import uncertainty
 from frontier.core.model.trials import ClientHealth
 from frontier.read_run import load
 from frontier.show.view.frontier_summary import summaries_of
@@ -227,15 +228,15 @@ def test_an_invalid_setting_has_no_part_in_the_band_nor_in_the_odds_of_others(cw
     run, busy = load(cwd / "runs" / "fast"), ClientHealth(loop_lag_p99=1.0)
     ((at, history),) = run.histories.items()
     whole = load(cwd / "runs" / "fast").uncertainties()[at]
-    assert 32 in whole.probability
+    assert 32 in uncertainty.membership(whole)
     history[:] = [
         (trial, dataclasses.replace(sample, health=(busy,)) if trial.load == 32 else sample)
         for trial, sample in history
     ]
     doubt = run.uncertainties()[at]
-    assert set(doubt.probability) == {1, 4, 8, 16}
-    best = next(p for p in run.points() if p.load == 16).metrics["output_throughput"].high
-    tops = [max(high for *_, high in band if not math.isnan(high)) for band in (doubt.band, whole.band)]
+    assert set(uncertainty.membership(doubt)) == {1, 4, 8, 16}
+    best = next(p for p in run.points() if p.concurrency == 16).metrics["output_throughput"].high
+    tops = [max(high for *_, high in band if not math.isnan(high)) for band in map(uncertainty.band, (doubt, whole))]
     assert tops[0] <= best * 1.01 < tops[1]
     (summary,) = summaries_of(run, run.points(), run.config.objectives)
     assert 32 in summary.frontier.excluded

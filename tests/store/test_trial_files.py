@@ -402,8 +402,44 @@ def test_batches_give_the_window_data_of_their_records_to_the_last_bit(tmp_path:
 
 def test_an_odd_line_of_a_batch_is_read_as_a_record_is() -> None:
     plain = [encode_record(each) for each in random_records(50, 5)]
-    for old, new in ((b'"gaps":[', b'"gaps":[12.5,'), (b'"index":7', b'"error":null,"index":7')):
+    for old, new in (
+        (b'"gaps":[', b'"gaps":[12.5,'),
+        (b'"gaps":[', b'"gaps": ['),
+        (b'"gaps":[', b'"gaps":[ '),
+        (b'"index":7', b'"error":null,"index":7'),
+        (b'"index":7', rb'"error":"\"gaps\":[1,2]","index":7'),
+        (b'"index":7', rb'"error":"]\\","index":7'),
+    ):
         lines = [line.replace(old, new) for line in plain]
         assert lines != plain
         slow = window_data(measured(5.0, 25.0), map(decode_record, lines))
         assert pack(window_of_batches(measured(5.0, 25.0), [decode_batch(lines)]), "") == pack(slow, "")
+
+
+@pytest.mark.parametrize(
+    "gaps", [b"null", b"[1,,2]", b"[,1]", b"[1,]", b"[1", b"[1,-]", b"[1 2]", b"[x]", b'["7"]', b"7"]
+)
+def test_gaps_that_are_no_list_of_numbers_are_refused_in_a_batch_as_in_a_record(gaps: bytes) -> None:
+    plain = [encode_record(each) for each in random_records(3, 5)]
+    head, _, rest = plain[1].partition(b'"gaps":[')
+    line = head + b'"gaps":' + gaps + rest.partition(b"]")[2]
+    with pytest.raises(StoreError) as refused:
+        decode_record(line)
+    with pytest.raises(StoreError) as of_batch:
+        decode_batch([plain[0], line, plain[2]])
+    assert str(of_batch.value) == str(refused.value)
+
+
+def test_a_gap_beyond_all_that_can_be_is_refused() -> None:
+    plain = [encode_record(each) for each in random_records(3, 5)]
+    for number in (b"-1", b"99999999999999", b"99999999999999999999999"):
+        with pytest.raises((StoreError, ValueError)):
+            window_of_batches(
+                measured(5.0, 25.0), [decode_batch([x.replace(b'"gaps":[', b'"gaps":[%s,' % number) for x in plain])]
+            )
+
+
+def test_records_without_gaps_are_a_batch() -> None:
+    plain = [encode_record(replace(each, gaps=())) for each in random_records(3, 5)]
+    assert decode_batch(plain).counts.tolist() == [0, 0, 0]
+    assert not len(decode_batch(plain).gaps)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from frontier import uncertainty
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import UsageError
 from frontier.extras.verify.open_loop_check import checks
@@ -135,8 +136,9 @@ def test_its_trials_keep_their_rules(run: Run) -> None:
 def test_axes_of_a_class_have_the_uncertainty_of_its_own_requests(run: Run) -> None:
     axes = ("output_throughput", "first.p90_ttft")
     (drawn,) = run.uncertainties(axes).values()
-    assert drawn.band
-    assert min(x for x, *_ in drawn.band) > max(p.metrics["later.p90_ttft"].value for p in run.points() if p.load == 2)
+    assert min(x for x, *_ in uncertainty.band(drawn)) > max(
+        p.metrics["later.p90_ttft"].value for p in run.points() if p.concurrency == 2
+    )
 
 
 def test_a_number_of_sessions_is_not_printed_as_a_limit_on_requests(run: Run, tmp_path: Path) -> None:

@@ -2,7 +2,7 @@
 
 The laws are the binomial, beta, normal, t, chi-square, gamma and F. They come straight from
 scipy.special. `scipy.stats` has the same under friendlier names, but takes a second to import,
-which every `frontier solve` would pay. The import of scipy.special takes a fifth of a second, when
+which every `frontier solve` would pay. The import of scipy.special takes a tenth of a second, when
 the first law is asked for; a sweep asks before its first trial (`load`).
 """
 
@@ -18,8 +18,15 @@ Floats = NDArray[np.float64]
 
 @cache
 def _special() -> Any:
-    from scipy import special
-
+    # scipy takes all that numpy lists, and so imports every part of numpy, as f2py, for half of the
+    # time. It finds the parts that are there: nothing asks scipy for the others.
+    listed: dict[str, Any] = {name: vars(np)[name] for name in ("__all__", "__dir__") if name in vars(np)}
+    loaded = list(vars(np))
+    vars(np).update({"__all__": [name for name in np.__all__ if name in loaded], "__dir__": lambda: loaded})
+    try:
+        from scipy import special
+    finally:
+        vars(np).update(listed)
     return special
 
 

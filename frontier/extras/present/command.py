@@ -97,9 +97,9 @@ def _report(options: RunOptions, baseline: Path | None, *, with_others: bool) ->
     limits = options.limits(run)
     report = report_of(run, limits, options.all_axes, given_options("serve"))
     if report.views:
-        axes = [options.all_axes[:2] if options.all_axes else None]
-        axes += other_axes(limits, report.views) if with_others and options.objectives is None else []
-        report = replace(report, pictures=[picture_of(run, limits, pair) for pair in axes])
+        first = picture_of(run, limits, options.all_axes[:2] if options.all_axes else None, report.views)
+        others = other_axes(limits, report.views) if with_others and options.objectives is None else []
+        report = replace(report, pictures=[first, *(picture_of(run, limits, pair) for pair in others)])
     if baseline is not None:
         old = narrowed(read_run(baseline, options.settings), options.deployments, options.shapes)
         tables = baseline_tables(report.views, old, limits, asked=options.sla is not None)

@@ -23,6 +23,7 @@ from frontier.run import HOW_TO_GIVE, Objectives, Run, metrics_of
 from frontier.show.view.series_view import SeriesView, series_view
 from frontier.show.view.wording import CLOSED_LOOP, Provenance, count
 from frontier.store.run_dir import RunDirectory
+from frontier.uncertainty import band
 
 
 def views_of(run: Run, limits: Sequence[Limit], objectives: Objectives = None) -> list[SeriesView]:
@@ -33,11 +34,11 @@ def views_of(run: Run, limits: Sequence[Limit], objectives: Objectives = None) -
     drawn: Objectives = objectives[:2] if isinstance(objectives, tuple) else None
     if isinstance(objectives, Mapping):
         drawn = {shape: own[:2] for shape, own in objectives.items()}
-    axes = metrics_of(run.axes(drawn, limits))
-    points = run.points(limits, names=axes)
-    check_axes(points, axes if objectives else (), str(run.path))
-    known = run.uncertainties(drawn, limits)
-    frontiers = run.frontiers(points, drawn, known, limits)
+    axes = run.axes(drawn, limits, decisions)
+    points = run.points(limits, names=metrics_of(axes))
+    check_axes(points, metrics_of(axes) if objectives else (), str(run.path))
+    known = run.uncertainties(axes, limits)
+    frontiers = run.frontiers(points, axes, known, limits)
     drawn_rooflines = registry.ROOFLINES.find()
     lines = drawn_rooflines(run.config, points, frontiers) if drawn_rooflines is not None else {}
     decided, gpus = {d.series: d for d in decisions}, run.gpus
@@ -49,7 +50,7 @@ def views_of(run: Run, limits: Sequence[Limit], objectives: Objectives = None) -
             limits,
             lines.get(f.series),
             gpus.get(f.deployment),
-            known[f.series].band if f.series in known else (),
+            band(known[f.series]) if f.series in known else (),
         )
         for f in frontiers
     ]
