@@ -235,7 +235,7 @@ def test_an_invalid_setting_has_no_part_in_the_band_nor_in_the_odds_of_others(cw
     ]
     doubt = run.uncertainties()[at]
     assert set(uncertainty.membership(doubt)) == {1, 4, 8, 16}
-    best = next(p for p in run.points() if p.concurrency == 16).metrics["output_throughput"].high
+    best = next(p for p in run.points() if p.load == 16).metrics["output_throughput"].high
     tops = [max(high for *_, high in band if not math.isnan(high)) for band in map(uncertainty.band, (doubt, whole))]
     assert tops[0] <= best * 1.01 < tops[1]
     (summary,) = summaries_of(run, run.points(), run.config.objectives)

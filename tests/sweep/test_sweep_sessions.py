@@ -137,7 +137,7 @@ def test_axes_of_a_class_have_the_uncertainty_of_its_own_requests(run: Run) -> N
     axes = ("output_throughput", "first.p90_ttft")
     (drawn,) = run.uncertainties(axes).values()
     assert min(x for x, *_ in uncertainty.band(drawn)) > max(
-        p.metrics["later.p90_ttft"].value for p in run.points() if p.concurrency == 2
+        p.metrics["later.p90_ttft"].value for p in run.points() if p.load == 2
     )
 
 
