@@ -32,13 +32,20 @@ concurrency: [6]
 FIND_SPEC = "frontier.extras.cluster.ray_workers.importlib.util.find_spec"
 
 
+def documents(manifest: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a manifest has: the claim of the volume, and the sweep."""
+    claim, sweep = yaml.safe_load_all(manifest.read_text())
+    return claim, sweep
+
+
 def document(name: str) -> dict[str, Any]:
-    return yaml.safe_load((DEPLOY / f"kubernetes-{name}.yaml").read_text())
+    """The sweep of a manifest."""
+    return documents(DEPLOY / f"kubernetes-{name}.yaml")[1]
 
 
 def pods(manifest: Path) -> list[dict[str, Any]]:
     """The pods that a manifest asks for: of a Job, or the head and the workers of a Ray cluster."""
-    spec = yaml.safe_load(manifest.read_text())["spec"]
+    spec = documents(manifest)[1]["spec"]
     cluster = spec.get("rayClusterSpec")
     owners = [spec] if cluster is None else [cluster["headGroupSpec"], *cluster["workerGroupSpecs"]]
     return [owner["template"]["spec"] for owner in owners]
@@ -64,6 +71,22 @@ def test_the_pods_are_valid_by_the_schema_of_kubernetes(manifest: Path) -> None:
         kubernetes_validate.validate(pod, KUBERNETES, strict=True)
         with pytest.raises(kubernetes_validate.ValidationError):
             kubernetes_validate.validate({**pod, "spec": {**spec, "volume": []}}, KUBERNETES, strict=True)
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.stem)
+def test_the_volume_that_the_runs_are_on_is_claimed(manifest: Path) -> None:
+    claim, _ = documents(manifest)
+    kubernetes_validate.validate(claim, KUBERNETES, strict=True)
+    mounted = [volume["persistentVolumeClaim"] for pod in pods(manifest) for volume in pod.get("volumes", ())[1:]]
+    assert [{"claimName": claim["metadata"]["name"]}] == mounted
+
+
+@pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda path: path.stem)
+def test_the_name_of_an_image_is_a_placeholder_that_says_so(manifest: Path) -> None:
+    images = re.findall(r"^ +image: (\S+) +# (.*)$", manifest.read_text(), re.MULTILINE)
+    assert [container["image"] for pod in pods(manifest) for container in pod["containers"]] == [i for i, _ in images]
+    assert {name.partition("/")[0] for name, _ in images} == {"registry.example"}, "reserved: it cannot exist"
+    assert "placeholder" in images[0][1]
 
 
 WORKFLOWS = [DEPLOY / "ci" / "github.yml", *sorted((ROOT / ".github" / "workflows").glob("*.yml"))]

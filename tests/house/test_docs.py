@@ -323,7 +323,8 @@ def test_a_config_says_first_what_it_answers_and_what_it_costs(config: Path) -> 
 
 
 def test_the_sweep_job_of_the_cluster_page_types_a_sweep_and_measures_no_answer_again() -> None:
-    job = yaml.safe_load((ROOT / "deploy" / "kubernetes-sweep.yaml").read_text())["spec"]
+    _, manifest = yaml.safe_load_all((ROOT / "deploy" / "kubernetes-sweep.yaml").read_text())
+    job = manifest["spec"]
     (container,) = job["template"]["spec"]["containers"]
     command, *arguments = container["args"]
     sweep = cli.get_command(click.Context(cli), command)

@@ -12,13 +12,6 @@ import pytest
 from tests.kit.places import ROOT
 
 NOTEBOOKS = ROOT / "notebooks"
-RUN = """
-import sys, nbformat
-from nbclient import NotebookClient
-notebook = nbformat.read(sys.argv[1], as_version=4)
-NotebookClient(notebook, timeout=300, kernel_name="python3").execute()
-nbformat.write(notebook, sys.argv[1])
-"""
 
 
 def printed(file: Path) -> list[str]:
@@ -36,7 +29,7 @@ def test_a_notebook_runs_and_prints_what_is_stored(notebook: Path, tmp_path: Pat
     here = tmp_path / "notebooks"
     shutil.copytree(NOTEBOOKS, here, ignore=shutil.ignore_patterns("__pycache__", ".ipynb_checkpoints"))
     done = subprocess.run(
-        [sys.executable, "-c", RUN, notebook.name], cwd=here, capture_output=True, text=True, timeout=600
+        [sys.executable, "run.py", notebook.name], cwd=here, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr[-3000:]
     assert printed(notebook) == printed(here / notebook.name)

@@ -82,3 +82,24 @@ def test_what_is_said_of_the_project_agrees() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
     assert citation["license"] == re.search(r'^license = "(.*)"', text, re.MULTILINE)[1]  # type: ignore[index]
     assert {"cff-version", "message", "title", "authors", "type"} <= citation.keys()
+
+
+def test_the_version_is_the_same_wherever_it_is_named() -> None:
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
+    newest = re.findall(r"^## (\d\S*) - \d{4}-\d\d-\d\d$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[0]
+    tables = [(ROOT / page).read_text() for page in ("README.md", "docs/validation/clients.md")]
+    rows = [name for text in tables for name in re.findall(r"^\| \*\*frontier\*\* (\d\S*) \|", text, re.MULTILINE)]
+    assert len(rows) == 2
+    assert {__version__} == {citation["version"], newest, *rows}
+
+
+def test_the_workflow_of_a_release_publishes_nothing_and_may_not() -> None:
+    text = (ROOT / ".github" / "workflows" / "release.yml").read_text()
+    workflow = yaml.safe_load(text)
+    assert workflow["permissions"] == {"contents": "read"}
+    assert all("permissions" not in job for job in workflow["jobs"].values())
+    assert not re.search(r"twine|docker push|gh release|pypi|secrets\.", text)
+    steps = [step for job in workflow["jobs"].values() for step in job["steps"] if "uses" in step]
+    assert {step["uses"].partition("/")[0] for step in steps} == {"actions"}
+    kept = [step["with"]["path"] for step in steps if "upload-artifact" in step["uses"]]
+    assert kept == ["dist", "frontier-image.tar.gz"]

@@ -68,6 +68,10 @@ ANSWERS = [
 ]
 
 
+def test_every_engine_has_a_stand_in() -> None:
+    assert {dialect for _, dialect, _ in ANSWERS} == ENGINES.keys() - {"openai_reasoning"}
+
+
 @pytest.mark.parametrize("api", ["completions", "chat"])
 @pytest.mark.parametrize(("face", "dialect", "cached"), ANSWERS)
 def test_an_engine_is_found_out_and_its_tokens_are_counted(
