@@ -274,8 +274,8 @@ def table(results: Sequence[Outcome]) -> str:
         most = intervals.clopper_pearson(falsely, len(mine))[1]
         pairs = np.mean([r.pairs for r in mine])
         hours = np.median([r.seconds for r in mine]) / 3600
-        cells = name, len(mine), len(claimed), f"{falsely} (at most {most:.0%})", f"{held} of {len(known)}"
-        cells += (f"{sum(said)} of {len(said)}",)
+        shares = f"{held} of {len(known)}", f"{sum(said)} of {len(said)}"
+        cells = name, len(mine), len(claimed), f"{falsely} (at most {most:.0%})", *shares
         lines.append(f"| {' | '.join(map(str, cells))} | {near} | {valued} | {pairs:.1f} | {hours:.1f} |")
     return "\n".join(lines)
 
