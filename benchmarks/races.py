@@ -30,7 +30,7 @@ from frontier.core.window.window import WindowData
 from frontier.extras.tune.gain import RaceRules
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.runner import Runner
-from frontier.extras.tune.tune_text import exit_code, outcome_of
+from frontier.extras.tune.tune_text import exit_code, noticed, outcome_of
 
 SPREADS = (0.005, 0.02, 0.04, 0.08, 0.15)
 FAMILIES = (
@@ -67,7 +67,7 @@ class Drawn:
 class Outcome:
     """A race and its truth: `best`, `chosen` and `valued` are the true bests of the best variant,
     of the one chosen and of the one with the highest expected value, `truth` that of the finalist,
-    over the baseline's.
+    over the baseline's. `noticed` is the gain that the answer says would have been seen.
     """
 
     number: int
@@ -86,6 +86,7 @@ class Outcome:
     deciding: int | None
     starts: int
     seconds: float
+    noticed: float | None = None
 
 
 def drawn(number: int) -> Drawn:
@@ -243,6 +244,7 @@ def raced(number: int) -> Outcome:
         None if gain is None else gain.deciding,
         racing.begun,
         racing.seconds,
+        noticed(race),
     )
 
 
@@ -252,8 +254,8 @@ def raced(number: int) -> Outcome:
 def table(results: Sequence[Outcome]) -> str:
     """What came of each family, and of those without a gain together, as Markdown."""
     lines = [
-        "| family | races | claimed | falsely | interval holds truth | chosen within 3% | by value | pairs | hours |",
-        "|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "| family | races | claimed | falsely | interval holds | noticed | within 3% | by value | pairs | hours |",
+        "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|",
     ]
     groups = {family: [r for r in results if r.family == family] for family in FAMILIES}
     groups["without a gain"] = [r for r in results if r.family.startswith(NO_GAIN)]
@@ -266,12 +268,14 @@ def table(results: Sequence[Outcome]) -> str:
         falsely = sum(r.truth <= 1 for r in claimed)
         known = [r for r in mine if r.low is not None and r.high is not None and math.isfinite(r.truth)]
         held = sum(r.low <= r.truth <= r.high for r in known if r.low is not None and r.high is not None)
+        said = [r.best <= r.noticed for r in mine if r.noticed is not None]
         chosen = [(r, r.chosen) for r in mine], [(r, r.chosen if r.claimed else r.valued) for r in mine]
         near, valued = (sum(x >= 0.97 * r.best for r, x in each) for each in chosen)
         most = intervals.clopper_pearson(falsely, len(mine))[1]
         pairs = np.mean([r.pairs for r in mine])
         hours = np.median([r.seconds for r in mine]) / 3600
-        cells = name, len(mine), len(claimed), f"{falsely} (at most {most:.0%})", f"{held} of {len(known)}"
+        shares = f"{held} of {len(known)}", f"{sum(said)} of {len(said)}"
+        cells = name, len(mine), len(claimed), f"{falsely} (at most {most:.0%})", *shares
         lines.append(f"| {' | '.join(map(str, cells))} | {near} | {valued} | {pairs:.1f} | {hours:.1f} |")
     return "\n".join(lines)
 

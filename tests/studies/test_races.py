@@ -1,10 +1,14 @@
 """Races of server settings on servers of known truth: how often a gain is claimed, and rightly."""
 
+from dataclasses import replace
+
 import pytest
 
 from benchmarks.races import FAMILIES, NO_GAIN, Outcome, Racing, drawn, raced, table, true_best
 from frontier.core.model.trials import Phase
 from frontier.core.stats import intervals
+from frontier.extras.tune.gain import SPENT
+from frontier.extras.tune.tune_text import noticed
 
 
 def surely_below(hits: int, of: int, share: float) -> bool:
@@ -29,6 +33,8 @@ def test_no_requirement_of_a_race_is_surely_missed(results: list[Outcome]) -> No
     known = [r for r in results if r.low is not None and r.high is not None]
     held = sum(r.low <= r.truth <= r.high for r in known if r.low is not None and r.high is not None)
     assert not surely_below(held, len(known), 0.93)
+    said = [r.best <= r.noticed for r in results if r.noticed is not None]
+    assert not surely_below(sum(said), len(said), 0.93)
     steady = [r for r in results if r.family in FAMILIES[5:8]]
     assert not surely_below(sum(r.claimed for r in steady), len(steady), CLAIMED)
     alike = [r for r in results if r.family not in FAMILIES[8:10]]  # starts that differ by over 4% decide little
@@ -53,6 +59,19 @@ def test_the_pairs_of_a_race_were_begun_after_both_loads_were_found() -> None:
     fixed = max(side.fixed for side in race.sides)
     assert race.gain.pairs <= min(sum(number > fixed for number in side.starts) for side in race.sides)
     assert any(number <= fixed for side in race.sides for number in side.starts), "those do not count"
+
+
+def test_a_variant_that_quick_looks_put_second_meets_the_baseline_all_the_same() -> None:
+    race = Racing(31).run()
+    looks = [
+        replace(r, history=[(t, s) for t, s in r.history if r.starts[t.key] < min(r.final_starts)])
+        for r in (race.baseline, race.finalist)
+        if r is not None
+    ]
+    assert looks[0].reach(0.0).value > looks[1].reach(0.0).value
+    assert race.gain is not None
+    assert race.gain.pairs >= min(SPENT)
+    assert race.gain.ratio.low < 1 < noticed(race)  # type: ignore[operator]
 
 
 def test_a_higher_load_of_the_winner_is_proven_where_the_pairs_could_not_show_its_gain() -> None:

@@ -5,10 +5,11 @@ Quick looks come first. Each variant is measured at the edge of the best one so 
 up or down, until its own edge is known or it is significantly worse. The most promising ones that
 lie close together are started once more.
 
-Then comes the final between the baseline and the best other variant. They take turns, each with a
-new start, until both are proven and their difference is decided (`gain`). Where the pairs could not
-show the gain that is expected, as the other is proven too far below its edge, a higher load of it
-is proven first.
+Then comes the final between the baseline and the most promising other variant, also where quick
+looks put the baseline first: they are often wrong by more than a gain. The two take turns, each
+with a new start, until both are proven and their difference is decided (`gain`). Where the pairs
+could not show the gain that is expected, as the other is proven too far below its edge, a higher
+load of it is proven first.
 """
 
 import math
@@ -32,7 +33,7 @@ from frontier.extras.tune.gain import (
     spread_of,
     steps_of,
 )
-from frontier.extras.tune.runner import FINAL, STEP, Z95, Runner
+from frontier.extras.tune.runner import FINAL, STEP, Runner
 from frontier.search.auto import LOOKS_AT_MOST, no_more_throughput
 from frontier.search.curves import RUN_TO_RUN, interpolated
 from frontier.search.gaps import between
@@ -124,12 +125,11 @@ class Race:
     @cached_property
     def finalist(self) -> Runner | None:
         """The variant that meets the baseline in the final: the one that is being proven, otherwise
-        the most promising one. None where no variant is left that is expected to be better. A race
-        of two always compares the two.
+        the most promising one. The first need not be expected to be better, those after it have to
+        be. None where no such variant is left.
         """
-        alone = self.baseline.gone is not None or len(self.runners) == 2
-        today = -math.inf if alone else self.baseline.reach(0.0).value
         begun = [r for r in self.runners[1:] if r.final_starts]
+        today = self.baseline.reach(0.0).value if begun and self.baseline.gone is None else -math.inf
         last = max(begun, key=lambda r: max(r.final_starts), default=None)
         if last is not None and (isinstance(last.proof, Ask) or last.proven is not None) and last.gone is None:
             return last
@@ -190,15 +190,6 @@ class Race:
         compared = (chosen, None if self.gain is None else self.finalist)
         best = next((r for r in self.challengers if r not in compared), None)
         return best if best is not None and best.expected > chosen.expected + math.log1p(WORTH) else None
-
-    @property
-    def unseen(self) -> float:
-        """The gain, as a ratio, that another variant may still have over the baseline by short
-        trials alone; 1.0 where all are significantly worse.
-        """
-        mine, left = self.baseline.reach(Z95), [r.reach(Z95) for r in self.challengers]
-        most = (x.value - mine.value + math.hypot(x.high - x.value, mine.value - mine.low) for x in left)
-        return math.exp(max(most, default=0.0))
 
     def next_step(self) -> RaceStep | None:
         """What to measure next; None when the race is over."""

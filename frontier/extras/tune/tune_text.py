@@ -206,16 +206,14 @@ def claim_text(race: Race) -> str:
         )
     if gain is None:
         cut = "The race was cut short; " if outcome == "undecided" else ""
-        seen = f"; {_would_show(race.unseen, name)}" if outcome == "no better" and 1 < race.unseen < 2 else ""
-        return capital(f"{cut}no variant is shown to be better than {baseline}, the baseline{seen}.")
+        return capital(f"{cut}no variant is shown to be better than {baseline}, the baseline.")
     found = f"{best}: {_change(gain.ratio, name)} {_label(name)} ({_interval(gain.ratio, name)})"
     winner, today = (value_text(name, value) for value in (gain.winner, gain.baseline))
     found += f", {winner} at {gain.loads[1].label} against {today} at {gain.loads[0].label}, both proven"
     if gain.better:
         return f"{found}."
     first = "Not decided yet" if outcome == "undecided" else f"No variant is shown to be better than {baseline}"
-    seen = f"; {_would_show(gain.ratio.high, name)}" if 1 <= gain.ratio.high < 2 and outcome != "undecided" else ""
-    return f"{first}{seen}. The best other is {found}."
+    return f"{first}{_would_show(race)}. The best other is {found}."
 
 
 def _open_text(race: Race, outcome: RaceOutcome) -> str:
@@ -283,11 +281,23 @@ def _of_metric(ratio: Estimate, name: str) -> tuple[float, float, float]:
     return 1 / ratio.value, 1 / ratio.high, 1 / ratio.low if ratio.low else math.inf
 
 
-def _would_show(ratio: float, name: str) -> str:
-    """The gain that the race would have shown, where a smaller one may be left."""
-    if metric(name).sign > 0:
-        return f"a gain above {ratio - 1:.0%} would have been seen"
-    return f"a saving above {1 - 1 / ratio:.0%} would have been seen"
+def noticed(race: Race) -> float | None:
+    """The gain, as a ratio, above which the best other would have been shown to be better; None
+    without pairs of starts, where they show no such bound, or one at twice the baseline or more.
+    """
+    if race.gain is None or outcome_of(race) != "no better":
+        return None
+    return race.gain.ratio.high if 1 <= race.gain.ratio.high < 2 else None
+
+
+def _would_show(race: Race) -> str:
+    """'; a gain above 5% would have been seen'; '' where that is not known."""
+    ratio = noticed(race)
+    if ratio is None:
+        return ""
+    if metric(race.rules.objective).sign > 0:
+        return f"; a gain above {ratio - 1:.0%} would have been seen"
+    return f"; a saving above {1 - 1 / ratio:.0%} would have been seen"
 
 
 def _change(ratio: Estimate, name: str) -> str:
