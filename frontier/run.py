@@ -405,7 +405,7 @@ class Run:
             axes = (f.objectives[0], f.objectives[1])
             samples = {c: s for c, s in self.samples(f.series).items() if c not in f.excluded}
             drawn = uncertainty.replicates(samples, axes, limits=self.limits(), price=self._price(f.deployment))
-            if drawn.concurrencies:
+            if drawn.loads:
                 known[f.series] = drawn
         return known
 
