@@ -39,6 +39,7 @@ from frontier.hardware import device_power
 from frontier.hardware.above_roofline import above_roofline
 from frontier.hardware.distance import bounds, distance
 from frontier.hardware.roofline import Roofline
+from frontier.planning.alike import with_alike
 from frontier.planning.arrivals import arrival_rate
 from frontier.planning.budget import TrialTimes
 from frontier.planning.most_background import RATE
@@ -311,6 +312,7 @@ class Run:
             beside = again and again.beside([e for e in solved if e is not d])
             step = with_command(d, beside, self._tools.get(d.deployment), history)
             why, engine = with_top(d, self.config, history, most), self._engine(d.series)
+            why = with_alike(why, self.samples(d.series, limits))
             return replace(d, explanation=why, next_step=step, engine=engine, ranks=self._ranks(d.series))
 
         return points, tuple(map(whole, solved))

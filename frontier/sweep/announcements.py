@@ -110,6 +110,7 @@ class Announcer:
                 self.progress.note(f"corrected: {what}")
             return
         if decision.concurrency == before:
+            self.progress.stands(decision)
             return
         self._announced[series] = decision.concurrency
         seconds = self._proven_before(series, decision.concurrency) or self.ledger.spent().seconds
