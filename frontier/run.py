@@ -310,9 +310,9 @@ class Run:
         def whole(d: Decision) -> Decision:
             history = self.histories.get(d.series, ())
             beside = again and again.beside([e for e in solved if e is not d])
+            d = with_alike(d, self.samples(d.series, limits))
             step = with_command(d, beside, self._tools.get(d.deployment), history)
             why, engine = with_top(d, self.config, history, most), self._engine(d.series)
-            why = with_alike(why, self.samples(d.series, limits))
             return replace(d, explanation=why, next_step=step, engine=engine, ranks=self._ranks(d.series))
 
         return points, tuple(map(whole, solved))

@@ -1,19 +1,21 @@
-"""Requests that are alike: how many independent ones those of a setting are worth, and why, where a
-value is well within its limit and not proven.
+"""Requests that are alike: how many independent ones those of an unproven setting are worth.
+
+It is said where a value is well within its limit and not proven, with what makes them alike.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
 
-from frontier.core.estimates.bounds import worths
+from frontier.core.claim.proof import MAX_WINDOWS
+from frontier.core.estimates.bounds import requests_needed, worths
 from frontier.core.estimates.widening import widening
-from frontier.core.model.decisions import Cause, Explanation, Limit, Reason
+from frontier.core.model.decisions import Cause, Decision, Limit, Reason
+from frontier.core.model.metrics import Metric
 from frontier.core.model.points import Flag
 from frontier.core.stats import intervals
-from frontier.core.window.window import WindowData, narrowed
+from frontier.core.window.window import Bools, Floats, WindowData, narrowed
 
 ALIKE = "alike"
 """The name of the flag of a reason whose requests are worth far fewer than their number."""
@@ -21,6 +23,8 @@ CLEARLY = 0.1
 """Headroom from which a setting is unproven for its bound and not for its value."""
 FEWER = 0.5
 """Requests that are worth less than this share of their number are said to be alike."""
+_VARY = "vary the output length"
+"""What ends that streams keep their places, or come in waves."""
 _WHY = {
     "sessions": "the turns of a session are alike",
     "streams": "a stream keeps its place among the others, and with it its latency",
@@ -43,46 +47,60 @@ def alike(reason: Reason) -> str:
     return next((flag.measured for flag in reason.flags if flag.name == ALIKE), "")
 
 
-def with_alike(explanation: Explanation, samples: Mapping[int, WindowData]) -> Explanation:
-    """The explanation in which each setting that is not proven, though well within its limit, has
-    the flag of requests that are alike where they are. `samples` are the data by setting.
+def may_vary(decision: Decision, concurrency: int) -> bool:
+    """Whether the requests of a setting would not be alike with outputs of several lengths."""
+    found = (flag for r in decision.explanation.settings if r.settings == (concurrency,) for flag in r.flags)
+    return any(flag.name == ALIKE and flag.advice == _VARY for flag in found)
+
+
+def with_alike(decision: Decision, samples: Mapping[int, WindowData]) -> Decision:
+    """The decision, with a flag on each setting that is not proven although it is well within its
+    limit, where its requests are alike. It then needs as many as would decide even so; no number
+    where a proof would be given up before. `samples` are the data by setting.
     """
 
     def told(reason: Reason) -> Reason:
         sample = samples.get(reason.settings[0]) if reason.settings else None
-        found = None if sample is None else _flag(reason, sample)
-        return reason if found is None else replace(reason, flags=(*reason.flags, found))
+        if sample is None or reason.cause not in (Cause.TOO_FEW, Cause.CROSSES) or not is_clear(reason):
+            return reason
+        return reason if reason.flags or reason.limit is None else _told(reason, reason.limit, sample)
 
-    return replace(
-        explanation, settings=tuple(map(told, explanation.settings)), reasons=tuple(map(told, explanation.reasons))
-    )
-
-
-def _flag(reason: Reason, sample: WindowData) -> Flag | None:
-    if reason.cause not in (Cause.TOO_FEW, Cause.CROSSES) or not is_clear(reason) or reason.flags:
-        return None
-    found = None if reason.limit is None else _worth(sample, reason.limit)
-    if found is None or reason.estimate is None or found[1] > FEWER * reason.estimate.n:
-        return None
-    why, worth = found
-    return Flag(ALIKE, f"count as about {max(1, round(worth)):,} independent ones, as {why}", "", "", fatal=False)
+    why = decision.explanation
+    why = replace(why, settings=tuple(map(told, why.settings)), reasons=tuple(map(told, why.reasons)))
+    step, needs = decision.next_step, {r.settings[0]: r.need for r in why.settings if alike(r)}
+    if step is not None and step.requests is not None and step.concurrency in needs:
+        step = replace(step, requests=needs[step.concurrency])
+    return replace(decision, explanation=why, next_step=step)
 
 
-def _worth(sample: WindowData, limit: Limit) -> tuple[str, float] | None:
-    """Why the requests of a sample are worth fewer than their number for the percentile of a limit,
-    and how many; None for what is no percentile of requests.
-    """
-    of, sample = limit.of, narrowed(sample, limit.of.group)
-    if of.p is None or of.quantity in (None, "itl"):
-        return None
-    values = getattr(sample, of.quantity)
+def _told(reason: Reason, limit: Limit, sample: WindowData) -> Reason:
+    """The reason with the flag of requests that are alike, where they are."""
+    estimate, mine = reason.estimate, narrowed(sample, limit.of.group)
+    if estimate is None or limit.of.p is None or limit.of.quantity in (None, "itl"):
+        return reason
+    values = getattr(mine, limit.of.quantity)
     has = ~np.isnan(values)
-    if not has.any():
-        return None
-    found = worths(sample, values, has, of.p) | {"neighbours": intervals.n_eff(values[has], of.p)}
+    why, worth = _worth(mine, values, has, limit.of)
+    if not worth < FEWER * estimate.n:
+        return reason
+    over = float(np.mean([limit.breaks(value) for value in values[has]]))
+    need = requests_needed(limit.of.p, estimate.confidence, over, estimate.n / worth)
+    most = MAX_WINDOWS * int(np.bincount(sample.window)[0])
+    need = None if need is None or reason.need is None else max(need, reason.need)
+    said = f"count as about {max(1, round(worth)):,} independent ones, as {_WHY[why]}"
+    flag = Flag(ALIKE, said, "", _VARY if why in ("waves", "streams") else "", fatal=False)
+    return replace(reason, flags=(*reason.flags, flag), need=None if need is None or need > most else need)
+
+
+def _worth(sample: WindowData, values: Floats, has: Bools, of: Metric) -> tuple[str, float]:
+    """Why the requests of a sample are worth fewer than their number for a percentile, and how
+    many.
+    """
+    p = of.p or 0.5
+    found = worths(sample, values, has, p) | {"neighbours": intervals.n_eff(values[has], p)}
     slack = widening(sample)
-    wander = slack.wander.get(of.quantity)
+    wander = slack.wander.get(of.quantity or "")
     if wander is not None and wander.stalls and slack.waves:
         found["waves"] = wander.independent_periods
-    name = min((name for name in found if name in _WHY), key=found.__getitem__)
-    return (_WHY[name], found[name]) if math.isfinite(found[name]) else None
+    why = min((name for name in found if name in _WHY), key=found.__getitem__)
+    return why, max(1.0, found[why])

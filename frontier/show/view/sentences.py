@@ -221,7 +221,8 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
         return _SINCE[reason.cause]
     cut = reason.cut.by if reason is not None and reason.cut is not None else ""
     same = "" if reason is None else alike(reason)
-    return f"{f'its requests {same}; ' if same else ''}{_ENDED.get(cut, '')}"
+    vary = "with outputs of several lengths " if step.requests is None and step.command is not None else ""
+    return f"its requests {same}; {vary or _ENDED.get(cut, '')}" if same else _ENDED.get(cut, "")
 
 
 def _spoilt(decision: Decision) -> bool:
