@@ -39,6 +39,7 @@ from frontier.hardware import device_power
 from frontier.hardware.above_roofline import above_roofline
 from frontier.hardware.distance import bounds, distance
 from frontier.hardware.roofline import Roofline
+from frontier.planning.alike import with_alike
 from frontier.planning.arrivals import arrival_rate
 from frontier.planning.budget import TrialTimes
 from frontier.planning.most_background import RATE
@@ -299,6 +300,7 @@ class Run:
         def whole(d: Decision) -> Decision:
             history = self.histories.get(d.series, ())
             beside = again and again.beside([e for e in solved if e is not d])
+            d = with_alike(d, self.samples(d.series, limits))
             step = with_command(d, beside, self._tools.get(d.deployment), history)
             why, engine = with_top(d, self.config, history, most), self._engine(d.series)
             return replace(d, explanation=why, next_step=step, engine=engine, ranks=self._ranks(d.series))

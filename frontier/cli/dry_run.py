@@ -129,7 +129,7 @@ def print_plan(
     why = [client["why"]] if client is not None and (client["matters"] or shown.detail is Detail.ALL) else []
     answer_prose("\n".join([*plan_lines(config, found, prove), *why]))
     if run is not None:
-        answer(f"{run} holds {found.finished} of them, finished before")
+        answer(f"{run} holds {found.finished:,} of them, finished before")
     if config.budget.limited:
         answer_prose(_budget_line(found))
     return ExitCode.YES

@@ -225,7 +225,7 @@ def sentences(
     """The findings in plain words, with what they do not prove. `server`: its own metrics by number
     of users.
     """
-    who = "One user" if findings.users == 1 else f"Each of {findings.users} users"
+    who = "One user" if findings.users == 1 else f"Each of {findings.users:,} users"
     counts = findings.requests.values()
     ttft, speed = format_seconds(findings.ttft), format_number(findings.tok_s_user)
     throughput, highest = format_number(findings.best_throughput), count(findings.highest, "user")
@@ -237,7 +237,7 @@ def sentences(
     more = [
         *server_shortages(server or {}),
         *_not_counted(findings),
-        f"About 256 tokens in, 64 out, {min(counts)} to {max(counts)} requests per setting, up to {highest}.",
+        f"About 256 tokens in, 64 out, {min(counts):,} to {max(counts):,} requests per setting, up to {highest}.",
         "A minute cannot bound a p99, and says nothing about your lengths or an hour of load. A sweep proves it:",
         f"  {_SWEEP.format(address)}",
     ]
@@ -256,8 +256,8 @@ def server_shortages(server: "Mapping[int, Mapping[str, float]]") -> list[str]:
     if (full := metrics.get("kv_cache_usage_perc_max", 0.0)) >= 0.9:
         short.append(f"its KV cache {format_share(full)} full")
     if preempted := metrics.get("num_preemptions_total", 0.0):
-        short.append(f"{preempted:g} requests preempted")
-    return [f"With {most} users the server had {' and '.join(short)}."] if short else []
+        short.append(f"{preempted:,.0f} requests preempted")
+    return [f"With {most:,} users the server had {' and '.join(short)}."] if short else []
 
 
 def _chat(findings: Findings) -> str:

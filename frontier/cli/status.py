@@ -6,7 +6,8 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import click
 import orjson
@@ -14,8 +15,9 @@ import orjson
 from frontier.cli.common import RunOptions, answer, answer_prose, find_run, run_options, subcommand
 from frontier.core.claim.changes import PROOFS
 from frontier.core.model.errors import ExitCode, UsageError
-from frontier.core.model.loads import Concurrency
-from frontier.core.model.shapes import DEFAULT_DEPLOYMENT
+from frontier.core.model.loads import load_facts, setting
+from frontier.core.model.series import Series
+from frontier.core.model.shapes import DEFAULT_DEPLOYMENT, file_label
 from frontier.core.model.text import clean
 from frontier.core.model.units import count, format_elapsed
 from frontier.planning.standing import counts_text
@@ -25,6 +27,9 @@ from frontier.show.view.wording import flag_name_words
 from frontier.store.journal import last_session, load_of
 from frontier.store.run_dir import RunDirectory
 from frontier.world import world
+
+if TYPE_CHECKING:
+    from frontier.config import Config
 
 _NAMED = 4
 """Most trials that one line names as left; the others are counted."""
@@ -85,6 +90,7 @@ def read_state(path: Path) -> dict[str, Any]:
     - `proven`: the operating points known so far, for the SLA that the run's config has now.
     - `skipped`: the trials that were given up in the session that runs, or ran last.
     - `open`: the names of the skipped trials and of the trials that are left.
+    - `words` beside a trial: its name as people read it.
     """
     from frontier.config.config_file import config_of
     from frontier.planning.standing import standing
@@ -93,10 +99,12 @@ def read_state(path: Path) -> dict[str, Any]:
     if "imported" in run.manifest:
         return _state_of_import(run, path)
     journal = run.journal_lines()
-    now = standing(run, journal, config_of(run), {key: m.trial for key, m in run.finished().items()})
+    config = config_of(run)
+    now = standing(run, journal, config, {key: m.trial for key, m in run.finished().items()})
     is_running = now.end == "running"
     session = last_session(journal)
     running = _running(session) if is_running else None
+    names = _series_names(config)
     # As the sweep itself forecast them when its last trial began; None where it had no forecast.
     told: Mapping[str, Any] = next((event for event in reversed(journal) if "left" in event), {})
     seconds = 0.0 if now.state == "finished" else told.get("left")
@@ -116,8 +124,8 @@ def read_state(path: Path) -> dict[str, Any]:
         "refined": now.refined,
         "skipped": len(now.given_up),
         "left": len(now.left),
-        "open": [trial_words(key) for key in (*(trial.key for trial in now.left), *now.given_up)],
-        "running": running,
+        "open": [trial_words(key, names) for key in (*(trial.key for trial in now.left), *now.given_up)],
+        "running": None if running is None else _with_words(running, names),
         "seconds_left": None if seconds is None else round(seconds, 1),
         "seconds_left_at_most": told.get("left_at_most"),
         "proven": [
@@ -126,9 +134,9 @@ def read_state(path: Path) -> dict[str, Any]:
         ],
         "elapsed": round(until - session[0]["time"], 1) if session else None,
         "events": len(journal),
-        "last": [line for line in journal if line["event"] not in _KEPT_FOR_LATER][-3:],
+        "last": [_with_words(line, names) for line in journal if line["event"] not in _KEPT_FOR_LATER][-3:],
         "held_elsewhere": run.held_elsewhere() if is_running else None,
-        "warnings": [_event_text(event) for event in session if event["event"] in _WARNINGS][-3:],
+        "warnings": [_event_text(_with_words(e, names)) for e in session if e["event"] in _WARNINGS][-3:],
     }
 
 
@@ -190,22 +198,35 @@ def _running(session: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
     return None
 
 
+def _series_names(config: "Config") -> dict[str, str]:
+    """What people call each series of a config, by what its trials' keys begin with."""
+    every = (Series(deployment.name, shape) for deployment in config.deployments for shape in config.shapes)
+    return {f"{file_label(one.deployment)}-{one.shape.file_label}": one.label(join=" ") for one in every}
+
+
+def _with_words(line: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
+    """A line of the journal, with the words for its trial where it has one."""
+    return {**line, **({"words": trial_words(line["trial"], names)} if line.get("trial") else {})}
+
+
 def _event_text(event: Mapping[str, Any]) -> str:
     """A line of the journal for a person: when, what, and why."""
     name = str(event["event"]).replace("_", " ")
     if name == "server lost" and event.get("cause") == "never_came_up":
         name = "server never came up"
     trials = count(len(event["trials"]), "trial") if "trials" in event else ""
-    about = trial_words(event["trial"]) if event.get("trial") else event.get("deployment") or trials
+    series = [str(event[part]) for part in ("deployment", "shape") if event.get(part) not in (None, DEFAULT_DEPLOYMENT)]
+    series += [setting(load_of(event))] if event["event"] == "proven" else []
+    about = event.get("words") or " ".join(series) or trials
     why = event.get("text") or event.get("reason") or ", ".join(map(flag_name_words, event.get("flags", ())))
     when = time.strftime("%H:%M", time.localtime(event["time"]))
     return clean(f"{when}  {' '.join(part for part in (name, str(about)) if part)}{': ' if why else ''}{why}", 300)
 
 
-def trial_words(key: str) -> str:
+def trial_words(key: str, names: Mapping[str, str] = MappingProxyType({})) -> str:
     """A trial's key for a person: 'short c=64', 'short 2.5/s', 'fp8 1024/256 c=8, repeat 2'. A key
-    of another form stays as it is. Of a name that cannot be a file name, the safe part remains:
-    'chat80 rag20 c=4'.
+    of another form stays as it is. `names` are those of known series. Of another series whose name
+    cannot be a file name, the safe part remains: 'chat80 rag20 c=4'.
     """
     match = re.fullmatch(r"(.*)-(?:c0*(\d+)|q([\d.e+-]+))-([a-z]+)-r(\d+)", key)
     if match is None:
@@ -214,15 +235,16 @@ def trial_words(key: str) -> str:
     load = Concurrency(c).label if c else f"{rate}/s"
     proof = "proof of " if phase in PROOFS else ""
     again = f", repeat {repeat}" if repeat != "1" else ""
-    where = re.sub(r"(.*)-[0-9a-f]{8}", lambda safe: safe[1].replace("_", " ").strip(), where)
-    where = re.sub(r"(?:^|-)(\d[\d-]*)x(\d[\d-]*)$", r" \1/\2", where.removeprefix(DEFAULT_DEPLOYMENT + "-"))
-    return f"{proof}{where.strip()} {load}{again}"
+    if where not in names:
+        where = re.sub(r"(.*)-[0-9a-f]{8}", lambda safe: safe[1].replace("_", " ").strip(), where)
+        where = re.sub(r"(?:^|-)(\d[\d.~-]*)x(\d[\d.~-]*)$", r" \1/\2", where.removeprefix(f"{DEFAULT_DEPLOYMENT}-"))
+    return f"{proof}{names.get(where, where).strip()} {load}{again}"
 
 
 def line(state: Mapping[str, Any]) -> str:
     """The state in one line."""
     if state["state"] == "imported":
-        return f"imported  {state['done']} points; nothing is left to measure"
+        return f"imported  {state['done']:,} points; nothing is left to measure"
     counted = (state[name] for name in ("trials_finished", "refined", "measured", "settings"))
     proven = ", ".join(_proven_words(state["proven"])) if state["proven"] else ""
     word = "unfinished" if (state["state"], state["end"]) == ("finished", "budget") else state["state"]
@@ -235,7 +257,7 @@ def line(state: Mapping[str, Any]) -> str:
     if state["running"] is not None:
         now = state["running"]
         by = f", sent by {now['client_processes']} client processes" if now["client_processes"] > 1 else ""
-        return f"{text}   now: {trial_words(now['trial'])}, for {format_elapsed(now['since'])}{by}"
+        return f"{text}   now: {now['words']}, for {format_elapsed(now['since'])}{by}"
     if not state["last"]:
         return text
     killed = "; then it was killed, and the same command goes on" if state["end"] == "killed" else ""

@@ -20,7 +20,7 @@ from frontier.cli.measuring import measure
 from frontier.core.model.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
 from frontier.core.model.loads import Load, listed
 from frontier.core.model.trials import Phase
-from frontier.core.model.units import format_bytes, whole_numbers
+from frontier.core.model.units import count, format_bytes, whole_numbers
 from frontier.show.verbosity import Detail
 from frontier.store.files import free_beside, free_bytes
 from frontier.store.journal import last_session, load_of
@@ -203,7 +203,7 @@ def _require_run(request: "SweepRequest", path: Path, facts: "Mapping[str, str]"
                 {**one, "concurrency": None, "rate": [c / 1000 for c in one["concurrency"]]} for one in (theirs, ours)
             )
         difference, hint = describe_difference(theirs, ours), request.command(free_beside(path))
-        finished = "1 finished trial is" if error.finished == 1 else f"{error.finished} finished trials are"
+        finished = "1 finished trial is" if error.finished == 1 else f"{error.finished:,} finished trials are"
         raise UsageError(f"{path} holds another sweep: {difference}; its {finished} untouched", hint) from error
 
 
@@ -282,7 +282,8 @@ def _conclude(
         decisions = print_answer(run, shown, ended=end in ("finished", "budget") and not cut, cut=cut)
     if end == "interrupted":
         finished = sum(len(history) for history in run.histories.values())
-        common.say(f"stopped; {finished} finished trials are in {path}; go on with\n  {again}")
+        verb = "is" if finished == 1 else "are"
+        common.say(f"stopped; {count(finished, 'finished trial')} {verb} in {path}; go on with\n  {again}")
         return ExitCode.INTERRUPTED, decisions
     if not run.histories:
         common.say(f"no trial was finished; {path} holds the journal")

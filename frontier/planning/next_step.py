@@ -19,7 +19,9 @@ from frontier.core.model.loads import Load
 from frontier.core.model.metrics import Unit, claim_floor
 from frontier.core.model.points import Point
 from frontier.core.model.series import Series
+from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
+from frontier.planning.alike import may_vary
 from frontier.planning.budget import TrialTimes, price_of, raised
 from frontier.planning.plan import highest_tried, make_plan, make_trial
 from frontier.planning.sla_result import SlaResult
@@ -75,14 +77,29 @@ class SweepAgain:
 
     def elsewhere(self, concurrency: Load, decision: Decision) -> str:
         """The command that proves a setting of a decision in a run of its own."""
-        words = shlex.split(self.command)
-        words = [self.free if words[i - 1] == "-o" else word for i, word in enumerate(words)]
-        command = " ".join("&&" if word == "&&" else shlex.quote(word) for word in words)
         needs = {decision.series: least_to_prove(decision.limits)}
-        fresh = replace(self, command=command, spent=Amount())
+        fresh = replace(self, command=self._with({"-o": self.free}), spent=Amount())
         return fresh.to_prove(concurrency, decision.limits, needs, ENOUGH_FOR_PROOFS)[0]
 
-    def _need(self, series: Series, concurrency: Load, requests: int) -> Amount | None:
+    def in_varied_lengths(self, shape: Shape) -> str | None:
+        """The command of the sweep of a shape in a run of its own, its outputs up to a quarter
+        shorter or longer; None for a shape whose output has no one length.
+        """
+        if shape.name is not None or shape.kind != "shape" or shape.osl.kind != "fixed" or shape.osl.low < _VARIED:
+            return None
+        part = shape.osl.low // _VARIED
+        varied = f"{shape.isl}/{shape.osl.low - part}-{shape.osl.low + part}"
+        if "--shape" in shlex.split(self.command):
+            return self._with({"-o": self.free, "--shape": varied})
+        return f"{self._with({'-o': self.free})} --set {shlex.quote(f'shapes=[{varied}]')}"
+
+    def _with(self, options: Mapping[str, str]) -> str:
+        """The command with other values of some options that it has."""
+        words = shlex.split(self.command)
+        words = [options.get(words[i - 1], word) for i, word in enumerate(words)]
+        return " ".join("&&" if word == "&&" else shlex.quote(word) for word in words)
+
+    def _need(self, series: Series, concurrency: int, requests: int) -> Amount | None:
         """What so many requests take, by the trials of the same series; None where there are none
         to go by.
         """
@@ -100,6 +117,8 @@ class SweepAgain:
         return None if times.seconds(trial) is None else times.need(trial, rate)
 
 
+_VARIED = 4
+"""Outputs that vary by one part in so many end that requests come in waves."""
 RAMP_SHARE = 1.1
 """What a tool is asked to send, over what must count."""
 
@@ -128,8 +147,10 @@ def with_command(
     if again is None:
         return replace(step, requests=None, command=_own_sweep(decision, step))
     if step.requests is None:
-        # More of what a busy client measured decides nothing: only a new run does.
-        return replace(step, command=again.elsewhere(step.load, decision) if step.widened else None)
+        # More of what a busy client measured, or of waves, decides nothing: only a new run does.
+        if may_vary(decision, step.concurrency):
+            return replace(step, command=again.in_varied_lengths(decision.shape))
+        return replace(step, command=again.elsewhere(step.concurrency, decision) if step.widened else None)
     needs = {decision.series: step.requests}
     command, need = again.to_prove(step.load, decision.limits, needs, ENOUGH)
     return replace(step, seconds=None if need is None else need.seconds, command=command)

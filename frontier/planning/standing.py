@@ -122,7 +122,7 @@ class Standing:
         named = (("Not measured", self.missing), ("Quick looks only", short))
         lines = [f"{what}: {_named(settings, self.several)}." for what, settings in named if settings]
         if self.unfinished and not lines:
-            part = f"{self.done} of {count(self.planned, 'listed trial')} are done."
+            part = f"{self.done:,} of {count(self.planned, 'listed trial')} are done."
             every = "Every listed setting is measured; the search is not over."
             of_listed = part if self.done < self.planned else every
             lines = [of_listed if self.settings else "The search is not over."]
@@ -237,7 +237,7 @@ def counts_text(trials: int, refined: int, measured: int, settings: int) -> str:
     if not settings:
         return count(trials, "trial")
     of_each = f": {trials - refined:,} listed, {refined:,} of the search" if refined else ""
-    return f"{count(trials, 'trial')}{of_each}; {measured} of {count(settings, 'listed setting')} measured"
+    return f"{count(trials, 'trial')}{of_each}; {measured:,} of {count(settings, 'listed setting')} measured"
 
 
 def _setting(trial: Trial) -> tuple[Series, Load]:

@@ -76,6 +76,9 @@ class Progress:
     def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
         """The operating point of a series is proven, `seconds` after the sweep was begun."""
 
+    def stands(self, decision: Decision) -> None:
+        """The operating point that was announced stands, by all that was measured since."""
+
     def corrected(self, series: Series) -> None:
         """The operating point that was announced for a series is no longer proven."""
 

@@ -339,7 +339,7 @@ class AnotherSweepError(StoreError):
     """The run directory holds another sweep. `theirs` and `ours` are the canonical configs."""
 
     def __init__(self, path: Path, theirs: Mapping[str, Any], ours: Mapping[str, Any], finished: int) -> None:
-        super().__init__(f"{path} holds another sweep; its {finished} finished trials are untouched")
+        super().__init__(f"{path} holds another sweep; its {finished:,} finished trials are untouched")
         self.path, self.theirs, self.ours, self.finished = path, theirs, ours, finished
 
 

@@ -109,7 +109,8 @@ class Announcer:
                 self.progress.corrected(series)
                 self.progress.note(f"corrected: {what}")
             return
-        if decision.load == before:
+        if decision.concurrency == before:
+            self.progress.stands(decision)
             return
         self._announced[series] = decision.load
         seconds = self._proven_before(series, decision.load) or self.ledger.spent().seconds

@@ -154,7 +154,7 @@ class TrialRunner:
         why = "no request failed"
         if self._failed:
             error, times = self._failed.most_common(1)[0]
-            why = f"{self._failed.total()} requests failed, {times} of them so: {error}"
+            why = f"{self._failed.total():,} requests failed, {times:,} of them so: {error}"
         self.run.journal("server_lost", trial=trial.key, life=attempts, reason=why, **self.ledger.facts())
         self.progress.note(f"the server was lost during {trial.shape.label} {trial.load.label}: {why}")
         if not await self.servers.back(self.config.deployment(trial.deployment)):
@@ -174,7 +174,7 @@ class TrialRunner:
         if times <= WORKERS_LOST:
             self.progress.note(f"{error.what}: {where} does not count, and is run again without that process")
             return False
-        what = f"client processes failed {times} times under {trial.load.label}, at last: {error.what}"
+        what = f"client processes failed {times:,} times under {setting(trial.concurrency)}, at last: {error.what}"
         hint = error.hint or "see what ends them (memory?), or send from one:  workers: 1"
         self.progress.note(f"{what}; {hint}")
         self.state.failures.record(trial, what)

@@ -171,6 +171,28 @@ def test_what_is_too_close_to_decide_has_no_command():
     assert (None, None) == (step.command, step.seconds)
 
 
+@pytest.mark.parametrize(
+    ("line", "shape", "varied"),
+    [
+        ("frontier sweep http://h/v1 -o one --shape 128/32", "128/32", ["--shape", "128/24-40"]),
+        (AGAIN, "128/32", ["--set", "shapes=[128/24-40]"]),
+        (AGAIN, "64-256/100", ["--set", "shapes=[64-256/75-125]"]),
+        (AGAIN, "128/24-40", None),
+        (AGAIN, "128/3", None),
+    ],
+)
+def test_waves_end_in_a_run_of_its_own_with_outputs_of_several_lengths(line, shape, varied):
+    again = SweepAgain(load_config(CONFIG, "x.yaml"), line, NO_TIMES, NOTHING, "runs/other")
+    command = again.in_varied_lengths(Shape.parse(shape))
+    if varied is None:
+        assert command is None
+        return
+    words = shlex.split(command)
+    assert words[words.index("-o") + 1] == "runs/other"
+    assert words[words.index(varied[0]) :][:2] == varied
+    assert Shape.parse(varied[1].removeprefix("shapes=[").strip("]")).osl.mean == Shape.parse(shape).osl.mean
+
+
 @pytest.mark.parametrize(("load", "options"), [(32, ["--cap", "32"]), (Rate.of(2.5), ["--pace", "2.5"])])
 def test_of_requests_of_a_tool_it_is_the_tools_own_command_with_their_load(load, options):
     limits = parse_sla("p99_ttft<=500ms")

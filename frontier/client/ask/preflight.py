@@ -142,7 +142,7 @@ class _Questions:
         needed = concurrency + OTHER_FILES
         if (most := raise_fd_limit(needed)) < needed:
             raise MeasurementError(
-                f"{concurrency} connections need {needed} open files; this system has {most}",
+                f"{concurrency:,} connections need {needed:,} open files; this system has {most:,}",
                 f"raise it with  ulimit -Hn {needed}  (as root), or lower the concurrency",
             )
         async with Client(self.target) as client:
@@ -229,7 +229,7 @@ class _Questions:
             if exchange.status in (401, 403):
                 raise unmeasurable.refused(self.target, record.error or "")
             if record.outcome is Outcome.OK:
-                self.note("streams", True, f"{api}: {record.events} events in {record.reads} reads")
+                self.note("streams", True, f"{api}: {record.events:,} events in {record.reads} reads")
                 return record
             failures.append((self.target.engine.paths[api], record, exchange))
             if record.outcome in _PASSING or record.status in _BUSY:
@@ -279,7 +279,7 @@ class _Questions:
         lump = min(record.reads, record.events) <= _LUMP and record.completion_tokens > 2 * _LUMP
         came = f"{record.completion_tokens} tokens in {record.reads} read{'s' if record.reads > 1 else ''}"
         if record.events <= _LUMP < record.reads:
-            came = f"{record.completion_tokens} tokens in {record.events} chunk{'s' if record.events > 1 else ''}"
+            came = f"{record.completion_tokens} tokens in {record.events:,} chunk{'s' if record.events > 1 else ''}"
         held = f"{came}: something holds the answer back; where most answers come so, judge by E2E, not by TPOT or ITL"
         self.note("unbuffered", not lump, held if lump else came)
         if record.first is not None:

@@ -108,7 +108,7 @@ def with_others(point: Point, history: History) -> Point:
     known = any(flag.name == "server_changed" for flag in point.flags)
     if known or not (gone or 0 < len(replaced) < len(mine)):
         return point
-    where = f"{len(replaced)} of {len(mine)} trials, left out"
+    where = f"{len(replaced):,} of {len(mine):,} trials, left out"
     if gone is not None:
         trial, newest = gone
         replaced, where = [newest], f"since then, at {trial.load.label}"

@@ -63,18 +63,19 @@ def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
 
 def next_step(
     decision: Decision,
-    points: Mapping[Load, Point],
-    settings: Iterable[Reason],
-    unworthy: Collection[Load],
-    preferred: Mapping[Load, RejectedStep],
+    points: Mapping[int, Point],
+    settings: Sequence[Reason],
+    unworthy: Collection[int],
+    preferred: Mapping[int, RejectedStep],
 ) -> NextStep | None:
     """The unproven setting that is worth deciding next; None without one.
 
     It lies below every violation, its values keep every limit, and it would give clearly more
     throughput than the operating point, or is `preferred` to it for its tail. Settings that
-    can be decided come first. Without an operating point come then those that count, and of these
-    the one closest to being decided; with one, those with the most throughput. A setting that was
-    given up cannot be decided, nor can one by more requests that hangs on what is measured apart.
+    can be decided come first. Without an operating point come then those that count, of these those
+    whose proof was begun, and of these the one closest to being decided; with one, those with the
+    most throughput. A setting that was given up cannot be decided, nor can one by more requests
+    that hangs on what is measured apart.
     """
     below = decision.first_fail if decision.first_fail is not None else math.inf
     steps = []
@@ -93,15 +94,20 @@ def next_step(
         speed = point.value("output_throughput")
         throughput = speed if math.isfinite(speed) else None
         steps.append(NextStep(c, reason.gain, throughput, point.fatal, requests, widened=busy, tail=_tail(step)))
-    return max(
-        steps,
-        default=None,
-        key=lambda s: (
-            s.requests is not None,
-            decision.load is not None or not s.flags,
-            s.gain or -(s.requests or 0) / max(1, points[s.load].n),
-            s.throughput or 0.0,
-        ),
+    return max(steps, default=None, key=lambda step: _order(step, points, settings, decision.concurrency))
+
+
+def _order(
+    step: NextStep, points: Mapping[int, Point], settings: Sequence[Reason], chosen: int | None
+) -> tuple[bool, bool, bool, float, float]:
+    """What of two next steps the greater one is the first for."""
+    begun = any(reason.settings == (step.concurrency,) and reason.cut is not None for reason in settings)
+    return (
+        step.requests is not None,
+        chosen is not None or not step.flags,
+        chosen is not None or begun,
+        step.gain or -(step.requests or 0) / max(1, points[step.concurrency].n),
+        step.throughput or 0.0,
     )
 
 

@@ -55,6 +55,21 @@ def requests_needed(p: float, confidence: float = 0.95, failed: float = 0.0, per
     return None if independent is None else math.ceil(independent * per_effective)
 
 
+def worths(sample: WindowData, values: Floats, has: Bools, p: float) -> dict[str, float]:
+    """The most independent requests that those of `has` are worth for the percentile p of `values`,
+    by what they share.
+    """
+    x = values[has]
+    # As `intervals.steadier`, and not further from the tail than the largest tenth.
+    steadier = max(intervals.steadier(p), min(p, 0.9))
+    return {
+        "sessions": _worth_of_sessions(sample, lambda order: intervals.n_eff(values[order][has[order]], p)),
+        "streams": _worth_of_streams(sample, has, lambda: (_beyond(x, p), _beyond(x, steadier))),
+        "connections": connections.worth(sample, x, has, p),
+        "runs": len(x) / sample.runs,
+    }
+
+
 def percentile(
     sample: WindowData, values: Floats, has: Bools, p: float, confidence: float, wander: Wander | None
 ) -> Estimate:
@@ -63,11 +78,7 @@ def percentile(
     """
     x, windows = values[has], sample.window[has]
     units = functools.partial(_units, sample, has, x)  # a sort, which few percentiles need
-    worth = _worth_of_sessions(sample, lambda order: intervals.n_eff(values[order][has[order]], p))
-    # As `intervals.steadier`, and not further from the tail than the largest tenth.
-    steadier = max(intervals.steadier(p), min(p, 0.9))
-    worth = min(worth, _worth_of_streams(sample, has, lambda: (_beyond(x, p), _beyond(x, steadier))))
-    worth = min(worth, connections.worth(sample, x, has, p), len(x) / sample.runs)
+    worth = min(worths(sample, values, has, p).values())
     exact = _ranked(sample, x, windows, units, p, confidence, worth)
     if wander is None or not wander.deviation:
         return exact

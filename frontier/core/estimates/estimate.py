@@ -204,15 +204,15 @@ def _notes(sample: WindowData) -> tuple[str, ...]:
     failed = int((~sample.ok).sum())
     if failed:
         notes.append(
-            f"{failed} of {sample.n} requests failed; they count as infinite latency, so means are infinite "
+            f"{failed:,} of {sample.n:,} requests failed; they count as infinite latency, so means are infinite "
             "(whole_run has the figures of the successes alone)"
         )
     uncounted = int(np.isnan(sample.completion_tokens[sample.ok]).sum())
     if uncounted:
-        notes.append(f"the server gave no token count for {uncounted} of {int(sample.ok.sum())} answers")
+        notes.append(f"the server gave no token count for {uncounted:,} of {int(sample.ok.sum()):,} answers")
     if twofold := int((sample.ok & (sample.most_tokens > sample.completion_tokens)).sum()):
         notes.append(
-            f"the usage of {twofold} answers does not tell whether their reasoning tokens are among their completion "
+            f"the usage of {twofold:,} answers does not tell whether their reasoning tokens are among their completion "
             "tokens (total_tokens would): TPOT and throughput have both in their intervals"
         )
     if sample.seconds > 0:

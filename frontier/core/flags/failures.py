@@ -57,7 +57,9 @@ def failed_trials(samples: Sequence[WindowData]) -> str:
         return ""
     worst, part = max(failing, key=lambda each: each[0])
     several = "had up to" if len(failing) > 1 else "had"
-    return f"{len(failing)} of {len(windows)} trials {several} {format_share(worst)} failures: {failure_words(part)}"
+    return (
+        f"{len(failing):,} of {len(windows):,} trials {several} {format_share(worst)} failures: {failure_words(part)}"
+    )
 
 
 def _failed_shares(sample: WindowData) -> list[float]:

@@ -93,7 +93,7 @@ def flags(sample: WindowData, limits: tuple[Limit, ...] = ()) -> tuple[Flag, ...
 def _nothing(sample: WindowData) -> Flag:
     sent = sum(sample.outcomes.values())
     return Flag(
-        "no_requests", f"0 of {sent} requests count", "1", "give the trial more time, or look at the client's errors"
+        "no_requests", f"0 of {sent:,} requests count", "1", "give the trial more time, or look at the client's errors"
     )
 
 
@@ -106,7 +106,7 @@ def _cut_off(sample: WindowData) -> Iterator[Flag]:
     """
     cut, windows = sum(ended == "budget" for ended in sample.ended), len(sample.ended)
     if cut:
-        what = "its window was not full" if windows == 1 else f"{cut} of {windows} windows were not full"
+        what = "its window was not full" if windows == 1 else f"{cut:,} of {windows:,} windows were not full"
         yield Flag("cut_off", what, "", "a larger budget measures it again")
 
 
@@ -225,7 +225,7 @@ def _server(sample: WindowData) -> Iterator[Flag]:
     if lost:
         yield Flag(
             "server_lost",
-            f"in {lost} of {len(sample.ended)} windows",
+            f"in {lost:,} of {len(sample.ended):,} windows",
             "0",
             "see why the server went away (out of memory?); run the sweep again to measure the rest",
         )
@@ -256,7 +256,7 @@ def _server(sample: WindowData) -> Iterator[Flag]:
 
 def _several(models: Mapping[str, int]) -> list[str]:
     """The models that answers named, with the number of answers, where there are several."""
-    named = ", ".join(f"{name} ({count})" for name, count in sorted(models.items(), key=lambda each: -each[1]))
+    named = ", ".join(f"{name} ({count:,})" for name, count in sorted(models.items(), key=lambda each: -each[1]))
     return [f"answers named {named}"] if len(models) > 1 else []
 
 
@@ -268,7 +268,7 @@ def _fingerprints(sample: WindowData) -> Iterator[Flag]:
     if len(prints) > 1:
         yield Flag(
             "fingerprint_changed",
-            f"{len(prints)} fingerprints in {sum(prints.values())} answers",
+            f"{len(prints):,} fingerprints in {sum(prints.values()):,} answers",
             "1",
             "the server says that its configuration differed between answers: see what was deployed meanwhile",
             fatal=False,
@@ -304,8 +304,8 @@ def _too_few(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
         label = f"p{hardest * 100:g}"
         yield Flag(
             "too_few_samples",
-            f"{sample.n} requests",
-            f"{least} for a {label}",
+            f"{sample.n:,} requests",
+            f"{least:,} for a {label}",
             f"no {label} can be proven to keep a limit: ask for more requests, more repeats or a longer max_time",
             fatal=False,
         )
@@ -325,8 +325,8 @@ def _few_connections(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[
     label = f"p{hardest * 100:g}"
     yield Flag(
         "too_few_connections",
-        f"{seen} connections",
-        f"{least} for a {label}",
+        f"{seen:,} connections",
+        f"{least:,} for a {label}",
         f"no {label} can be proven to keep a limit, as {format_share(connections.unseen(seen))} of replicas may be "
         "slow and not seen: ask for more requests or more repeats, whose connections are new",
         fatal=False,

@@ -141,7 +141,7 @@ def resent(sample: WindowData) -> Iterator[Flag]:
     if count:
         yield Flag(
             "resent",
-            f"{count} requests were sent again on a fresh connection",
+            f"{count:,} requests were sent again on a fresh connection",
             "0",
             "the server closes connections that it said it keeps; this time is in the latencies, as for a user",
             fatal=False,

@@ -140,4 +140,4 @@ def notes(sample: WindowData, limits: tuple[Limit, ...]) -> tuple[str, ...]:
         return ()
     why = "the server or a proxy lets none be renewed" if _prevented(sample) else "a session holds one"
     share = format_share(unseen(seen))
-    return (f"on {seen} connections ({why}) up to {share} of replicas behind a balancer may be slow, unseen (95%)",)
+    return (f"on {seen:,} connections ({why}) up to {share} of replicas behind a balancer may be slow, unseen (95%)",)

@@ -15,6 +15,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from frontier.core.model.decisions import Decision, Judgement, Limit
 from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import Rate
 from frontier.core.model.points import Estimate, Flag
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Trial
@@ -44,8 +45,11 @@ _GAUGES = {
     "output_tokens_per_second": ("Of the setting's last finished trial.", _SETTING),
     "sla_limit": ("Limits of the SLA, in seconds, shares or per second.", ("metric",)),
     "sla_value": ("A limited metric of the setting's last finished trial, as its limit.", (*_SETTING, "metric")),
-    "operating_point": ("The concurrency that is proven now; absent while none is.", ("deployment", "shape")),
-    "operating_point_value": ("A limited metric of the operating point.", ("deployment", "shape", "metric")),
+    "operating_point": ("The load that is proven now: concurrency, or rate per second.", ("deployment", "shape")),
+    "operating_point_value": (
+        "Output throughput and limited metrics of the operating point, by all that was measured of it.",
+        ("deployment", "shape", "metric"),
+    ),
     "operating_point_bound": ("The bound of it that the proof stands on.", ("deployment", "shape", "metric")),
     "error_ratio": ("Share of failed requests of the setting's last finished trial.", _SETTING),
 }
@@ -131,12 +135,22 @@ class Telemetry(Progress):
 
     def announced(self, decision: Decision, seconds: float, better: HigherSetting | None) -> None:
         self._inner.announced(decision, seconds, better)
-        where = (decision.deployment, decision.shape.label)
-        self._gauges["operating_point"].labels(*where).set(decision.load or math.nan)
-        for limit in decision.limits:
-            if (estimate := decision.metrics.get(limit.metric)) is not None:
-                self._gauges["operating_point_value"].labels(*where, limit.metric).set(estimate.value)
-                self._gauges["operating_point_bound"].labels(*where, limit.metric).set(limit.bound(estimate))
+        self._operating_point(decision)
+
+    def stands(self, decision: Decision) -> None:
+        self._inner.stands(decision)
+        self._operating_point(decision)
+
+    def _operating_point(self, decision: Decision) -> None:
+        where, load = (decision.deployment, decision.shape.label), decision.concurrency
+        proven = load.per_second if isinstance(load, Rate) else load
+        self._gauges["operating_point"].labels(*where).set(_or_nan(proven))
+        limits = {limit.metric: limit for limit in decision.limits}
+        for name in dict.fromkeys(("output_throughput", *limits)):
+            if (estimate := decision.metrics.get(name)) is not None:
+                self._gauges["operating_point_value"].labels(*where, name).set(estimate.value)
+                if name in limits:
+                    self._gauges["operating_point_bound"].labels(*where, name).set(limits[name].bound(estimate))
         self._set()
 
     def corrected(self, series: Series) -> None:

@@ -138,7 +138,7 @@ def jitter_of(records: Iterable[Record], window: Window, preemptions: float | No
     moments = len(np.unique(gaps.step[long]))
     facts = (int(inside.sum()), count, moments, median, float(gaps.lengths[inside].max(initial=0.0)))
     if count < LEAST_LONG:
-        what = f"{count} gaps are over {LONG:g} times the median of {format_seconds(median)}: too few to count causes"
+        what = f"{count:,} gaps are over {LONG:g} times the median of {format_seconds(median)}: too few to count causes"
         return Jitter(*facts, {}, what)
     if ordinary.any() and float((narrow & (gaps.lasts <= 1))[ordinary].mean()) < IN_STEP:
         return Jitter(

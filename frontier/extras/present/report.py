@@ -318,7 +318,7 @@ def _health(report: Report) -> list[str]:
     """The checks that were made, and every flag with its effect."""
     points = [point for view in report.views for point in view.points]
     excluded = sum(not p.valid for p in points)
-    some = f"{excluded} of {count(len(points), 'point')} excluded" if excluded else "No point was excluded"
+    some = f"{excluded:,} of {count(len(points), 'point')} excluded" if excluded else "No point was excluded"
     lines = [f"{some}. Checked: {report.checks}."]
     for view in report.views:
         for kind in flag_kinds(view.points):

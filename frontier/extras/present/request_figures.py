@@ -229,7 +229,7 @@ def timeline_figure(measurement: Measurement, records: Iterable[Record]) -> Pict
         "the window that counts." + (f" Vermillion: {count(failed, 'failed request')}." if failed else "")
     ]
     if len(streams) > MOST_STREAMS:
-        notes.append(f"{MOST_STREAMS} of {len(streams)} streams are shown.")
+        notes.append(f"{MOST_STREAMS} of {len(streams):,} streams are shown.")
     if len(shown) < len(ordered):
         notes.append(f"The first {len(shown):,} of their {len(ordered):,} requests.")
     edges = ((window.start, "window begins"), (window.end, "window ends"))

@@ -200,7 +200,7 @@ async def ask(
     if sender.stop.is_set():
         return None
     if (failed := sum(answer is None for answer in answers)) > MOST_FAILED * len(answers):
-        what = f"{failed} of {len(answers)} answers of {series.deployment} could not be compared"
+        what = f"{failed:,} of {len(answers):,} answers of {series.deployment} could not be compared"
         raise MeasurementError(what, "it must answer without a stream, in OpenAI's form")
     if scorer is not None and not await _score(answers, texts, given, scorer, sender.stop):
         return None

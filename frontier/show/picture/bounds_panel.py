@@ -121,7 +121,7 @@ def _panel_of(rows: Sequence[_Row], x: Axis, place: PlaceOfValue, title: str) ->
         for i, (row, bound) in enumerate(zip(rows, bounds, strict=True))
     ]
     if any(mark.x_bar and (at is None or not x.holds(at)) for mark, at in zip(marks, bounds, strict=True)):
-        x = replace(x, short_label=f"{x.short_label}; a line to the edge: no bound, or one beyond")
+        x = replace(x, short_label=f"{x.short_label}; a line to the edge: no bound here")
     limit = place(rows[0].limit, rows[0].limit.promise)
     within = (limit, x.high) if x.rising_is_better else (x.low, limit)
     return Panel(title, x, y, marks=tuple(marks), rules=(Rule("x", limit),), region=(*within, y.high, y.low))

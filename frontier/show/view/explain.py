@@ -11,6 +11,7 @@ from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Flag
 from frontier.core.model.text import clean
+from frontier.planning.alike import ALIKE, alike
 from frontier.show.view.costs import power_text
 from frontier.show.view.mixes import shares_sentence
 from frontier.show.view.rough import roughly
@@ -144,9 +145,13 @@ def _figure_words(reason: Reason) -> dict[str, str]:
         "evidence": f"{evidence_text(estimate, limit)}{failed}" if limit else "its limit was not measured",
         "not_load": "this is service time, not queueing" if takes_time else "load is not the cause",
         "alone": _alone(reason, known=known),
-        "lacks": "; ".join(_flag_with_advice(f) for f in told(reason.flags) if f.name != "client_bound") or lacks,
+        "lacks": "; ".join(_flag_with_advice(f) for f in told(reason.flags) if f.name not in _WIDEN) or lacks,
         "where": _where_in_range(reason),
     }
+
+
+_WIDEN = ("client_bound", ALIKE)
+"""Flags of a reason that say why a bound is wide, and not what is missing."""
 
 
 def _alone(reason: Reason, *, known: bool) -> str:
@@ -212,6 +217,8 @@ def _what_would_decide(reason: Reason) -> str:
         n = 0 if reason.estimate is None else 4 * reason.estimate.n
         return _PROMPTS[reason.metric].format(c=reason.settings[0], n=n)
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
+    if same := alike(reason):
+        cut = f"{'they' if reason.cause is Cause.TOO_FEW else 'its requests'} {same}; {cut}"
     busy = next((flag for flag in reason.flags if flag.name == "client_bound" and reason.cause in UNDECIDED), None)
     decides = None if reason.need is None else f"about {roughly(reason.need)} requests"
     by = "" if reason.cut is None else reason.cut.by

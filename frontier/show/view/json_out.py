@@ -12,18 +12,20 @@ from enum import Enum
 from typing import Any
 
 from frontier.core.model.decisions import Decision, Explanation, Limit
-from frontier.core.model.loads import NO_LOAD, Load
-from frontier.core.model.points import Estimate, Frontier, Point
+from frontier.core.model.loads import Rate, load_facts
+from frontier.core.model.points import Estimate, Point
 from frontier.core.model.shapes import Shape
 from frontier.planning.most_background import MostBackground
 from frontier.planning.sla_result import SlaResult
 from frontier.show.view.costs import token_prices
 from frontier.show.view.explain import with_notes
+from frontier.show.view.figures import figures
 from frontier.show.view.frontier_summary import FrontierSummary
 from frontier.show.view.mixes import class_shares, class_verdicts
 from frontier.show.view.notes import Noted
 from frontier.show.view.series_view import SeriesView, SettingView
 from frontier.show.view.sla_notes import sla_notes
+from frontier.show.view.wording import deciding_bound
 
 SOLVE_SCHEMA = "frontier.solve/1"
 SHOW_SCHEMA = "frontier.show/1"
@@ -44,6 +46,12 @@ def estimate_tree(estimate: Estimate) -> Tree:
     """
     tree: Tree = {name: number(getattr(estimate, name)) for name in ("value", "low", "high")} | {"n": estimate.n}
     return {**tree, "infinite": True} if math.isinf(estimate.value) else tree
+
+
+def bound_tree(estimate: Estimate, limit: Limit) -> Tree:
+    """The bound that decides, as every text names it, and its confidence; null without one."""
+    bound = deciding_bound(estimate, limit)
+    return {"bound": bound, "confidence": None if bound is None else estimate.confidence}
 
 
 def tree_of(value: Any) -> Any:
@@ -89,11 +97,17 @@ def decision_json(decision: Decision) -> Tree:
 
     - `reason`: why its setting has its verdict, as a code; each of `judgements` has its own.
     - `claim`: what the proof covers.
+    - of `metrics`, the limited ones also have the `bound` that decides, its `confidence`, and the
+      `headroom` that it leaves, as a share of the limit.
     - `next_step`: the setting that may be a better answer, with the command that decides.
     - `token_prices`: the prices of tokens that pay for the deployment; null without a price.
     """
     tree: Tree = tree_of(replace(with_notes(decision), explanation=Explanation()))
     del tree["explanation"]  # its sentences are `notes`
+    for figure in figures(decision):
+        if figure.limit is not None:
+            bound = bound_tree(figure.estimate, figure.limit)
+            tree["metrics"][figure.metric] |= {**bound, "headroom": number(figure.headroom)}
     if decision.shape.mix:
         verdicts = class_verdicts(decision)
         shares = class_shares(decision.shape, decision.metrics)
@@ -122,6 +136,7 @@ def points_json(
     """The answer of `frontier show --json`.
 
     - `flags`: names of flags; their figures are under `flag_details`.
+    - of `metrics`, the limited ones also have the `bound` that decides, and its `confidence`.
     - `verdict`, `reason`: how the point stands to the SLA, as codes; null where it was not judged.
     - `frontiers`: the members of each series' frontier, the knee of its throughput, and where it
       falls.
@@ -131,7 +146,7 @@ def points_json(
     return {
         "schema": SHOW_SCHEMA,
         "objectives": list(objectives[0]) if len(objectives) == 1 else None,
-        "points": [_point(setting, view.frontier) for view in views for setting in view.settings],
+        "points": [_point(setting, view) for view in views for setting in view.settings],
         "frontiers": [_summary(summary) for summary in summaries],
         **{name: tree_of(tuple(noted.trees)) for name, noted in (notes or {}).items()},
     }
@@ -148,12 +163,15 @@ def _summary(summary: FrontierSummary) -> Tree:
     }
 
 
-def _point(setting: SettingView, frontier: Frontier) -> Tree:
+def _point(setting: SettingView, view: SeriesView) -> Tree:
     """One point and its place on the frontier."""
-    point, law = setting.point, littles_law(setting.point)
-    c, has_axes = point.load, bool(frontier.objectives)
+    point, law, frontier = setting.point, littles_law(setting.point), view.frontier
+    c, has_axes, tree = point.concurrency, bool(frontier.objectives), tree_of(point)
+    for limit in view.sla:
+        if limit.metric in point.metrics:
+            tree["metrics"][limit.metric] |= bound_tree(point.metrics[limit.metric], limit)
     return {
-        **tree_of(point),
+        **tree,
         "verdict": setting.verdict,
         "reason": setting.reason,
         **({"classes": tree_of(class_shares(point.shape, point.metrics))} if point.shape.mix else {}),

@@ -12,11 +12,11 @@ def knob_sentence(engine: str | None, concurrency: int, ranks: int = 1) -> str:
     """
     known = KNOWN.get(engine or "")
     if known is None:
-        return f"limit the engine or your gateway to {concurrency} at a time"
+        return f"limit the engine or your gateway to {concurrency:,} at a time"
     each = concurrency // ranks if known.limit_per_rank else concurrency
     if not each:
         least = known.limit.format(c=1)
-        return f"limit your gateway to {concurrency} at a time; {known.title} {least} on {ranks} ranks admits {ranks}"
+        return f"limit your gateway to {concurrency:,} at a time; {known.title} {least} on {ranks} ranks admits {ranks}"
     in_all = f" on each of {ranks} ranks, {each * ranks} in all" if known.limit_per_rank and ranks > 1 else ""
     return f"set {known.title} {known.limit.format(c=each)}{in_all}; requests over it {known.over}"
 

@@ -11,6 +11,7 @@ from frontier.core.model.metrics import fewest_to_bound, metric
 from frontier.core.model.points import Frontier, Point
 from frontier.core.model.text import clean
 from frontier.core.model.units import format_elapsed, format_number, format_seconds, trimmed
+from frontier.planning.alike import alike, is_clear
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.view.figures import figure_row, tightest_figure
 from frontier.show.view.limit_lines import knob_sentence, room_sentence
@@ -88,16 +89,6 @@ def no_answer_words(decision: Decision) -> str:
     if decision.verdict is Verdict.UNPROVEN and reason is not None:
         return f"{nearest} {reason_words(reason)}"
     return f"{word}; nearest {nearest}" + (f", {named_value(figure.metric, figure.estimate.value)}" if figure else "")
-
-
-CLEARLY = 0.1
-"""Headroom from which a setting is unproven for its bound and not for its value."""
-
-
-def is_clear(reason: Reason) -> bool:
-    """Whether the value that a setting is not proven by lies well within its limit."""
-    limit, estimate = reason.limit, reason.estimate
-    return limit is not None and estimate is not None and limit.margin(estimate.value) >= CLEARLY
 
 
 def how_close(reason: Reason, wide: str, close: str, failed: str) -> str:
@@ -229,7 +220,9 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
     if reason is not None and reason.cause in _SINCE:
         return _SINCE[reason.cause]
     cut = reason.cut.by if reason is not None and reason.cut is not None else ""
-    return _ENDED.get(cut, "")
+    same = "" if reason is None else alike(reason)
+    vary = "with outputs of several lengths " if step.requests is None and step.command is not None else ""
+    return f"its requests {same}; {vary or _ENDED.get(cut, '')}" if same else _ENDED.get(cut, "")
 
 
 def _spoilt(decision: Decision) -> bool:

@@ -184,7 +184,7 @@ class SweepProgress(Progress, ABC):
         """'this machine was busy: 11 of 12 trials excluded (event loop late (p99) 9 ms)', or ''."""
         if not self._busy_trials:
             return ""
-        of = f"{self._busy_trials} of {count(self._ran, 'trial')} excluded"
+        of = f"{self._busy_trials:,} of {count(self._ran, 'trial')} excluded"
         return f"this machine was busy: {of} ({self._busy_measured}); an idle machine or core would measure them"
 
     def judged(self, trial: Trial, judgement: Judgement, limit: Limit, estimate: Estimate) -> None:  # noqa: ARG002
@@ -244,7 +244,7 @@ class SweepProgress(Progress, ABC):
             return []
         line = [f"{self._head(self._trial)}  {self._trial.load.label}"]
         if (tick := self._tick) is not None:
-            line += [_STAGES.get(tick.stage, clean(tick.stage, 20)), f"{tick.in_flight} in flight"]
+            line += [_STAGES.get(tick.stage, clean(tick.stage, 20)), f"{tick.in_flight:,} in flight"]
             if tick.stage in ("window", "hold"):
                 line.append(f"{tick.window_sent:,}/{self._trial.requests:,} sent")
             if tick.failed:

@@ -235,7 +235,7 @@ def test_what_cannot_be_claimed_or_cannot_be_is_said(found: Found) -> None:
     assert [True, True] == [flag.fatal for flag in impossible]
     raised = found["healthy"].flags((Limit("p99_ttft", 1.0),))
     assert not raised["too_few_samples"].fatal
-    assert "1000 for a p99" in raised["too_few_samples"].limit
+    assert "1,000 for a p99" in raised["too_few_samples"].limit
 
 
 @pytest.mark.slow

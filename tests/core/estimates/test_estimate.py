@@ -277,7 +277,7 @@ def test_tokens_the_server_does_not_count_are_not_guessed() -> None:
     assert estimate(sample, "total_throughput") is None
     assert estimate(sample, "input_throughput") is not None
     (note,) = (note for note in point(sample).notes if "token" in note)
-    assert ["20", "1200"] == re.findall(r"\d+", note)
+    assert ["20", "1,200"] == re.findall(r"[\d,]+", note)
     assert_golden_row("answers", note)
 
 
@@ -485,7 +485,7 @@ def test_a_point_of_nothing_has_no_metrics_and_is_invalid() -> None:
 
 
 def test_a_point_says_that_failures_make_means_infinite() -> None:
-    assert any("3 of 1200 requests failed" in note for note in point(failing(a_sample(), [1, 2, 3])).notes)
+    assert any("3 of 1,200 requests failed" in note for note in point(failing(a_sample(), [1, 2, 3])).notes)
     assert () == point(a_sample()).notes
 
 

@@ -11,6 +11,7 @@ from frontier.core.model.points import Distance, Estimate, Flag
 from frontier.show.view.explain import with_notes
 from frontier.show.view.json_out import decisions_json, points_json
 from frontier.show.view.series_view import series_views
+from frontier.show.view.wording import deciding_bound
 from tests.kit.toy import LIMIT, toy_decision, toy_frontier, toy_point, toy_points
 
 
@@ -29,7 +30,11 @@ def test_solve_has_the_contracts_keys() -> None:
     assert {"shape", "verdict", "concurrency", "binding", "metrics", "notes"} <= shape.keys()
     found = [shape[key] for key in ("shape", "verdict", "concurrency", "binding")]
     assert ["1024/256", "meets", 64, "p99_ttft"] == found
-    assert {"value", "low", "high", "n"} == shape["metrics"]["p99_ttft"].keys()
+    (limited,) = decision.limits
+    assert {"value", "low", "high", "n"} == shape["metrics"]["output_throughput"].keys()
+    assert {"value", "low", "high", "n", "bound", "confidence", "headroom"} == shape["metrics"]["p99_ttft"].keys()
+    bound = deciding_bound(decision.metrics["p99_ttft"], limited)
+    assert bound == shape["metrics"]["p99_ttft"]["bound"]
     assert shape["notes"]
     assert list(with_notes(decision).notes) == shape["notes"]
     assert [{"metric": "p99_ttft", "better": "lower", "promise": 0.5, "comfort": None}] == shape["limits"]
@@ -55,7 +60,8 @@ def test_infinite_and_unknown_numbers_become_null() -> None:
     )
     (shape,) = strict(decisions_json([decision]))["shapes"]
 
-    assert {"value": None, "low": 1.0, "high": None, "n": 300, "infinite": True} == shape["metrics"]["p99_ttft"]
+    failing = {"value": None, "low": 1.0, "high": None, "n": 300, "infinite": True}
+    assert {**failing, "bound": None, "confidence": None, "headroom": None} == shape["metrics"]["p99_ttft"]
     assert {"value": 0.1, "low": None, "high": None, "n": 300} == shape["metrics"]["p50_ttft"]
     assert shape["metrics"]["p99_tpot"]["value"] is None
     assert shape["rejected_step"]["gain"] is None
