@@ -15,7 +15,7 @@ import orjson
 from frontier.cli.common import RunOptions, answer, answer_prose, find_run, run_options, subcommand
 from frontier.core.claim.changes import PROOFS
 from frontier.core.model.errors import ExitCode, UsageError
-from frontier.core.model.loads import load_facts, setting
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.series import Series
 from frontier.core.model.shapes import DEFAULT_DEPLOYMENT, file_label
 from frontier.core.model.text import clean
@@ -216,7 +216,7 @@ def _event_text(event: Mapping[str, Any]) -> str:
         name = "server never came up"
     trials = count(len(event["trials"]), "trial") if "trials" in event else ""
     series = [str(event[part]) for part in ("deployment", "shape") if event.get(part) not in (None, DEFAULT_DEPLOYMENT)]
-    series += [setting(load_of(event))] if event["event"] == "proven" else []
+    series += [load_of(event).label] if event["event"] == "proven" else []
     about = event.get("words") or " ".join(series) or trials
     why = event.get("text") or event.get("reason") or ", ".join(map(flag_name_words, event.get("flags", ())))
     when = time.strftime("%H:%M", time.localtime(event["time"]))

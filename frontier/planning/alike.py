@@ -12,6 +12,7 @@ from frontier.core.claim.proof import MAX_WINDOWS
 from frontier.core.estimates.bounds import requests_needed, worths
 from frontier.core.estimates.widening import widening
 from frontier.core.model.decisions import Cause, Decision, Limit, Reason
+from frontier.core.model.loads import Load
 from frontier.core.model.metrics import Metric
 from frontier.core.model.points import Flag
 from frontier.core.stats import intervals
@@ -53,7 +54,7 @@ def may_vary(decision: Decision, concurrency: int) -> bool:
     return any(flag.name == ALIKE and flag.advice == _VARY for flag in found)
 
 
-def with_alike(decision: Decision, samples: Mapping[int, WindowData]) -> Decision:
+def with_alike(decision: Decision, samples: Mapping[Load, WindowData]) -> Decision:
     """The decision, with a flag on each setting that is not proven although it is well within its
     limit, where its requests are alike. It then needs as many as would decide even so; no number
     where a proof would be given up before. `samples` are the data by setting.
@@ -68,8 +69,8 @@ def with_alike(decision: Decision, samples: Mapping[int, WindowData]) -> Decisio
     why = decision.explanation
     why = replace(why, settings=tuple(map(told, why.settings)), reasons=tuple(map(told, why.reasons)))
     step, needs = decision.next_step, {r.settings[0]: r.need for r in why.settings if alike(r)}
-    if step is not None and step.requests is not None and step.concurrency in needs:
-        step = replace(step, requests=needs[step.concurrency])
+    if step is not None and step.requests is not None and step.load in needs:
+        step = replace(step, requests=needs[step.load])
     return replace(decision, explanation=why, next_step=step)
 
 

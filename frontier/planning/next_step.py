@@ -148,9 +148,9 @@ def with_command(
         return replace(step, requests=None, command=_own_sweep(decision, step))
     if step.requests is None:
         # More of what a busy client measured, or of waves, decides nothing: only a new run does.
-        if may_vary(decision, step.concurrency):
+        if may_vary(decision, step.load):
             return replace(step, command=again.in_varied_lengths(decision.shape))
-        return replace(step, command=again.elsewhere(step.concurrency, decision) if step.widened else None)
+        return replace(step, command=again.elsewhere(step.load, decision) if step.widened else None)
     needs = {decision.series: step.requests}
     command, need = again.to_prove(step.load, decision.limits, needs, ENOUGH)
     return replace(step, seconds=None if need is None else need.seconds, command=command)

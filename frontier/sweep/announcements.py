@@ -109,7 +109,7 @@ class Announcer:
                 self.progress.corrected(series)
                 self.progress.note(f"corrected: {what}")
             return
-        if decision.concurrency == before:
+        if decision.load == before:
             self.progress.stands(decision)
             return
         self._announced[series] = decision.load

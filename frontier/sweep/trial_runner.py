@@ -174,7 +174,7 @@ class TrialRunner:
         if times <= WORKERS_LOST:
             self.progress.note(f"{error.what}: {where} does not count, and is run again without that process")
             return False
-        what = f"client processes failed {times:,} times under {setting(trial.concurrency)}, at last: {error.what}"
+        what = f"client processes failed {times:,} times under {trial.load.label}, at last: {error.what}"
         hint = error.hint or "see what ends them (memory?), or send from one:  workers: 1"
         self.progress.note(f"{what}; {hint}")
         self.state.failures.record(trial, what)

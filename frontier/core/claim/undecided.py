@@ -63,10 +63,10 @@ def requests_to_decide(point: Point, limits: Sequence[Limit]) -> int | None:
 
 def next_step(
     decision: Decision,
-    points: Mapping[int, Point],
+    points: Mapping[Load, Point],
     settings: Sequence[Reason],
     unworthy: Collection[int],
-    preferred: Mapping[int, RejectedStep],
+    preferred: Mapping[Load, RejectedStep],
 ) -> NextStep | None:
     """The unproven setting that is worth deciding next; None without one.
 
@@ -94,19 +94,19 @@ def next_step(
         speed = point.value("output_throughput")
         throughput = speed if math.isfinite(speed) else None
         steps.append(NextStep(c, reason.gain, throughput, point.fatal, requests, widened=busy, tail=_tail(step)))
-    return max(steps, default=None, key=lambda step: _order(step, points, settings, decision.concurrency))
+    return max(steps, default=None, key=lambda step: _order(step, points, settings, decision.load))
 
 
 def _order(
-    step: NextStep, points: Mapping[int, Point], settings: Sequence[Reason], chosen: int | None
+    step: NextStep, points: Mapping[Load, Point], settings: Sequence[Reason], chosen: int | None
 ) -> tuple[bool, bool, bool, float, float]:
     """What of two next steps the greater one is the first for."""
-    begun = any(reason.settings == (step.concurrency,) and reason.cut is not None for reason in settings)
+    begun = any(reason.settings == (step.load,) and reason.cut is not None for reason in settings)
     return (
         step.requests is not None,
         chosen is not None or not step.flags,
         chosen is not None or begun,
-        step.gain or -(step.requests or 0) / max(1, points[step.concurrency].n),
+        step.gain or -(step.requests or 0) / max(1, points[step.load].n),
         step.throughput or 0.0,
     )
 

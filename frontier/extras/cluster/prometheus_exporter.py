@@ -142,7 +142,7 @@ class Telemetry(Progress):
         self._operating_point(decision)
 
     def _operating_point(self, decision: Decision) -> None:
-        where, load = (decision.deployment, decision.shape.label), decision.concurrency
+        where, load = (decision.deployment, decision.shape.label), decision.load
         proven = load.per_second if isinstance(load, Rate) else load
         self._gauges["operating_point"].labels(*where).set(_or_nan(proven))
         limits = {limit.metric: limit for limit in decision.limits}

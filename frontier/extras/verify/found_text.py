@@ -62,6 +62,8 @@ def found_text(
 def _found(found: FoundRate, width: int, again: str, detail: Detail) -> str:
     """One answer as lines."""
     decision, done, cap = found.decision, found.done, found.policy.in_flight
+    located = None if done.located is None else rate_of(done.located).per_second
+    refused = None if done.refused is None else rate_of(done.refused[0]).per_second
     closed = f"the {format_number(found.policy.top)} requests/s of the closed loop at {cap:,} in flight"
     name = decision.series.label(longest=40)
     lines: list[RenderableType] = []
@@ -97,8 +99,8 @@ def _assumed(found: FoundRate) -> list[str]:
     """The assumptions of the answer."""
     cap = count(found.policy.in_flight, "request")
     limit = knob_sentence(found.decision.engine, found.policy.in_flight, found.decision.ranks)
-    holds = f"Holds for at most {cap:,} in flight: {limit}. Further requests waited, and their wait counted."
-    sent = f"At most {cap:,} were in flight; further requests waited, and their wait counted."
+    holds = f"Holds for at most {cap} in flight: {limit}. Further requests waited, and their wait counted."
+    sent = f"At most {cap} were in flight; further requests waited, and their wait counted."
     return [
         sent if found.done.proven is None else holds,
         f"Assumed: independent users (Poisson arrivals), {found.decision.shape.label} alone, a queue without a limit.",

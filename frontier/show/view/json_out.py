@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any
 
 from frontier.core.model.decisions import Decision, Explanation, Limit
-from frontier.core.model.loads import Rate, load_facts
+from frontier.core.model.loads import NO_LOAD, Load
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.shapes import Shape
 from frontier.planning.most_background import MostBackground
@@ -166,7 +166,7 @@ def _summary(summary: FrontierSummary) -> Tree:
 def _point(setting: SettingView, view: SeriesView) -> Tree:
     """One point and its place on the frontier."""
     point, law, frontier = setting.point, littles_law(setting.point), view.frontier
-    c, has_axes, tree = point.concurrency, bool(frontier.objectives), tree_of(point)
+    c, has_axes, tree = point.load, bool(frontier.objectives), tree_of(point)
     for limit in view.sla:
         if limit.metric in point.metrics:
             tree["metrics"][limit.metric] |= bound_tree(point.metrics[limit.metric], limit)
