@@ -8,6 +8,7 @@ import pytest
 
 from frontier.core.flags import load_flags
 from frontier.core.model.decisions import Cause, Decision, Explanation, Limit, NextStep, Reason, Verdict
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Estimate, Flag
 from frontier.core.window import window
 from frontier.core.window.window import WindowData
@@ -16,7 +17,7 @@ from frontier.show.view.explain import sentence
 from tests.kit.made import SHAPE, sample
 
 LIMIT = Limit("p95_ttft", 0.1)
-C = 16
+C = Concurrency(16)
 
 
 def decided(made: WindowData, value: float = 0.042, need: int | None = 700, **more: object) -> Decision:

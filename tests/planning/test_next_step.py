@@ -14,7 +14,7 @@ import pytest
 from frontier.cli.sweep import command as sweep
 from frontier.config import Setting, load_config, parse_sla
 from frontier.core.model.decisions import Decision, Limit, NextStep, Verdict
-from frontier.core.model.loads import Concurrency, Rate
+from frontier.core.model.loads import Concurrency, Rate, as_load
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
 from frontier.planning.budget import AROUND, TrialTimes
@@ -48,7 +48,7 @@ SHAPE, NO_TIMES, NOTHING = Shape.of(1024, 256), TrialTimes(), Amount()
 
 
 def a_decision(limits, concurrency=32, requests=1300, shape=SHAPE, deployment="default"):
-    step = NextStep(Concurrency(concurrency), 0.27, 1837.0, (), requests)
+    step = NextStep(as_load(concurrency), 0.27, 1837.0, (), requests)
     return Decision(deployment, shape, tuple(limits), Verdict.MEETS, Concurrency(8), None, {}, (), next_step=step)
 
 

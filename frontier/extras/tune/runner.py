@@ -315,5 +315,5 @@ def _settings(worths: Iterable[Load]) -> list[Load]:
     known = sorted(worths)
     low, high = known[0], known[-1]
     steps = min(high - low, 80)
-    spread = (round(low * (high / low) ** (i / steps)) for i in range(steps + 1)) if steps else ()
+    spread = [Concurrency(round(low * (high / low) ** (i / steps))) for i in range(steps + 1)] if steps else []
     return sorted({*known, *spread})

@@ -90,7 +90,7 @@ def submit(made: Rehearsal, root: Path) -> Path:
         else:
             (curve / path).write_text(yaml.safe_dump(filled(tree)))
     for point in made.points:
-        folder = curve / f"r{point.load}"
+        folder = curve / f"r{point.concurrency}"
         (folder / "system_desc.json").write_text(json.dumps(SYSTEM))
         (folder / "config.yaml").write_text("made: by hand\n")
         if point.accuracy:
