@@ -69,7 +69,7 @@ def full_at(rates: Mapping[Load, float], low: Load, high: Load) -> Load | None:
         return None
     before = max((c for c in rates if c * BELOW <= low), default=low)
     grown = math.log(rates[low] / rates[before]) / math.log(low / before) if before < low else 1.0
-    c = min(high - 1, max(low + 1, round(low * rise ** (1 / min(1.0, max(LEAST_GROWTH, grown))))))
+    c = type(low)(min(high - 1, max(low + 1, round(low * rise ** (1 / min(1.0, max(LEAST_GROWTH, grown)))))))
     return c if c * NEAR <= high else between(low, high)
 
 

@@ -44,7 +44,7 @@ def test_every_cause_has_a_sentence_of_words_that_there_are(cause: Cause) -> Non
 def test_a_percentile_that_failures_make_infinite_is_not_called_alike() -> None:
     """Requests that are too much alike have a value; here they failed."""
     limit, infinite = Limit("p95_ttft", 1.0), Estimate(math.inf, 0.4, math.inf, 199)
-    reason = Reason(Cause.TOO_FEW, (6,), "p95_ttft", limit=limit, estimate=infinite, need=200)
+    reason = Reason(Cause.TOO_FEW, (Concurrency(6),), "p95_ttft", limit=limit, estimate=infinite, need=200)
     given_up = dataclasses.replace(reason, cut=EndedEarly("given_up"))
     finite = dataclasses.replace(given_up, estimate=Estimate(0.5, 0.4, math.inf, 199))
     why = [sentence(one).rpartition(": ")[2] for one in (given_up, finite)]
