@@ -15,7 +15,6 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from frontier.core.model.decisions import Decision, Judgement, Limit
 from frontier.core.model.errors import UsageError
-from frontier.core.model.loads import Rate
 from frontier.core.model.points import Estimate, Flag
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Trial
@@ -143,8 +142,7 @@ class Telemetry(Progress):
 
     def _operating_point(self, decision: Decision) -> None:
         where, load = (decision.deployment, decision.shape.label), decision.load
-        proven = load.per_second if isinstance(load, Rate) else load
-        self._gauges["operating_point"].labels(*where).set(_or_nan(proven))
+        self._gauges["operating_point"].labels(*where).set(_or_nan(None if load is None else load.amount))
         limits = {limit.metric: limit for limit in decision.limits}
         for name in dict.fromkeys(("output_throughput", *limits)):
             if (estimate := decision.metrics.get(name)) is not None:
