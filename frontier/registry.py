@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 from frontier.core.model.errors import UsageError
-from frontier.core.model.loads import Load
 
 if TYPE_CHECKING:
     import yaml
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     from frontier.client.secrets import Secrets
     from frontier.config import Config
     from frontier.core.model.decisions import Decision, Limit
-    from frontier.core.model.loads import Arrivals, Trace
+    from frontier.core.model.loads import Arrivals, Load, Trace
     from frontier.core.model.points import Estimate, Frontier, Point
     from frontier.core.model.series import Series
     from frontier.core.model.shapes import Shape

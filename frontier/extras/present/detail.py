@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from frontier.core.model.errors import UsageError
-from frontier.core.model.loads import Load, listed
+from frontier.core.model.loads import listed
 from frontier.extras.present.contexts_figure import contexts_figure
 from frontier.extras.present.request_figures import FROM_SAMPLES, Samples, detail_figure, timeline_figure
 from frontier.extras.present.series_figures import FROM_POINTS
@@ -27,7 +27,7 @@ WHY_NOT = {
 
 
 def detail_figures(
-    run: Run, views: Sequence[SeriesView], name: str, at: Load | None = None
+    run: Run, views: Sequence[SeriesView], name: str, at: int | None = None
 ) -> list[tuple[SeriesView, Picture]]:
     """The detail figure `name` of each view that has one, or of all of them; `at` names the
     concurrency of a timeline. UsageError when there is nothing to draw.
@@ -57,7 +57,7 @@ def _contexts(run: Run, views: Sequence[SeriesView]) -> Picture | None:
     return contexts_figure(views, {d.name: d.roofline() for d in run.config.deployments})
 
 
-def _timeline(run: Run, view: SeriesView, at: Load | None) -> Picture | None:
+def _timeline(run: Run, view: SeriesView, at: int | None) -> Picture | None:
     """The last trial of the setting asked for, else of the operating point, else of the highest
     concurrency.
     """
@@ -65,14 +65,12 @@ def _timeline(run: Run, view: SeriesView, at: Load | None) -> Picture | None:
     measured = sorted({trial.load for trial, _ in history})
     if not measured:
         return None
-    if at is not None:
-        at = type(measured[-1]).of(at)
-    if at is not None and at not in measured:
+    wanted = view.chosen or measured[-1] if at is None else type(measured[-1]).of(at)
+    if wanted not in measured:
         raise UsageError(
-            f"{view_name(view)} was not measured at {load_words(at, view.series.shape)}",
+            f"{view_name(view)} was not measured at {load_words(wanted, view.series.shape)}",
             f"it was at {listed(measured)}",
         )
-    wanted = at or view.chosen or measured[-1]
     key = next(trial.key for trial, _ in reversed(history) if trial.load == wanted)
     directory = RunDirectory.read(run.path)
     return timeline_figure(directory.finished()[key], directory.records(key))

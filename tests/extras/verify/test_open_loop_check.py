@@ -28,6 +28,7 @@ from frontier.extras.verify.found_rates import FoundRate
 from frontier.extras.verify.found_text import found_json, found_text, load_trial_text
 from frontier.planning.sla_result import Checked
 from frontier.run import Run
+from frontier.search.rate_policy import is_overloaded
 from frontier.show.view.wording import NO_BOUND_LEGEND, VERDICT_WORDS
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
@@ -325,9 +326,9 @@ def test_a_rate_is_found_and_the_answer_says_for_how_many_in_flight(night: Path)
     backend = fitting(run)
     (found,) = find(run, backend)
     assert (Verdict.MEETS, ExitCode.YES) == (found.done.verdict, exit_code([found.done.verdict]))
-    assert found.done.proven is not None
-    assert found.done.proven in backend.rates
-    assert 0.5 * search.policy.top < found.done.proven < search.policy.top
+    assert found.proven is not None
+    assert found.proven in backend.rates
+    assert 0.5 * search.policy.top < found.proven < search.policy.top
     assert found.policy.in_flight == search.decision.load
     text = verified_and_found(found)
     assert f"{found.loss:.0%} below the" in text.splitlines()[0]
@@ -335,7 +336,7 @@ def test_a_rate_is_found_and_the_answer_says_for_how_many_in_flight(night: Path)
     assert_golden_row("answers", text)
     (shape,) = json.loads(json.dumps(found_json([found])))["shapes"]
     assert {"verdict", "rate", "load", "metrics", "closed_loop", "binding", "notes", "flags"} <= shape.keys()
-    assert ("meets", found.done.proven) == (shape["verdict"], shape["rate"])
+    assert ("meets", found.proven) == (shape["verdict"], shape["rate"])
     assert shape["most_in_flight"] == found.policy.in_flight
     assert len(backend.rates) == len(shape["find"]["trials"])
     assert backend.closed
@@ -409,12 +410,12 @@ def test_a_rate_that_is_far_too_much_is_ended_early(night: Path) -> None:
     (search,) = open_loop_check.searches(run, run.limits())
     slow = Queue(10_000, 6 * search.policy.in_flight / search.policy.top)  # a sixth of what the closed loop had
     (found,) = find(run, slow, "p90_ttft<=400ms")
-    first, *_ = found.history
-    assert first.overloaded
-    assert first.data.n < 0.7 * first.requests
+    (first, data), *_ = found.history
+    assert is_overloaded(data)
+    assert data.n < 0.7 * first.requests
     assert found.history[1:]
-    assert all(trial.load < first.load for trial in found.history[1:])
-    assert_golden_row("progress", load_trial_text(first, search.decision.limits))
+    assert all(trial.load < first.load for trial, _ in found.history[1:])
+    assert_golden_row("progress", load_trial_text(first, data, search.decision.limits))
 
 
 def test_a_queue_that_grows_ends_a_trial_whose_limits_do_not_see_it() -> None:
