@@ -83,7 +83,7 @@ def test_functions_of_many_arguments_are_few() -> None:
 
 MOST_IN_CORE = 4_520
 """Statements of the core, without imports and docstrings."""
-MOST_IMPORTED = {"frontier.core.claim.solver": 3_980, "frontier.search.scan": 5_020}
+MOST_IMPORTED = {"frontier.core.claim.solver": 4_000, "frontier.search.scan": 5_020}
 """Statements of a module and of all modules of the package that it imports."""
 
 
