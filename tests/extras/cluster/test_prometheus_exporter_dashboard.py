@@ -25,6 +25,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from frontier.config import load_config
 from frontier.core.model.decisions import Decision, Verdict
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Estimate
 from frontier.extras.cluster.prometheus_exporter import Telemetry
 from frontier.planning.plan import make_plan
@@ -93,7 +94,9 @@ def exported() -> dict[str, list[dict[str, str]]]:
     telemetry.trial_finished(trials[0], {**figures, "p90_ttft": 0.1})
     known = {"p90_ttft": Estimate(0.1, 0.09, 0.2, 50)}
     telemetry.announced(
-        Decision("default", trials[0].shape, config.limits, Verdict.MEETS, 1, "p90_ttft", known, ()), 9.0, None
+        Decision("default", trials[0].shape, config.limits, Verdict.MEETS, Concurrency(1), "p90_ttft", known, ()),
+        9.0,
+        None,
     )
     telemetry.trial_started(trials[1])
     telemetry.tick(
