@@ -49,7 +49,7 @@ class Load(int):
     @property
     def label(self) -> str:
         """How a table or note names the setting: 'c=64', '2.5 req/s'."""
-        raise NotImplementedError
+        return self.bare
 
     @property
     def words(self) -> str:
@@ -58,8 +58,8 @@ class Load(int):
 
     @property
     def file_label(self) -> str:
-        """Its part of a file's name; by name files of one kind are in the order of loads."""
-        raise NotImplementedError
+        """Its part of a file's name: 'c0064', 'q2.5'."""
+        return self.bare
 
     @property
     def per_second(self) -> float | None:
