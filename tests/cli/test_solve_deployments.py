@@ -10,6 +10,7 @@ import pytest
 import frontier
 from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Estimate
 from frontier.core.model.shapes import Shape
 from frontier.planning.sla_result import make_sla_result
@@ -112,7 +113,7 @@ def test_the_public_function_says_what_the_command_prints(here: Path) -> None:
 
 def decided(deployment: str, rate: float, verdict: Verdict = Verdict.MEETS, doubt: float = 1.0) -> Decision:
     metrics = {"output_throughput": Estimate(rate, rate - doubt, rate + doubt, 1000, rate - doubt, rate + doubt)}
-    c = 8 if verdict is Verdict.MEETS else None
+    c = Concurrency(8) if verdict is Verdict.MEETS else None
     return Decision(deployment, Shape.of(64, 8), (Limit("p99_ttft", 0.5),), verdict, c, None, metrics, ())
 
 
