@@ -15,6 +15,11 @@ OFF_LOAD, OTHER_LOAD = 0.10, 0.25
 point counts as one of another load."""
 FAILED = 0.01
 """The share of failures above which a point is excluded, as one of a sweep is."""
+_TAIL = 0.9
+"""The lowest percentile that is a tail."""
+_BEYOND_TAIL = 3
+"""How many times its highest percentile a mean cannot be: one request in a hundred would have to
+weigh more than all others."""
 NOT_ITS_NAME = "one of these figures is not what its name says: do not compare or decide by them"
 _QUANTILES = ("p50", "p75", "p80", "p90", "p95", "p98", "p99", "p99.9")
 
@@ -85,8 +90,7 @@ def _disorder(figures: Mapping[str, float]) -> Iterator[str]:
         above = [low for low in ranked[:-1] if figures[low] > figures[ranked[-1]] * 1.001]
         yield from (f"{_words(low, figures)} is above {_words(ranked[-1], figures)}" for low in above[:1])
         mean, top = f"mean_{quantity}", ranked[-1] if ranked else ""
-        # One request in a hundred would have to weigh more than all others.
-        if top and mean in figures and figures[mean] > 3 * figures[top] > 0:
+        if top and mean in figures and figures[mean] > _BEYOND_TAIL * figures[top] > 0:
             yield f"{_words(mean, figures)} is far above {_words(top, figures)}"
     for name in ("mean", *_QUANTILES):
         first, whole = (figures.get(f"{name}_{quantity}", math.nan) for quantity in ("ttft", "e2e"))
@@ -103,9 +107,11 @@ def _load_flags(result: Result, concurrency: int) -> Iterator[Flag]:
     tokens, sent = result.came[1] or result.asked[1], result.ok + (result.failed or 0)
     least = least_in_flight(result.figures, tokens)
     mean = mean_in_flight(result.figures, tokens)
-    if least > 1.5 * concurrency:
-        measured, advice = f"{least:.3g} in flight at least, by rate and slowest requests", NOT_ITS_NAME
-        yield Flag("littles_law", measured, f"{concurrency:,}", advice)
+    most = most_in_flight(result.figures, tokens) if mean is None else math.inf
+    if least > 1.5 * concurrency or most < concurrency / _BEYOND_TAIL:
+        bound = f"{least:.3g} in flight at least" if most >= concurrency else f"{most:.3g} in flight at most"
+        measured = f"{bound}, by rate and slowest requests"
+        yield Flag("littles_law", measured, f"{concurrency:,}", NOT_ITS_NAME)
     elif mean is not None and abs(mean / concurrency - 1) > OFF_LOAD:
         fewer = "ramp and drain weigh that much, or the load was not held: give more requests, ten per user at least"
         advice = fewer if mean < concurrency else "more were in flight than it says: one of the two is wrong"
@@ -142,6 +148,18 @@ def mean_in_flight(figures: Mapping[str, float], tokens: float | None) -> float 
     if e2e is None and gap is not None and tokens and "mean_ttft" in figures:
         e2e = figures["mean_ttft"] + (tokens - 1) * gap
     return rate * e2e if rate and e2e and math.isfinite(e2e) else None
+
+
+def most_in_flight(figures: Mapping[str, float], tokens: float | None) -> float:
+    """The mean number in flight if each request took as long as those of the tail; infinite where
+    it does not follow from the figures.
+    """
+    tails = [(of.quantity, figures[of.name]) for of in map(metric, figures) if (of.p or 0) >= _TAIL and not of.inverted]
+    tail = {quantity: max(value for of, value in tails if of == quantity) for quantity, _ in tails}
+    ttft, e2e, gap = (tail.get(name, math.nan) for name in ("ttft", "e2e", "tpot" if "tpot" in tail else "itl"))
+    rate = figures.get("request_throughput", figures.get("output_throughput", math.nan) / (tokens or math.nan))
+    most = rate * (ttft + ((tokens or math.nan) - 1) * gap if math.isnan(e2e) else e2e)
+    return math.inf if math.isnan(most) else most
 
 
 def least_in_flight(figures: Mapping[str, float], tokens: float | None) -> float:

@@ -49,12 +49,13 @@ _FACTS = {
     "valid": "valid",
     "flags": "flags",
 }
+_PER_S = "_per_s(?:ec(?:ond)?)?"
 _WHOLE = {
     "output_throughput": "(?:output_|gen_|generation_|decode_)?(?:tput|throughput|tokens?_throughput)|"
-    "output_(?:tps|tokens?_(?:rate|per_sec(?:ond)?))|(?:throughput_)?tokens?_per_s(?:ec(?:ond)?)?|tps|tok_s",
-    "total_throughput": "total_(?:tput|tps|tokens?_(?:throughput|rate|per_sec(?:ond)?))",
-    "input_throughput": "(?:input|prompt|prefill)_(?:tput|tps|tokens?_(?:throughput|rate|per_sec(?:ond)?))",
-    "request_throughput": "(?:request|req)_(?:tput|rate_achieved)|requests?_per_(?:sec(?:ond)?|min(?:ute)?)|"
+    f"output_(?:tps|tokens?_rate)|(?:output_|gen_|generation_|decode_|throughput_)?tok(?:en)?s?{_PER_S}|tps|tok_s",
+    "total_throughput": f"total_(?:tput|tps|tokens?_(?:throughput|rate)|tok(?:en)?s?{_PER_S})",
+    "input_throughput": f"(?:input|prompt|prefill)_(?:tput|tps|tokens?_(?:throughput|rate)|tok(?:en)?s?{_PER_S})",
+    "request_throughput": f"(?:request|req)_(?:tput|rate_achieved)|req(?:uest)?s?(?:{_PER_S}|_per_min(?:ute)?)|"
     "rps(?:_mean)?|qps",
     "error_rate": "(?:error|failure)s?(?:_(?:rate|share|ratio))?|failed(?:_requests)?",
 }
@@ -75,7 +76,11 @@ _QUANTITIES = (
 _NAMED_AGAIN = re.compile(r"\s*\((?:ttft|tpot|itl|e2el?)\)")
 """The short name behind a long one: 'Time to First Token (TTFT)'."""
 _UNIT = re.compile(r"^(.*?)\s*[(\[]([^()\[\]]*)[)\]]\s*$")
-_SUFFIX = re.compile(rf"^(.+)_({'|'.join((*SECONDS, *SHARES))})$")
+_SUFFIX = re.compile(rf"^(.+)(?<!_per)_({'|'.join((*SECONDS, *SHARES))})$")
+_STATISTIC = re.compile(r"\s*[(\[](mean|avg|average|median|p\d+(?:\.\d+)?)[)\]]")
+"""The statistic in brackets: 'TTFT (p99)'."""
+_UNIT_WITHIN = re.compile(r"^(ttft|tpot|itl|e2e|e2el|latency)[_ ](ms|s|us)[_ ](mean|avg|median|p\d+)$")
+"""The unit before the statistic: 'ttft_ms_p99'."""
 _NUMBER = re.compile(r"(-?[\d.,]+(?:e[+-]?\d+)?)\s*([^\d\s].*)?")
 _GROUPED = re.compile(r"^\s*-?\d{1,3}(?:([,'\u2019\s])\d{3})(?:\1\d{3})*(?![\d,])")
 _SPREAD = re.compile(r"(.*?)\s*\(?\s*(?:±|\+/?-)\s*[\d.,]+\s*([^\d\s()%]*)%?\s*\)?")
@@ -132,7 +137,8 @@ def read_head(head: str) -> ColumnHead | None:
 
 def _parted(head: str) -> tuple[str, str, bool]:
     """The name and the unit of a head, and whether it counts per GPU."""
-    text = re.sub(r"\s+per\s+gpu\b", "/gpu", _NAMED_AGAIN.sub("", head))
+    text = _UNIT_WITHIN.sub(r"\1_\3_\2", _STATISTIC.sub(r" \1", _NAMED_AGAIN.sub("", head)))
+    text = re.sub(r"\s+per\s+gpu\b", "/gpu", text)
     bracketed = _UNIT.match(text)
     plain, unit = (bracketed[1], bracketed[2].replace(" ", "")) if bracketed else (text, "")
     if text.removesuffix("/gpu") in _RATES:

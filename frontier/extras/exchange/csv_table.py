@@ -102,7 +102,7 @@ def read(document: Document, given: Mapping[str, ColumnHead] | None = None) -> I
     if columns.keys().isdisjoint(_LOADS) or not columns.keys() - _READ:
         raise document.top.error(f"the table needs a {what} concurrency and one of a metric", example)
     load = next(columns[name][0] for name in _LOADS if name in columns)
-    summed = [row for row in document.objects if _OVER_ROWS.fullmatch(str(row.tree[load] or "").strip())]
+    summed = [row for row in document.objects if _sums_up(row, load)]
     document = replace(document, objects=[row for row in document.objects if row not in summed])
     renamed = [
         Node(row.file, row.where, {name: _plain(name, row.tree[head]) for name, (head, _) in columns.items()})
@@ -114,6 +114,15 @@ def read(document: Document, given: Mapping[str, ColumnHead] | None = None) -> I
     _require_units(document.top, columns, results)
     sums = [f"{row.where} is left out: it sums up other rows" for row in summed]
     return ImportedFile(document.file, "table", results, (*NOTES, *sums, *_unread(document, columns)))
+
+
+def _sums_up(row: Node, load: str) -> bool:
+    """Whether a row says in the cell of its load, or in another of a row without one, that it sums
+    up others.
+    """
+    cell = str(row.tree[load] or "").strip()
+    cells = row.tree.values() if cell.lower() in _EMPTY else (cell,)
+    return any(_OVER_ROWS.fullmatch(str(of or "").strip()) for of in cells)
 
 
 def _with_gpus(row: Node, facts: Mapping[str, str]) -> Node:
@@ -181,7 +190,8 @@ def _of_columns(top: Node) -> list[Node]:
         return []
     if not any(map(read_head, map(str, columns))):  # a row by its name, as 'c=16'
         loads = {str(name): load_head(str(name)) for name in columns}
-        stated = {name: {load[0]: load[1]} if load else {} for name, load in loads.items()}
+        loaded = any(of is not None and of.name in _LOADS for of in map(read_head, map(str, keys)))
+        stated = {name: {load[0]: load[1]} if load and not loaded else {} for name, load in loads.items()}
         return [Node(top.file, str(name), {**stated[str(name)], **row}) for name, row in columns.items()]
     return [Node(top.file, f"row {key}", {head: of[key] for head, of in columns.items()}) for key in keys]
 

@@ -110,12 +110,13 @@ class ImportedFile:
 
 
 def figure(node: Node, key: str, name: str, scale: float = 1.0) -> dict[str, float]:
-    """The value of the metric `name` under `key`, in our unit; empty without one. A latency of
-    exactly 0 means "not measured" and is left out. ForeignFileError for an impossible one.
+    """The value of the metric `name` under `key`, in our unit; empty without one. A latency or a
+    throughput of exactly 0 means "not measured" and is left out. ForeignFileError for an impossible
+    one.
     """
     value, of = node.number(key), metric(name)
     is_latency = of.quantity is not None and not of.inverted
-    if value is None or (is_latency and value == 0):
+    if value is None or (value == 0 and (is_latency or name.endswith("_throughput"))):
         return {}
     if is_latency and value * scale > LONGEST:
         raise node.error(f"{node.place(key)} is {value * scale:.3g} s", "check that the unit is right")

@@ -32,6 +32,8 @@ TRUE = {"output_throughput": 1283.2, "p99_ttft": 0.2165}
         "max_concurrency,input_tokens,output_tokens,n,Tput (tok/s),TTFT p99 (ms)",
         "conc,isl,osl,N Req,tput,ttft_p99_ms",
         "users,prompt_len,output_len,num_requests,output_tps,Time to first token p99 [ms]",
+        "users,isl,osl,n,output_tokens_per_second,ttft_ms_p99",
+        "users,isl,osl,n,Tokens per sec,TTFT (p99) (ms)",
     ],
 )
 def test_heads_that_others_write_are_read(heads: str) -> None:
@@ -189,7 +191,25 @@ def test_the_output_throughput_follows_from_another_and_the_lengths(head: str, c
 
 def test_a_first_token_after_the_last_is_a_contradiction() -> None:
     (found,) = points(PLAIN.replace("ttft_ms", "ttft_ms,p99_e2e_ms").replace("216.5", "216.5,200"))
-    assert ["identity"] == [flag.name for flag in found.fatal]
+    assert "identity" in {flag.name for flag in found.fatal}
+
+
+@pytest.mark.parametrize("row", ["216.5,9.4", "0.2165,0.0094", "216500,9400"])
+def test_latencies_far_from_their_load_are_under_a_wrong_unit(row: str) -> None:
+    """1,283 tok/s at 16 in flight are 12.5 ms a token."""
+    (found,) = points(PLAIN.replace("ttft_ms", "ttft_ms,p99_tpot_ms").replace("216.5", row))
+    assert (row != "216.5,9.4") == any(flag.name == "littles_law" for flag in found.fatal)
+
+
+def test_a_throughput_of_nothing_was_not_measured() -> None:
+    head, row, _ = PLAIN.split("\n")
+    found = points("\n".join([head, row, row.replace("16,", "64,", 1).replace("1283.2", "0")]))
+    assert [True, False] == ["output_throughput" in point.metrics for point in found]
+
+
+@pytest.mark.parametrize("cells", ["Average,,,,700,200", ",Total,,,1400,", "mean,256,128,640,700,200"])
+def test_a_row_that_sums_up_others_is_left_out(cells: str) -> None:
+    assert 1 == len(points(PLAIN + cells + "\n"))
 
 
 def test_a_latency_without_its_statistic_is_asked_about() -> None:
@@ -209,8 +229,9 @@ def test_a_rate_per_gpu_may_have_its_gpu_behind_the_unit() -> None:
 
 
 def test_rows_in_json_may_be_named_by_their_load() -> None:
-    (found,) = points('{"c=16":{"shape":"256/128","tput":1283.2,"p99_ttft_ms":216.5}}')
-    assert 16 == found.load
+    for named in ("", '"max_concurrency":16,'):
+        (found,) = points('{"c=16":{"shape":"256/128",' + named + '"tput":1283.2,"p99_ttft_ms":216.5}}')
+        assert 16 == found.load
 
 
 @pytest.mark.parametrize(
