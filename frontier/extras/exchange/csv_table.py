@@ -189,11 +189,14 @@ def _of_columns(top: Node) -> list[Node]:
     if not keys or len(columns) < len(top.tree) or any(tuple(column) != keys for column in columns.values()):
         return []
     if not any(map(read_head, map(str, columns))):  # a row by its name, as 'c=16'
-        loads = {str(name): load_head(str(name)) for name in columns}
-        loaded = any(of is not None and of.name in _LOADS for of in map(read_head, map(str, keys)))
-        stated = {name: {load[0]: load[1]} if load and not loaded else {} for name, load in loads.items()}
-        return [Node(top.file, str(name), {**stated[str(name)], **row}) for name, row in columns.items()]
+        return [Node(top.file, str(name), {**_load_of(str(name), row), **row}) for name, row in columns.items()]
     return [Node(top.file, f"row {key}", {head: of[key] for head, of in columns.items()}) for key in keys]
+
+
+def _load_of(name: str, row: Mapping[Any, Any]) -> dict[str, str]:
+    """The load in the name of a row that states none itself."""
+    load, heads = load_head(name), map(read_head, map(str, row))
+    return {load[0]: load[1]} if load and all(of is None or of.name not in _LOADS for of in heads) else {}
 
 
 def _wide(document: Document) -> Document:
