@@ -225,7 +225,10 @@ class _Questions:
         failures: list[FailedStream] = []
         for api in apis:
             self.target = dataclasses.replace(self.target, api=api)
-            record, exchange = await self._with_fields_taken(client, text)
+            for _ in range(_COUNTS):
+                record, exchange = await self._with_fields_taken(client, text)
+                if record.outcome is not Outcome.OK or (record.prompt_tokens and record.completion_tokens is not None):
+                    break
             if exchange.status in (401, 403):
                 raise unmeasurable.refused(self.target, record.error or "")
             if record.outcome is Outcome.OK:
@@ -257,10 +260,12 @@ class _Questions:
         """The checks of one streamed answer. Raises without token counts."""
         if record.completion_tokens is None or record.prompt_tokens is None:
             without = "" if "stream_options" not in self.target.omitted else " and refuses the stream_options that ask"
-            what = (
-                f"the server reports no token counts (usage) in its stream{without}, so throughput cannot be measured"
-            )
-            raise MeasurementError(what, _NO_USAGE)
+            lacks = "no token counts (usage) in its stream"
+            if record.completion_tokens is not None:
+                lacks = "no tokens of the prompt (prompt_tokens) in the usage of its stream"
+            elif record.prompt_tokens is not None:
+                lacks = "no tokens of the answer (completion_tokens) in the usage of its stream"
+            raise MeasurementError(f"the server reports {lacks}{without}, so throughput cannot be measured", _NO_USAGE)
         self.note("usage", True, f"{record.prompt_tokens} tokens in, {record.completion_tokens} out")
         exact = record.completion_tokens == _PROBE_OSL
         forced = self.target.forces_length

@@ -42,16 +42,18 @@ class Identity:
 
         A process that began since the first window is a restart, and not another server. A process
         that was running then, beside that of the first window, is another server. A window in which
-        the server changed has its flag, and other windows are not compared with it.
+        the server changed has its flag, and of it only the name in its first answer is compared
+        with.
         """
         names, (told,) = sample.names("model"), sample.server_identities
-        known = frozenset(next(iter(names)).split(TOGETHER)) if len(names) == 1 else None
+        named = next((frozenset(name.split(TOGETHER)) for name in names), None)
+        known = named if len(names) == 1 else None
         version = LIFE.sub("", told or "") or None
         match = LIFE.search(told or "")
         process, begun = (float(match[1]) if match else None), float(sample.starts[0])
         first = self
         if not any(sample.changed) and not any(server.get("restarts") for server in sample.server):
-            first = Identity(self.names or known, self.version or version, self.process, self.since)
+            first = Identity(self.names or named, self.version or version, self.process, self.since)
             if first.process is None and process is not None:
                 first = replace(first, process=process, since=begun)
         found = list(filter(None, sample.changed))

@@ -10,15 +10,19 @@ from frontier.client.engines.base import Engine, EventReader
 from frontier.client.engines.request import Prompt
 from frontier.client.engines.stream import (
     NO_TOKEN,
+    REASONING,
     SEEN,
     VISIBLE,
     StreamState,
+    is_error,
+    is_reasoning,
     json_event,
     message_of,
     take_hidden,
     take_ids,
     take_reason,
     take_text,
+    text_of,
 )
 
 
@@ -30,12 +34,14 @@ def _event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any] | Non
         state.done = True
         return None
     event = json_event(state, data)
+    failed = kind.lower() in (b"error", b"exception")
     if event is None:
-        if kind == b"error":
+        if failed:
             state.malformed, state.error = None, data[:SEEN].decode(errors="replace")
         return None
-    error = event.get("error")
-    if error or kind == b"error" or event.get("object") == "error" or ("choices" not in event and _is_error(event)):
+    choices = event.get("choices")
+    error = event.get("error") or next((e for choice in choices or () if (e := choice.get("error"))), None)
+    if error or failed or event.get("object") == "error" or (choices is None and is_error(event)):
         state.error = message_of(error or event)
         return None
     usage = event.get("usage")
@@ -47,11 +53,6 @@ def _event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any] | Non
         if state.usage is None or _count(usage):
             state.usage = usage  # a gateway's own, of zeros, does not replace the server's
     return event
-
-
-def _is_error(event: dict[str, Any]) -> bool:
-    """Whether an event without choices is an error, in FastAPI's {"detail": ...} or bare words."""
-    return isinstance(event.get("detail") or event.get("message"), str | list)
 
 
 def _count(usage: dict[str, Any]) -> bool:
@@ -73,6 +74,7 @@ def read_completions(state: StreamState, kind: bytes, data: bytes, *, empty_is_t
                 channel = VISIBLE
             elif ids or (empty_is_token and text == ""):
                 channel = VISIBLE
+            state.blank = state.blank or (text == "" and not choice.get("finish_reason"))
             take_reason(state, choice.get("finish_reason"))
     return channel
 
@@ -87,13 +89,15 @@ def read_chat(state: StreamState, kind: bytes, data: bytes) -> int:
         for choice in event.get("choices") or ():
             delta = choice.get("delta") or {}
             text, ids = delta.get("content"), take_ids(state, choice.get("token_ids"))
-            if text:
-                take_text(state, text if isinstance(text, str) else message_of(text))
-                channel = VISIBLE
+            if words := text_of(text):
+                reasoned = is_reasoning(text)
+                take_text(state, words, said=not reasoned)
+                channel = REASONING if reasoned else VISIBLE
             elif ids:
                 channel = VISIBLE
             else:
                 channel = take_hidden(state, delta) or channel
+            state.blank = state.blank or (text == "" and "role" not in delta and not choice.get("finish_reason"))
             take_reason(state, choice.get("finish_reason"))
     return channel
 

@@ -17,6 +17,21 @@ NO_TOKEN, VISIBLE, REASONING, TOOL = range(4)
 """What an event brought: no token, or a token on that channel."""
 NAMED = ("model", "system_fingerprint")
 """Fields of an event that say who answered."""
+REASONING_FIELDS = (
+    *("reasoning_content", "reasoning", "reasoning_text"),
+    *("thinking", "thinking_content", "thought", "thoughts"),
+)
+"""The names of reasoning in a delta: those of the older and the newer vLLM, and of gateways."""
+_PARTS = ("text", "thinking", "reasoning", "content", "parts")
+"""What holds the text in a part of a content."""
+_WORDS = (
+    *("message", "detail", "error", "errors", "msg", "error_msg", "error_message", "status_msg"),
+    *("title", "reason", "exception", "body"),
+)
+"""What holds the words of an error, the best first."""
+_DEEPEST = 8
+_FAILED = 400
+_STATUS = ("status", "code", "statusCode", "status_code", "error_code")
 _MOST_NAMED = 8
 """Values of them that are kept of an answer."""
 SEEN = 2 * MOST
@@ -29,7 +44,8 @@ class StreamState:
     """What the events of a stream have brought so far.
 
     `usage` is the last one seen (some send a running count in every chunk). `showed`: a text since
-    this was last set to False had a visible character. `texts` are the pieces of the answer,
+    this was last set to False had a visible character. `blank`: an event since then had an empty
+    text, as for a token that shows nothing. `texts` are the pieces of the answer,
     without its reasoning, where it is asked for. `ids` counts the token ids of choices that list
     them. `named` are the values of NAMED that it gave.
     """
@@ -42,14 +58,10 @@ class StreamState:
     malformed: str | None = None
     usage: Mapping[str, Any] | None = None
     showed: bool = False
+    blank: bool = False
     texts: list[str] | None = None
     ids: int = 0
     named: set[tuple[str, str]] = field(default_factory=set, compare=False)
-
-    @property
-    def terminal(self) -> bool:
-        """Whether the server said that it was finished."""
-        return self.done or self.finish_reason is not None
 
 
 def message_of(error: object, depth: int = 0) -> str:
@@ -58,7 +70,7 @@ def message_of(error: object, depth: int = 0) -> str:
     """
     if isinstance(error, str):
         return error
-    if depth < 8 and (parts := _parts_of(error)):
+    if depth < _DEEPEST and (parts := _parts_of(error)):
         return "; ".join(message_of(part, depth + 1) for part in parts)
     try:
         return orjson.dumps(error, default=str).decode()
@@ -69,7 +81,7 @@ def message_of(error: object, depth: int = 0) -> str:
 def _parts_of(error: object) -> list[object]:
     """The parts of an error object, or of a list of errors, that hold its text."""
     if isinstance(error, dict):
-        text = next((error[key] for key in ("message", "detail", "error") if error.get(key)), None)
+        text = next((error[key] for key in _WORDS if error.get(key)), None)
         return [] if text is None else [_placed(error.get("param"), text)]
     if isinstance(error, list):
         return [
@@ -84,6 +96,37 @@ def _placed(where: object, text: object) -> object:
         where = ".".join(str(part) for part in where if isinstance(part, str | int) and part != "body")
     named = isinstance(where, str) and isinstance(text, str) and where not in ("", "None") and where not in text
     return f"{where}: {text}" if named else text
+
+
+def is_error(event: Mapping[str, Any]) -> bool:
+    """Whether an object without choices is an error: by its name, in FastAPI's {"detail": ...}, by
+    a status of 400 or more, or in bare words.
+    """
+    return (
+        any(value and key.lower().startswith(("error", "exception")) for key, value in event.items())
+        or isinstance(event.get("detail") or event.get("message"), str | list)
+        or any(isinstance(code := event.get(name), int) and code >= _FAILED for name in _STATUS)
+        or event.get("success") is False
+        or event.get("status") in ("error", "failed")
+    )
+
+
+def text_of(content: object, depth: int = 0) -> str:
+    """The text of a content: a string, or a list of parts."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list) and depth < _DEEPEST:
+        return "".join(text_of(part, depth + 1) for part in content)
+    if isinstance(content, dict) and depth < _DEEPEST:
+        return next((text for name in _PARTS if (text := text_of(content.get(name), depth + 1))), "")
+    return ""
+
+
+def is_reasoning(content: object) -> bool:
+    """Whether all parts of a content are of a reasoning, by their type."""
+    return isinstance(content, list) and all(
+        isinstance(part, dict) and part.get("type") in REASONING_FIELDS for part in content
+    )
 
 
 def json_event(state: StreamState, data: bytes) -> dict[str, Any] | None:
@@ -161,12 +204,10 @@ def native_event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any]
 
 def take_hidden(state: StreamState, delta: Mapping[str, Any]) -> int:
     """The channel of tokens that are not text of the answer; NO_TOKEN without any. They are
-    reasoning (named in three ways: by the older and the newer vLLM, and by gateways) and tool-call
-    fragments.
+    reasoning and tool-call fragments.
     """
-    for name in ("reasoning_content", "reasoning", "thinking"):
-        text = delta.get(name)
-        if text and isinstance(text, str):
+    for name in REASONING_FIELDS:
+        if text := text_of(delta.get(name)):
             take_text(state, text, said=False)
             return REASONING
     if delta.get("refusal"):

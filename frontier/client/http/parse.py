@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from frontier.client.engines.base import Engine
-from frontier.client.engines.stream import NO_TOKEN, REASONING, StreamState, message_of
+from frontier.client.engines.stream import NO_TOKEN, REASONING, StreamState, is_error, message_of
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.sse import PLAIN, EventParser, EventTemplate, EventTooLargeError, LineParser, event_template
 from frontier.core.flags.stream_flags import TOKENS_PER_CHUNK
@@ -30,6 +30,8 @@ _MOST_TEMPLATES, _PATIENCE = 16, 8
 new one is made."""
 _KEPT_OPEN = 64
 """The most reads that are looked at for a token: an answer with more of them streams."""
+_TOKEN_TEXT = 3.0
+"""Characters; a token of an answer has more: English text has four, as a rule of thumb."""
 _NO_TEMPLATE: EventTemplate = (b"", b"")
 _STREAM_TYPES = {"sse": ("text/event-stream",), "ndjson": ("application/x-ndjson", "application/json")}
 
@@ -38,7 +40,8 @@ class AnswerParser:
     """Takes in an exchange's reads a few at a time, so that a long answer never stops the loop for
     long.
 
-    `times`: when each event that brought a token came. `first_chars`, `first_ids`, `first_usage`:
+    `times`: when each event that brought a token came; `blanks`: when each with an empty text did.
+    `first_chars`, `first_ids`, `first_usage`:
     characters, token ids and usage so far, with the first of them and those in one read with it.
     `first_text`: when the first visible character came; `visible`: when the first came outside the
     reasoning.
@@ -53,6 +56,7 @@ class AnswerParser:
         "_template",
         "_templates_left",
         "_texts",
+        "blanks",
         "engine",
         "exchange",
         "first_chars",
@@ -79,6 +83,7 @@ class AnswerParser:
         self._position = 0
         self.state = StreamState(texts=[] if keeps_text else None)
         self.times: list[float] = []
+        self.blanks: list[float] = []
         self.first_chars = self.first_ids = 0
         self.first_usage: Mapping[str, Any] | None = None
         self.first_text: float | None = None
@@ -142,10 +147,12 @@ class AnswerParser:
         for kind, data in events:
             if state.done:
                 break
-            state.showed = False
+            state.showed = state.blank = False
             channel = self._parse_event(state, kind, data)
             if channel != NO_TOKEN:
                 self._take_token(channel, stamp)
+            elif state.blank:
+                self.blanks.append(stamp)
         self._misses += 1
         # A template does not look at the text: none is made while the channel's first visible
         # character is awaited.
@@ -191,8 +198,11 @@ class AnswerParser:
             return Outcome.PROTOCOL, _no_stream(exchange, kind)
         if self.events == 0:
             return Outcome.EMPTY, "the stream ended without a token"
-        if not state.terminal:
-            return Outcome.TRUNCATED, "the stream ended without a finish reason or [DONE]"
+        # A gateway ends the stream of a server that failed with [DONE] too, without counts.
+        counted = state.usage is not None or self.engine.token_per_event
+        if state.finish_reason is None and not (state.done and counted):
+            lacks = "a finish reason or token counts before [DONE]" if state.done else "a finish reason or [DONE]"
+            return Outcome.TRUNCATED, f"the stream ended without {lacks}"
         return Outcome.OK, None
 
 
@@ -200,8 +210,8 @@ def _no_stream(exchange: Exchange, kind: str) -> str:
     """What came in place of a stream, with the error in it."""
     what = f"the answer is {exchange.cleaned(kind, 80) or 'of no content type'}, not a stream"
     content = error_body(exchange)
-    error = content.get("error") if isinstance(content, dict) else None
-    return f"{what}: {exchange.cleaned(message_of(error))}" if error else what
+    failed = isinstance(content, dict) and is_error(content)
+    return f"{what}: {exchange.cleaned(message_of(content))}" if failed else what
 
 
 def error_body(exchange: Exchange) -> Any:
@@ -271,6 +281,8 @@ def to_record(parser: AnswerParser, zero: float) -> Record:
     outcome, error = parser.verdict()
     usage = state.usage or {}
     completion, most = output_tokens(usage, parser.events, reasoned=parser.reasoned)
+    if completion is not None and most is None:
+        completion, most = _contradicted(parser, usage, completion)
     if completion is None and parser.engine.token_per_event and outcome is Outcome.OK:
         completion = parser.events
     return Record(
@@ -339,12 +351,36 @@ def output_tokens(usage: Mapping[str, Any], chunks: int, *, reasoned: bool) -> t
     return possible[0], possible[1] if two else None
 
 
+def _contradicted(parser: AnswerParser, usage: Mapping[str, Any], counted: int) -> tuple[int, int | None]:
+    """The tokens that were streamed, and the higher count where another figure contradicts the
+    usage.
+
+    An answer has less text than so many tokens, as where a gateway took its reasoning out. Or it
+    ended at its limit with as many tokens counted as chunks, and fewer than the limit.
+    """
+    chunks, limit = parser.events, parser.exchange.request.prompt.osl
+    unforced = not parser.engine.length_fields(1)
+    told = isinstance(usage.get("completion_tokens_details"), dict) or parser.blanks or parser.first_ids
+    if unforced and not told and 1 < chunks < counted - 1 and parser.state.text_chars < _TOKEN_TEXT * counted:
+        return chunks, counted
+    at_limit = parser.state.finish_reason == "length" and counted == chunks
+    if at_limit and limit - counted > (TOKENS_PER_CHUNK - 1) * limit + 1:
+        return counted, limit
+    return counted, None
+
+
 def _first_tokens(parser: AnswerParser, usage: Mapping[str, Any], completion: int | None) -> int | None:
-    """The tokens that had come with the first chunk, by the token ids in it or by a running usage.
-    None where the server does not count them, or counts otherwise than `completion` does.
+    """The tokens that were not waited for between the first chunk and the last; None where that is
+    not known, or `completion` counts otherwise.
+
+    Token ids in the first chunk, or a running usage, tell them. Empty texts before the first and
+    after the last are tokens where the server counted them.
     """
     if parser.first_ids:
         return parser.first_ids
+    unseen = sum(not parser.times[0] <= at <= parser.times[-1] for at in parser.blanks)
+    if unseen and completion is not None and completion - parser.events >= unseen:
+        return 1 + unseen
     running = parser.first_usage
     if running is None or running is usage or completion != _count_of(usage, "completion_tokens"):
         return None

@@ -9,7 +9,7 @@ off by the end of the stream dropped.
 import re
 
 from frontier.client.engines.base import EventReader
-from frontier.client.engines.stream import NO_TOKEN, StreamState
+from frontier.client.engines.stream import NO_TOKEN, REASONING_FIELDS, StreamState
 
 Event = tuple[bytes, bytes]
 """The event's type (b"" when unnamed) and its data, undecoded."""
@@ -148,7 +148,8 @@ class LineParser:
 EventTemplate = tuple[bytes, bytes]
 """What a read with one token event begins and ends with."""
 
-_TEXT = re.compile(rb'"(?:content|text|reasoning_content|reasoning|thinking|response)": ?"((?:[^"\\]|\\.)+)"')
+_FIELDS = "|".join(("content", "text", "response", *REASONING_FIELDS)).encode()
+_TEXT = re.compile(rb'"(?:' + _FIELDS + rb')": ?"((?:[^"\\]|\\.)+)"')
 PLAIN = re.compile(rb'[^"\\\x00-\x1f]+').fullmatch
 """Called with a read and the bounds of its text."""
 _PROOF = b"frontier-proof"

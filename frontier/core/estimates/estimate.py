@@ -212,8 +212,8 @@ def _notes(sample: WindowData) -> tuple[str, ...]:
         notes.append(f"the server gave no token count for {uncounted:,} of {int(sample.ok.sum()):,} answers")
     if twofold := int((sample.ok & (sample.most_tokens > sample.completion_tokens)).sum()):
         notes.append(
-            f"the usage of {twofold:,} answers does not tell whether their reasoning tokens are among their completion "
-            "tokens (total_tokens would): TPOT and throughput have both in their intervals"
+            f"the tokens of {twofold:,} answers can be counted in two ways, as the usage does not fit their text or "
+            "their limit, or does not tell where reasoning belongs: TPOT and throughput have both in their intervals"
         )
     if sample.seconds > 0:
         lag1 = intervals.batch_means(sample.block_output_tokens, sample.block_seconds).lag1

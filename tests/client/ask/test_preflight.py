@@ -229,6 +229,30 @@ def test_a_server_without_usage_cannot_be_measured(server: Hostile) -> None:
 
 
 @pytest.mark.process
+@pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
+def test_a_usage_that_counts_one_side_is_told_with_the_other(server: Hostile, name: str) -> None:
+    engine = Engine(f"half_{name}")
+    engine.usage_of = lambda prompt, completion: {  # type: ignore[method-assign]
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        name: 0,
+    }
+    engine.install()
+    assert name in refusal(target(server, engine.name)).what
+
+
+@pytest.mark.process
+def test_a_first_answer_without_usage_is_asked_for_again(server: Hostile) -> None:
+    class LateUsage(Engine):
+        async def complete(self, call: Call, api: str) -> None:
+            self.usage = self.served >= 1
+            await super().complete(call, api)
+
+    LateUsage("late_usage").install()
+    assert "m" == look(target(server, "late_usage")).target.model
+
+
+@pytest.mark.process
 def test_a_server_that_does_not_stream_cannot_be_measured(server: Hostile) -> None:
     error = refusal(target(server, "plain_json", model="m"))
     assert_golden_row("messages", neutral(str(error)))

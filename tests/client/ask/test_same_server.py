@@ -65,6 +65,7 @@ V, W = "vllm 0.31.0 (uvicorn)", "vllm 0.32.0 (uvicorn)"
         # For a part of the answers of a later window; of the first, which is then no measure.
         ([window("m"), window("m", "tiny")], [False, True]),
         ([window("m", "tiny"), window("m"), window("m")], [True, False, False]),
+        ([window("m", "tiny"), window("tiny"), window("m")], [True, True, False]),
         # Each answer has both names: one server, whose names later answers have too.
         ([window("gateway/m + m"), window("gateway/m + m")], [False, False]),
         ([window("gateway/m + m"), window("m + tiny")], [False, True]),

@@ -258,11 +258,86 @@ def test_a_usage_of_zeros_replaces_no_count() -> None:
     assert read(answer(counted(0, 0, 0))).completion_tokens is None
 
 
-@pytest.mark.parametrize("error", [{"detail": "worker died"}, {"message": "worker died", "type": "x"}])
-def test_an_event_that_is_an_error_alone_is_a_failure(error: dict[str, str]) -> None:
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"detail": "worker died"},
+        {"message": "worker died", "type": "x"},
+        {"code": 500, "msg": "worker died"},
+        {"title": "worker died", "status": 503, "type": "about:blank"},
+        {"errors": [{"message": "worker died"}]},
+        {"success": False, "error_msg": "worker died"},
+        {"status": "error", "reason": "worker died"},
+        {"choices": [{"delta": {}, "error": {"code": 502, "message": "worker died"}}]},
+    ],
+)
+def test_an_event_that_is_an_error_alone_is_a_failure(error: dict[str, Any]) -> None:
     failed = read(answer(error))
     assert (Outcome.STREAM_ERROR, "worker died") == (failed.outcome, failed.error)
-    assert Outcome.OK is read(answer({"choices": [], "detail": "of a filter"})).outcome
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        {"choices": [], "detail": "of a filter"},
+        {"type": "ping"},
+        {"queue_position": 3, "error": None, "error_count": 0},
+        {"code": 0, "status": "ok", "success": True},
+        {"code": 200},
+    ],
+)
+def test_an_event_that_tells_something_else_is_none(event: dict[str, Any]) -> None:
+    assert Outcome.OK is read(answer(event, counted(60, 4, 64))).outcome
+
+
+def test_an_answer_that_ends_without_reason_and_counts_was_cut() -> None:
+    """Whatever a gateway writes between, [DONE] follows it."""
+    for more in ((), ({"base_resp": {"status_msg": "rate limit"}},)):
+        assert Outcome.TRUNCATED is read(answer(*more)).outcome
+    raw = [*answer()[:-1], b"upstream connect error\n\n", b"data: [DONE]\n\n"]
+    assert Outcome.TRUNCATED is read(raw).outcome
+
+
+@pytest.mark.parametrize("kind", [b"error", b"exception", b"ERROR"])
+def test_an_event_may_be_an_error_by_its_type(kind: bytes) -> None:
+    _, state = parse_event("openai", "chat", {"reason": "worker died"}, kind)
+    assert "worker died" == state.error
+
+
+def part(kind: str, text: str) -> dict[str, Any]:
+    return {"type": kind, kind: text if kind == "text" else [part("text", text)]}
+
+
+def test_a_content_in_parts_is_its_text() -> None:
+    said = [[part("text", "")], [part("thinking", " a")], [part("text", " b")], [part("text", " c")]]
+    record = read([sse({"choices": [{"delta": {"content": parts}}]}) for parts in said] + answer(words=0))
+    assert (3, 6, 2.0, 3.0) == (record.events, record.text_chars, record.first, record.visible)
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_text", "thought", "thinking_content"])
+def test_reasoning_has_many_names(name: str) -> None:
+    assert REASONING == parse_event("openai", "chat", {"choices": [{"delta": {name: "hm", "content": ""}}]})[0]
+
+
+def empties(count: int) -> list[bytes]:
+    return [sse({"choices": [{"delta": {"content": ""}, "finish_reason": None}]})] * count
+
+
+@pytest.mark.parametrize(("before", "after"), [(4, 0), (0, 4), (2, 2)])
+def test_tokens_of_empty_texts_are_not_timed_outside_the_visible_ones(before: int, after: int) -> None:
+    """Four tokens in four seconds are seen of eight that are counted."""
+    words, end = answer()[:-1], answer(counted(60, 8, 68), words=0)
+    assert 5 == read([*empties(before), *words, *empties(after), *end], "openai").first_tokens
+    assert read([*empties(4), *words, *answer(counted(60, 4, 64), words=0)], "openai").first_tokens is None, "no tokens"
+
+
+def test_more_tokens_than_the_text_can_hold_may_be_hidden() -> None:
+    """As where a gateway takes the reasoning out of the stream, and leaves it in the count."""
+    hidden = read(answer(counted(60, 12, 72)), "openai")
+    assert (4, 12) == (hidden.completion_tokens, hidden.most_tokens)
+    told = read(answer({"choices": [], "usage": {"completion_tokens": 12, "completion_tokens_details": {}}}), "openai")
+    for sound in (told, read(answer(counted(60, 6, 66)), "openai"), read(answer(counted(60, 12, 72)), "vllm")):
+        assert sound.most_tokens is None
 
 
 @pytest.mark.parametrize(
@@ -292,7 +367,7 @@ def test_good_finish_reasons_are_good(reason: str) -> None:
 def test_an_empty_finish_reason_with_every_event_is_no_end() -> None:
     tokens = [sse({"choices": [{"delta": {"content": "x"}, "finish_reason": ""}]})] * 3
     assert Outcome.TRUNCATED is read(tokens).outcome
-    assert Outcome.OK is read([*tokens, b"data: [DONE]\n\n"]).outcome
+    assert Outcome.OK is read([*tokens, *answer(counted(5, 3, 8), words=0)]).outcome
 
 
 @pytest.mark.parametrize("reason", ["error", "abort"])
