@@ -222,8 +222,11 @@ def _asked(told: Told, *, several: bool = False) -> Iterator[tuple[Said, Said | 
 
 
 def changed(told: Told) -> bool:
-    """Whether the server is said to have changed: the limits then say which windows count."""
-    return any("The server changed" in said.out for said in told.said[told.looks :])
+    """Whether the server, or its tail, is said to have changed: the limits then say which windows
+    count.
+    """
+    said = [said.out for said in told.said[told.looks :]]
+    return any(words in out for out in said for words in ("The server changed", "A higher setting showed a tail"))
 
 
 def a_harder_question_takes_more(told: Told) -> Iterator[str]:
