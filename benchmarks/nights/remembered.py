@@ -35,7 +35,7 @@ CACHES = (
     curves._between_episodes, series_history._remembered, window_size.dependence,
 )  # fmt: skip
 _FIELDS = (*(field.name for field in dataclasses.fields(WindowData) if field.name != "power_rule"), "power")
-"""What makes windows equal. A rule counts by the power that it gives: a window under way has none."""
+"""What makes windows equal. A rule counts by the power that it gives: a sweep sets none."""
 
 
 def _digest(value: Any) -> bytes:
