@@ -222,8 +222,11 @@ def _asked(told: Told, *, several: bool = False) -> Iterator[tuple[Said, Said | 
 
 
 def changed(told: Told) -> bool:
-    """Whether the server is said to have changed: the limits then say which windows count."""
-    return any("The server changed" in said.out for said in told.said[told.looks :])
+    """Whether the server, or its tail, is said to have changed: the limits then say which windows
+    count.
+    """
+    said = [said.out for said in told.said[told.looks :]]
+    return any(words in out for out in said for words in ("The server changed", "A higher setting showed a tail"))
 
 
 def a_harder_question_takes_more(told: Told) -> Iterator[str]:
@@ -389,7 +392,7 @@ def the_budget_is_no_excuse(told: Told) -> Iterator[str]:
     cut |= {line["trial"] for line in lines if line["event"] == "flagged" and "cut_off" in line.get("flags", ())}
     for said in told.said[told.looks :]:
         text = re.sub(r"\s+", " ", said.out)
-        for match in re.finditer(r"c=(\d+)[^.;]* is not proven: (?:(?!\. ).)*?the budget ended its proof", text):
+        for match in re.finditer(r"c=(\d+)[^.;]* is not proven: (?:(?!\. )[^\"])*?the budget ended its proof", text):
             mark = f"-c{int(match[1]):04d}-"
             if not any(mark in key and "-grid-" not in key for key in cut):
                 yield f"{said.line}: the budget ended no proof of c={match[1]}"

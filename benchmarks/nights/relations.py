@@ -26,7 +26,7 @@ from frontier.core.model.metrics import metric
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Measurement, Phase, Record, Trial, Window
 from frontier.core.window.from_records import window_data
-from frontier.core.window.window import WindowData
+from frontier.core.window.window import Episodes, WindowData
 from frontier.run import Run
 from frontier.store.run_dir import RunDirectory
 
@@ -151,7 +151,7 @@ def _doubled_record(record: Record) -> Record:
 
 def what_is_above_a_violation_counts_for_nothing(told: Told) -> Iterator[str]:
     """A setting above the lowest violation, of which nothing was proven or tried to, removed: the
-    same answer.
+    same answer, unless it is what shows that the server is slower now and then.
     """
     if (run := _run(told)) is None:
         return
@@ -170,12 +170,19 @@ def what_is_above_a_violation_counts_for_nothing(told: Told) -> Iterator[str]:
         if not above or decision.load in above:
             continue
         kept = [(trial, sample) for trial, sample in history if trial.load != max(above)]
+        if _of_the_server(kept, run.limits()) != _of_the_server(history, run.limits()):
+            continue
         (after,) = replace(run, histories={series: kept}).solve()
         if (after.verdict, after.load) != (decision.verdict, decision.load):
             yield (
                 f"{series.deployment} {series.shape.label}: {decision.verdict.value} c={decision.load}, and "
                 f"without c={max(above)} {after.verdict.value} c={after.load}"
             )
+
+
+def _of_the_server(history: History, limits: tuple[Limit, ...]) -> set[tuple[int, Episodes | None]]:
+    """What a series shows of its server, which counts at each of its settings."""
+    return {(sample.runs, sample.episodes) for _, sample in unchanged(history, limits)}
 
 
 RELATIONS: tuple[Callable[[Told], Iterator[str]], ...] = (

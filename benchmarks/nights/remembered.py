@@ -34,7 +34,8 @@ CACHES = (
     episodes.slow_blocks, wander.of_latencies, window.narrowed, window.gaps,
     curves._between_episodes, series_history._remembered, window_size.dependence,
 )  # fmt: skip
-_FIELDS = tuple(field.name for field in dataclasses.fields(WindowData))
+_FIELDS = (*(field.name for field in dataclasses.fields(WindowData) if field.name != "power_rule"), "power")
+"""What makes windows equal. A rule counts by the power that it gives: a sweep sets none."""
 
 
 def _digest(value: Any) -> bytes:

@@ -154,7 +154,7 @@ def _sayings_disagree(text: str, judged: Mapping[int, tuple[str, str]]) -> Itera
     verdict and its reason.
     """
     first = r"(?:(?<=[.;:] )|(?<=setting )|(?<=Why )|(?<=Also ))(?<!nearest: )"
-    for match in re.finditer(rf"{first}((?:c=\d+, )*c=\d+)(?=[ :])([^.]*)", text):
+    for match in re.finditer(rf"{first}((?:c=\d+, )*c=\d+)(?=[ :])((?:[^.]|\.(?=\d))*)", text):
         said = next((known for known in SAYINGS if re.match(known, match[2])), None)
         if said is None:
             yield f"words that are not known: {match[1]}{match[2][:80]}"

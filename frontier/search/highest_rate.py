@@ -39,7 +39,6 @@ from frontier.core.window.window import WindowData
 from frontier.search.curves import rising
 from frontier.search.next_trial import Ask, Done
 from frontier.search.rate_policy import (
-    LEAST,
     MOST,
     RatePolicy,
     invalid_because,
@@ -186,7 +185,7 @@ def _locate(state: _State) -> Ask | Done | None:
     enough, or the looks are spent.
     """
     policy, low, high = state.policy, state.low, state.high
-    least, most = rounded(LEAST * policy.top), rounded(MOST * policy.top)
+    least, most = policy.least, rounded(MOST * policy.top)
     if not state.excess:
         return state.look(min(most, max(least, rounded(policy.start))))
     if low is None:
@@ -212,8 +211,7 @@ def _no_rate(state: _State, lowest: Rate) -> Done:
     judged = judge(_unflagged(parts, state.limits), state.limits)
     binding = metric(judged.binding or state.limits[0].metric).label
     sure = judged.verdict is Verdict.VIOLATES or any(map(is_overloaded, parts))
-    share = f"{lowest.per_second / state.policy.top:.0%} of the closed loop's rate"
-    reason = f"{binding} is over its limit at {lowest.per_second:g} {state.policy.unit} already, {share}"
+    reason = f"{binding} is over its limit at {lowest.per_second:g} {state.policy.unit} already, the lowest rate tried"
     return Done(reason, verdict=Verdict.VIOLATES if sure else Verdict.UNPROVEN, refused=(lowest, reason))
 
 
@@ -288,7 +286,7 @@ def _candidate(state: _State, proven: Rate | None, failed: Sequence[Rate]) -> Ra
     policy = state.policy
     looks = ((rate_of(trial.load), [data]) for trial, data in state.looks)
     trend = _trend([*looks, *state.proofs.items()], state.limits)
-    least: float = rounded(LEAST * policy.top) if proven is None else proven * (1 + GAP)
+    least: float = policy.least if proven is None else proven * (1 + GAP)
     most: float = rounded(MOST * policy.top) if state.high is None else state.high
     if proven is None:
         most = FIRST * (state.low or most)
@@ -296,7 +294,7 @@ def _candidate(state: _State, proven: Rate | None, failed: Sequence[Rate]) -> Ra
         most = min(most, failed[0] * (1 - GAP / 2 if proven is not None else STEP_DOWN))
     near = 0.0 if proven is None else STRIDE * proven
     more = REACH * len(failed)
-    steps = [rounded(share * policy.top) for share in np.arange(LEAST, MOST + 1e-9, GAP / 2)]
+    steps = [rounded(share * policy.top) for share in np.arange(GAP / 2, MOST + 1e-9, GAP / 2)]
     rates = [rate for rate in (*steps, state.low) if rate is not None and least <= rate <= most]
     # On straight lines between the rates that were tried.
     expected = {rate: float(np.interp(rate, list(trend), list(trend.values()))) for rate in rates}

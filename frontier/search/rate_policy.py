@@ -13,8 +13,8 @@ from frontier.core.window.window import WindowData
 from frontier.search.next_trial import Ask
 
 LEAST, MOST = 0.10, 0.90
-"""Shares of `top` between which rates are tried. Nearer to it no window of reasonable length
-differs from overload."""
+"""Shares of `top` between which rates are tried, and from half of `start` where that is lower.
+Nearer to it no window of reasonable length differs from overload."""
 LOOK_TAIL = 4
 """Requests beyond the percentile in a look, of a server that is right at its limit."""
 LOOK_TURNS, PROOF_TURNS = 10, 40
@@ -45,6 +45,11 @@ class RatePolicy:
     warmup: float = 0.0
     each: float = 1.0
     lasting: float = 0.0
+
+    @property
+    def least(self) -> Rate:
+        """The lowest rate that is tried."""
+        return rounded(min(LEAST * self.top, self.start / 2 or math.inf))
 
     def memory(self, rate: float) -> float:
         """Seconds in which a queue forgets its past: the longer, the nearer the rate is to the top.

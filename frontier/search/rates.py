@@ -2,9 +2,11 @@
 
 First a ramp: looks of a few seconds at 1, 2, 4, ... requests per second, from the lowest rate of
 the config, until more arrives than is served. A longer look there shows how much the server serves
-at most. With that known the rest is `highest_rate`, as in `verify --find`. It locates the rate at
-which the SLA breaks and proves the highest rate below it on fresh data; the guarantee is written
-there. Looks of the ramp place the first candidate and support no claim.
+at most. The ramp ends earlier where two looks in a row violate the SLA: rates from the second on
+are of no use, and the server serves at least that much. Several SLAs share the ramp, and each has
+its own end. The rest is `highest_rate`, as in `verify --find`. It locates the rate at which the SLA
+breaks and proves the highest rate below it on fresh data; the guarantee is written there. Looks of
+the ramp place the first candidate and support no claim.
 
 A rate of sessions counts the sessions that begin. A look begins when sessions have had time to come
 to their last turn. The first look shows how much time that is, and is then taken again.
@@ -17,10 +19,11 @@ import numpy as np
 
 from frontier.core.claim.changes import History
 from frontier.core.claim.proof import pilot_point, violation
+from frontier.core.claim.verdict import judge
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.loads import Load, Rate, SessionRate
 from frontier.core.model.shapes import Shape
-from frontier.core.model.trials import Phase, Trial
+from frontier.core.model.trials import Phase
 from frontier.core.window.window import BLOCKS, WindowData, mean_e2e
 from frontier.search import highest_rate
 from frontier.search.highest_rate import INVALID
@@ -39,27 +42,34 @@ LATE = BLOCKS // 2
 
 
 def next_ask(
-    shape: Shape, grid: Sequence[Load], limits: Sequence[Limit], history: History, warmup: float
+    shape: Shape, grid: Sequence[Load], slas: Sequence[tuple[Limit, ...]], tier: int, history: History, warmup: float
 ) -> Ask | Done:
-    """The next trial at a rate, or the answer. `grid` are the rates of the config, `warmup` the
-    least in seconds.
+    """The next trial at a rate for the SLA number `tier` of `slas`, which share the ramp, or the
+    answer. `grid` are the rates of the config, `warmup` the least in seconds.
 
     Nothing is remembered between calls: after a crash or an interruption the same history gives the
     same next trial.
     """
     searched = [(trial, data) for trial, data in history if trial.phase in _SEARCHED]
-    begun = next((i for i, (trial, data) in enumerate(searched) if _is_saturated_look(trial, data)), None)
-    if begun is None:
-        return _ramp(shape, rate_of(grid[0]), tuple(limits), searched, warmup)
-    policy = _policy(shape, tuple(limits), searched[: begun + 1], warmup)
-    return highest_rate.next_ask(policy, limits, searched[begun + 1 :])
+    parts = [searched[:k] for k in range(1, len(searched) + 1)]
+    ramps = [next((looks for looks in parts if _is_ramp(looks, limits)), None) for limits in slas]
+    if (ramp := ramps[tier]) is None or None in ramps:
+        return _ramp(shape, rate_of(grid[0]), slas[tier], searched, warmup)
+    ahead = searched[max(len(looks or ()) for looks in ramps) :]
+    return highest_rate.next_ask(_policy(shape, slas[tier], ramp, warmup), slas[tier], ahead)
 
 
 _SEARCHED = (Phase.SCAN, Phase.PROVE)
 
 
-def _is_saturated_look(trial: Trial, data: WindowData) -> bool:
-    return trial.phase is Phase.SCAN and trial.requests >= SATURATED_REQUESTS and is_overloaded(data)
+def _is_ramp(looks: History, limits: tuple[Limit, ...]) -> bool:
+    """Whether the ramp of an SLA ends with the last of these looks."""
+    trial, data = looks[-1]
+    if is_overloaded(data):
+        return trial.phase is Phase.SCAN and trial.requests >= SATURATED_REQUESTS
+    rising = [sample for look, sample in looks[-2:] if look is trial or look.load < trial.load]
+    judged = (judge(pilot_point(sample, limits), limits).verdict for sample in rising)
+    return len(rising) > 1 and set(judged) == {Verdict.VIOLATES}
 
 
 def _ramp(shape: Shape, lowest: Rate, limits: tuple[Limit, ...], looks: History, warmup: float) -> Ask | Done:
@@ -98,7 +108,8 @@ def ramp_look(shape: Shape, rate: Rate, least: int, looks: Sequence[WindowData],
 
 
 def _policy(shape: Shape, limits: tuple[Limit, ...], ramp: History, warmup: float) -> RatePolicy:
-    """What is searched, by the ramp, whose last look is the saturated one.
+    """What is searched, by the ramp, whose last look is the saturated one, or the second that
+    violates.
 
     The most requests in flight that matter follow from Little's law at the highest rate that is
     served. The time of a request is the longest mean of the looks that the server kept up with.
@@ -107,7 +118,9 @@ def _policy(shape: Shape, limits: tuple[Limit, ...], ramp: History, warmup: floa
     last, saturated = ramp[-1]
     top = served(saturated) / shape.requests
     kept = [(rate_of(trial.load).per_second, data) for trial, data in ramp if not is_overloaded(data)]
-    if shape.has_sessions:  # of a backlog first turns are served before their time
+    if not is_overloaded(saturated):
+        top = rate_of(last.load).per_second
+    elif shape.has_sessions:  # of a backlog first turns are served before their time
         top = min(rate_of(last.load).per_second, max(top, *(rate for rate, _ in kept), 0.0))
     kept_up = [(rate, data) for rate, data in kept if rate < top]
     e2e = max((mean_e2e(data) for _, data in kept_up), default=0.0)

@@ -148,9 +148,9 @@ def _at_rates(policy: SearchPolicy, shape: Shape, tiers: Sequence[SeriesHistory]
     """The next trial at a rate, or Done. The SLAs come one after another: a proof for one counts
     for the others too.
     """
-    ends = []
-    for known in tiers:
-        step = rates.next_ask(shape, policy.grid, known.limits, known.kept, policy.warmup)
+    ends, slas = [], [known.limits for known in tiers]
+    for k, known in enumerate(tiers):
+        step = rates.next_ask(shape, policy.grid, slas, k, known.kept, policy.warmup)
         if isinstance(step, Done):
             ends.append(step)
             continue

@@ -4,6 +4,7 @@ truth is known."""
 import dataclasses
 import math
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,9 +69,11 @@ class Deployment:
         return truth(other, self.shape, rate, self.limit.metric, requests=requests)
 
 
-def searched(deployment: Deployment, history: History = ()) -> tuple[Done, list[Ask], History]:
+def searched(
+    deployment: Deployment, history: History = (), tiers: Sequence[tuple[str, Sequence[Limit]]] = ()
+) -> tuple[Done, list[Ask], History]:
     """The search to its end: the answer, what it asked for, and what it measured."""
-    policy, tiers = SearchPolicy((Rate.of(1.0),)), [("", [deployment.limit])]
+    policy, tiers = SearchPolicy((Rate.of(1.0),)), tiers or [("", [deployment.limit])]
     finished, asks = list(history), []
     while isinstance(ask := scan.next_ask(policy, deployment.shape, tiers, finished), Ask):
         asks.append(ask)
@@ -172,6 +175,27 @@ def test_the_same_history_asks_for_the_same_trial_wherever_it_was_cut() -> None:
     for cut in (1, 5, len(history) - 1):
         rest_done, rest, _ = searched(deployment, history[:cut])
         assert (rest_done, rest) == (done, asks[cut:])
+
+
+def test_the_ramp_ends_where_every_sla_is_violated_and_rates_far_below_what_is_served_are_found() -> None:
+    spec = EngineSpec(step_base=2e-3, per_decode=2e-3, noise=0.1, max_num_seqs=512)
+    shape = dataclasses.replace(Shape.of(64, 8), arrivals=POISSON)
+    loop = closed_loop_arrays(spec, dataclasses.replace(shape, arrivals=None), spec.max_num_seqs, requests=2_000)
+    top = len(loop.sent) / loop.window.length
+    tiers = [
+        (name, [Limit("p90_tpot", truth(spec, shape, Rate.of(share * top), "p90_tpot", requests=4_000))], share * top)
+        for name, share in (("gold", 0.07), ("silver", 0.3))
+    ]
+    deployment = Deployment(spec, shape, tiers[0][1][0], top)
+    for slas in (tiers[:1], tiers):
+        done, asks, _ = searched(deployment, tiers=[(name, limits) for name, limits, _ in slas])
+        ramp = [ask.load for k, ask in enumerate(asks) if ask.load == Rate.of(2.0**k)]
+        edges = [edge for _, _, edge in slas]
+        assert Rate.of(2 * max(edges)) <= ramp[-1] <= Rate.of(8 * max(edges))
+        proven = [ask.load for ask in asks if ask.phase is Phase.PROVE]
+        assert all(any(Rate.of(0.3 * edge) < rate <= Rate.of(edge) for rate in proven) for edge in edges)
+        assert isinstance(done.proven, Rate)
+        assert deployment.value(done.proven, 6_000) <= deployment.limit.promise
 
 
 def test_a_rate_that_is_lost_is_not_sent_again() -> None:
