@@ -70,7 +70,7 @@ def review_of(run: Run, views: Sequence[SeriesView], rates: Mapping[Series, Arri
         _per(views, rates),
         tuple(_doubts(views, imported=run.is_imported)),
         _quality(deployments, views) if several else "",
-        tuple(_signed(run)),
+        tuple(_signed(run, virtual=any(line.get("identity") == VIRTUAL for line in servers.values()))),
     )
 
 
@@ -137,7 +137,7 @@ def _number(name: str, value: float) -> str:
 def _doubts(views: Sequence[SeriesView], *, imported: bool = False) -> Iterable[str]:
     """What excluded settings, and the warnings on those that answer."""
     if imported:
-        yield "The figures are another tool's: what it did not state could not be checked, as its client and cache."
+        yield "The figures are another tool's: what it did not state could not be checked, such as its client and cache."
     several = len(views) > 1
     lines = [f"{view.series.label()}: {line}" if several else line for view in views for line in _doubts_of(view)]
     yield from lines[:_MOST]
@@ -177,7 +177,7 @@ def _quality(deployments: Sequence[DeploymentConfig], views: Sequence[SeriesView
     return f"The quality of the answers is {how}{f', and not known of {unknown}' if unknown else ''}."
 
 
-def _signed(run: Run) -> Iterable[tuple[str, str]]:
+def _signed(run: Run, *, virtual: bool) -> Iterable[tuple[str, str]]:
     """What stands beside the provenance: who measured, with what, for how long."""
     manifest, spent = run.manifest, run.spent
     if identity := str(manifest.get("identity", "")):
@@ -187,7 +187,7 @@ def _signed(run: Run) -> Iterable[tuple[str, str]]:
     if spent.requests:
         windows = sum(len(history) for history in run.histories.values())
         sent = f"{count(round(spent.requests), 'request')} in {count(windows, 'trial')}"
-        yield "effort", f"{sent}, {format_elapsed(spent.seconds)}"
+        yield "effort", f"{sent}, {'simulated in ' if virtual else ''}{format_elapsed(spent.seconds)}"
 
 
 def made_by(run: Run, server: str | None) -> str:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.metrics import metric, per_gpu
 from frontier.core.model.series import unnamed
-from frontier.core.model.text import clean, clean_name, middle_cut
+from frontier.core.model.text import capital, clean, clean_name, middle_cut
 from frontier.show.picture.data import Panel, Role
 from frontier.show.view.answer_view import AnswerView
 from frontier.show.view.costs import power_text
@@ -111,7 +111,7 @@ def _tops_apart(views: Sequence[SeriesView]) -> str:
     if len(ends) < len(views) or values[ends[0]] == values[ends[-1]]:
         return ""
     first, last = (f"{value_text(up, values[shape])} with {clean_name(shape.label)}" for shape in (ends[0], ends[-1]))
-    return f"{metric(up).label[:1].upper()}{metric(up).label[1:]}: up to {first}, {last}"
+    return f"{capital(metric(up).label)}: up to {first}, {last}"
 
 
 _NO_TOP = "No setting gave a valid measurement"

@@ -70,7 +70,7 @@ class AnswerView:
         """What the setting that is shown is, in a picture; '' where nothing valid was measured."""
         if self.decision.verdict is Verdict.INVALID:
             return ""
-        nearest = "closest" if self.decision.verdict is Verdict.VIOLATES else "not proven"
+        nearest = "nearest" if self.decision.verdict is Verdict.VIOLATES else "not proven"
         return nearest if self.chosen is None else "run here"
 
     @property

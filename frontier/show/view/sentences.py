@@ -232,7 +232,7 @@ def _spoilt(decision: Decision) -> bool:
 
 _SINCE = {
     Cause.STALE: "the server changed after it was measured; ",
-    Cause.DOUBTED: "a higher setting showed since a tail that its data exclude; ",
+    Cause.DOUBTED: "a higher setting later showed a tail that its data rule out; ",
 }
 _ENDED = {
     "busy": "this machine was too busy; ",
@@ -379,7 +379,7 @@ def _rate_in_production(decision: Decision, rate: Rate, arrivals: ArrivalRate | 
         room = f"It needs room for {count(arrivals.cap, 'request')} in flight, the most there were"
         needs = [f"{room} in the server and its queue: set no lower limit at your gateway."]
     return [
-        f"At most {most} of {decision.shape.arrivals} arrivals at one replica; a wait counts.",
+        f"At most {most} of {decision.shape.arrivals} arrivals at one replica; latency counts from the arrival.",
         *needs,
         "Limit the rate at your gateway, or scale out before it: replicas = peak rate / this rate, rounded up.",
     ]
