@@ -137,7 +137,7 @@ def _number(name: str, value: float) -> str:
 def _doubts(views: Sequence[SeriesView], *, imported: bool = False) -> Iterable[str]:
     """What excluded settings, and the warnings on those that answer."""
     if imported:
-        yield "The figures are another tool's: what it did not state could not be checked, such as its client and cache."
+        yield "The figures are another tool's: what it did not state could not be checked, such as its client."
     several = len(views) > 1
     lines = [f"{view.series.label()}: {line}" if several else line for view in views for line in _doubts_of(view)]
     yield from lines[:_MOST]
