@@ -48,7 +48,7 @@ class Standing:
     `end` is how the last session ended, `reason` why, where the journal has it, and `cause` why
     there was no server. `again` is the command of that session. `missing` are the listed settings
     without any trial, `short` those with nothing but trials of a search; `several`: of several
-    series. `removed` trials were finished, and their files are gone; a busy client `spoilt` so many.
+    series. `removed` trials were finished, and their files are gone; a busy client `spoilt` some.
     """
 
     end: End
@@ -136,7 +136,8 @@ class Standing:
             return ""
         if self.end == "running":
             return f"{self.brief}. {self.gaps}"
-        way = "Where this machine is idle, this completes it" if 2 * self.spoilt >= max(1, self.trials) else "To complete the sweep"
+        busy = 2 * self.spoilt >= max(1, self.trials)
+        way = "Where this machine is idle, this completes it" if busy else "To complete the sweep"
         if damaged is not None:
             what = "" if damaged.trial in self.reason else f"trial {damaged.trial} was changed or damaged: "
             way = f"{capital(f'{what}{damaged.hint}')}. Then"
