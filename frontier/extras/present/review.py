@@ -41,20 +41,23 @@ class Review:
     - `measured`: a line for each deployment.
     - `per`: what each series gives per second, GPU, user and dollar, at the setting shown.
     - `doubts`: what would make the answer false.
-    - `quality`: a sentence where deployments are compared; '' otherwise.
+    - `compared`: where deployments are, what the values of a knob show, or whether the quality of
+      their answers is known; '' otherwise.
     - `signed`: names and texts beside the provenance.
     """
 
     measured: tuple[str, ...] = ()
     per: Table | None = None
     doubts: tuple[str, ...] = ()
-    quality: str = ""
+    compared: str = ""
     signed: tuple[tuple[str, str], ...] = ()
 
 
-def review_of(run: Run, views: Sequence[SeriesView], rates: Mapping[Series, ArrivalRate], remark: str = "") -> Review:
+def review_of(
+    run: Run, views: Sequence[SeriesView], rates: Mapping[Series, ArrivalRate], remark: str = "", knob: str = ""
+) -> Review:
     """The review of a run; `rates` are those of independent users at its operating points, `remark`
-    says where it comes from if it was not measured here.
+    says where it comes from if it was not measured here, `knob` what its values show.
     """
     shown = {view.frontier.deployment for view in views}
     lines = [] if run.is_imported else RunDirectory.read(run.path).journal_lines()
@@ -69,7 +72,7 @@ def review_of(run: Run, views: Sequence[SeriesView], rates: Mapping[Series, Arri
         ),
         _per(views, rates),
         tuple(_doubts(views, imported=run.is_imported)),
-        _quality(deployments, views) if several else "",
+        knob or (_quality(deployments, views) if several else ""),
         tuple(_signed(run, virtual=any(line.get("identity") == VIRTUAL for line in servers.values()))),
     )
 
@@ -98,6 +101,7 @@ _PER = {
     "per_gpu": "tok/s per GPU",
     "p50_interactivity": "tok/s per user (p50)",
     "cost": "$ per million output tokens",
+    "energy": "J per output token",
     "users": "requests/s of independent users (estimate)",
 }
 
