@@ -4,10 +4,11 @@ setting is. The causes are those of `core.claim.causes`; nothing is decided here
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from frontier.core.claim.undecided import UNDECIDED
 from frontier.core.model.decisions import Cause, Decision, EndedEarly, Reason, Verdict
-from frontier.core.model.loads import NO_LOAD
+from frontier.core.model.loads import NO_LOAD, listed
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Flag
 from frontier.core.model.text import clean
@@ -106,7 +107,7 @@ def words_of(reason: Reason) -> dict[str, str]:
     """
     settings = [c.label for c in reason.settings] or [""]
     return {
-        "c": ", ".join(settings),
+        "c": listed(reason.settings) if reason.settings else "",
         "first": settings[0],
         "last": settings[-1],
         "lower": ", ".join(settings[:-1]),
@@ -335,11 +336,29 @@ def other_reasons(decision: Decision, *, whole: bool = True) -> list[str]:
     above = _higher(decision)
     lines = [
         sentence(reason)
-        for reason in decision.explanation.reasons
+        for reason in _merged(decision)
         if reason not in above and not _is_in_figures(reason, decision) and (whole or not _is_aside(reason, decision))
     ]
     shares = shares_sentence(decision.shape, decision.metrics)
     return [*lines, *([shares] if shares else []), *_remarks(decision)]
+
+
+def _merged(decision: Decision) -> Sequence[Reason]:
+    """The reasons of a decision. Without a valid measurement, settings that were excluded for the
+    same are one.
+    """
+    if decision.verdict is not Verdict.INVALID:
+        return decision.explanation.reasons
+    groups: dict[tuple[object, ...], Reason] = {}
+    for reason in sorted(decision.explanation.reasons, key=lambda each: each.settings):
+        kind = (reason.cause, *(flag.name for flag in told(reason.flags)))
+        first = groups.setdefault(kind, reason)
+        if first is not reason:
+            at = f"at {first.settings[0].label} "
+            flags = (dataclasses.replace(f, measured=at + f.measured.removeprefix(at)) for f in first.flags)
+            every = tuple(sorted((*first.settings, *reason.settings)))
+            groups[kind] = dataclasses.replace(first, settings=every, flags=tuple(flags))
+    return tuple(groups.values())
 
 
 def _is_in_figures(reason: Reason, decision: Decision) -> bool:

@@ -137,7 +137,8 @@ def headline(decision: Decision, gpus: int | None = None) -> str:
     if decision.verdict is Verdict.INVALID:
         fails = decision.first_fail
         below = "to decide by" if fails is None else f"below {fails.label}, which violates the SLA"
-        return f"No valid measurement {below}"
+        kinds = {flag_kind(flag) for r in decision.explanation.reasons for flag in told(r.flags)}
+        return f"No valid measurement {below}" + (f": {kinds.pop()}" if len(kinds) == 1 and fails is None else "")
     meets = "meets" if decision.verdict is Verdict.VIOLATES else "is proven to meet"
     nearest = "" if decision.candidate is None else f"; nearest: {decision.candidate.label}"
     return _corrected(decision, f"No setting {meets} {limits_text(decision.limits)}{nearest}")
