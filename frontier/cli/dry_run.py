@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from frontier import registry
 from frontier.cli.common import RunOptions, answer, answer_prose, layout
 from frontier.core.model.errors import ExitCode, FrontierError, UsageError
-from frontier.core.model.text import clean
+from frontier.core.model.text import capital, clean
 from frontier.core.model.units import format_elapsed
 from frontier.show.verbosity import Detail
 from frontier.show.view.rough import format_range
@@ -249,7 +249,7 @@ def _time_line(found: Outlook, sooner: Sequence[str]) -> str:
         return f"{known}; it ends after {latest} at the latest." if latest else f"{known}."
     low, high = found.left.range
     whole = format_range(low, high)
-    text = f"{whole[0].upper()}{whole[1:]} left"
+    text = f"{capital(whole)} left"
     return f"{text}; the budget ends it after {latest}." if limit < high else f"{text}."
 
 

@@ -37,6 +37,8 @@ _WARNINGS = ("warning", "skipped", "dropped", "server_lost", "measured_again", "
 _KEPT_FOR_LATER = ("answered",)
 """Events that a resumed sweep needs, and that tell a reader nothing."""
 _EVERY = 1.0
+_Proven = dict[tuple[str, str], Any]
+"""The operating points by deployment and shape."""
 
 
 @subcommand("status")
@@ -90,6 +92,7 @@ def read_state(path: Path) -> dict[str, Any]:
     - `proven`: the operating points known so far, for the SLA that the run's config has now.
     - `skipped`: the trials that were given up in the session that runs, or ran last.
     - `open`: the names of the skipped trials and of the trials that are left.
+    - `go_on`: the command that measures what is left; '' where the sweep runs or nothing is left.
     - `words` beside a trial: its name as people read it.
     """
     from frontier.config.config_file import config_of
@@ -110,6 +113,7 @@ def read_state(path: Path) -> dict[str, Any]:
     seconds = 0.0 if now.state == "finished" else told.get("left")
     if running is not None and seconds is not None:
         seconds = max(0.0, seconds - running["since"])
+    proven, go_on = _proven(config, journal) if is_running else _judged(path)
     until = world().wall() if is_running or not journal else journal[-1]["time"]
     return {
         "schema": "frontier.status/1",
@@ -128,10 +132,8 @@ def read_state(path: Path) -> dict[str, Any]:
         "running": None if running is None else _with_words(running, names),
         "seconds_left": None if seconds is None else round(seconds, 1),
         "seconds_left_at_most": told.get("left_at_most"),
-        "proven": [
-            {"deployment": deployment, "shape": shape, **load.facts}
-            for (deployment, shape), load in _proven(path, journal, is_running).items()
-        ],
+        "proven": [{"deployment": deployment, "shape": shape, **c.facts} for (deployment, shape), c in proven.items()],
+        "go_on": go_on,
         "elapsed": round(until - session[0]["time"], 1) if session else None,
         "events": len(journal),
         "last": [_with_words(line, names) for line in journal if line["event"] not in _KEPT_FOR_LATER][-3:],
@@ -140,22 +142,24 @@ def read_state(path: Path) -> dict[str, Any]:
     }
 
 
-def _proven(path: Path, journal: Sequence[dict[str, Any]], running: bool) -> dict[tuple[str, str], Any]:
-    """The operating points by deployment and shape. While a sweep runs they come from its
-    journal; otherwise its trials are judged anew, as `solve` does.
-    """
-    from frontier.config.config_file import config_of
+def _proven(config: "Config", journal: Sequence[dict[str, Any]]) -> tuple[_Proven, str]:
+    """The operating points of a sweep that runs, of its journal; and no command, as it goes on."""
     from frontier.planning.standing import proven_settings
+
+    return {(e["deployment"], e["shape"]): load_of(e) for e in proven_settings(journal, config.limits)}, ""
+
+
+def _judged(path: Path) -> tuple[_Proven, str]:
+    """The operating points of a sweep that does not run, whose trials are judged anew as `solve`
+    does; and the command that measures what is left, '' for nothing.
+    """
     from frontier.read_run import load
 
-    if running:
-        limits = config_of(RunDirectory.read(path)).limits
-        return {(e["deployment"], e["shape"]): load_of(e) for e in proven_settings(journal, limits)}
     run = load(path)
     with suppress(UsageError):  # a limit on what no point has a value of
         decisions = run.solve() if run.histories and run.limits() else ()
-        return {(d.deployment, d.shape.label): d.load for d in decisions if d.load is not None}
-    return {}
+        return {(d.deployment, d.shape.label): d.load for d in decisions if d.load is not None}, run.go_on
+    return {}, run.go_on
 
 
 def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
@@ -181,6 +185,7 @@ def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
         "seconds_left": None,
         "seconds_left_at_most": None,
         "proven": [],
+        "go_on": "",
         "events": 0,
         "held_elsewhere": None,
         "warnings": [],
@@ -260,7 +265,7 @@ def line(state: Mapping[str, Any]) -> str:
         return f"{text}   now: {now['words']}, for {format_elapsed(now['since'])}{by}"
     if not state["last"]:
         return text
-    killed = "; then it was killed, and the same command goes on" if state["end"] == "killed" else ""
+    killed = "; then it was killed" if state["end"] == "killed" else ""
     return f"{text}   last: {_event_text(state['last'][-1])}{killed}"
 
 
@@ -287,5 +292,6 @@ def page(state: Mapping[str, Any], detail: Detail = Detail.USUAL) -> list[str]:
         lines.append(f"  {_left(state)}: {', '.join(names)}{f' and {others} more' if others > 0 else ''}")
     in_line = _event_text(state["last"][-1]) if state["last"] and state["running"] is None else None
     lines += [f"  {text}" for text in state["warnings"] if text != in_line]
+    lines += ["  To complete it:", f"  {state['go_on']}"] if state["go_on"] else []
     every = [f"  {_left(state)}: {name}" for name in state["open"]]
     return detail.of([line(state)], lines, [*every, *(f"  event: {_event_text(event)}" for event in state["last"])])

@@ -248,10 +248,24 @@ def with_budget(command: str, config: Config, total: Amount) -> str:
     if not more:
         return command
     head, joined, last = command.rpartition(" && ")
-    words, keys = shlex.split(last), {name for name, _ in more}
-    old = [i for i, word in enumerate(words) if words[i - 1] == "--set" and word.partition("=")[0] in keys]
-    kept = [word for i, word in enumerate(words) if i not in old and i + 1 not in old]
-    return head + joined + shlex.join([*kept, *(word for name, value in more for word in ("--set", f"{name}={value}"))])
+    words = shlex.split(last)
+    for name, value in more:
+        words = _with_set(words, name, value)
+    return head + joined + shlex.join(words)
+
+
+def _with_set(words: Sequence[str], name: str, value: str) -> list[str]:
+    """The words of a command with `--set name=value`: in the place of the last option that sets the
+    key, also one that sets its whole section: 'budget={time: 90s}'.
+    """
+    section, _, key = name.partition(".")
+    among = re.compile(rf"(?<=[{{, ]){key}: *[^,}}]+")
+    for i in reversed(range(1, len(words))):
+        if words[i - 1] == "--set" and words[i].startswith(f"{name}="):
+            return [*words[:i], f"{name}={value}", *words[i + 1 :]]
+        if words[i - 1] == "--set" and words[i].startswith(f"{section}={{") and among.search(words[i]):
+            return [*words[:i], among.sub(f"{key}: {value}", words[i]), *words[i + 1 :]]
+    return [*words, "--set", f"{name}={value}"]
 
 
 def _only(config: Config, series: Collection[Series]) -> list[str]:

@@ -48,8 +48,7 @@ class Standing:
     `end` is how the last session ended, `reason` why, where the journal has it, and `cause` why
     there was no server. `again` is the command of that session. `missing` are the listed settings
     without any trial, `short` those with nothing but trials of a search; `several`: of several
-    series. `removed` trials were finished, and their files are gone. `busy`: the client spoilt half
-    of the trials or more.
+    series. `removed` trials were finished, and their files are gone; a busy client `spoilt` some.
     """
 
     end: End
@@ -68,7 +67,7 @@ class Standing:
     short: tuple[tuple[Series, Load], ...] = ()
     several: bool = False
     removed: int = 0
-    busy: bool = False
+    spoilt: int = 0
 
     @property
     def state(self) -> Literal["running", "finished", "stopped"]:
@@ -137,7 +136,8 @@ class Standing:
             return ""
         if self.end == "running":
             return f"{self.brief}. {self.gaps}"
-        way = "Where this machine is idle, this completes it" if self.busy else "To complete the sweep"
+        busy = 2 * self.spoilt >= max(1, self.trials)
+        way = "Where this machine is idle, this completes it" if busy else "To complete the sweep"
         if damaged is not None:
             what = "" if damaged.trial in self.reason else f"trial {damaged.trial} was changed or damaged: "
             way = f"{capital(f'{what}{damaged.hint}')}. Then"
@@ -220,7 +220,7 @@ def standing(
         missing=tuple(sorted(settings - tried, key=_place)),
         short=tuple(sorted((settings & tried) - measured, key=_place)),
         several=len({series for series, _ in settings}) > 1,
-        busy=2 * len(_spoilt(lines)) >= max(1, len(finished)),
+        spoilt=len(_spoilt(lines)),
         removed=len({line["trial"] for line in lines if line["event"] == "trial_done"} - finished.keys()),
     )
 

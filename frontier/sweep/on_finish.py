@@ -16,7 +16,7 @@ from frontier.config import Config
 from frontier.config.finish_keys import FinishConfig
 from frontier.core.model.decisions import Decision
 from frontier.core.model.loads import NO_LOAD
-from frontier.core.model.units import format_elapsed
+from frontier.core.model.units import count, format_elapsed
 from frontier.planning.standing import lost_server, standing
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.secrets_of_config import secrets_of
@@ -59,6 +59,8 @@ def _finish_facts(
     sentences = [f"{d.series.label(join=' ')}: {sentence}" for d, sentence in answers]
     how = lost_server(lines) if end == "server_lost" else end.replace("_", " ")
     text = f"frontier: {path.name} {how}" + (f": {reason}" if reason else "")
+    if now.spoilt:
+        text = f"{text}; this machine was busy: {now.spoilt:,} of {count(now.trials, 'trial')} excluded"
     return {
         "schema": "frontier.finish/1",
         "run": str(path),

@@ -105,6 +105,8 @@ def test_a_sweep_that_was_killed_is_said_to_be_with_the_way_on(event: str, kille
     told = read_state(tmp_path / "run")
     assert ["stopped", "killed" if killed else event] == [told["state"], told["end"]]
     assert_golden_row("answers", without_numbers(line(told)))
+    assert f"  {load(tmp_path / 'run').go_on}" in page(told)
+    assert str(tmp_path / "run") in told["go_on"]
 
 
 def test_what_ended_the_sweep_is_said_once(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_what_ended_the_sweep_is_said_once(tmp_path: Path) -> None:
     with open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text) as run:
         run.journal("warning", text="the disk is slow")
         run.journal("failed", reason="no space is left")
-    first, left, *rest = page(read_state(tmp_path / "run"))
+    first, left, *rest, _, _ = page(read_state(tmp_path / "run"))
     assert first.count("no space") == 1
     assert left.startswith("  left: ")
     assert ["the disk is slow"] == [one.rpartition(": ")[2] for one in rest]

@@ -289,7 +289,9 @@ def test_a_larger_budget_stands_in_the_place_of_the_one_that_was_given(tmp_path:
     config = load_config(TEXT + "budget: {requests: 900, time: 1min}\n", "sweep.yaml")
     command = "cd 'a b' && frontier sweep a.yaml --set budget.requests=900 --set seed=1"
     raised = with_budget(command, config, Amount(requests=5000.0))
-    assert raised == "cd 'a b' && frontier sweep a.yaml --set seed=1 --set budget.requests=5000"
+    assert raised == "cd 'a b' && frontier sweep a.yaml --set budget.requests=5000 --set seed=1"
+    whole = with_budget("frontier sweep a.yaml --set 'budget={requests: 900, time: 1min}'", config, Amount(120.0, 5000))
+    assert whole == "frontier sweep a.yaml --set 'budget={requests: 5000, time: 2min}'"
     assert command == with_budget(command, config, Amount(requests=800.0)), "there is room"
     until = load_config(TEXT + "budget: {until: '07:00'}\n", "sweep.yaml")
     assert command == with_budget(command, until, Amount(seconds=1e6)), "a time of day comes again"

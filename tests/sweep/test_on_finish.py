@@ -11,11 +11,11 @@ from aiohttp import web
 
 from frontier.config import load_config
 from frontier.config.finish_keys import FinishConfig
-from frontier.sweep.on_finish import notify
+from frontier.sweep.on_finish import notify, tell
 from tests.kit import servers
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row
-from tests.kit.sweeps import commands_in_virtual_time
+from tests.kit.sweeps import commands_in_virtual_time, open_run
 
 FACTS = {"schema": "frontier.finish/1", "run": "runs/a", "end": "finished", "exit_code": 0, "text": "met at 36"}
 
@@ -100,6 +100,15 @@ def test_the_line_of_a_webhook_has_setting_throughput_and_the_tightest_limit(tmp
         assert 0 == frontier("sweep", "sweep.yaml", cwd=tmp_path, here=True).code
     _, _, told = json.loads((tmp_path / "told.json").read_text())["text"].partition(" finished; ")
     assert_golden_row("messages", re.sub(r"[0-9.,]+(?= (tok|ms))", "N", told))
+
+
+@pytest.mark.process
+def test_the_line_of_a_webhook_names_a_busy_machine(tmp_path: Path) -> None:
+    config = load_config(f"{TINY}on_finish: 'cat > {tmp_path}/told.json'\n", "sweep.yaml")
+    with open_run(tmp_path / "run", config, TINY) as run:
+        run.journal("flagged", trial="default-32x4-c0001-grid-r1", flags=["client_bound"])
+    assert tell(config, tmp_path / "run", "finished", 4, (), "", {"PATH": "/bin:/usr/bin"}) is None
+    assert "this machine was busy: 1 of " in json.loads((tmp_path / "told.json").read_text())["text"]
 
 
 @pytest.mark.process

@@ -187,7 +187,7 @@ def stationary(sample: WindowData) -> Iterator[Flag]:
         and not any(name.upper() in change for change in changes)
     }
     if wandering:
-        changes.append(f"{' and '.join(wandering)} varied by ±{format_share(max(wandering.values()))} over time")
+        changes.append(f"{', '.join(wandering)} varied by up to ±{format_share(max(wandering.values()))} over time")
     if changes:
         yield Flag(
             "non_stationary",

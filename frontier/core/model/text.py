@@ -59,8 +59,8 @@ def without_controls(text: str) -> str:
 
 
 def capital(text: str) -> str:
-    """`text` with a capital at its beginning."""
-    return text[:1].upper() + text[1:]
+    """`text` with a capital at its beginning; a name with a digit (c=45, p95, fp8) stays."""
+    return text if any(map(str.isdigit, text.partition(" ")[0])) else text[:1].upper() + text[1:]
 
 
 def shortened(text: str, longest: int) -> str:

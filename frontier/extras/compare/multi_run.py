@@ -28,11 +28,12 @@ from frontier.show.picture.frontier_picture import (
     telling,
 )
 from frontier.show.picture.labels import (
-    answer_cells,
+    answer_row,
     bar_key,
     foot_line,
     joined,
     limit_parts,
+    power_notes,
     unstarred,
     view_sentence,
 )
@@ -208,7 +209,7 @@ def _answer_rows(groups: Sequence[Group]) -> tuple[tuple[tuple[str, ...], Role],
         for name, view, role in zip(group.names, group.views, SERIES, strict=False):
             shape = (clean_name(view.frontier.shape.label),) if len(groups) > 1 else ()
             size = f" ({count(view.gpus, 'GPU')})" if differ and view.gpus else ""
-            rows.append(((f"{SIGNS[role]} {name}{size}", *shape, *answer_cells(view)), role))
+            rows.append(((f"{SIGNS[role]} {name}{size}", *shape, *answer_row(view)), role))
     return tuple(rows)
 
 
@@ -222,7 +223,8 @@ def _absences(groups: Sequence[Group]) -> list[str]:
             shape = f" ({clean_name(view.frontier.shape.label)})" if len(groups) > 1 else ""
             flagged = [kind.text(6) for kind in flag_kinds(view.points) if kind.fatal]
             lines = [f"excluded and not drawn: {'; '.join(flagged)}"] if flagged else []
-            lines += [*(f"not drawn, {line}" for line in left_out(view.points, view.frontier)), *unstarred(view)]
+            lines += [f"not drawn, {line}" for line in left_out(view.points, view.frontier)]
+            lines += [*power_notes(view), *unstarred(view)]
             notes += [f"{SIGNS[role]} {name}{shape}, {line}" for line in lines]
     return notes
 

@@ -41,8 +41,8 @@ def _partner(view: SeriesView, views: Sequence[SeriesView], before: Sequence[Ser
 
 
 def _table(view: SeriesView, before: SeriesView, old: Run) -> Table:
-    beside = f"{view.series.label()}: beside {clean(old.path.name, 100)}"
-    verdict = "Whether a difference is more than noise says  frontier compare"
+    beside = f"{view.series.label()}: this run beside {clean(old.path.name, 100)}"
+    verdict = "frontier compare  tells a difference from noise"
     return Table.of(HEADS, list(_rows(view, before)), f"{beside}. {verdict}")
 
 

@@ -103,7 +103,7 @@ def _report(options: RunOptions, baseline: Path | None, *, with_others: bool) ->
     if baseline is not None:
         old = narrowed(read_run(baseline, options.settings), options.deployments, options.shapes)
         tables = baseline_tables(report.views, old, limits, asked=options.sla is not None)
-        report = replace(report, before=tables)
+        report = replace(report, before=[*report.before, *tables])
     return report
 
 

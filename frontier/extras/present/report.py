@@ -153,7 +153,7 @@ class Report:
       has less.
     - `notes`: the notes of extras on its series.
     - `review`: what a reviewer asks first; `speeds`: the throughput by the speed of each user;
-      `before`: the figures of a baseline beside its own.
+      `before`: the values of a knob, and the figures of a baseline beside its own.
     - `pictures`: the frontiers as `plot` draws them, then those on further axes.
     - `unfinished`: a sentence that a part of the run is not measured; `standing` is the same for
       machines.
@@ -190,7 +190,8 @@ def report_of(
     decisions = [view.decision for view in views if view.decision]
     rates = run.arrival_rates(decisions)
     views = [changed(view, arrivals=rates.get(view.series)) for view in views]
-    provenance = provenance_of(run)
+    provenance, knob = provenance_of(run), registry.KNOB.find()
+    turned = knob.result(run) if knob and any(d.apply for d in run.config.deployments) else []
     return Report(
         views=views,
         pooled=pooled_of([run], objectives, limits) if pooled_of and objectives else (),
@@ -202,7 +203,8 @@ def report_of(
         checks=checks,
         unfinished=run.not_measured,
         standing=run.standing.tree(run.go_on) if run.standing is not None else None,
-        review=review_of(run, views, rates, provenance.remark or ""),
+        review=review_of(run, views, rates, provenance.remark or "", " ".join(shown for _, shown, _ in turned)),
+        before=[table for table, _, _ in turned],
         speeds=speeds_of(run, views),
         notes=notes_of(run, [p for view in views for p in view.points], decisions),
     )

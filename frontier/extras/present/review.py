@@ -41,20 +41,23 @@ class Review:
     - `measured`: a line for each deployment.
     - `per`: what each series gives per second, GPU, user and dollar, at the setting shown.
     - `doubts`: what would make the answer false.
-    - `quality`: a sentence where deployments are compared; '' otherwise.
+    - `compared`: where deployments are, what the values of a knob show, or whether the quality of
+      their answers is known; '' otherwise.
     - `signed`: names and texts beside the provenance.
     """
 
     measured: tuple[str, ...] = ()
     per: Table | None = None
     doubts: tuple[str, ...] = ()
-    quality: str = ""
+    compared: str = ""
     signed: tuple[tuple[str, str], ...] = ()
 
 
-def review_of(run: Run, views: Sequence[SeriesView], rates: Mapping[Series, ArrivalRate], remark: str = "") -> Review:
+def review_of(
+    run: Run, views: Sequence[SeriesView], rates: Mapping[Series, ArrivalRate], remark: str = "", knob: str = ""
+) -> Review:
     """The review of a run; `rates` are those of independent users at its operating points, `remark`
-    says where it comes from if it was not measured here.
+    says where it comes from if it was not measured here, `knob` what its values show.
     """
     shown = {view.frontier.deployment for view in views}
     lines = [] if run.is_imported else RunDirectory.read(run.path).journal_lines()
@@ -69,8 +72,8 @@ def review_of(run: Run, views: Sequence[SeriesView], rates: Mapping[Series, Arri
         ),
         _per(views, rates),
         tuple(_doubts(views, imported=run.is_imported)),
-        _quality(deployments, views) if several else "",
-        tuple(_signed(run)),
+        knob or (_quality(deployments, views) if several else ""),
+        tuple(_signed(run, virtual=any(line.get("identity") == VIRTUAL for line in servers.values()))),
     )
 
 
@@ -98,6 +101,7 @@ _PER = {
     "per_gpu": "tok/s per GPU",
     "p50_interactivity": "tok/s per user (p50)",
     "cost": "$ per million output tokens",
+    "energy": "J per output token",
     "users": "requests/s of independent users (estimate)",
 }
 
@@ -137,7 +141,7 @@ def _number(name: str, value: float) -> str:
 def _doubts(views: Sequence[SeriesView], *, imported: bool = False) -> Iterable[str]:
     """What excluded settings, and the warnings on those that answer."""
     if imported:
-        yield "The figures are another tool's: what it did not state could not be checked, as its client and cache."
+        yield "The figures are another tool's: what it did not state could not be checked, such as its client."
     several = len(views) > 1
     lines = [f"{view.series.label()}: {line}" if several else line for view in views for line in _doubts_of(view)]
     yield from lines[:_MOST]
@@ -177,7 +181,7 @@ def _quality(deployments: Sequence[DeploymentConfig], views: Sequence[SeriesView
     return f"The quality of the answers is {how}{f', and not known of {unknown}' if unknown else ''}."
 
 
-def _signed(run: Run) -> Iterable[tuple[str, str]]:
+def _signed(run: Run, *, virtual: bool) -> Iterable[tuple[str, str]]:
     """What stands beside the provenance: who measured, with what, for how long."""
     manifest, spent = run.manifest, run.spent
     if identity := str(manifest.get("identity", "")):
@@ -187,7 +191,7 @@ def _signed(run: Run) -> Iterable[tuple[str, str]]:
     if spent.requests:
         windows = sum(len(history) for history in run.histories.values())
         sent = f"{count(round(spent.requests), 'request')} in {count(windows, 'trial')}"
-        yield "effort", f"{sent}, {format_elapsed(spent.seconds)}"
+        yield "effort", f"{sent}, {'simulated in ' if virtual else ''}{format_elapsed(spent.seconds)}"
 
 
 def made_by(run: Run, server: str | None) -> str:

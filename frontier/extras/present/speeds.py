@@ -69,7 +69,7 @@ def _cells_at(run: Run, views: Sequence[SeriesView], speed: int) -> Iterator[tup
 def _cell(points: Sequence[Point], limit: Limit, decision: Decision | None, gpus: int | None) -> _Cell:
     """The setting with the most throughput within a limit by value, and whether that is proven."""
     needed = {limit.metric, "output_throughput"}
-    measured = [p for p in points if p.valid and needed <= p.metrics.keys()]
+    measured = [p for p in points if p.valid and not p.overloaded and needed <= p.metrics.keys()]
     inside = [p for p in measured if limit.holds(p.metrics[limit.metric].value)]
     if not inside:
         return _Cell("none within")

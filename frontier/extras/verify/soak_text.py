@@ -10,6 +10,7 @@ from rich.text import Text
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.metrics import metric
+from frontier.core.model.text import capital
 from frontier.core.model.units import count, format_elapsed, format_share
 from frontier.extras.verify.soak import Held, OverLimitShare
 from frontier.extras.verify.soak_watch import LatencyGrowth
@@ -43,9 +44,7 @@ def hold_text(held: Held, *, again: str, width: int, detail: Detail = Detail.USU
     verdict = HEADS[held.verdict]
     if held.another and held.verdict is Verdict.INVALID:
         verdict = f"could not be judged: another server answered in {held.another} of {len(held.windows)} windows"
-    head = (
-        f"{load_words(decision.load or NO_LOAD, decision.shape).capitalize()} {verdict}: {count(requests, 'request')}"
-    )
+    head = f"{capital(load_words(decision.load or NO_LOAD, decision.shape))} {verdict}: {count(requests, 'request')}"
     head += f" in {format_elapsed(held.seconds)}, {count(len(held.windows), 'window')}"
     rows = [_row(share) for share in held.shares]
     table = Table.of(("", "over it", "at most (95%)", "allowed", "worst hour", "from", ""), rows, right=(1, 2, 3, 4))

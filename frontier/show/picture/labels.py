@@ -8,12 +8,12 @@ from dataclasses import replace
 from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.metrics import metric, per_gpu
 from frontier.core.model.series import unnamed
-from frontier.core.model.text import clean, clean_name, middle_cut
+from frontier.core.model.text import capital, clean, clean_name, middle_cut
 from frontier.show.picture.data import Panel, Role
 from frontier.show.view.answer_view import AnswerView
 from frontier.show.view.costs import power_text
 from frontier.show.view.figures import tightest_figure
-from frontier.show.view.sentences import answer_parts, decision_sentence, may_give
+from frontier.show.view.sentences import answer_cells, decision_sentence, may_give
 from frontier.show.view.series_view import SeriesView, SettingView
 from frontier.show.view.wording import (
     RUN_HERE,
@@ -59,34 +59,14 @@ def headline(views: Sequence[SeriesView]) -> str:
     shapes, deployments = {v.frontier.shape for v in views}, {v.frontier.deployment for v in views}
     what = "deployments" if len(shapes) == 1 and len(deployments) == len(views) else "workloads"
     if not decided:
-        return _tops_apart(views) or f"The frontiers of {len(views)} {what}"
+        return _apart(views) or f"The frontiers of {len(views)} {what}"
     met = sum(answer.proven for answer in decided)
     if met == len(views):
-        return _answers_apart(views) or f"{'Both' if met == 2 else f'All {met}'} {what} keep the SLA"
+        return _apart(views) or f"{'Both' if met == 2 else f'All {met}'} {what} keep the SLA"
     some = f"None of the {len(views)} {what} is"
     if met:
         some = f"{met} of {len(views)} {what} {'is' if met == 1 else 'are'}"
     return f"{some} proven to keep the SLA"
-
-
-def _answers_apart(views: Sequence[SeriesView]) -> str:
-    """'Within the SLA 3,696 tok/s with 1024/128, 1,241 tok/s with 4096/128': the operating points
-    with the most and the least throughput. '' where they have none, or the same.
-    """
-    up, names = views[0].axes[1], panel_names(views)
-    values = {
-        name: view.answer.decision.metrics[up].value
-        for name, view in zip(names, views, strict=True)
-        if view.answer is not None and up in view.answer.decision.metrics and view.axes[1] == up
-    }
-    ends = sorted(values, key=lambda name: -metric(up).sign * values[name])
-    if len(ends) < len(views) or values[ends[0]] == values[ends[-1]]:
-        return ""
-    least, most = ends[-1], ends[0]
-    per = views[0].gpus if len({view.gpus for view in views}) == 1 else None
-    told = [f"{named_value(up, values[name], per)} with {name}" for name in (most, least)]
-    several = f", the most and the least of {len(views)}" if len(views) > 2 else ""
-    return f"Within the SLA {', '.join(told)}{several}"
 
 
 def view_sentence(view: SeriesView) -> str:
@@ -99,19 +79,21 @@ def view_sentence(view: SeriesView) -> str:
     return f"Up to {most} {at}, with {latency}"
 
 
-def _tops_apart(views: Sequence[SeriesView]) -> str:
-    """'Output throughput: up to 663 tok/s with 1024/256, 60.0 tok/s with 8192/512': the best and
-    the worst top of the frontiers of several shapes. '' without two of them.
+def _apart(views: Sequence[SeriesView]) -> str:
+    """'Within the SLA 3,696 tok/s with 1024/128, 1,241 tok/s with 4096/128': the most and the least
+    throughput of operating points; without an SLA of frontiers. '' where they have none, or the
+    same.
     """
-    up = views[0].axes[1]
-    values = {
-        view.frontier.shape: best.metrics[up].value for view in views if (best := view.top) and view.axes[1] == up
-    }
-    ends = sorted(values, key=lambda shape: -metric(up).sign * values[shape])
-    if len(ends) < len(views) or values[ends[0]] == values[ends[-1]]:
+    up, names, decided = views[0].axes[1], panel_names(views), any(view.answer for view in views)
+    shown = (view.decision or view.top for view in views)
+    values = {name: of.metrics[up].value for name, of in zip(names, shown, strict=True) if of and up in of.metrics}
+    ends = sorted(values, key=lambda name: -metric(up).sign * values[name])
+    if len(ends) < len(views) or values[ends[0]] == values[ends[-1]] or len({view.axes[1] for view in views}) > 1:
         return ""
-    first, last = (f"{value_text(up, values[shape])} with {clean_name(shape.label)}" for shape in (ends[0], ends[-1]))
-    return f"{metric(up).label[:1].upper()}{metric(up).label[1:]}: up to {first}, {last}"
+    gpus = views[0].gpus if len({view.gpus for view in views}) == 1 else None
+    told = ", ".join(f"{named_value(up, values[name], gpus)} with {name}" for name in (ends[0], ends[-1]))
+    several = f", the most and the least of {len(views)}" if len(views) > 2 else ""
+    return f"Within the SLA {told}{several}" if decided else f"{capital(metric(up).label)}: up to {told}"
 
 
 _NO_TOP = "No setting gave a valid measurement"
@@ -129,18 +111,18 @@ def _top_words(view: SeriesView) -> tuple[str, ...]:
 def answer_rows(views: Sequence[SeriesView], names: Sequence[str]) -> tuple[tuple[tuple[str, ...], Role], ...]:
     """The table of answers: a row per panel."""
     return tuple(
-        ((name, *answer_cells(view)), Role.QUIET if view.chosen is None else Role.TEXT)
+        ((name, *answer_row(view)), Role.QUIET if view.chosen is None else Role.TEXT)
         for view, name in zip(views, names, strict=True)
     )
 
 
-def answer_cells(view: SeriesView) -> tuple[str, ...]:
+def answer_row(view: SeriesView) -> tuple[str, ...]:
     """The answer of a view in columns; without an SLA the top of its frontier."""
     if view.decision is None:
         at, *rest = _top_words(view)
         return (f"most {at}" if rest else at, *rest)
-    words, *parts = answer_parts(view.decision, view.axes[1], view.gpus)
-    if (step := view.decision.next_step) is not None and parts:
+    words, *parts = answer_cells(view.decision, view.axes[1], view.gpus)
+    if (step := view.decision.next_step) is not None and view.chosen is not None:
         words = f"{words} ({may_give(replace(step, flags=()))})"  # why it is excluded is in the notes
     return (words, *parts)
 
@@ -217,7 +199,7 @@ def notes_of(view: SeriesView, panel: Panel, head: str) -> list[str]:
     drawn = {mark.load for mark in panel.marks}
     if far := [each.load.label for each in drawable if each.load not in drawn]:
         notes.append(f"beyond the axes: {', '.join(far)}")
-    notes += [*_limits_beyond(view, panel), *_roofline_notes(view, panel), *_power_notes(view)]
+    notes += [*_limits_beyond(view, panel), *_roofline_notes(view, panel), *power_notes(view)]
     return [f"{head}{note}" for note in (*notes, *unstarred(view))]
 
 
@@ -239,7 +221,7 @@ def _roofline_notes(view: SeriesView, panel: Panel) -> list[str]:
     return [f"roofline {height}{above}: {clean(view.roofline.assumption)}"]
 
 
-def _power_notes(view: SeriesView) -> list[str]:
+def power_notes(view: SeriesView) -> list[str]:
     """The source of the power, where an axis or a limit needs one."""
     names = (*view.axes, *(limit.metric for limit in view.sla))
     power = power_text(p.power for p in view.points if p.power)

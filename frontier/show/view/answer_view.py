@@ -15,8 +15,7 @@ from frontier.show.view.background_view import background_note
 from frontier.show.view.explain import other_reasons, why_not_more
 from frontier.show.view.figures import Figure, figure_row, figures
 from frontier.show.view.sentences import (
-    answer_parts,
-    binding_parts,
+    answer_cells,
     claim_sentence,
     half_undecided,
     headline,
@@ -70,7 +69,7 @@ class AnswerView:
         """What the setting that is shown is, in a picture; '' where nothing valid was measured."""
         if self.decision.verdict is Verdict.INVALID:
             return ""
-        nearest = "closest" if self.decision.verdict is Verdict.VIOLATES else "not proven"
+        nearest = "nearest" if self.decision.verdict is Verdict.VIOLATES else "not proven"
         return nearest if self.chosen is None else "run here"
 
     @property
@@ -97,22 +96,8 @@ def answer_view(decision: Decision, arrivals: ArrivalRate | None = None, gpus: i
         next_step_lines(decision),
         tuple(_lines(decision, arrivals, whole=False)),
         tuple(_lines(decision, arrivals, whole=True)),
-        _cells(decision, gpus),
+        tuple(part.partition(" (")[0] for part in answer_cells(decision, gpus=gpus)),
     )
-
-
-_NOTHING = {Verdict.VIOLATES: "no setting meets"}
-
-
-def _cells(decision: Decision, gpus: int | None) -> tuple[str, ...]:
-    """Where to run, the throughput there, and the tightest limit. Why there is no operating point
-    is in the lines of the answer.
-    """
-    parts = answer_parts(decision, gpus=gpus)
-    if decision.load is None:
-        why = parts[0] if decision.verdict is Verdict.INVALID else _NOTHING.get(decision.verdict, "none proven")
-        parts = (why, "", *binding_parts(decision, gpus))
-    return tuple(part.partition(" (")[0] for part in parts)
 
 
 def _lines(decision: Decision, arrivals: ArrivalRate | None, *, whole: bool) -> list[tuple[str, str]]:

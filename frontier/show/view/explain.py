@@ -4,10 +4,11 @@ setting is. The causes are those of `core.claim.causes`; nothing is decided here
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 from frontier.core.claim.undecided import UNDECIDED
 from frontier.core.model.decisions import Cause, Decision, EndedEarly, Reason, Verdict
-from frontier.core.model.loads import NO_LOAD
+from frontier.core.model.loads import NO_LOAD, listed
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Flag
 from frontier.core.model.text import clean
@@ -40,8 +41,8 @@ SENTENCES = {
     Cause.SCANNED: "{c}{gives} had a quick look only: {label} {value}, limit {limit}; {decide}.",
     Cause.STALE: "{c}{gives} was measured before the server changed, and not since: {decide}.",
     Cause.DOUBTED: (
-        "A higher setting showed a tail that what was measured of {c} before excludes. Only what was measured of it "
-        "since counts."
+        "A higher setting later showed a tail that the earlier data of {c} rule out: only what was measured of {c} "
+        "since then counts."
     ),
     Cause.GROWS: "{c} is not proven: {label} grows {growth} a minute.",
     Cause.CHANGED: (
@@ -106,7 +107,7 @@ def words_of(reason: Reason) -> dict[str, str]:
     """
     settings = [c.label for c in reason.settings] or [""]
     return {
-        "c": ", ".join(settings),
+        "c": listed(reason.settings) if reason.settings else "",
         "first": settings[0],
         "last": settings[-1],
         "lower": ", ".join(settings[:-1]),
@@ -135,7 +136,8 @@ def _figure_words(reason: Reason) -> dict[str, str]:
     finite = known and estimate is not None and math.isfinite(estimate.value)
     takes_time = finite and reason.metric is not None and metric(reason.metric).quantity
     failed = next((f" ({flag.measured})" for flag in reason.flags if flag.name == "errors"), "")
-    lacks = f"{estimate.n if estimate else 0:,} requests prove no {label} ({value}, limit {promise})"
+    sent = "" if reason.cut else f" from {count(estimate.n if estimate else 0, 'request')}"  # which the cut says
+    lacks = f"{label} {value}, limit {promise}, no bound{sent}"
     return {
         "label": label,
         "value": value,
@@ -218,7 +220,7 @@ def _what_would_decide(reason: Reason) -> str:
         return _PROMPTS[reason.metric].format(c=reason.settings[0], n=n)
     cut = _cut_words(reason.cut, reason.estimate.n) if reason.cut is not None and reason.estimate is not None else ""
     if same := alike(reason):
-        cut = f"{'they' if reason.cause is Cause.TOO_FEW else 'its requests'} {same}; {cut}"
+        cut = f"its requests {same}; {cut}"
     busy = next((flag for flag in reason.flags if flag.name == "client_bound" and reason.cause in UNDECIDED), None)
     decides = None if reason.need is None else f"about {roughly(reason.need)} requests"
     by = "" if reason.cut is None else reason.cut.by
@@ -238,7 +240,7 @@ def _what_stands_against(reason: Reason, decides: str | None) -> str:
         return f"its value is over the limit{proof}"
     close = how_close(reason, "its bound is too wide", "it is too close to its limit", "too many requests fail")
     failing = estimate is not None and math.isinf(estimate.value)
-    why = "they are too much alike" if reason.cause is Cause.TOO_FEW and not failing else close
+    why = "its requests are too much alike" if reason.cause is Cause.TOO_FEW and not failing else close
     return f"{why}; it needs {decides}" if decides else f"{why} to decide in reasonable time"
 
 
@@ -300,11 +302,12 @@ _TOP = (
 _HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.EXCLUDED, *_TOP)
 
 
-def _is_aside(reason: Reason) -> bool:
+def _is_aside(reason: Reason, decision: Decision) -> bool:
     """Whether a reason is only for a reader who asks for everything: the last setting that meets,
-    the first that violates, and where another throughput is the highest.
+    the first that violates, and what else is best where; a lower cost than the answer's is not.
     """
-    return reason.cause is Cause.BRACKET or (reason.cause is Cause.OPTIMUM and reason.metric != "cost")
+    beside = reason.metric == "cost" and reason.settings != (decision.load,)
+    return reason.cause is Cause.BRACKET or (reason.cause is Cause.OPTIMUM and not beside)
 
 
 def why_not_more(decision: Decision) -> list[str]:
@@ -333,11 +336,29 @@ def other_reasons(decision: Decision, *, whole: bool = True) -> list[str]:
     above = _higher(decision)
     lines = [
         sentence(reason)
-        for reason in decision.explanation.reasons
-        if reason not in above and not _is_in_figures(reason, decision) and (whole or not _is_aside(reason))
+        for reason in _merged(decision)
+        if reason not in above and not _is_in_figures(reason, decision) and (whole or not _is_aside(reason, decision))
     ]
     shares = shares_sentence(decision.shape, decision.metrics)
     return [*lines, *([shares] if shares else []), *_remarks(decision)]
+
+
+def _merged(decision: Decision) -> Sequence[Reason]:
+    """The reasons of a decision. Without a valid measurement, settings that were excluded for the
+    same are one.
+    """
+    if decision.verdict is not Verdict.INVALID:
+        return decision.explanation.reasons
+    groups: dict[tuple[object, ...], Reason] = {}
+    for reason in sorted(decision.explanation.reasons, key=lambda each: each.settings):
+        kind = (reason.cause, *(flag.name for flag in told(reason.flags)))
+        first = groups.setdefault(kind, reason)
+        if first is not reason:
+            at = f"at {first.settings[0].label} "
+            flags = (dataclasses.replace(f, measured=at + f.measured.removeprefix(at)) for f in first.flags)
+            every = tuple(sorted((*first.settings, *reason.settings)))
+            groups[kind] = dataclasses.replace(first, settings=every, flags=tuple(flags))
+    return tuple(groups.values())
 
 
 def _is_in_figures(reason: Reason, decision: Decision) -> bool:

@@ -43,7 +43,8 @@ def figures(decision: Decision) -> list[Figure]:
     names = [n for n in dict.fromkeys(["output_throughput", "cost", *limits]) if n in decision.metrics]
     headroom = {name: _headroom(decision.metrics[name], limits[name]) for name in names if name in limits}
     known = {name: share for name, share in headroom.items() if share is not None}
-    tightest = min(known, key=known.__getitem__, default=None)
+    # What violates its limit comes before a wide bound of what may keep it.
+    tightest = min(known, key=lambda n: (verdicts.get(n) is not Verdict.VIOLATES, known[n]), default=None)
     return [
         Figure(
             n,

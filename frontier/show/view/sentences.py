@@ -57,38 +57,24 @@ def decision_sentence(decision: Decision, *, throughput: str = "output_throughpu
     return _with_better(decision, f"{rate}{tail}")
 
 
-def answer_parts(decision: Decision, throughput: str = "output_throughput", gpus: int | None = None) -> tuple[str, ...]:
-    """An answer in columns, to stand beside others: where to run, the throughput there, the metric
-    that binds, its bound and its limit. Without an operating point, the reason.
+def answer_cells(decision: Decision, throughput: str = "output_throughput", gpus: int | None = None) -> tuple[str, ...]:
+    """An answer in columns, to stand beside others: where to run, the throughput there, the value
+    that is tightest, its bound and its limit. Without an operating point they are of the nearest
+    setting.
     """
-    if decision.load is None:
-        return (no_answer_words(decision),)
-    speed = decision.metrics.get(throughput)
-    rate = "–" if speed is None else named_value(throughput, speed.value, gpus)
-    return (f"run at {decision.load.label}", rate, *binding_parts(decision, gpus))
-
-
-def binding_parts(decision: Decision, gpus: int | None = None) -> tuple[str, ...]:
-    """The metric that binds, its bound and its limit; empty where none is known."""
-    figure = tightest_figure(decision)
+    figure, where, rate = tightest_figure(decision), _NO_ANSWER.get(decision.verdict, "none proven"), ""
+    if decision.load is not None:
+        where, speed = f"run at {decision.load.label}", decision.metrics.get(throughput)
+        rate = "–" if speed is None else named_value(throughput, speed.value, gpus)
+    elif decision.candidate is not None:
+        where = f"{where}; nearest {decision.candidate.label}"
     if figure is None or figure.limit is None:
-        return ()
+        return (where, rate)
     label, value, _, limit, _ = figure_row(figure, gpus)
-    return (f"{label} {value}", bound_words(figure.estimate, figure.limit), limit)
+    return (where, rate, f"{label} {value}", bound_words(figure.estimate, figure.limit), limit)
 
 
-def no_answer_words(decision: Decision) -> str:
-    """Why there is no operating point, in a few words, for several decisions beside each other."""
-    if decision.verdict is Verdict.INVALID:
-        return "nothing valid" if decision.first_fail is None else f"nothing valid below {decision.first_fail.label}"
-    word = "no setting meets the SLA" if decision.verdict is Verdict.VIOLATES else "not proven"
-    if decision.candidate is None:
-        return word
-    figure, nearest = tightest_figure(decision), decision.candidate.label
-    reason = next((r for r in decision.explanation.settings if r.settings == (decision.candidate,)), None)
-    if decision.verdict is Verdict.UNPROVEN and reason is not None:
-        return f"{nearest} {reason_words(reason)}"
-    return f"{word}; nearest {nearest}" + (f", {named_value(figure.metric, figure.estimate.value)}" if figure else "")
+_NO_ANSWER = {Verdict.VIOLATES: "no setting meets", Verdict.INVALID: "nothing valid"}
 
 
 def how_close(reason: Reason, wide: str, close: str, failed: str) -> str:
@@ -151,7 +137,8 @@ def headline(decision: Decision, gpus: int | None = None) -> str:
     if decision.verdict is Verdict.INVALID:
         fails = decision.first_fail
         below = "to decide by" if fails is None else f"below {fails.label}, which violates the SLA"
-        return f"No valid measurement {below}"
+        kinds = {flag_kind(flag) for r in decision.explanation.reasons for flag in told(r.flags)}
+        return f"No valid measurement {below}" + (f": {kinds.pop()}" if len(kinds) == 1 and fails is None else "")
     meets = "meets" if decision.verdict is Verdict.VIOLATES else "is proven to meet"
     nearest = "" if decision.candidate is None else f"; nearest: {decision.candidate.label}"
     return _corrected(decision, f"No setting {meets} {limits_text(decision.limits)}{nearest}")
@@ -232,7 +219,7 @@ def _spoilt(decision: Decision) -> bool:
 
 _SINCE = {
     Cause.STALE: "the server changed after it was measured; ",
-    Cause.DOUBTED: "a higher setting showed since a tail that its data exclude; ",
+    Cause.DOUBTED: "a higher setting later showed a tail that its data rule out; ",
 }
 _ENDED = {
     "busy": "this machine was too busy; ",
@@ -379,7 +366,7 @@ def _rate_in_production(decision: Decision, rate: Rate, arrivals: ArrivalRate | 
         room = f"It needs room for {count(arrivals.cap, 'request')} in flight, the most there were"
         needs = [f"{room} in the server and its queue: set no lower limit at your gateway."]
     return [
-        f"At most {most} of {decision.shape.arrivals} arrivals at one replica; a wait counts.",
+        f"At most {most} of {decision.shape.arrivals} arrivals at one replica; latency counts from the arrival.",
         *needs,
         "Limit the rate at your gateway, or scale out before it: replicas = peak rate / this rate, rounded up.",
     ]

@@ -7,7 +7,7 @@ from frontier.core.model.loads import NO_LOAD, Load
 from frontier.core.model.metrics import RATES, metric
 from frontier.planning.sla_result import Best, SlaResult, decided_on_values
 from frontier.show.view.background_view import background_note
-from frontier.show.view.wording import named_value, unit_text
+from frontier.show.view.wording import named_value, unit_text, value_text
 
 NAMED = 0.01
 """The share of lost throughput from which a note names it."""
@@ -48,10 +48,10 @@ def _cheapest_notes(result: SlaResult) -> list[str]:
     lines = []
     for cheapest in result.cheapest:
         d = cheapest.decision
-        price = f"${d.metrics['cost'].value:.3g}/Mtok"
+        price = value_text("cost", d.metrics["cost"].value)
         sure = "" if cheapest.sure else ", though within the intervals another may be"
         where = f"{d.deployment} at {(d.load or NO_LOAD).label}"
-        lines.append(f"Cheapest for {d.shape.label}: {where}, {price}{sure}.")
+        lines.append(f"Cheapest answer for {d.shape.label}: {where}, {price}{sure}.")
     return lines
 
 

@@ -61,13 +61,13 @@ def test_the_first_screen_says_what_was_measured_and_what_it_gives(run: Path) ->
 
 
 def test_quality_is_spoken_of_where_deployments_are_compared(run: Path, tmp_path: Path) -> None:
-    assert "not looked at" in report(run).review.quality
-    assert "stated" in report(run, "quality=0.9").review.quality
-    part = report(run, "deployments.0.quality=0.9").review.quality
+    assert "not looked at" in report(run).review.compared
+    assert "stated" in report(run, "quality=0.9").review.compared
+    part = report(run, "deployments.0.quality=0.9").review.compared
     assert "stated" in part
     assert "fp8" in part
     sweep_in_virtual_time(tmp_path / "one", "endpoint: simulator\nshapes: [32/4]\nconcurrency: [1]\nrequests: 40\n")
-    assert "" == report(tmp_path / "one").review.quality
+    assert "" == report(tmp_path / "one").review.compared
 
 
 def test_what_excluded_and_what_concerns_the_answer_is_said_and_nothing_else() -> None:
