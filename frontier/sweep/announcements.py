@@ -14,7 +14,7 @@ from frontier.config import Config
 from frontier.core.claim import proof
 from frontier.core.claim.verdict import judge
 from frontier.core.model.decisions import Judgement, Limit, Verdict
-from frontier.core.model.loads import Load
+from frontier.core.model.loads import Load, load_of
 from frontier.core.model.points import Point
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
@@ -25,7 +25,7 @@ from frontier.run import GrowingHistory, Run
 from frontier.search.auto import SETTINGS
 from frontier.search.next_trial import Ask
 from frontier.search.series_history import SeriesHistory
-from frontier.store.journal import last_session, load_of
+from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.ledger import Ledger
 from frontier.sweep.proposals import Proposals

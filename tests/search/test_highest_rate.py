@@ -84,8 +84,8 @@ class Queue:
         over = bool((waits > 15 / (self.top - rate)).any())
         data = self.window(due, waits, services, rng.random(len(due)) >= self.errors, 1e6 * number)
         data = dataclasses.replace(data, ended=("interrupted",) if over else data.ended)
-        sent = Trial("d", data.shape, 1, number, ask.phase, ask.requests, number, ask.warmup, 0.0, 1e9, "f", rate=rate)
-        return dataclasses.replace(sent, load=ask.load), data
+        sent = Trial("d", data.shape, ask.load, number, ask.phase, ask.requests, number, ask.warmup, 0.0, 1e9, "f")
+        return sent, data
 
     def window(self, due: Floats, waits: Floats, services: Floats, ok: NDArray[np.bool_], epoch: float) -> WindowData:
         n, start, stop = len(due), float(due[0]), float(due[-1]) + 1e-9

@@ -308,7 +308,7 @@ def narrowed(sample: WindowData, group: str | None) -> WindowData:
         part = concurrency / sample.load
         parts["in_flight"] = sample.in_flight * part
         parts["block_finished"] = sample.block_finished * (part * float(mine.mean()) / share)
-    return replace(sample, **parts, load=sample.shape.load(concurrency))
+    return replace(sample, **parts, load=type(sample.load)(concurrency))
 
 
 _PER_REQUEST = (
