@@ -3,6 +3,7 @@ against known bias."""
 
 import math
 import random
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,7 @@ from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase
 from frontier.core.window import from_records
 from frontier.core.window.from_records import window_data
 from frontier.core.window.histogram import LogHistogram
-from frontier.core.window.window import BLOCKS, WindowData, join
+from frontier.core.window.window import BLOCKS, WindowData, held, join
 from frontier.simulator.spec import EngineSpec
 from tests.kit.virtual_truth import closed_loop, truth
 
@@ -367,6 +368,29 @@ def test_one_window_joins_to_itself_and_none_to_nothing() -> None:
     assert a is join([a])
     with pytest.raises(ValueError, match="nothing to join"):
         join([])
+
+
+def test_windows_hold_what_was_worked_out_of_them_and_it_goes_with_them() -> None:
+    asked = []
+
+    @held
+    def first_sent(sample: WindowData, more: float, *, times: float = 1.0) -> float:
+        asked.append(sample)
+        return times * float(sample.sent[0]) + more
+
+    sample = window_of(1.0, 1)
+    assert first_sent(sample, 2.0) == first_sent(sample, 2.0) == float(sample.sent[0]) + 2.0
+    assert first_sent(sample, 2.0, times=3.0) == 3.0 * float(sample.sent[0]) + 2.0
+    assert [sample, sample] == asked
+    later = replace(sample, sent=sample.sent + 5.0)
+    assert first_sent(later, 2.0) == float(sample.sent[0]) + 7.0
+    parts = [sample, window_of(2.0, 2)]
+    assert join(parts) is join(tuple(parts))
+    assert join([*parts, window_of(3.0, 3)]) is not join(parts)
+    both = weakref.ref(join(parts))
+    asked.clear()
+    del sample, later, parts
+    assert both() is None
 
 
 def test_two_settings_are_not_joined() -> None:
