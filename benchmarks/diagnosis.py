@@ -39,6 +39,7 @@ import numpy as np
 from frontier.client.ask.evidence import parse_metrics
 from frontier.client.ask.facts import Readings, window_facts
 from frontier.core.estimates import estimate
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
@@ -608,7 +609,7 @@ def diagnosed(case: Case) -> SettingDiagnosis:
     """
     signs = [signs_of(point, case.samples[point.load]) for point in case.points]
     engine = case.missing if case.missing in _NAMES else "vllm"
-    return diagnose_setting(case.world.top, signs, limited=f"p99_{case.world.focus}", engine=engine)
+    return diagnose_setting(Concurrency(case.world.top), signs, limited=f"p99_{case.world.focus}", engine=engine)
 
 
 def judged(case: Case) -> dict[str, Any]:

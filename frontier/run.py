@@ -21,7 +21,7 @@ from frontier.config import Config, parse_sla
 from frontier.core.claim import pareto, solver
 from frontier.core.claim.changes import History, unchanged
 from frontier.core.claim.claimed import claim_points, claim_windows
-from frontier.core.claim.proof import by_concurrency, join, point_of
+from frontier.core.claim.proof import by_concurrency, point_of
 from frontier.core.claim.verdict import judge
 from frontier.core.flags.failures import failed_trials
 from frontier.core.model.decisions import Decision, Limit, Verdict
@@ -34,7 +34,7 @@ from frontier.core.model.trials import Trial
 from frontier.core.model.units import format_number
 from frontier.core.window.cost_energy import cost
 from frontier.core.window.time_breakdown import time_breakdown
-from frontier.core.window.window import Timed, WindowData
+from frontier.core.window.window import Timed, WindowData, join
 from frontier.hardware import device_power
 from frontier.hardware.above_roofline import above_roofline
 from frontier.hardware.distance import bounds, distance
@@ -159,7 +159,7 @@ class Run:
         history, wanted = self.histories.get(series, []), self.limits(limits)
         claimed = claim_windows(history, wanted)
         groups = by_concurrency(history) | by_concurrency(unchanged(history, wanted))
-        return {c: claimed[c] if c in claimed else join(tuple(parts)) for c, parts in groups.items()}
+        return {c: claimed[c] if c in claimed else join(parts) for c, parts in groups.items()}
 
     # -- points
     # ----------------------------------------------------------------------------------------------

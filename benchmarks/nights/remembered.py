@@ -2,8 +2,7 @@
 
 The commands of a night are processes of their own to a user, and each reads the run's files anew.
 Here they share a process. Bytes that were decoded once are not decoded again, and windows with the
-same contents count as one, so the caches of `frontier` serve all commands: what is remembered is
-what would be worked out again.
+same contents count as one and hold the same results: these are what would be worked out again.
 """
 
 import contextlib
@@ -16,24 +15,15 @@ from typing import Any
 import numpy as np
 import orjson
 
-from frontier.core.claim import changes, claim, proof
-from frontier.core.estimates import estimate, sides, widening
-from frontier.core.flags import flags, load_flags
+from frontier.core.claim import changes
 from frontier.core.model.trials import Measurement
-from frontier.core.stats import connections, episodes, wander
 from frontier.core.window import window
 from frontier.core.window.histogram import LogHistogram
 from frontier.core.window.window import WindowData
-from frontier.search import curves, series_history, window_size
+from frontier.search import series_history
 from frontier.store import trial_files, window_cache
 
-CACHES = (
-    changes.level, changes.spoilt, changes._unchanged, changes._with_series, claim.late_shares, proof._candidates,
-    proof.join, proof.judged_point, proof.pilot_point, proof.point_of, estimate._estimate, sides.sides,
-    widening.widening, flags.flags, load_flags.of_load, connections.clusters, connections.count,
-    episodes.slow_blocks, wander.of_latencies, window.narrowed, window.gaps,
-    curves._between_episodes, series_history._remembered, window_size.dependence,
-)  # fmt: skip
+CACHES = (changes._unchanged, window.narrowed, window.gaps, series_history._remembered)
 _FIELDS = (*(field.name for field in dataclasses.fields(WindowData) if field.name != "power_rule"), "power")
 """What makes windows equal. A rule counts by the power that it gives: a sweep sets none."""
 
@@ -74,6 +64,12 @@ def windows_by_contents() -> Iterator[None]:
     def alike(a: WindowData, b: object) -> bool:
         return a is b or (isinstance(b, WindowData) and contents(a) == contents(b))
 
+    made, held = WindowData.__post_init__, dict[int, dict[Any, Any]]()
+
+    def make(sample: WindowData) -> None:
+        made(sample)
+        sample.__dict__["known"] = held.setdefault(contents(sample), {})
+
     unpack, decode = window_cache.unpack, trial_files.decode_measurement
     decoded = functools.cache(lambda encoded: decode(orjson.loads(encoded)))
 
@@ -84,6 +80,7 @@ def windows_by_contents() -> Iterator[None]:
     try:
         window_cache.unpack = functools.cache(unpack)
         trial_files.decode_measurement = decode_once  # type: ignore[attr-defined]
+        WindowData.__post_init__ = make  # type: ignore[method-assign]
         WindowData.__eq__ = alike  # type: ignore[method-assign, assignment]
         WindowData.__hash__ = contents  # type: ignore[method-assign, assignment]
         yield
@@ -91,5 +88,6 @@ def windows_by_contents() -> Iterator[None]:
         for cache in CACHES:
             cache.cache_clear()
         window_cache.unpack, trial_files.decode_measurement = unpack, decode  # type: ignore[attr-defined]
+        WindowData.__post_init__ = made  # type: ignore[method-assign]
         WindowData.__eq__ = object.__eq__  # type: ignore[method-assign]
         WindowData.__hash__ = object.__hash__  # type: ignore[method-assign]

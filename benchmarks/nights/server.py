@@ -322,8 +322,8 @@ class _Trial:
     def open(self) -> Played:
         """Arrivals at a rate, at most so many in flight."""
         trial, cap = self.trial, self.trial.streams
-        assert trial.rate is not None
-        arrivals = (trial.shape.arrivals or POISSON).times(trial.rate, trial.seed)
+        assert trial.load.per_second is not None
+        arrivals = (trial.shape.arrivals or POISSON).times(trial.load.per_second, trial.seed)
         due, waiting, slots = next(arrivals), list[float](), list(range(cap))
         heapq.heapify(slots)
         while len(self.records) < MOST_REQUESTS:
@@ -373,7 +373,7 @@ def _unseen(record: Record, now: float) -> dict[str, Any]:
 def played(trial: Trial, law: Law, course: Course, at: float, seed: Any) -> Played:
     """A trial that begins `at` so many seconds of the night, to its end."""
     one = _Trial(trial, law, course, at, seed)
-    return one.closed() if trial.rate is None else one.open()
+    return one.open() if trial.load.is_open else one.closed()
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ import orjson
 from frontier.cli.common import RunOptions, answer, answer_prose, find_run, run_options, subcommand
 from frontier.core.claim.changes import PROOFS
 from frontier.core.model.errors import ExitCode, UsageError
-from frontier.core.model.loads import Concurrency
+from frontier.core.model.loads import Concurrency, load_of
 from frontier.core.model.series import Series
 from frontier.core.model.shapes import DEFAULT_DEPLOYMENT, file_label
 from frontier.core.model.text import clean
@@ -24,7 +24,7 @@ from frontier.planning.standing import counts_text
 from frontier.show.verbosity import Detail
 from frontier.show.view.rough import format_rough
 from frontier.show.view.wording import flag_name_words
-from frontier.store.journal import last_session, load_of
+from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
 from frontier.world import world
 

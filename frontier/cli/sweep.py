@@ -18,12 +18,12 @@ from frontier.cli import common, completion
 from frontier.cli.consent import consent_to_sweep, needs_consent
 from frontier.cli.measuring import measure
 from frontier.core.model.errors import ExitCode, FrontierError, MemoryShortError, UsageError, WriteError
-from frontier.core.model.loads import Load, listed
+from frontier.core.model.loads import Load, listed, load_of
 from frontier.core.model.trials import Phase
 from frontier.core.model.units import count, format_bytes, whole_numbers
 from frontier.show.verbosity import Detail
 from frontier.store.files import free_beside, free_bytes
-from frontier.store.journal import last_session, load_of
+from frontier.store.journal import last_session
 from frontier.store.run_dir import AnotherSweepError, RunDirectory
 from frontier.world import world
 

@@ -135,7 +135,7 @@ class Config(Strict):
         """
         if self.rate is not None and "given_concurrency" not in self.model_fields_set:
             shapes = arriving(self.given_shapes, self.arrivals)
-            rates = tuple(shapes[0].load(rate) for rate in self.rate or AUTO)
+            rates = tuple(shapes[0].load(int(rate)) for rate in self.rate or AUTO)
             # Pydantic has no hook to set fields of a frozen model once validated; this one is new.
             self.__dict__.update(given_concurrency=rates, given_shapes=shapes)
         return self
@@ -302,7 +302,7 @@ class Config(Strict):
         files = {path: shape_tree(shape) for shape in self.given_shapes if (path := file_of(shape)) is not None}
         return ({"sessions": files} if files else {}) | {
             "shapes": [described(shape) for shape in self.shapes],
-            "concurrency": list(self.loads),
+            "concurrency": [load.stored for load in self.loads],
             "requests": self.requests,
             **self.load(),
             "deployments": {d.name: d.canonical() for d in self.deployments},

@@ -94,8 +94,8 @@ class TrialTimes:
         `growing`, for the least time, throughput grows with the load. Beside its window a trial
         sends AROUND requests per stream.
         """
-        if trial.rate is not None:  # its requests arrive by the clock
-            return seconds_at(trial.rate, trial)
+        if (rate := trial.load.per_second) is not None:  # its requests arrive by the clock
+            return seconds_at(rate, trial)
         known = self._rates(trial)
         gain = min(1.0, max(known) / trial.load) if growing and known else 1.0
         return self._lasting(trial, _between(known, trial.load) * gain) if known else None
@@ -139,7 +139,8 @@ class TrialTimes:
         expected = self.seconds(trial)
         seconds = longest_of(trial) if expected is None else expected
         same = [amount for amount in self.same(trial) if amount.requests > 0]
-        around = AROUND * trial.load if trial.rate is None else trial.rate * trial.shape.requests * trial.warmup
+        arriving = trial.load.per_second
+        around = AROUND * trial.load if arriving is None else arriving * trial.shape.requests * trial.warmup
         requests = float(trial.requests + around)
         tokens = requests * trial.shape.osl.mean
         if same:

@@ -176,8 +176,8 @@ def make_plan(config: Config, only: Sequence[str] = ()) -> Plan:
 def _bytes(trial: Trial) -> float:
     """The most bytes on disk for the records of a trial."""
     sent = trial.requests + 3 * trial.load
-    if trial.rate is not None:
-        sent = math.ceil(trial.rate * trial.shape.requests * seconds_at(trial.rate, trial))
+    if (rate := trial.load.per_second) is not None:
+        sent = math.ceil(rate * trial.shape.requests * seconds_at(rate, trial))
     return sent * (RECORD_BYTES + TOKEN_BYTES * trial.shape.osl.mean)
 
 
@@ -269,12 +269,12 @@ def make_trial(  # noqa: PLR0913
 
     Two trials differ in their seed as soon as they differ in anything, so no two share a prompt.
     """
-    identity = [config.seed, deployment.name, described(shape), number, phase.value, repeat]
+    load = shape.load(number)
+    identity = [config.seed, deployment.name, described(shape), load.stored, phase.value, repeat]
     seed = int(digest(identity)[:15], 16)
     if shape.arrivals is not None and (phase is Phase.PROVE or (phase is Phase.GRID and config.rate)):
         requests = max(requests, math.ceil(shape.arrivals.long_enough * shape.requests))
-        seconds = seconds and max(seconds, 1000 * shape.arrivals.long_enough / number)
-    load = shape.load(number)
+        seconds = seconds and max(seconds, 1000 * shape.arrivals.long_enough / load)
     print_of = [config.load(), deployment.canonical(), identity, requests]
     if seconds is not None:
         seconds = max(seconds, config.min_time)
@@ -301,7 +301,6 @@ def make_trial(  # noqa: PLR0913
         max_time=max_time,
         fingerprint=digest(print_of)[:16],
         seconds=seconds,
-        rate=rate,
     )
 
 

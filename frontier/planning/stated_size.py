@@ -65,14 +65,14 @@ def _two_digits(n: float) -> int:
 
 def _enough(trial: Trial, each: float) -> str:
     """The `max_time` with which all requests of a trial are sent, where each takes so long."""
-    around = trial.warmup if trial.rate is not None else AROUND * trial.load * each
+    around = trial.warmup if trial.load.is_open else AROUND * trial.load * each
     return f"{math.ceil((trial.requests * each + max(around, trial.warmup)) * ENOUGH / 60)}min"
 
 
 def _each(trial: Trial, times: TrialTimes) -> float | None:
     """Seconds of a trial's window per request sent; None where nothing is known."""
-    if trial.rate is not None:
-        return 1 / (trial.rate * trial.shape.requests)
+    if (rate := trial.load.per_second) is not None:
+        return 1 / (rate * trial.shape.requests)
     return times.each(trial)
 
 

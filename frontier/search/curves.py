@@ -5,7 +5,6 @@ Medians need few requests where a p99 needs many. So a curve is of medians, and 
 the median to the tail is pooled over settings.
 """
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from frontier.core.model.points import Point
 from frontier.core.stats import episodes
 from frontier.core.stats.laws import normal_quantile
 from frontier.core.stats.wander import BASIC
-from frontier.core.window.window import Episodes, Floats, WindowData, narrowed
+from frontier.core.window.window import Episodes, Floats, WindowData, held, narrowed
 
 AnyLoad = TypeVar("AnyLoad", bound=int)
 """Requests in flight, or arrivals per second."""
@@ -154,16 +153,17 @@ class Curve:
 
 def _logs(part: Part, samples: Mapping[Load, WindowData]) -> dict[Load, Floats]:
     """The logarithms over the limit between the episodes, of the settings that have any."""
-    even = {c: narrowed(_between_episodes(sample), part.group) for c, sample in samples.items()}
+    even = {
+        c: narrowed(_between_episodes(sample) if sample.episodes else sample, part.group)
+        for c, sample in samples.items()
+    }
     logs = {c: logs_over(latencies(sample, part.limit), part.limit.promise) for c, sample in even.items()}
     return {c: x for c, x in logs.items() if len(x)}
 
 
-@functools.lru_cache(maxsize=512)
+@held
 def _between_episodes(sample: WindowData) -> WindowData:
-    """The sample as if no request had come in an episode."""
-    if sample.episodes is None:
-        return sample
+    """The sample, which has episodes, as if no request had come in one."""
     ttft, tpot, e2e = (episodes.at_share(sample, name, getattr(sample, name), 0.0) for name in BASIC)
     return replace(sample, ttft=ttft, tpot=tpot, e2e=e2e)
 

@@ -25,7 +25,6 @@ from frontier.core.claim.proof import (
     Candidate,
     attempts_over,
     candidates,
-    join,
     pilot_point,
     violation,
 )
@@ -35,7 +34,7 @@ from frontier.core.model.loads import Rate
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Phase, Trial
-from frontier.core.window.window import WindowData
+from frontier.core.window.window import WindowData, join
 from frontier.search.curves import rising
 from frontier.search.next_trial import Ask, Done
 from frontier.search.rate_policy import (
@@ -145,7 +144,7 @@ class _State:
 
 def _point(parts: Sequence[WindowData], limits: tuple[Limit, ...]) -> Point:
     """The point of windows of one rate."""
-    return pilot_point(join(tuple(parts)), limits)
+    return pilot_point(join(parts), limits)
 
 
 def _unflagged(parts: Sequence[WindowData], limits: tuple[Limit, ...]) -> Point:

@@ -154,7 +154,7 @@ def _at_rates(policy: SearchPolicy, shape: Shape, tiers: Sequence[SeriesHistory]
         if isinstance(step, Done):
             ends.append(step)
             continue
-        rate = shape.load(step.load)
+        rate = shape.load(int(step.load))
         if rate >= policy.lost:
             ends.append(Done(f"the server was lost at {policy.lost}"))
             continue

@@ -16,7 +16,7 @@ from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats import intervals, laws
-from frontier.core.window.window import WindowData
+from frontier.core.window.window import WindowData, held
 
 PER_STREAM = 4
 """Requests of each stream that a window holds at least: a shorter one costs as much, by its warm-up
@@ -104,7 +104,7 @@ def fewest_requests(shape: Shape, limit: Limit, concurrency: int) -> int:
     return math.ceil(claim_floor(p, math.ceil(concurrency * share)) / (share * (1 - SPARE)))
 
 
-@functools.lru_cache(maxsize=512)
+@held
 def dependence(scanned: WindowData, limit: Limit) -> float:
     """How many requests count as one independent request, by a scan; at most DEPENDENCE_CAP."""
     p, values = limit.of.p, latencies(scanned, limit)

@@ -13,7 +13,6 @@ import orjson
 
 from frontier.client.secrets import masked
 from frontier.core.model.errors import StoreError
-from frontier.core.model.loads import Concurrency, Load, Rate, SessionRate
 from frontier.store.files import Folder, too_large, writing
 from frontier.store.records import LATEST, build, require_usable, stored, stored_tree
 from frontier.world import world
@@ -163,11 +162,3 @@ def servers(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 def last_session(lines: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """The lines since the sweep was last begun or resumed."""
     return lines[max((i for i, line in enumerate(lines) if line["event"] in ("created", "resumed")), default=0) :]
-
-
-def load_of(facts: Mapping[str, Any]) -> Load:
-    """The load that a line names by `Load.facts`; those of earlier versions have no rate."""
-    rate: float | None = facts.get("rate")
-    if rate is None:
-        return Concurrency(facts["concurrency"])
-    return (SessionRate if facts.get("rate_of") == "sessions" else Rate).of(rate)

@@ -20,7 +20,7 @@ import orjson
 
 from frontier.client.ask.facts import window_facts
 from frontier.core.model.errors import StoreError
-from frontier.core.model.loads import Load
+from frontier.core.model.loads import CappedRate, Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.shapes import Shape
@@ -211,7 +211,7 @@ def encode_measurement(measurement: Measurement) -> dict[str, Any]:
     tree = dataclasses.asdict(measurement)
     named = tree["trial"].items()
     tree["trial"] = {"concurrency" if name == "load" else name: value for name, value in named}
-    tree["trial"]["concurrency"] = int(measurement.trial.load)
+    tree["trial"] |= {"concurrency": trial.load.stored, "rate": trial.load.per_second}
     kept = tree["trial"]["shape"]
     if (arrivals := kept["arrivals"]) is not None:
         _leave_empty_out(arrivals, "trace")
@@ -259,8 +259,11 @@ def decode_measurement(tree: Mapping[str, Any]) -> Measurement:
     # Older runs kept all that a server told, and null where a sum of it was infinite.
     server = {k: v for k, v in fields["server"].items() if v is not None and not (_is_number(v) and usable(v) is None)}
     sent = {"load" if name == "concurrency" else name: value for name, value in fields["trial"].items()}
+    rate = build(float | None, sent.pop("rate", None))
     measurement: Measurement = build(Measurement, fields | {"server": server, "trial": sent})
     trial = measurement.trial
+    if rate is not None and not trial.load.is_open:
+        trial = dataclasses.replace(trial, load=CappedRate.at(rate, trial.load))
     # Made anew of the readings where these were kept: a later version may read more of them.
     facts = window_facts(measurement.readings) or measurement.server
     measurement = dataclasses.replace(measurement, trial=trial, server=facts)
@@ -282,7 +285,7 @@ def encode_imported(point: Point) -> bytes:
     tree = {
         "deployment": point.deployment,
         "shape": dataclasses.asdict(point.shape),
-        "concurrency": point.load,
+        "concurrency": point.load.stored,
         "n": point.n,
         "repeats": point.repeats,
         "values": {name: "inf" if e.value == math.inf else e.value for name, e in point.metrics.items()},

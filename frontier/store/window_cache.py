@@ -87,6 +87,7 @@ def pack(sample: WindowData, made_from: str) -> bytes:
     """The sample as bytes behind their own digest; `made_from` names the data it was made of."""
     names = [field.name for field in dataclasses.fields(WindowData) if field.name != "power_rule"]  # the config's
     fields = {name: getattr(sample, name) for name in names}
+    fields["load"] = sample.load.stored
     fields |= {f"itl_{part}": array for part, array in LogHistogram.flat(fields.pop("block_itl")).items()}
     arrays = {
         name: np.ascontiguousarray(value, next(t for t in TYPES if t[1] == value.dtype.kind))

@@ -14,10 +14,11 @@ from frontier.config import Config
 from frontier.core.claim import proof
 from frontier.core.claim.verdict import judge
 from frontier.core.model.decisions import Judgement, Limit, Verdict
-from frontier.core.model.loads import Load
+from frontier.core.model.loads import Load, load_of
 from frontier.core.model.points import Point
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
+from frontier.core.window.window import join
 from frontier.planning.plan import ToProve
 from frontier.planning.standing import limit_texts, proven_settings
 from frontier.planning.sweep_progress import Progress, Stage
@@ -25,7 +26,7 @@ from frontier.run import GrowingHistory, Run
 from frontier.search.auto import SETTINGS
 from frontier.search.next_trial import Ask
 from frontier.search.series_history import SeriesHistory
-from frontier.store.journal import last_session, load_of
+from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.ledger import Ledger
 from frontier.sweep.proposals import Proposals
@@ -82,8 +83,8 @@ class Announcer:
         claims = () if trial.phase in (*proof.SCANS, Phase.FRONTIER) else SeriesHistory.of(limits, history).claims
         point = next((p for p in claims if p.load == trial.load), None)
         if point is None:
-            own = tuple(s for t, s in history if t.load == trial.load)
-            point = proof.pilot_point(proof.join(own), limits)
+            own = [s for t, s in history if t.load == trial.load]
+            point = proof.pilot_point(join(own), limits)
         judgement = judge(point, limits)
         if (shown := deciding_limit(point, judgement, limits)) is not None:
             self.progress.judged(trial, judgement, shown, point.metrics[shown.metric])

@@ -23,6 +23,7 @@ from frontier.client.secrets import NO_SECRETS, Secrets, remember
 from frontier.config import Config, DeploymentConfig
 from frontier.config.background_keys import BackgroundConfig
 from frontier.core.model.errors import AnotherServerError, MeasurementError
+from frontier.core.model.loads import CappedRate
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Phase, Record, Trial
 from frontier.planning.context import over_context
@@ -216,7 +217,7 @@ class HttpBackend(Backend):
 
     def workers(self, trial: Trial, expected_e2e: float | None) -> int:
         most = self._most_workers.get(trial.key, trial.streams)
-        if trial.rate is not None:  # one process has one sequence of arrivals
+        if trial.load.is_open:  # one process has one sequence of arrivals
             return 1
         if self._of_background(trial) is not None:  # the processes send what it is beside
             return 1
@@ -234,8 +235,7 @@ class HttpBackend(Backend):
         """The number of connections over which a trial's window is spread. A check of an operating
         point has one window.
         """
-        checked = trial.rate is not None and not trial.load.is_open
-        windows = 1 if checked else self._config.repeats or 1
+        windows = 1 if isinstance(trial.load, CappedRate) else self._config.repeats or 1
         return connections_wanted(self._config.limits, trial, windows)
 
     def target(self, deployment: str) -> Target:
@@ -292,6 +292,6 @@ class HttpBackend(Backend):
             salt = f"{self._salt:x}-{self._attempts}"
             return PromptPlan(trial.shape, trial.seed, given=partial(read_prompts, Path(file)), salt=salt)
         seed = prompt_seed(self._salt, trial.seed, self._attempts)
-        begun = trial.streams if trial.rate is None else 0  # at a rate every session begins with its first turn
+        begun = 0 if trial.load.is_open else trial.streams  # at a rate every session begins with its first turn
         calibration = self._calibrations[trial.deployment]
         return PromptPlan(trial.shape, seed, calibration, streams=begun, trial_seed=trial.seed)

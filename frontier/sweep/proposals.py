@@ -181,7 +181,7 @@ class Proposals:
         """
         policy, history = self._policy(series), self.state.histories[series]
         gone = len(self.state.dropped), len(self.state.skipped)
-        state = policy, gone, tuple((trial.key, id(sample)) for trial, sample in history)
+        state = policy, gone, tuple((trial.key, sample) for trial, sample in history)
         before = self._known.get((what, series))
         if before is not None and before[0] == state:
             found: T = before[1]

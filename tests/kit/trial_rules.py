@@ -31,7 +31,7 @@ def broken_rules(run: Run) -> Iterator[str]:
     assert evidences
     for key, evidence in evidences.items():
         measurement, records = evidence.measurement, list(directory.records(key, evidence))
-        of_the_load = _of_the_streams if measurement.trial.rate is None else _of_the_arrivals
+        of_the_load = _of_the_arrivals if measurement.trial.load.is_open else _of_the_streams
         broken = [
             *_of_the_trial(run.config, measurement),
             *(problem for record in records for problem in _of_the_request(record)),
@@ -45,7 +45,7 @@ def broken_rules(run: Run) -> Iterator[str]:
 def _of_the_trial(config: Config, measurement: Measurement) -> Iterator[str]:
     trial = measurement.trial
     (deployment,) = (d for d in config.deployments if d.name == trial.deployment)
-    warmup = 0.0 if trial.rate is None else trial.warmup
+    warmup = trial.warmup if trial.load.is_open else 0.0
     setting = trial.load, trial.phase, trial.repeat
     if trial != make_trial(config, deployment, trial.shape, *setting, trial.requests, trial.seconds, warmup):
         yield "it was not planned by this config"
@@ -82,8 +82,8 @@ def _of_the_arrivals(config: Config, measurement: Measurement, records: Sequence
     trial = measurement.trial
     (shape,) = (shape for shape in config.shapes if shape == trial.shape)
     assert shape.arrivals is not None
-    assert trial.rate is not None
-    due = np.fromiter(shape.arrivals.times(trial.rate, trial.seed), float, len(records) + trial.streams)
+    assert trial.load.per_second is not None
+    due = np.fromiter(shape.arrivals.times(trial.load.per_second, trial.seed), float, len(records) + trial.streams)
     scheduled = {record.index: record.scheduled for record in records}
     if len(scheduled) < len(records):
         yield "two requests have one number"
@@ -138,7 +138,7 @@ def _opens_warm(measurement: Measurement, records: Sequence[Record]) -> bool:
     warm = max(trial.warmup, max(first.values()) if len(first) == trial.load else np.inf)
     if trial.phase is not Phase.SCAN:
         warm = max(warm, ended[2 * trial.load - 1] if len(ended) >= 2 * trial.load else np.inf)
-    if trial.rate is not None:  # it waits for a success alone, and for two latencies
+    if trial.load.is_open:  # it waits for a success alone, and for two latencies
         warm = max(trial.warmup, min((r.end for r in records if r.outcome is Outcome.OK), default=np.inf))
     before = [r.end - (r.sent if r.scheduled is None else r.scheduled) for r in records if r.end <= start]
     half, latest = WARMUP_SHARE * trial.max_time, max(warm, 2 * max(before, default=0.0))

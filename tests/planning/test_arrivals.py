@@ -17,6 +17,7 @@ from benchmarks import arrivals
 from benchmarks import people as study
 from frontier.config import parse_sla
 from frontier.core.model.decisions import Limit
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.shapes import Shape
 from frontier.core.model.units import format_number, trimmed
 from frontier.core.stats.intervals import clopper_pearson
@@ -42,7 +43,7 @@ def alike(*seconds: float) -> Latencies:
 
 def measured(concurrency: int, rate: float, *, ttft: float = 0.1, e2e: float = 1.0) -> MeasuredSetting:
     """A setting at which nothing varies."""
-    return MeasuredSetting(concurrency, rate, {"ttft": alike(ttft), "e2e": alike(e2e)}, 0.0)
+    return MeasuredSetting(Concurrency(concurrency), rate, {"ttft": alike(ttft), "e2e": alike(e2e)}, 0.0)
 
 
 def replica(cap: int, rate: float, *limits: Limit, ttft: float = 0.1, service: float = 1e6) -> Replica:
@@ -164,7 +165,7 @@ def test_a_wait_for_a_slot_counts() -> None:
     itself.
     """
     e2e = RNG.gamma(4, 0.25, 500)
-    full = MeasuredSetting(8, 5.0, {"e2e": alike(*e2e)}, 0.02)
+    full = MeasuredSetting(Concurrency(8), 5.0, {"e2e": alike(*e2e)}, 0.02)
     limit = Limit("p99_e2e", 2.0)
     got = capacity._late_after_wait(full, limit, 2.0, 2, 7)
     for queue in (0, 1, 2, 6):
@@ -233,7 +234,7 @@ MMONE = 10.0
 def one_place(*limits: Limit) -> Replica:
     """A queue M/M/1, whose time in the system is exponential with the rate mu - lambda."""
     e2e = alike(*RNG.exponential(1 / MMONE, 100_000))
-    setting = MeasuredSetting(1, MMONE, {"e2e": e2e, "ttft": e2e}, 0.0)
+    setting = MeasuredSetting(Concurrency(1), MMONE, {"e2e": e2e, "ttft": e2e}, 0.0)
     return Replica(1, (setting,), FirstTokens(np.array([MMONE]), (e2e,)), tuple((limit, 1.0) for limit in limits))
 
 

@@ -46,4 +46,4 @@ def test_a_trial_of_the_search_for_a_rate_is_the_same() -> None:
         search = Search(decision, RatePolicy(0.0, 2 * rate, cap, 1.0))
         ask = Ask(Rate.of(rate), Phase(phase), requests, "", warmup=warmup)
         trial = rate_trial(config, search, ask, repeat)
-        assert (seed, fingerprint, rate) == (trial.seed, trial.fingerprint, trial.rate)
+        assert (seed, fingerprint, rate) == (trial.seed, trial.fingerprint, trial.load.per_second)

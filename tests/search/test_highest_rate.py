@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 
 from frontier.core.model.decisions import Decision, Limit, Verdict
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import Concurrency, Rate
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import ClientHealth, Phase, Trial
 from frontier.core.window.histogram import LogHistogram
@@ -84,8 +84,8 @@ class Queue:
         over = bool((waits > 15 / (self.top - rate)).any())
         data = self.window(due, waits, services, rng.random(len(due)) >= self.errors, 1e6 * number)
         data = dataclasses.replace(data, ended=("interrupted",) if over else data.ended)
-        sent = Trial("d", data.shape, 1, number, ask.phase, ask.requests, number, ask.warmup, 0.0, 1e9, "f", rate=rate)
-        return dataclasses.replace(sent, load=ask.load), data
+        sent = Trial("d", data.shape, ask.load, number, ask.phase, ask.requests, number, ask.warmup, 0.0, 1e9, "f")
+        return sent, data
 
     def window(self, due: Floats, waits: Floats, services: Floats, ok: NDArray[np.bool_], epoch: float) -> WindowData:
         n, start, stop = len(due), float(due[0]), float(due[-1]) + 1e-9
@@ -335,7 +335,7 @@ def test_the_expected_time_is_about_what_it_takes() -> None:
 def test_the_answer_has_the_point_of_the_rate_proven() -> None:
     queue = mmc()
     done, history = search(queue)
-    decision = Decision("d", Shape.of(256, TOKENS), queue.limits, Verdict.MEETS, 16, "p95_ttft", {}, ())
+    decision = Decision("d", Shape.of(256, TOKENS), queue.limits, Verdict.MEETS, Concurrency(16), "p95_ttft", {}, ())
     found = found_rate(decision, queue.policy(), done, history)
     assert found.point is not None
     proofs = [data for trial, data in history if trial.phase is Phase.PROVE and trial.load == done.proven]

@@ -97,7 +97,6 @@ def measured(deployment: Deployment, ask: Ask, number: int) -> tuple[Trial, Wind
         min_time=0.0,
         max_time=1e9,
         fingerprint="",
-        rate=ask.load.per_second,
     )
     records, measurement = virtual_trial(trial, deployment.spec)
     return trial, window_data(measurement, records)

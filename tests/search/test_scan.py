@@ -14,6 +14,7 @@ from frontier.core.model.points import Estimate, Flag, Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase
 from frontier.core.stats.intervals import clopper_pearson
+from frontier.core.window.window import join
 from frontier.search import gaps, scan, skipping
 from frontier.search.next_trial import Ask, Done
 from frontier.search.place import State
@@ -133,7 +134,7 @@ def test_proven_settings_carry_bounds_at_the_error_of_their_judgement_and_shown_
     history = grid(Server(**SMOOTH), (8,), requests=2000, repeats=3)
     (strict,) = claim_points([(replace(t, phase=Phase.PROVE), s) for t, s in history], TTFT)
     (plain,) = claim_points(history, TTFT)
-    own = proof.claim_point(proof.join(tuple(s for _, s in history)), TTFT, proof.SPEND * ALPHA)
+    own = proof.claim_point(join([s for _, s in history]), TTFT, proof.SPEND * ALPHA)
     assert own.metrics["p99_ttft"] == strict.metrics["p99_ttft"] != plain.metrics["p99_ttft"]
     assert strict.metrics["p99_ttft"].high == plain.metrics["p99_ttft"].high
     assert strict.metrics["p99_tpot"] == plain.metrics["p99_tpot"]  # not limited, so not looked at

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier.core.model.errors import StoreError, UsageError
+from frontier.core.model.loads import POISSON, CappedRate, Rate
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.core.model.units import LONGEST
@@ -127,6 +128,21 @@ def test_only_a_trial_whose_window_is_bounded_says_so_in_the_file() -> None:
     assert decode_measurement(encode_measurement(short)) == short
     with pytest.raises(ValueError, match="times are impossible"):
         decode_measurement(encode_measurement(measurement(replace(trial(), seconds=LONGEST * 2))))
+
+
+def test_a_check_keeps_its_exact_rate_and_the_most_in_flight() -> None:
+    tree = encode_measurement(measurement(replace(trial(), load=CappedRate.at(135.0625, 49))))
+    assert (tree["trial"]["concurrency"], tree["trial"]["rate"]) == (49, 135.0625)
+    load = decode_measurement(tree).trial.load
+    assert (load, load.per_second, load.streams, load.is_open) == (49, 135.0625, 49, True)
+    assert "rate" not in encode_measurement(measurement(trial()))["trial"]
+
+
+def test_a_rate_is_stored_in_thousandths_and_per_second() -> None:
+    shape = replace(trial().shape, arrivals=POISSON)
+    tree = encode_measurement(measurement(replace(trial(), shape=shape, load=Rate.of(2.5))))
+    assert (tree["trial"]["concurrency"], tree["trial"]["rate"]) == (2500, 2.5)
+    assert decode_measurement(tree).trial.load.per_second == 2.5
 
 
 def test_a_damaged_record_is_an_error_with_a_reason() -> None:

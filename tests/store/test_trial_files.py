@@ -15,6 +15,7 @@ import pytest
 from frontier import import_files
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import StoreError
+from frontier.core.model.loads import CappedRate, Concurrency, Load
 from frontier.core.model.trials import Record
 from frontier.core.window.from_records import BATCH, window_data, window_of_batches
 from frontier.read_run import load
@@ -384,16 +385,16 @@ def odd_in_places(record: Record, rng: random.Random) -> Record:
     return replace(record, **{name: value for name, value in some.items() if rng.random() < 0.3})
 
 
-@pytest.mark.parametrize("open_loop", [False, True])
-def test_batches_give_the_window_data_of_their_records_to_the_last_bit(tmp_path: Path, open_loop: bool) -> None:
+@pytest.mark.parametrize("load", [Concurrency(4), CappedRate.at(10.0, 4)])
+def test_batches_give_the_window_data_of_their_records_to_the_last_bit(tmp_path: Path, load: Load) -> None:
     rng, made = random.Random(3), random_records(2 * BATCH + 100, 3)
     with open_run(tmp_path / "run") as run, run.writer(trial()) as writer:
         for each in made:
             writer.add(odd_in_places(each, rng))
         writer.commit(measurement(trial()))
-    found = measured(5.0, 25.0)
-    slow = window_data(found, run.records(trial().key), open_loop=open_loop)
-    quick = window_of_batches(found, run.batches(trial().key), open_loop=open_loop)
+    found = measured(5.0, 25.0, load=load)
+    slow = window_data(found, run.records(trial().key))
+    quick = window_of_batches(found, run.batches(trial().key))
     assert slow.n > BATCH
     assert len(slow.failures) > 1
     assert slow.hollow.any()

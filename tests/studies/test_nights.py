@@ -23,7 +23,7 @@ from benchmarks.nights.invariants import INVARIANTS, WAITING, too_often
 from benchmarks.nights.play import LOOKS, Player, Said, Told, play, playing
 from benchmarks.nights.server import Course, Law, played, truth
 from frontier.config import load_config
-from frontier.core.model.loads import POISSON, Rate
+from frontier.core.model.loads import POISSON, Concurrency, Load, Rate
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Outcome, Phase, Trial
 
@@ -67,17 +67,17 @@ def test_one_line_for_a_seed_that_does_not_exist(capsys: pytest.CaptureFixture[s
     assert len(capsys.readouterr().err.splitlines()) == 1
 
 
-def trial(load: int, requests: int, rate: float | None = None) -> Trial:
+def trial(load: Load, requests: int) -> Trial:
     shape = Shape.of(64, 8)
-    if rate is not None:
+    if load.is_open:
         shape = dataclasses.replace(shape, arrivals=POISSON)
-    return Trial("default", shape, load, 0, Phase.PROVE, requests, 3, 0.0, 0.0, 900.0, "f", rate=rate)
+    return Trial("default", shape, load, 0, Phase.PROVE, requests, 3, 0.0, 0.0, 900.0, "f")
 
 
 @pytest.mark.parametrize("load", [1, 7, 16])
 def test_a_played_trial_keeps_its_load_and_has_the_latencies_of_its_law(load: int) -> None:
     law = Law()
-    run = played(trial(load, 3_000), law, Course(), 0.0, 5)
+    run = played(trial(Concurrency(load), 3_000), law, Course(), 0.0, 5)
     start, end = run.state.start, run.state.end
     assert start is not None
     assert end is not None
@@ -91,7 +91,7 @@ def test_a_played_trial_keeps_its_load_and_has_the_latencies_of_its_law(load: in
 
 
 def test_played_arrivals_come_at_their_rate() -> None:
-    run = played(trial(Rate.of(40.0), 2_000, 40.0), Law(), Course(), 0.0, 5)
+    run = played(trial(Rate.of(40.0), 2_000), Law(), Course(), 0.0, 5)
     sent = [r.sent for r in run.records]
     assert len(sent) / sent[-1] == pytest.approx(40.0, rel=0.1)
     assert all(r.scheduled is not None and r.scheduled <= r.sent for r in run.records)

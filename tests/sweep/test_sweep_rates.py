@@ -204,7 +204,7 @@ def test_arrivals_decide_what_a_trial_is_and_a_rate_has_no_streams() -> None:
     )
     first, other = (make_plan(config).trials[0] for config in (poisson, bursts))
     assert first.key == "default-64x8-q2.5-grid-r1"
-    assert (first.rate, first.load, first.streams) == (2.5, Rate.of(2.5), 1024)
+    assert (first.load.per_second, first.load, first.streams) == (2.5, Rate.of(2.5), 1024)
     assert first.fingerprint != other.fingerprint
     assert first.seed != other.seed
     assert make_plan(poisson).summary(poisson)["rate"] == [2.5, 10.0]

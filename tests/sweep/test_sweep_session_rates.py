@@ -106,7 +106,7 @@ SHAPE = Shape(
 
 def a_trial(rate: float, requests: int = 1_200, warmup: float = 15.0) -> Trial:
     load = SessionRate.of(rate)
-    return Trial("d", SHAPE, load, 1, Phase.SCAN, requests, 5, warmup, 0.0, 1e9, "f", rate=rate)
+    return Trial("d", SHAPE, load, 1, Phase.SCAN, requests, 5, warmup, 0.0, 1e9, "f")
 
 
 def test_each_arrival_is_a_session_whose_later_turns_are_due_after_their_thinking() -> None:

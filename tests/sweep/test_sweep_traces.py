@@ -121,10 +121,12 @@ def test_scheduled_times_are_those_of_the_trace_at_the_rate(swept_run: Run) -> N
     (shape,) = swept_run.config.shapes
     assert shape.arrivals is not None
     trial = next(t for history in swept_run.histories.values() for t, _ in history if t.phase is Phase.GRID)
-    assert trial.rate is not None
+    assert trial.load.per_second is not None
     lines = (swept_run.path / "trials" / f"{trial.key}.jsonl").read_text().splitlines()
     due = sorted(json.loads(line)["scheduled"] for line in lines)
-    assert due == pytest.approx(list(islice(shape.arrivals.times(trial.rate, trial.seed), len(due))), abs=2e-6)
+    assert due == pytest.approx(
+        list(islice(shape.arrivals.times(trial.load.per_second, trial.seed), len(due))), abs=2e-6
+    )
 
 
 def test_the_times_decide_what_a_trial_is_and_the_place_of_the_file_does_not(tmp_path: Path) -> None:

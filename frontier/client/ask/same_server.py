@@ -12,11 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from frontier.core.claim.changes import History
-from frontier.core.claim.proof import join
 from frontier.core.flags.flags import LIFE, flags
 from frontier.core.model.points import Point
 from frontier.core.model.trials import TOGETHER, Trial
-from frontier.core.window.window import WindowData
+from frontier.core.window.window import WindowData, join
 
 EVENT = "answered"
 CLOCK = 60.0

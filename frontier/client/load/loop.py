@@ -111,7 +111,7 @@ class ClosedLoop:
         self.trial, self.client, self.pipeline = trial, client, pipeline
         self.monitor, self.decide, self.evidence = monitor, decide, evidence
         self.numbers = share.streams(trial.streams)
-        self.client.renewal.streams = len(self.numbers) if trial.rate is None else 0
+        self.client.renewal.streams = 0 if trial.load.is_open else len(self.numbers)
         self.target = client.target
         self.url = URL(self.target.request_url, encoded=True)
         self.clock = client.clock
@@ -378,7 +378,7 @@ class ClosedLoop:
         rate = self.finished / max(now, SEND)
         expected = max(1.0, min(max(trial.requests * mine, rate * trial.min_time), rate * seconds))
         wanted = self.target.connections
-        return requests_each(wanted, trial.streams, expected / mine, open_loop=trial.rate is not None)
+        return requests_each(wanted, trial.streams, expected / mine, open_loop=trial.load.is_open)
 
     def window_pending(self, start: float, end: float) -> bool:
         """Whether a request of the window has not ended yet."""

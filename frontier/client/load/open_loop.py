@@ -40,8 +40,9 @@ class OpenLoop(ClosedLoop):
         evidence: Evidence,
     ) -> None:
         super().__init__(trial, client, pipeline, monitor, decide, evidence)
-        assert trial.rate is not None, "a trial in open loop has a rate"
-        self.arrivals = (trial.shape.arrivals or POISSON).times(trial.rate, trial.seed)
+        rate = trial.load.per_second
+        assert rate is not None, "a trial in open loop has a rate"
+        self.arrivals = (trial.shape.arrivals or POISSON).times(rate, trial.seed)
         self.next_arrival = next(self.arrivals)
         self.arriving: PreparedRequest | None = None
         self.later: list[tuple[float, int, PreparedRequest]] = []

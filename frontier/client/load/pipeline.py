@@ -153,7 +153,7 @@ class RequestPipeline:
         self._prompts = prompts
         self._on_record = on_record
         self._stock = 2 + streams // 8
-        self.short = trial.load if trial.rate is None and target.forces_length else 0
+        self.short = trial.load.turns(1) if target.forces_length else 0
         self._next, self._step = share.index, share.of
         self._shortened: set[int] = set()
         self._awaited: dict[int, asyncio.Future[TurnReply | None]] = {}

@@ -205,12 +205,12 @@ def warm(trial: Trial, status: StreamStatus) -> bool:
     now, e2e = status.now, status.mean_e2e
     if now >= trial.max_time * WARMUP_SHARE:
         return True
-    if trial.rate is not None:
+    if trial.load.is_open:
         lasting = trial.shape.session_seconds(status.early_e2e)
         return e2e is not None and now >= max(trial.warmup, 2 * e2e, lasting)
-    if status.begun < trial.load or now < trial.warmup:
+    if status.begun < trial.load.turns(1) or now < trial.warmup:
         return False
-    settled = status.finished >= 2 * trial.load and now >= 2 * (e2e or 0.0)
+    settled = status.finished >= trial.load.turns(2) and now >= 2 * (e2e or 0.0)
     return settled or trial.phase is Phase.SCAN
 
 

@@ -33,7 +33,7 @@ async def run_trial(
     """Run one trial against a settled target (see preflight); each Record goes to `on_record` as it
     is parsed.
 
-    The loop is closed; with a `rate` it is open, and a request belongs to the window if it was
+    The loop is closed; at a rate it is open, and a request belongs to the window if it was
     scheduled in it.
 
     The trial takes at most `trial.max_time` seconds, and warm-up at most half of them; then as long
@@ -47,7 +47,7 @@ async def run_trial(
     async with Evidence(target) as evidence:
         with HealthMonitor(time.perf_counter) as monitor:
             async with Client(target) as client:
-                kind = ClosedLoop if trial.rate is None else OpenLoop
+                kind = OpenLoop if trial.load.is_open else ClosedLoop
                 loop = kind(trial, client, pipeline, monitor, decide, evidence)
                 loop.spread = expected_e2e
                 await loop.run(stop, on_progress)

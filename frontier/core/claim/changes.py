@@ -29,7 +29,7 @@ from frontier.core.model.loads import Load
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats import episodes, laws
 from frontier.core.window import window
-from frontier.core.window.window import Episodes, Floats, WindowData
+from frontier.core.window.window import Episodes, Floats, WindowData, held
 
 History = Sequence[tuple[Trial, WindowData]]
 """The finished trials of one series in the order in which they ended: by the number in their
@@ -110,11 +110,9 @@ class Unchanged(tuple[tuple[Trial, WindowData], ...]):
     `changes` made the rest stale; the last of them came before the trial number `since`. The last
     window of a load in `suspect` differs from its earlier ones. What was measured of a load in
     `doubted` excludes the tail that the next higher load showed since: it has to be proven anew.
-    `growing` holds the loads at which a latency grows, and by how much. What follows from it is
-    remembered for this object: there is one for each history and limits.
+    `growing` holds the loads at which a latency grows, and by how much. It holds what follows from
+    it (see `held`): there is one for each history and limits.
     """
-
-    __hash__ = object.__hash__  # hundreds of windows take longer to hash than to judge
 
     changes: tuple[Change, ...] = ()
     since: int = 0
@@ -123,7 +121,7 @@ class Unchanged(tuple[tuple[Trial, WindowData], ...]):
     growing: Mapping[Load, Growth] = {}
 
 
-@functools.lru_cache(maxsize=4096)
+@held
 def spoilt(sample: WindowData) -> bool:
     """Whether a window says nothing of the server under this load.
 
@@ -151,7 +149,7 @@ def latencies(sample: WindowData, limit: Limit) -> Floats:
     return values[~np.isnan(values)]
 
 
-@functools.lru_cache(maxsize=8192)
+@held
 def level(sample: WindowData, limit: Limit) -> Level | None:
     """The level of a window in what a limit is on; None where too few requests succeeded."""
     values = latencies(sample, limit)
@@ -191,7 +189,7 @@ def _unchanged(history: tuple[tuple[Trial, WindowData], ...], limits: tuple[Limi
         if not spoilt(sample):
             followed.add(number, trial, sample)
     last = followed.since
-    later = {c for c, load in followed.loads.items() if load.numbers and load.numbers[-1] >= last}
+    later = {c for c, load in followed.loads.items() if max(load.numbers, default=-1) >= last}
     starts = {c: load.start for c, load in followed.loads.items()}
 
     def counts(number: int, trial: Trial) -> bool:
@@ -201,7 +199,8 @@ def _unchanged(history: tuple[tuple[Trial, WindowData], ...], limits: tuple[Limi
     runs = _runs(tuple(followed.loads.values()), limits)
     kept = [ts for number, ts in enumerate(history) if counts(number, ts[0])]
     slow = _episodes(kept)
-    found = Unchanged((trial, _with_series(sample, runs, slow)) for trial, sample in kept)
+    shown = runs > 1 or slow is not None
+    found = Unchanged((trial, _with_series(sample, runs, slow) if shown else sample) for trial, sample in kept)
     found.changes, found.since = tuple(followed.changes), followed.since
     found.suspect = tuple(c for c, load in followed.loads.items() if load.suspects)
     found.doubted = tuple(c for c, load in followed.loads.items() if load.doubted)
@@ -209,12 +208,12 @@ def _unchanged(history: tuple[tuple[Trial, WindowData], ...], limits: tuple[Limi
     return found
 
 
-@functools.lru_cache(maxsize=4096)
+@held
 def _with_series(sample: WindowData, runs: int, slow: Episodes | None) -> WindowData:
     """A window with what its series shows of any load: the runs of requests beyond a limit, and the
     episodes.
     """
-    return replace(sample, runs=runs, episodes=slow) if runs > 1 or slow is not None else sample
+    return replace(sample, runs=runs, episodes=slow)
 
 
 def _episodes(history: History) -> Episodes | None:
@@ -223,10 +222,7 @@ def _episodes(history: History) -> Episodes | None:
     for trial, sample in history:
         if not spoilt(sample):
             loads.setdefault(trial.load, []).append(sample)
-    return episodes.seen([_joined(tuple(parts)) for parts in loads.values()])
-
-
-_joined = functools.lru_cache(maxsize=96)(window.join)
+    return episodes.seen([window.join(parts) for parts in loads.values()])
 
 
 def _runs(loads: Sequence["_Load"], limits: tuple[Limit, ...]) -> int:

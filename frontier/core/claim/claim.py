@@ -18,7 +18,6 @@ If the mean is m or more, the capital does not grow on average. It then reaches 
 twenty cases (Ville's inequality), however often it is looked at and whenever the sweep ends.
 """
 
-import functools
 import math
 from collections.abc import Iterable, Sequence
 
@@ -33,7 +32,7 @@ from frontier.core.model.decisions import Claim, EndedEarly, Limit, SweepEnding,
 from frontier.core.model.loads import Load
 from frontier.core.model.metrics import fewest_to_bound
 from frontier.core.model.trials import Phase, Trial
-from frontier.core.window.window import Bools, Floats, WindowData, narrowed
+from frontier.core.window.window import Bools, Floats, WindowData, held, narrowed
 
 PROVEN = 20.0
 """The capital from which a percentile counts as proven over turns: an error of 5%."""
@@ -82,7 +81,7 @@ def proven_over_turns(windows: Sequence[WindowData], limit: Limit) -> bool:
     return capital(np.concatenate([late_shares(sample, limit) for sample in windows]), 1 - limit.of.p) >= PROVEN
 
 
-@functools.lru_cache(maxsize=4096)
+@held
 def late_shares(sample: WindowData, limit: Limit) -> Floats:
     """The share of requests over the limit in each turn, among requests of the class that is
     limited.

@@ -15,8 +15,6 @@ from frontier.core.claim.proof import (
     candidates,
     claim_point,
     growth,
-    join,
-    judged_point,
     point_of,
     with_visits,
 )
@@ -27,7 +25,7 @@ from frontier.core.model.loads import Load
 from frontier.core.model.metrics import DEFAULT_METRICS
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.trials import Phase, Trial
-from frontier.core.window.window import WindowData
+from frontier.core.window.window import WindowData, join
 
 NEWEST = 0.99
 """Confidence at which the newest window of a setting must be over a limit to count as a violation.
@@ -54,7 +52,7 @@ def claim_windows(history: History, limits: Sequence[Limit] = ()) -> dict[Load, 
 
 
 def _joined(trials: History) -> WindowData:
-    return join(tuple(sample for _, sample in trials))
+    return join([sample for _, sample in trials])
 
 
 def claim_points(
@@ -153,7 +151,7 @@ def _by_grid(trials: History, limits: tuple[Limit, ...]) -> Candidate | None:
     if judge(point, limits).verdict is not Verdict.MEETS:
         return None
     proven = Candidate(trials[0][0].load, Verdict.MEETS, "", LATER_ALPHA, 0, point, point)
-    return with_visits(proven, tuple(sample for _, sample in trials), limits)
+    return with_visits(proven, [sample for _, sample in trials], limits)
 
 
 def _of_later(trials: History, limits: tuple[Limit, ...], corrected: bool) -> Candidate | None:
@@ -163,7 +161,7 @@ def _of_later(trials: History, limits: tuple[Limit, ...], corrected: bool) -> Ca
     """
     if not corrected and any(trial.phase is not Phase.VISIT for trial, _ in trials):
         return None
-    point = judged_point(tuple(sample for _, sample in trials), limits, LATER_ALPHA)
+    point = claim_point(_joined(trials), limits, LATER_ALPHA)
     return Candidate(trials[0][0].load, Verdict.UNPROVEN, "", LATER_ALPHA, 0, point, None)
 
 

@@ -14,7 +14,6 @@ investing (Foster and Stine 2008).
 """
 
 import dataclasses
-import functools
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -27,8 +26,7 @@ from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Phase
-from frontier.core.window import window
-from frontier.core.window.window import WindowData
+from frontier.core.window.window import WindowData, held, join
 
 ALPHA = 0.05
 """One-sided error of a claim."""
@@ -82,22 +80,14 @@ def by_concurrency(history: History) -> dict[Load, list[WindowData]]:
 def joined(history: History, phases: tuple[Phase, ...]) -> dict[Load, WindowData]:
     """Per concurrency the data of these phases, joined."""
     groups = by_concurrency([(trial, sample) for trial, sample in history if trial.phase in phases])
-    return {c: join(tuple(parts)) for c, parts in sorted(groups.items())}
+    return {c: join(parts) for c, parts in sorted(groups.items())}
 
 
-@functools.lru_cache(maxsize=512)
-def join(parts: tuple[WindowData, ...]) -> WindowData:
-    """The windows as one. Remembered, as are the points below: the search replays its whole history
-    at every step.
-    """
-    return window.join(parts)
-
-
-@functools.lru_cache(maxsize=512)
+@held
 def pilot_point(sample: WindowData, limits: tuple[Limit, ...]) -> Point:
     """The point of a sample with the few metrics that scanning and completing the frontier need."""
-    names = [limit.metric for limit in limits]
-    wanted = dict.fromkeys(("output_throughput", "request_throughput", "mean_e2e", *names))
+    limited = (limit.metric for limit in limits)
+    wanted = dict.fromkeys(("output_throughput", "request_throughput", "mean_e2e", *limited))
     return estimate.point(sample, names=tuple(wanted), limits=limits)
 
 
@@ -166,36 +156,29 @@ TOO_BUSY = "this machine was too busy to measure it"
 # --- points with the bounds of a judgement
 
 
-@functools.lru_cache(maxsize=512)
+@held
 def point_of(sample: WindowData, names: tuple[str, ...], limits: tuple[Limit, ...], price: float | None) -> Point:
-    """The point of a sample. Remembered: a trial of one setting leaves the data of the others as
-    they were.
-    """
+    """The point of a sample: a trial of one setting leaves the data of the others as they were."""
     return estimate.point(sample, names=names, limits=limits, price=price)
 
 
+@held
 def claim_point(
     sample: WindowData,
     limits: tuple[Limit, ...],
     alpha: float,
     *,
-    names: Sequence[str] = (),
+    names: tuple[str, ...] = (),
     price: float | None = None,
 ) -> Point:
     """A point whose limited metrics carry one-sided bounds at this error."""
-    point = point_of(sample, tuple(names), limits, price)
-    metrics = dict(point.metrics)
-    for limit in limits:
-        strict = estimate.estimate(sample, limit.metric, limits=limits, confidence=1 - alpha, price=price)
-        if strict is not None:
-            metrics[limit.metric] = strict
-    return dataclasses.replace(point, metrics=metrics)
-
-
-@functools.lru_cache(maxsize=2048)
-def judged_point(parts: tuple[WindowData, ...], limits: tuple[Limit, ...], alpha: float) -> Point:
-    """The point of these windows together, with bounds at this error."""
-    return claim_point(join(parts), limits, alpha)
+    point = point_of(sample, names, limits, price)
+    strict = {
+        limit.metric: e
+        for limit in limits
+        if (e := estimate.estimate(sample, limit.metric, limits=limits, confidence=1 - alpha, price=price)) is not None
+    }
+    return dataclasses.replace(point, metrics={**point.metrics, **strict})
 
 
 # --- candidates
@@ -210,7 +193,7 @@ def candidates(history: History, limits: tuple[Limit, ...]) -> list[Candidate]:
     return list(_candidates(unchanged(history, limits), limits)) if limits else []
 
 
-@functools.lru_cache(maxsize=64)
+@held
 def _candidates(history: Unchanged, limits: tuple[Limit, ...]) -> list[Candidate]:
     judged = list[Candidate]()
     for c in dict.fromkeys(trial.load for trial, _ in history if trial.phase is Phase.PROVE):
@@ -259,7 +242,7 @@ def _judged(trials: History, limits: tuple[Limit, ...], error: float) -> Candida
         before, (windows, fresh) = looks, (units(sizes[:count]), sum(sizes[:count]))
         looks = _looks(windows)
         alpha = SPEND * error * (1 - SPEND) ** max(0, looks - 1)
-        point = judged_point(tuple(every[:k]), limits, alpha)
+        point = claim_point(join(every[:k]), limits, alpha)
         proof = point if looks > before else proof
         verdict, reason = _standing(point, limits, alpha, windows, fresh, look=looks > before)
         if _goes_on(verdict, point, every[:k], limits, windows):
@@ -269,9 +252,9 @@ def _judged(trials: History, limits: tuple[Limit, ...], error: float) -> Candida
     if verdict is Verdict.UNPROVEN and len(trials) - len(clean) >= MOST_SPOILT:
         verdict, reason = Verdict.VIOLATES, TOO_BUSY
     if point is None:
-        point = judged_point(tuple(every), limits, alpha)
+        point = claim_point(join(every), limits, alpha)
     candidate = Candidate(trials[0][0].load, verdict, reason, alpha, units(sizes), point, proof, sum(sizes[:count]))
-    return with_visits(candidate, tuple(every), limits) if verdict is Verdict.MEETS else candidate
+    return with_visits(candidate, every, limits) if verdict is Verdict.MEETS else candidate
 
 
 def units(sizes: Sequence[int]) -> int:
@@ -288,11 +271,11 @@ def growth(requests: int, fresh: int, windows: int, until: int) -> float:
     return 1 + (until - windows) * fresh / max(1, windows) / max(1, requests)
 
 
-def with_visits(candidate: Candidate, parts: tuple[WindowData, ...], limits: tuple[Limit, ...]) -> Candidate:
+def with_visits(candidate: Candidate, parts: Sequence[WindowData], limits: tuple[Limit, ...]) -> Candidate:
     """A proven candidate with its visits: given up where the values of all its data are over a
     limit.
     """
-    point = judged_point(parts, limits, candidate.alpha)
+    point = claim_point(join(parts), limits, candidate.alpha)
     over = violation(point, limits)
     if over is not None and over <= 0:
         return dataclasses.replace(candidate, point=point)

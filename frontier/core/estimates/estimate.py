@@ -6,7 +6,6 @@ sample cannot carry is infinite on the side of the claim, and `need` says how ma
 carry it.
 """
 
-import functools
 import math
 from collections.abc import Iterable
 from dataclasses import replace
@@ -24,7 +23,7 @@ from frontier.core.model.points import Estimate, Point
 from frontier.core.model.units import format_share
 from frontier.core.stats import connections, intervals
 from frontier.core.window.histogram import ALPHA, X0, LogHistogram
-from frontier.core.window.window import BLOCKS, Floats, WindowData, gaps, narrowed
+from frontier.core.window.window import BLOCKS, Floats, WindowData, gaps, held, narrowed
 
 OF_CLASSES = tuple(f"{s}_{q}" for q in ("ttft", "tpot", "e2e") for s in ("mean", "p50", "p90", "p95", "p99"))
 """The metrics that each class of requests has of its own, where all the default ones are asked for.
@@ -95,7 +94,7 @@ def estimate(
     return _estimate(sample, name, limits if needs == "limits" else (), confidence, price if needs == "price" else None)
 
 
-@functools.lru_cache(maxsize=8192)
+@held
 def _estimate(
     sample: WindowData, name: str, limits: tuple[Limit, ...], confidence: float, price: float | None
 ) -> Estimate | None:

@@ -5,7 +5,6 @@ A number that means something is kept. The doubt that its flag leaves goes into 
 amount measured in the same window. See docs/flags.md for the rule of each flag.
 """
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field
 from frontier.core.flags import load_flags
 from frontier.core.flags.load_flags import ERRORS
 from frontier.core.stats.wander import Wander, of_latencies
-from frontier.core.window.window import WindowData, mean_e2e
+from frontier.core.window.window import WindowData, held, mean_e2e
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +39,7 @@ class Widening:
 NO_WIDENING = Widening()
 
 
-@functools.lru_cache(maxsize=512)
+@held
 def widening(sample: WindowData) -> Widening:
     """What the flags on this sample's load add to its intervals; NO_WIDENING without such flags."""
     raised = {flag.name for flag in load_flags.of_load(sample)}

@@ -6,7 +6,6 @@ server is a "no" and not a failed measurement; they make a point invalid only wh
 notice them.
 """
 
-import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
@@ -22,7 +21,7 @@ from frontier.core.model.points import Flag
 from frontier.core.model.trials import UNCOUNTED_PROMPTS
 from frontier.core.model.units import format_share
 from frontier.core.stats import connections
-from frontier.core.window.window import Bools, Floats, WindowData
+from frontier.core.window.window import Bools, Floats, WindowData, held
 
 SHORT_OUTPUT = 0.01
 """Where more than this share of answers are shorter than asked, another output length was
@@ -75,7 +74,7 @@ LIFE = re.compile(r"(?:, |^)started (\d+)$")
 FlagCheck = Callable[[WindowData], Iterable[Flag]]
 
 
-@functools.lru_cache(maxsize=512)
+@held
 def flags(sample: WindowData, limits: tuple[Limit, ...] = ()) -> tuple[Flag, ...]:
     """Everything that is wrong with this sample, the fatal first; `limits` are the percentiles to
     be claimed.

@@ -10,7 +10,7 @@ knows how it is written and what follows from it.
 import bisect
 import math
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Self
 
@@ -39,6 +39,11 @@ class Load(int):
     @property
     def amount(self) -> float:
         """The number as a person writes it: 64, or 2.5 for 2.5 requests per second."""
+        return int(self)
+
+    @property
+    def stored(self) -> int:
+        """The number in files and fingerprints, which `as_load` reads."""
         return int(self)
 
     @property
@@ -185,9 +190,36 @@ class SessionRate(Rate):
         return super().facts | {"rate_of": "sessions"}
 
 
-def as_load(number: int) -> Load:
-    """The load as it is; a plain number is a concurrency."""
-    return number if isinstance(number, Load) else Concurrency(number)
+class CappedRate(Concurrency):
+    """Arrivals at a rate, of which at most this many are in flight: a check of an operating point.
+
+    >>> load = CappedRate.at(135.0625, 49)
+    >>> load.label, load.per_second, load.is_open
+    ('c=49', 135.0625, True)
+    """
+
+    is_open = True
+    per_second: float = math.nan  # given to each by `at`; an int takes no second argument
+
+    @classmethod
+    def at(cls, per_second: float, most: int) -> Self:
+        """The load of exactly so many arrivals per second, and the most in flight."""
+        load = cls(most)
+        load.per_second = per_second
+        return load
+
+
+def as_load(number: int, kind: type[Load] = Concurrency) -> Load:
+    """The load as it is; a stored number as one of this kind."""
+    return number if isinstance(number, Load) else kind(number)
+
+
+def load_of(facts: Mapping[str, Any]) -> Load:
+    """The load of `Load.facts`; those of earlier versions have no rate."""
+    rate: float | None = facts.get("rate")
+    if rate is None:
+        return Concurrency(facts["concurrency"])
+    return (SessionRate if facts.get("rate_of") == "sessions" else Rate).of(rate)
 
 
 NO_LOAD = Concurrency(0)

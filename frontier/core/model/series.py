@@ -71,8 +71,7 @@ class HasLoad(HasSeries):
 
     def __post_init__(self) -> None:
         """Read a load that was stored or worked out as a plain number as one of the shape."""
-        if not isinstance(self.load, Load):
-            object.__setattr__(self, "load", self.shape.load(self.load))
+        object.__setattr__(self, "load", self.shape.load(self.load))
 
 
 _T = TypeVar("_T", bound=HasSeries)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from frontier.core.model.length_pairs import LengthPairs, RequestLengths
-from frontier.core.model.loads import Arrivals, Concurrency, Load, Rate, SessionRate
+from frontier.core.model.loads import Arrivals, Load, Rate, SessionRate, as_load
 from frontier.core.model.metrics import TURN_CLASSES
 from frontier.core.model.session_table import SessionFile
 from frontier.core.model.text import clean_name, short_hash
@@ -280,10 +280,10 @@ class Shape:
         return cls(Lengths.parse(sides[0]), Lengths.parse(sides[1]))
 
     def load(self, number: int) -> Load:
-        """A load of this shape that was stored or worked out as a plain number."""
+        """The load as it is; a plain number, stored or worked out, is one of this shape."""
         if self.arrivals is None:
-            return Concurrency(number)
-        return SessionRate(number) if self.has_sessions else Rate(number)
+            return as_load(number)
+        return as_load(number, SessionRate if self.has_sessions else Rate)
 
     def session_seconds(self, e2e: float) -> float:
         """How long nearly all sessions last, with requests of `e2e` seconds: mean thinking and two

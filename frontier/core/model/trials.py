@@ -42,8 +42,7 @@ class Trial(HasLoad):
 
     `seed` makes the prompts; it differs for every trial, so no two share a prompt. `fingerprint` is
     a hash of all that decides the trial's numbers; a stored trial with another fingerprint does not
-    count. `rate` is None in closed loop; in open loop it is the requests that arrive per second. In
-    a check of an operating point (`verify`) its load is the most in flight all the same.
+    count.
     """
 
     deployment: str
@@ -58,7 +57,6 @@ class Trial(HasLoad):
     max_time: float
     fingerprint: str
     seconds: float | None = None
-    rate: float | None = None
 
     @property
     def key(self) -> str:

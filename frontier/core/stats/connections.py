@@ -5,7 +5,6 @@ earlier versions, imports), nothing is known of it, and claims are made as if ea
 connection of its own.
 """
 
-import functools
 import math
 
 import numpy as np
@@ -14,13 +13,13 @@ from frontier.core.model.decisions import Limit
 from frontier.core.model.metrics import claim_floor
 from frontier.core.model.units import format_share
 from frontier.core.stats import intervals
-from frontier.core.window.window import Bools, Floats, Ints, WindowData
+from frontier.core.window.window import Bools, Floats, Ints, WindowData, held
 
 CONFIDENCE = 0.95
 """Confidence of the bounds that count connections as clusters."""
 
 
-@functools.lru_cache(maxsize=64)
+@held
 def clusters(sample: WindowData) -> Ints | None:
     """A number for each request, the same for those of one connection; a request without one is
     alone. None where no connection is known.
@@ -39,7 +38,7 @@ def _shared(sample: WindowData) -> Ints | None:
     return None if numbers is None or int(numbers.max()) + 1 == sample.n else numbers
 
 
-@functools.lru_cache(maxsize=64)
+@held
 def count(sample: WindowData) -> int | None:
     """How many connections the requests are spread over, as Kish's effective number: a connection
     with one request does not count as much as one with a hundred. None where that is not known.

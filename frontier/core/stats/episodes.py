@@ -6,14 +6,13 @@ The most time that may be slow follows from their number, as Poisson's law bound
 seen may be eight. A stall is no episode: it hits the requests in flight, and none after them.
 """
 
-import functools
 import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from frontier.core.stats import laws, wander
-from frontier.core.window.window import Bools, Episodes, Floats, WindowData
+from frontier.core.window.window import Bools, Episodes, Floats, WindowData, held
 
 CLEAR, APART = math.log(1.2), 4.5
 """Blocks of time are slow whose levels are this far (in ln) from those of the others, and this many
@@ -31,7 +30,7 @@ GOLDEN = 0.6180339887498949
 """Multiples of it, without their whole parts, lie evenly between 0 and 1, in no order."""
 
 
-@functools.lru_cache(maxsize=192)
+@held
 def slow_blocks(sample: WindowData) -> tuple[wander.TimeBlocks, Bools]:
     """The time blocks of one load, and which of them belong to episodes.
 

@@ -5,7 +5,6 @@ machine shared with others. A wander that lasts about as long as the window show
 periods, so bounds have little freedom. Windows apart in time show more of them.
 """
 
-import functools
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -13,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from frontier.core.stats import laws
-from frontier.core.window.window import Bools, Floats, Ints, WindowData, mean_e2e
+from frontier.core.window.window import Bools, Floats, Ints, WindowData, held, mean_e2e
 
 FEWEST = 6
 """Blocks needed to say anything about a wander."""
@@ -98,7 +97,7 @@ class TimeBlocks:
     middles: Floats
 
 
-@functools.lru_cache(maxsize=512)
+@held
 def of_latencies(sample: WindowData, by_turns: bool = False) -> Mapping[str, Wander]:
     """The wander of each latency of which enough is known. In lockstep blocks are turns.
 

@@ -103,25 +103,22 @@ def batches(records: Iterable[Record]) -> Iterator[Batch]:
         yield Batch(batch, gaps, counts)
 
 
-def window_data(
-    measurement: Measurement, records: Iterable[Record], background: Iterable[Record] = (), *, open_loop: bool = False
-) -> WindowData:
+def window_data(measurement: Measurement, records: Iterable[Record], background: Iterable[Record] = ()) -> WindowData:
     """The window data of a trial, as `window_of_batches`."""
-    return window_of_batches(measurement, batches(records), batches(background), open_loop=open_loop)
+    return window_of_batches(measurement, batches(records), batches(background))
 
 
 def window_of_batches(
-    measurement: Measurement, of_records: Iterable[Batch], background: Iterable[Batch] = (), *, open_loop: bool = False
+    measurement: Measurement, of_records: Iterable[Batch], background: Iterable[Batch] = ()
 ) -> WindowData:
     """The window data of a trial. Records may come in any order; the sample is in the order of
     sending. Of a `background` the tokens and the requests in flight count, and why any failed.
 
-    `open_loop` counts latency from when a request was scheduled instead of when it was sent, so
-    that a client or server that falls behind cannot hide it (coordinated omission; wrk2's rule). A
-    trial at a rate always is.
+    In open loop latency counts from when a request was scheduled instead of when it was sent, so
+    that a client or server that falls behind cannot hide it (coordinated omission; wrk2's rule).
     """
     trial, window = measurement.trial, measurement.window
-    open_loop = open_loop or trial.load.is_open
+    open_loop = trial.load.is_open
     still = Standstill(measurement.readings)
     everything, blocks, words, limited = _read(of_records, window, open_loop, still, window)
     always = Window(-math.inf, math.inf)  # a background that fails ends before the window opens

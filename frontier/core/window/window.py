@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from typing import Any
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +30,10 @@ Bools = NDArray[np.bool_]
 Timed = Sequence[tuple[float, Mapping[str, float]]]
 """The length of each window in seconds, and the facts of it that the server and its devices gave.
 """
+
+_Of = TypeVar("_Of")
+_P = ParamSpec("_P")
+_T = TypeVar("_T")
 
 BLOCKS = 20
 """Time blocks per window: enough for a variance, few enough that each outlasts a request."""
@@ -55,7 +59,7 @@ class Episodes:
     spans: int = 1
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class WindowData(HasLoad):
     """One trial's window, or several of one setting joined in time order. Index i is the i-th
     request sent.
@@ -171,7 +175,7 @@ class WindowData(HasLoad):
     background_failures: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        HasLoad.__post_init__(self)  # a class with slots has no super()
+        super().__post_init__()
         for name in (*READER, *USAGE):
             if len(getattr(self, name)) != self.n:
                 object.__setattr__(self, name, np.full(self.n, np.nan))
@@ -284,6 +288,23 @@ class WindowData(HasLoad):
         }[throughput]
 
 
+def held(function: Callable[Concatenate[_Of, _P], _T]) -> Callable[Concatenate[_Of, _P], _T]:
+    """The function, whose result is worked out once and then held by its first argument: a window,
+    or the windows of a series. A search replays its whole history at every step.
+
+    The result goes when the window goes. It must not be the window itself, or hold it.
+    """
+
+    @functools.wraps(function)
+    def result(of: _Of, /, *values: _P.args, **named: _P.kwargs) -> _T:
+        known: dict[Any, _T] = of.__dict__.setdefault("known", {})
+        if (key := (function, values, *named.items())) not in known:
+            known[key] = function(of, *values, **named)
+        return known[key]
+
+    return result
+
+
 @functools.lru_cache(maxsize=256)
 def narrowed(sample: WindowData, group: str | None) -> WindowData:
     """The sample with the requests of one class alone, as if no others had been sent; all of it for
@@ -308,7 +329,7 @@ def narrowed(sample: WindowData, group: str | None) -> WindowData:
         part = concurrency / sample.load
         parts["in_flight"] = sample.in_flight * part
         parts["block_finished"] = sample.block_finished * (part * float(mine.mean()) / share)
-    return replace(sample, **parts, load=sample.shape.load(concurrency))
+    return replace(sample, **parts, load=type(sample.load)(concurrency))
 
 
 _PER_REQUEST = (
@@ -361,14 +382,18 @@ def join(samples: Sequence[WindowData]) -> WindowData:
     windows, or for two settings.
 
     `whole_run` becomes the median of each figure, as a tool without windows typically reports it.
+    The last window holds the result.
     """
     if not samples:
         raise ValueError("nothing to join: a setting needs at least one window")
-    parts, first = samples, samples[0]
+    return _joined(samples[-1], *samples[:-1]) if len(samples) > 1 else samples[0]
+
+
+@held
+def _joined(last: WindowData, *before: WindowData) -> WindowData:
+    parts, first = (*before, last), before[0]
     if any((part.deployment, part.shape, part.load) != (first.deployment, first.shape, first.load) for part in parts):
         raise ValueError("windows of different settings cannot be joined")
-    if len(parts) == 1:
-        return first
     joined: dict[str, Any] = {}
     for name in (f.name for f in fields(WindowData)):
         values = [getattr(part, name) for part in parts]

@@ -184,6 +184,5 @@ def trial_of(
         0.0,
         window.end,
         fingerprint,
-        rate=result.rate,
     )
     return Measurement(trial, result.epoch, window, "requests"), records

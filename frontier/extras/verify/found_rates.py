@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from frontier.client.ask.same_server import compared
 from frontier.config import Config
 from frontier.core.claim.changes import History
-from frontier.core.claim.proof import claim_point, join
+from frontier.core.claim.proof import claim_point
 from frontier.core.model.decisions import Decision, Limit
-from frontier.core.model.loads import Rate
+from frontier.core.model.loads import Concurrency, Rate
 from frontier.core.model.metrics import DEFAULT_METRICS
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Measurement, Phase, Trial
 from frontier.core.window.from_records import window_data
-from frontier.core.window.window import WindowData
+from frontier.core.window.window import WindowData, join
 from frontier.extras.verify.open_loop_check import Search, open_loop_trial, searches
 from frontier.run import Run
 from frontier.search.highest_rate import candidates_at, next_ask
@@ -52,7 +52,7 @@ def found_rate(decision: Decision, policy: RatePolicy, done: Done, history: Hist
     point = None
     if candidate is not None:
         data = [data for trial, data in history if trial.phase is Phase.PROVE and trial.load == done.proven]
-        point = claim_point(join(tuple(data)), decision.limits, candidate.alpha, names=DEFAULT_METRICS)
+        point = claim_point(join(data), decision.limits, candidate.alpha, names=DEFAULT_METRICS)
     return FoundRate(decision, policy, done, point, tuple(history))
 
 
@@ -92,9 +92,9 @@ def restored(run: Run, search: Search, store: RunDirectory) -> list[tuple[Trial,
     history = []
     for measurement in store.finished().values():
         trial = measurement.trial
-        if trial.rate is None:
+        if (rate := trial.load.per_second) is None:
             continue
-        ask = Ask(Rate.of(trial.rate), trial.phase, trial.requests, "", warmup=trial.warmup)
+        ask = Ask(Rate.of(rate), trial.phase, trial.requests, "", warmup=trial.warmup)
         if trial.fingerprint == rate_trial(run.config, search, ask, trial.repeat).fingerprint:
             history.append(searched(run, measurement, store))
     return [(trial, data) for trial, data in history if not invalid_because(data, search.decision.limits)]
@@ -103,6 +103,7 @@ def restored(run: Run, search: Search, store: RunDirectory) -> list[tuple[Trial,
 def searched(run: Run, measurement: Measurement, store: RunDirectory) -> tuple[Trial, WindowData]:
     """A finished trial as the search reads it: its load is its rate."""
     trial = measurement.trial
-    assert trial.rate is not None
-    data = compared(run.identities, window_data(measurement, store.records(trial.key), open_loop=True))
-    return replace(trial, load=Rate.of(trial.rate)), data
+    rate = trial.load.per_second
+    assert rate is not None
+    data = compared(run.identities, window_data(measurement, store.records(trial.key)))
+    return replace(trial, load=Rate.of(rate)), replace(data, load=Concurrency(trial.load))

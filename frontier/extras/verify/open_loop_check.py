@@ -26,7 +26,7 @@ from frontier.core.estimates import estimate
 from frontier.core.flags.load_flags import DRIFT
 from frontier.core.model.decisions import Decision, Judgement, Limit, Verdict
 from frontier.core.model.errors import MeasurementError, UsageError
-from frontier.core.model.loads import Concurrency, Rate
+from frontier.core.model.loads import CappedRate, Rate
 from frontier.core.model.metrics import claim_floor, metric
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Measurement, Phase, Record, Trial
@@ -215,7 +215,8 @@ def open_trial(config: Config, check: OpenLoopCheck, repeat: int) -> Trial:
     assert decision.load is not None
     mark = f"{config.seed} {decision.deployment} {decision.shape} {check.rate!r} {check.requests} {repeat}"
     ask = Ask(Rate.of(check.rate), Phase.PROVE, check.requests, "", warmup=max(check.warmup, config.warmup))
-    return replace(open_loop_trial(config, decision, decision.load, ask, repeat, mark), rate=check.rate)  # exactly
+    trial = open_loop_trial(config, decision, decision.load, ask, repeat, mark)
+    return replace(trial, load=CappedRate.at(check.rate, decision.load))  # exactly
 
 
 def open_loop_trial(config: Config, decision: Decision, cap: int, ask: Ask, repeat: int, mark: str) -> Trial:
@@ -224,7 +225,7 @@ def open_loop_trial(config: Config, decision: Decision, cap: int, ask: Ask, repe
     return Trial(
         deployment=decision.deployment,
         shape=decision.shape,
-        load=Concurrency(cap),
+        load=CappedRate.at(rate.per_second, cap),
         repeat=repeat,
         phase=ask.phase,
         requests=ask.requests,
@@ -233,7 +234,6 @@ def open_loop_trial(config: Config, decision: Decision, cap: int, ask: Ask, repe
         min_time=0.0,
         max_time=max(config.trial_time, 2 * (ask.warmup + ask.requests / rate.per_second + 4 * _mean_e2e(decision))),
         fingerprint=digest[:16],
-        rate=rate.per_second,
     )
 
 
@@ -244,7 +244,7 @@ def judged(check: OpenLoopCheck, measurement: Measurement, sender: Sender) -> Ch
     """The open loop's point and its verdict under the SLA."""
     limits, decision = check.decision.limits, check.decision
     assert decision.load is not None
-    sent = window_data(measurement, sender.store.records(measurement.trial.key), open_loop=True)
+    sent = window_data(measurement, sender.store.records(measurement.trial.key))
     sample = replace(compared(sender.run.identities, sent), load=decision.load)
     point = estimate.point(sample, limits=limits)
     in_flight = float(sample.in_flight.mean()) if len(sample.in_flight) else 0.0

@@ -125,7 +125,7 @@ def window_trial(run: Run, decision: Decision, seconds: float, number: int, hold
     assert load is not None
     model = next(trial for trial, _ in reversed(run.histories[decision.series]) if trial.load == load)
     served = rate.value if rate is not None and rate.value > 0 else FEWEST / seconds
-    streams = model.streams if model.rate is None else 1  # at a rate they bound what may be in flight
+    streams = 1 if model.load.is_open else model.streams  # at a rate they bound what may be in flight
     requests = max(FEWEST, streams, math.ceil(served * seconds))
     digest = hashlib.sha256(f"{run.config.seed} {hold} {number}".encode()).hexdigest()
     # A recorded trial knows the name of its trace; the config of the run has its times.

@@ -10,7 +10,7 @@ from frontier.client import run_trial
 from frontier.client.ask.prompts import Calibration, random_prompts, session_prompts
 from frontier.client.ask.target import Target, Timeouts
 from frontier.client.http.http_client import run
-from frontier.core.model.loads import Arrivals
+from frontier.core.model.loads import Arrivals, CappedRate
 from frontier.core.model.shapes import Lengths, Session, Shape
 from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial
 from frontier.extras.workload.arrival_files import of_column
@@ -29,7 +29,7 @@ def go(
 ) -> tuple[Measurement, list[Record]]:
     times = {"warmup": 0.3, "min_time": 0.5, "max_time": 10.0} | more
     shape = replace(Shape.of(20, 5), arrivals=arrivals)
-    trial = Trial("d", shape, cap, 0, Phase.CONFIRM, 120, 11, fingerprint="f", rate=rate, **times)
+    trial = Trial("d", shape, CappedRate.at(rate, cap), 0, Phase.CONFIRM, 120, 11, fingerprint="f", **times)
     limits = Timeouts(2.0, 5.0, 2.0, total=1.5)
     target = Target(server.url(engine.name), "m", "chat", dialect="vllm", timeouts=limits)
     records: list[Record] = []
@@ -97,7 +97,7 @@ def test_later_turns_that_no_caller_was_free_for_are_charged_from_when_they_were
     shape = Shape.of_session(session, Lengths.fixed(5), "chat")
     limits = Timeouts(2.0, 5.0, 2.0, total=1.5)
     target = Target(server.url(engine.name), "m", "chat", dialect="vllm", timeouts=limits)
-    trial = Trial("d", shape, 2, 0, Phase.CONFIRM, 300, 11, 0.3, 0.5, 3.0, "f", rate=40.0)
+    trial = Trial("d", shape, CappedRate.at(40.0, 2), 0, Phase.CONFIRM, 300, 11, 0.3, 0.5, 3.0, "f")
     records: list[Record] = []
     prompts = session_prompts(shape, 1, Calibration(), 0)
     measurement = run(run_trial(trial, target, prompts, on_record=records.append))

@@ -11,11 +11,12 @@ from frontier.client.ask.prompts import PromptPlan
 from frontier.client.ask.target import Target
 from frontier.client.load.pipeline import RequestPipeline, Share
 from frontier.client.load.rules import StreamStatus, WindowState, next_state, together
+from frontier.core.model.loads import CappedRate
 from frontier.core.model.shapes import Lengths, Session, Shape
 from frontier.core.model.trials import Phase, Trial
 
 TRIAL = Trial("d", Shape.of(40, 20), 8, 1, Phase.GRID, 100, 7, 2.0, 3.0, 60.0, "f", seconds=30.0)
-OPEN = dataclasses.replace(TRIAL, rate=4.0)
+OPEN = dataclasses.replace(TRIAL, load=CappedRate.at(4.0, TRIAL.load))
 
 
 def status(now: float, **more: object) -> StreamStatus:

@@ -12,6 +12,7 @@ from frontier.core.claim.claimed import claim_points, over_at_last
 from frontier.core.claim.verdict import judge
 from frontier.core.model.decisions import Cause, Limit, Verdict
 from frontier.core.model.trials import ClientHealth, Phase
+from frontier.core.window.window import join
 from frontier.search import complete, scan
 from frontier.search.next_trial import Ask
 from frontier.search.scan import SearchPolicy
@@ -434,7 +435,7 @@ def test_a_proof_stands_where_the_higher_load_contradicts_nothing(share, factor,
 def test_a_proof_that_is_to_be_made_again_without_a_budget_for_it_is_the_cause_of_no_answer():
     history = with_tail(0.05, (6, Phase.PROVE))
     points = claim_points(history, P99)
-    looked = [proof.pilot_point(proof.join(tuple(s for t, s in history if t.load == 4)), P99)]
+    looked = [proof.pilot_point(join([s for t, s in history if t.load == 4]), P99)]
     decision = solver.solve(points, P99, scanned=looked, history=history)
     assert (Verdict.UNPROVEN, None) == (decision.verdict, decision.load)
     assert Cause.DOUBTED in {reason.cause for reason in decision.explanation.reasons}

@@ -16,6 +16,7 @@ from frontier.core.model.metrics import claim_floor
 from frontier.core.model.points import Point
 from frontier.core.model.trials import ClientHealth, Phase
 from frontier.core.stats import intervals
+from frontier.core.window.window import join
 from frontier.search import window_size
 from frontier.show.view.explain import sentence
 from frontier.show.view.rough import roughly
@@ -143,7 +144,7 @@ def test_what_the_grid_proved_stays_proven_with_windows_that_alone_prove_nothing
 
 def test_what_the_grid_left_open_is_judged_again_at_the_error_that_all_judgements_share():
     history = history_of(Server(lambda c: 0.1), 8, Phase.GRID, *[Phase.VISIT] * 3)
-    own = proof.claim_point(proof.join(tuple(sample for _, sample in history)), TTFT, SPEND * ALPHA)
+    own = proof.claim_point(join([sample for _, sample in history]), TTFT, SPEND * ALPHA)
     assert math.isinf(claim_points(history[:1], TTFT)[0].metrics["p99_ttft"].upper)
     assert own.metrics["p99_ttft"] == claim_points(history, TTFT)[0].metrics["p99_ttft"]
 
@@ -388,7 +389,7 @@ def test_each_judgement_of_a_candidate_spends_its_part_of_the_error_and_is_claim
     assert [Verdict.UNPROVEN] * 3 + [Verdict.MEETS] == [end.verdict for end in ends.values()]
     alphas = [SPEND * ALPHA] * 3 + [SPEND * ALPHA * (1 - SPEND)]
     assert [end.alpha for end in ends.values()] == pytest.approx(alphas)
-    own = proof.claim_point(proof.join(tuple(s for _, s in history)), limits, alphas[-1]).metrics["p99_ttft"]
+    own = proof.claim_point(join([s for _, s in history]), limits, alphas[-1]).metrics["p99_ttft"]
     assert own == claim_points(history, limits)[0].metrics["p99_ttft"]
     at_three = claim_points(history[:3], limits)[0].metrics["p99_ttft"].upper
     assert at_three == claim_points(history[:5], limits)[0].metrics["p99_ttft"].upper > 0.17

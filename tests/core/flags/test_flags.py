@@ -797,7 +797,7 @@ def at_rate(share: float, seed: int, requests: int = 400) -> WindowData:
     spec = EngineSpec(noise=0.1, max_num_seqs=4, seed=seed)
     shape = Shape(Lengths.fixed(64), Lengths.uniform(4, 8), arrivals=POISSON)
     rate = Rate.of(share * SMALL_ENGINE)
-    trial = Trial("a", shape, rate, 0, Phase.GRID, requests, seed, 1.0, 0.0, 1e9, "f", rate=rate.per_second)
+    trial = Trial("a", shape, rate, 0, Phase.GRID, requests, seed, 1.0, 0.0, 1e9, "f")
     records, measurement = virtual_trial(trial, spec)
     return window_data(measurement, records)
 

@@ -19,6 +19,7 @@ from frontier.core.claim.verdict import judge
 from frontier.core.estimates.estimate import estimate, point
 from frontier.core.estimates.widening import widening
 from frontier.core.model.decisions import Verdict
+from frontier.core.model.loads import CappedRate, Concurrency, Load
 from frontier.core.model.metrics import READING_SPEED, metric
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial, Window
@@ -102,10 +103,13 @@ def runs_dry(answer: Streamed, speed: float) -> bool:
     return False
 
 
-def windowed(records: list[Record], **more: bool) -> WindowData:
-    trial = Trial("a", Shape.of(9, 20), 1, 1, Phase.GRID, 100, 1, 0.0, 0.0, 600.0, "f")
+ONE = Concurrency(1)
+
+
+def windowed(records: list[Record], load: Load = ONE) -> WindowData:
+    trial = Trial("a", Shape.of(9, 20), load, 1, Phase.GRID, 100, 1, 0.0, 0.0, 600.0, "f")
     window = Window(0.0, max(r.sent for r in records))
-    return window_data(Measurement(trial, 1000.0, window, "requests"), records, **more)
+    return window_data(Measurement(trial, 1000.0, window, "requests"), records)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -222,7 +226,7 @@ def test_of_an_event_with_several_tokens_the_second_may_have_come_with_the_first
 
 def test_in_open_loop_a_late_send_counts() -> None:
     late = [replace(r, scheduled=r.sent - 0.5) for r in answers_of(40, 0.0)[3:]]
-    window = windowed(late, open_loop=True)
+    window = windowed(late, CappedRate.at(10.0, 1))
     assert len(late) == 37
     assert window.visible == pytest.approx([r.visible - r.scheduled for r in late])  # type: ignore[operator]
 

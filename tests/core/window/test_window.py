@@ -3,17 +3,19 @@ against known bias."""
 
 import math
 import random
+import weakref
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from frontier.core.model.loads import CappedRate
 from frontier.core.model.shapes import Lengths, Shape
 from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.core.window import from_records
 from frontier.core.window.from_records import window_data
 from frontier.core.window.histogram import LogHistogram
-from frontier.core.window.window import BLOCKS, WindowData, join
+from frontier.core.window.window import BLOCKS, WindowData, held, join
 from frontier.simulator.spec import EngineSpec
 from tests.kit.virtual_truth import closed_loop, truth
 
@@ -24,8 +26,8 @@ def trial(concurrency: int = 4, repeat: int = 0, shape: Shape = SHAPE) -> Trial:
     return Trial("a", shape, concurrency, repeat, Phase.GRID, 100, 1, 0.0, 0.0, 60.0, "f")
 
 
-def measured(start: float, end: float, *, epoch: float = 1000.0, concurrency: int = 4) -> Measurement:
-    return Measurement(trial(concurrency), epoch, Window(start, end), "requests")
+def measured(start: float, end: float, *, epoch: float = 1000.0, load: int = 4) -> Measurement:
+    return Measurement(trial(load), epoch, Window(start, end), "requests")
 
 
 def record(
@@ -261,7 +263,7 @@ def test_in_flight_is_the_time_integral() -> None:
 
 def test_open_loop_latency_counts_from_the_scheduled_send() -> None:
     late = replace(record(5.0, wait=0.1), scheduled=3.0)
-    found = window_data(measured(2.0, 4.0), [late], open_loop=True)
+    found = window_data(measured(2.0, 4.0, load=CappedRate.at(10.0, 4)), [late])
     assert 2.1 == pytest.approx(found.ttft[0])
     assert [1003.0] == found.sent.tolist()
     assert found.open_loop
@@ -336,7 +338,7 @@ def test_at_ten_latencies_the_window_is_right_within_two_percent_and_the_naive_f
 def window_of(epoch: float, seed: int, concurrency: int = 4) -> WindowData:
     health = ClientHealth(loop_lag_p99=seed / 1000)
     return window_data(
-        replace(measured(5.0, 25.0, epoch=epoch, concurrency=concurrency), health=health), random_records(200, seed)
+        replace(measured(5.0, 25.0, epoch=epoch, load=concurrency), health=health), random_records(200, seed)
     )
 
 
@@ -366,6 +368,29 @@ def test_one_window_joins_to_itself_and_none_to_nothing() -> None:
     assert a is join([a])
     with pytest.raises(ValueError, match="nothing to join"):
         join([])
+
+
+def test_windows_hold_what_was_worked_out_of_them_and_it_goes_with_them() -> None:
+    asked = []
+
+    @held
+    def first_sent(sample: WindowData, more: float, *, times: float = 1.0) -> float:
+        asked.append(sample)
+        return times * float(sample.sent[0]) + more
+
+    sample = window_of(1.0, 1)
+    assert first_sent(sample, 2.0) == first_sent(sample, 2.0) == float(sample.sent[0]) + 2.0
+    assert first_sent(sample, 2.0, times=3.0) == 3.0 * float(sample.sent[0]) + 2.0
+    assert [sample, sample] == asked
+    later = replace(sample, sent=sample.sent + 5.0)
+    assert first_sent(later, 2.0) == float(sample.sent[0]) + 7.0
+    parts = [sample, window_of(2.0, 2)]
+    assert join(parts) is join(tuple(parts))
+    assert join([*parts, window_of(3.0, 3)]) is not join(parts)
+    both = weakref.ref(join(parts))
+    asked.clear()
+    del sample, later, parts
+    assert both() is None
 
 
 def test_two_settings_are_not_joined() -> None:

@@ -161,10 +161,10 @@ def test_a_rate_that_verify_proved_is_what_people_are_counted_by(cwd: Path, tmp_
         """
 
         async def send(self, trial: Trial, watch: open_loop_check.OutcomeWatch | None = None) -> Measurement | None:
-            assert trial.rate is not None
+            assert trial.load.per_second is not None
             rng = np.random.default_rng(trial.repeat)
             with self.store.writer(trial) as writer:
-                sent = np.cumsum(rng.exponential(1 / trial.rate, trial.requests + 1))
+                sent = np.cumsum(rng.exponential(1 / trial.load.per_second, trial.requests + 1))
                 for i, at in enumerate(sent.tolist()):
                     writer.add(
                         Record(

@@ -14,6 +14,7 @@ import yaml
 from frontier.client.engines import ENGINES, engine_of
 from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.errors import UsageError
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.shapes import Shape
 from frontier.extras.capacity.command import TARGETS
 from frontier.extras.capacity.emit import BY_PEOPLE, TEMPLATES, emit
@@ -31,7 +32,9 @@ PEOPLE = HeadCount(1900, 3, 36.4, 5.1, 0.004)
 
 
 def decision(engine: str | None) -> Decision:
-    return Decision("default", Shape.of(1024, 256), LIMITS, Verdict.MEETS, 48, "p99_ttft", {}, (), engine=engine)
+    return Decision(
+        "default", Shape.of(1024, 256), LIMITS, Verdict.MEETS, Concurrency(48), "p99_ttft", {}, (), engine=engine
+    )
 
 
 def emitted(target: str, *, engine: str | None = "vllm", people: HeadCount | None = PEOPLE) -> str:

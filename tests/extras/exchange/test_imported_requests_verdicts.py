@@ -147,7 +147,7 @@ def arrivals() -> tuple[Record, ...]:
     """An open loop on the simulated engine, ramp and drain included."""
     spec = EngineSpec.from_mapping({"step_base": "5ms", "per_decode": "60us", "noise": "0.1"})
     shape = replace(OF, arrivals=POISSON)
-    trial = Trial("d", shape, RATE, 1, Phase.GRID, 3000, 7, 2.0, 0.0, 600.0, "f", rate=RATE.per_second)
+    trial = Trial("d", shape, RATE, 1, Phase.GRID, 3000, 7, 2.0, 0.0, 600.0, "f")
     records, _ = virtual_trial(trial, spec)
     return tuple(sorted((r for r in records if r.outcome is Outcome.OK), key=lambda r: r.sent))
 
@@ -217,7 +217,7 @@ def test_requests_of_an_open_loop_give_the_native_verdict_at_their_rate(kind: st
     assert (RATE, POISSON, RATE.per_second) == (
         trial[0].trial.load,
         trial[0].trial.shape.arrivals,
-        trial[0].trial.rate,
+        trial[0].trial.load.per_second,
     )
     theirs = estimate.point(window_data(*trial), names=NAMES)
     shape = replace(OF, arrivals=POISSON)

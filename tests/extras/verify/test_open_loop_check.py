@@ -20,6 +20,7 @@ from frontier.client.load.loop import TrialProgress
 from frontier.config import DeploymentConfig, parse_sla
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import AnotherServerError, ExitCode, exit_code
+from frontier.core.model.loads import CappedRate
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.extras.verify import finding, open_loop_check
@@ -85,7 +86,7 @@ class Queue:
         on_tick: Callable[[TrialProgress], None],
         stop: asyncio.Event,
     ) -> Measurement:
-        rate = trial.rate or 0.0
+        rate = trial.load.per_second or 0.0
         self.rates.append(rate)
         rng = random.Random(trial.seed)
         free = [0.0] * min(self.places, trial.load)
@@ -419,7 +420,7 @@ def test_a_rate_that_is_far_too_much_is_ended_early(night: Path) -> None:
 
 
 def test_a_queue_that_grows_ends_a_trial_whose_limits_do_not_see_it() -> None:
-    trial = Trial("d", Shape.of(256, 32), 8, 1, Phase.SCAN, 1000, 1, 0.0, 0.0, 60.0, "f", rate=10.0)
+    trial = Trial("d", Shape.of(256, 32), CappedRate.at(10.0, 8), 1, Phase.SCAN, 1000, 1, 0.0, 0.0, 60.0, "f")
     watch = finding.EarlyEnd(trial, parse_sla("p99_tpot<=1s"), spare=1.0)
 
     def answered(due: float, waited: float) -> Record:
@@ -438,7 +439,7 @@ def test_a_queue_that_grows_ends_a_trial_whose_limits_do_not_see_it() -> None:
 
 
 def test_a_trial_ends_when_twice_as_many_as_may_are_over_a_limit() -> None:
-    trial = Trial("d", Shape.of(256, 32), 8, 1, Phase.SCAN, 100, 1, 0.0, 0.0, 60.0, "f", rate=10.0)
+    trial = Trial("d", Shape.of(256, 32), CappedRate.at(10.0, 8), 1, Phase.SCAN, 100, 1, 0.0, 0.0, 60.0, "f")
     watch = finding.EarlyEnd(trial, parse_sla("p90_ttft<=1s"), spare=1.0)
     watch.tick(TrialProgress("window", 0.0, 0, 0, 0), stopped=False)
     failed = Record(0, 0, 1.0, Outcome.TIMEOUT, 2.0, 256, 32, scheduled=1.0)

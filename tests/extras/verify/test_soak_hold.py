@@ -296,7 +296,7 @@ def test_a_window_at_a_rate_lasts_as_long_as_one_in_a_closed_loop(tmp_path: Path
     run = frontier.run_sweep(tmp_path / "s.yaml", tmp_path / "run", virtual=True)
     (decision,) = run.solve()
     trial = window_trial(run, decision, 10.0, 1, "hold")
-    assert trial.rate is not None
+    assert trial.load.is_open
     assert trial.requests <= 2 * 10.0 * 8
 
 
