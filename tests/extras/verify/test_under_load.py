@@ -250,6 +250,7 @@ def test_what_was_asked_is_not_asked_again(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_embedded_engine_loses_what_it_is_told_to_lose(swept: Path) -> None:
     """Each other request in flight changes 0.5% of the tokens."""
     said = frontier("verify", swept, "--quality", "--under-load", "8", "--json", cwd=swept.parent)
