@@ -12,6 +12,8 @@ import pytest
 from tests.kit.places import ROOT
 
 NOTEBOOKS = ROOT / "notebooks"
+REAL_TIME = ("1-", "2-")
+"""What these sweep takes a minute of real time."""
 
 
 def printed(file: Path) -> list[str]:
@@ -23,7 +25,14 @@ def printed(file: Path) -> list[str]:
 
 @pytest.mark.process
 @pytest.mark.slow
-@pytest.mark.parametrize("notebook", sorted(NOTEBOOKS.glob("*.ipynb")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "notebook",
+    [
+        pytest.param(path, marks=[pytest.mark.nightly] * path.stem.startswith(REAL_TIME))
+        for path in sorted(NOTEBOOKS.glob("*.ipynb"))
+    ],
+    ids=lambda path: path.stem,
+)
 def test_a_notebook_runs_and_prints_what_is_stored(notebook: Path, tmp_path: Path) -> None:
     pytest.importorskip("nbclient")
     here = tmp_path / "notebooks"

@@ -347,9 +347,11 @@ def test_the_answer_has_the_point_of_the_rate_proven() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("count", [28, pytest.param(120, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("count", [10, pytest.param(120, marks=pytest.mark.nightly)])
 def test_over_many_queues_at_most_five_in_a_hundred_break_the_sla(count: int) -> None:
-    """What docs/decisions/0011-open-loop-rate.md says of the search."""
+    """What docs/decisions/0011-open-loop-rate.md says of the search. Nine times in ten it finds a
+    search that breaks the SLA on 20% of queues with 10 of them, and on 10% with 120.
+    """
     broken, far, answered, shares = 0, 0, 0, []
     for seed in range(count):
         queue = drawn(seed)

@@ -215,9 +215,11 @@ def test_what_is_searched_for_breaks_no_limit_on_three_deployments() -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("drawn", [12, pytest.param(64, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("drawn", [6, pytest.param(64, marks=pytest.mark.nightly)])
 def test_over_many_deployments_at_most_five_in_a_hundred_break_their_limit(drawn: int) -> None:
-    """What docs/decisions/0011-open-loop-rate.md says of the search."""
+    """What docs/decisions/0011-open-loop-rate.md says of the search. Nine times in ten it finds a
+    search that breaks the limit on half of the deployments with 6 of them, and on 10% with 64.
+    """
     results = [studied(d) for seed in range(drawn) if (d := Deployment.of(seed)) is not None]
     assert len(results) >= 0.9 * drawn
     assert sum(result.breaks for result in results) <= max(1, 0.05 * len(results))

@@ -34,39 +34,41 @@ from frontier.core.stats.intervals import clopper_pearson
 from tests.kit.places import ROOT
 
 
-@pytest.fixture(scope="module", params=[22, pytest.param(110, marks=pytest.mark.nightly)])
-def results(tmp_path_factory, request):
-    """So many drawn deployments of all families."""
-    file = tmp_path_factory.mktemp("calibration") / "results.jsonl"
-    drawn = str(request.param)
-    command = [sys.executable, "-m", "benchmarks.calibration", "--deployments", drawn, "--results", str(file)]
-    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=3000)
-    return known(file)
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(3100)
-def test_no_requirement_of_an_answer_is_surely_missed(results):
+@pytest.mark.parametrize("drawn", [14, pytest.param(110, marks=pytest.mark.nightly)])
+def test_over_drawn_deployments_no_guarantee_is_surely_broken(drawn, tmp_path):
+    """One test, as each process of the tests would run the study anew. Nine times in ten it finds a
+    rule whose answers break the SLA in 40% of cases with 14 deployments, one of each family, and in
+    15% with 110.
+    """
+    file = tmp_path / "results.jsonl"
+    command = [sys.executable, "-m", "benchmarks.calibration", "--deployments", str(drawn), "--results", str(file)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=3000)
+    results = known(file)
+    no_requirement_of_an_answer_is_surely_missed(results)
+    point_values_alone_would_break_it_far_more_often(results)
+    an_infeasible_deployment_never_gets_an_operating_point(results)
+    published_intervals_hold_the_truth_about_as_often_as_they_say(results)
+
+
+def no_requirement_of_an_answer_is_surely_missed(results):
     asked = tables.requirements(results)
     assert len(asked) > 20
     # Shares are goals, not all of which are met: docs/validation/calibration.md says by how much.
-    # Intervals are many, and those of a deployment alike: they have a test of their own below.
+    # Intervals are many, and those of a deployment alike: they are judged below.
     required = [r for r in asked if "share of best" not in r.name and "coverage" not in r.name]
     assert [] == [(r.name, r.got) for r in required if r.broken(0.99)]
     exists = [r for r in results if r["best"] is not None]
     assert np.median([r["rules"][tables.SHIPPED]["share"] for r in exists]) > 0.75
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3100)
-def test_point_values_alone_would_break_it_far_more_often(results):
+def point_values_alone_would_break_it_far_more_often(results):
     s = tables.summary(results, "bisection on the value")
     assert clopper_pearson(s["broken"], s["answers"], 0.99)[0] > 0.05
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3100)
-def test_an_infeasible_deployment_never_gets_an_operating_point(results):
+def an_infeasible_deployment_never_gets_an_operating_point(results):
     answers = [
         r["rules"][rule] for r in results if r["family"] == "infeasible" for rule in tables.OURS if rule in r["rules"]
     ]
@@ -74,9 +76,7 @@ def test_an_infeasible_deployment_never_gets_an_operating_point(results):
     assert all(a["c"] is None and a["early_c"] is None for a in answers)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(3100)
-def test_published_intervals_hold_the_truth_about_as_often_as_they_say(results):
+def published_intervals_hold_the_truth_about_as_often_as_they_say(results):
     counted = [r for r in results if r["family"] in tables.FIRST]
     for name, (nominal, held, n, _) in tables.coverage(counted).items():
         goal = 0.87 if nominal == "90%" else 0.93

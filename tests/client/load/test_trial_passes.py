@@ -36,9 +36,9 @@ def test_a_window_that_is_whole_or_was_cut_by_a_time_stays_as_it_is(ended: str, 
 
 
 @pytest.mark.process
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize(("workers", "loads"), [(1, [8, 16]), (2, [8])])
 def test_a_sweep_of_passes_counts_each_prompt_equally_often(
-    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    workers: int, loads: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [json.dumps({"prompt": f"{i} is the number of this prompt", "output_tokens": 2 + i}) for i in range(12)]
@@ -48,7 +48,7 @@ endpoint: simulator
 shapes: [16/8]
 prompts: p.jsonl
 requests: 3 passes
-concurrency: [8, 16]
+concurrency: {loads}
 workers: {workers}
 refine: 0
 """

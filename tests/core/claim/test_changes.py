@@ -122,7 +122,7 @@ def test_a_change_is_one_beyond_ten_percent_whichever_way(by, is_one):
     assert is_one is bool(unchanged(changed(by, *visits), TTFT).changes)
 
 
-@pytest.mark.parametrize("seeds", [60, pytest.param(600, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [60, pytest.param(600, marks=[pytest.mark.slow, pytest.mark.nightly])])
 def test_runs_that_differ_by_four_percent_are_no_change_in_99_of_100_sweeps(seeds):
     alarms = 0
     for seed in range(seeds):
@@ -373,7 +373,7 @@ def test_scans_are_evidence_of_what_was_before_and_make_no_load_suspect():
     )
 
 
-@pytest.mark.parametrize("seeds", [40, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [40, pytest.param(400, marks=[pytest.mark.slow, pytest.mark.nightly])])
 def test_a_steady_tail_near_its_limit_is_no_change_in_99_of_100_sweeps(seeds):
     alarms = 0
     for seed in range(seeds):

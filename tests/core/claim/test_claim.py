@@ -153,7 +153,7 @@ def finals(share, *, seeds, looks, turns):
     return np.array(first)
 
 
-@pytest.mark.parametrize("seeds", [40, pytest.param(400, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [40, pytest.param(400, marks=[pytest.mark.slow, pytest.mark.nightly])])
 def test_a_server_that_stalls_twice_as_often_as_allowed_is_called_final_in_one_of_twenty_at_most(seeds):
     first = finals(0.02, seeds=seeds, looks=12, turns=60)  # looked at twelve times, over 720 turns
     assert np.isfinite(first).mean() <= 0.05

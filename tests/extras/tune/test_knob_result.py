@@ -13,7 +13,7 @@ from frontier.simulator.spec import EngineSpec
 from tests.kit.knob_server import KnobProcess, slowed
 from tests.kit.knobs import DECODE, ENGINE, PREFILL, STEP, knob_config
 
-pytestmark = pytest.mark.process
+pytestmark = [pytest.mark.process, pytest.mark.slow, pytest.mark.nightly]
 CONCURRENCY, ISL, OSL = 8, 64, 32
 CAPS = (400.0, 260.0)
 

@@ -129,7 +129,7 @@ def test_what_was_asked_otherwise_is_not_compared() -> None:
     assert [1, 4] == list(beside_alone(kept(replies(1, 0.0), replies(4, 0.0), other))[("d", "s")])
 
 
-@pytest.mark.parametrize("seeds", [20, pytest.param(200, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seeds", [20, pytest.param(200, marks=[pytest.mark.slow, pytest.mark.nightly])])
 def test_a_loss_of_two_points_under_load_is_found_and_none_is_invented(seeds: int) -> None:
     """Three settings beside c=1, 200 prompts of 32 tokens."""
     found = invented = 0
@@ -250,6 +250,7 @@ def test_what_was_asked_is_not_asked_again(tmp_path: Path) -> None:
 
 @pytest.mark.process
 @pytest.mark.slow
+@pytest.mark.nightly
 def test_the_embedded_engine_loses_what_it_is_told_to_lose(swept: Path) -> None:
     """Each other request in flight changes 0.5% of the tokens."""
     said = frontier("verify", swept, "--quality", "--under-load", "8", "--json", cwd=swept.parent)
