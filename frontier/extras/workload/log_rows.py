@@ -324,6 +324,11 @@ def _listed(tree: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
 _DECIMAL_COMMA = re.compile(r"\s*-?\d{1,40},\d{1,40}\s*")
 
 
+def _with_point(cell: str) -> str:
+    """A cell whose number has a decimal point in the place of its comma."""
+    return cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell
+
+
 def _table(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
     lines = (line.decode("utf-8", "replace").replace("\0", "") for line in _lines(file) if line[:1] != b"#")
     csv.field_size_limit(_LONGEST_LINE)
@@ -333,10 +338,9 @@ def _table(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
         reader = csv.reader(itertools.chain([first], lines), delimiter=between)
         heads = [head.strip() for head in next(reader, [])]
         # Spreadsheets write semicolons where their comma is that of decimals.
-        with_commas = _DECIMAL_COMMA.fullmatch if between == ";" else lambda cell: None
-        for cells in reader:
-            plain = (cell.replace(",", ".") if with_commas(cell) else cell for cell in cells)
-            yield dict(zip(heads, plain, strict=False))
+        rows = ([_with_point(cell) for cell in cells] for cells in reader) if between == ";" else reader
+        for cells in rows:
+            yield dict(zip(heads, cells, strict=False))
     except csv.Error as error:
         raise ForeignFileError(str(path), f"not a CSV table: {foreign_text(str(error), 100)}") from None
 
