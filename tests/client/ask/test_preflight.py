@@ -18,8 +18,11 @@ from frontier.client.ask.identify import listed_context
 from frontier.client.ask.preflight import Preflight, calibrate, preflight
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target, Timeouts
+from frontier.client.ask.unmeasurable import stream_hint
+from frontier.client.http.parse import COMPRESSED
 from frontier.core.model.errors import MeasurementError, UsageError
 from frontier.core.model.shapes import Lengths, Shape
+from frontier.core.model.trials import Outcome, Record
 from tests.kit import faces
 from tests.kit.certificates import secure
 from tests.kit.engine import Engine
