@@ -231,6 +231,18 @@ def test_a_server_without_usage_cannot_be_measured(server: Hostile) -> None:
     assert "no token counts" in refusal(target(server, "p_usage")).what
 
 
+@pytest.mark.parametrize(
+    ("outcome", "error", "word"),
+    [
+        (Outcome.PROTOCOL, f"{COMPRESSED} (gzip) though identity was asked", "compresses"),
+        (Outcome.TRUNCATED, "the stream ended without a finish reason or [DONE]", "closes"),
+        (Outcome.PROTOCOL, "the answer is text/html, not a stream", "must stream"),
+    ],
+)
+def test_a_stream_that_failed_has_the_way_out_of_its_cause(outcome: Outcome, error: str, word: str) -> None:
+    assert word in stream_hint(Record(0, 0, 0.0, outcome, 1.0, 48, 16, error=error, status=200), None)
+
+
 @pytest.mark.process
 @pytest.mark.parametrize("name", ["prompt_tokens", "completion_tokens"])
 def test_a_usage_that_counts_one_side_is_told_with_the_other(server: Hostile, name: str) -> None:
