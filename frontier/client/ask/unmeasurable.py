@@ -7,7 +7,7 @@ from frontier.client.ask.identify import LONGEST_MODEL
 from frontier.client.ask.refused_fields import refused_fields
 from frontier.client.ask.target import Target
 from frontier.client.http.exchange import Exchange
-from frontier.client.http.parse import error_message, retry_after
+from frontier.client.http.parse import COMPRESSED, error_message, retry_after
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.trials import Outcome, Record
 from frontier.core.model.units import format_elapsed
@@ -141,4 +141,8 @@ def stream_hint(record: Record, wait: float | None) -> str:
         return _BY_STATUS[status]
     if status >= 500 or record.outcome is Outcome.STREAM_ERROR:
         return "the server fails at a plain request: its log says why"
+    if record.outcome is Outcome.TRUNCATED:
+        return "the server fails, or something before it closes the stream: see the logs of both"
+    if record.outcome is Outcome.PROTOCOL and (record.error or "").startswith(COMPRESSED):
+        return "something before the server compresses the stream: switch that off for this route"
     return "the endpoint must stream /v1/completions or /v1/chat/completions as server-sent events"

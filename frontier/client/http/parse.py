@@ -24,6 +24,8 @@ from frontier.core.model.trials import Outcome, Record
 from frontier.core.model.units import usable_count
 
 _TITLE = re.compile("<title>(.{0,300}?)</title>", re.IGNORECASE | re.DOTALL)
+COMPRESSED = "compressed"
+"""How the error of a compressed answer begins."""
 _MAX_REASON = 60
 _MOST_TEMPLATES, _PATIENCE = 16, 8
 """The most templates that are made per answer, and the events that do not fit the last one before a
@@ -186,7 +188,7 @@ class AnswerParser:
             return Outcome.STREAM_ERROR, exchange.cleaned(state.error)
         if exchange.headers.get("content-encoding", "identity") != "identity":
             coding = exchange.cleaned(exchange.headers["content-encoding"], 40)
-            return Outcome.PROTOCOL, f"compressed ({coding}) though identity was asked"
+            return Outcome.PROTOCOL, f"{COMPRESSED} ({coding}) though identity was asked"
         if state.malformed is not None:
             return Outcome.PROTOCOL, exchange.cleaned(state.malformed)
         if exchange.failure is not None and not state.done:

@@ -21,6 +21,10 @@ RECOMPUTED = 10.0
 """How many times all tokens of a preempted request may be counted as found: it is looked up again
 at each step until it fits."""
 
+OTHERS = 2.0
+"""How many times our prompts' tokens the server looks up where others use it as well, and their
+prompts decide what its counters say."""
+
 
 def cache(sample: WindowData) -> Iterator[Flag]:
     """What the prompts of a window had from a cache, or lacked."""
@@ -77,7 +81,7 @@ def cache(sample: WindowData) -> Iterator[Flag]:
 def _by_counters(sample: WindowData) -> tuple[float, float, float]:
     """The prompt tokens that the server's counters found in the cache, beyond its template, those
     looked up, and how many of them may be of preempted requests. Nothing where a share of new
-    prompts is called cached: the counters call it so, too.
+    prompts is called cached, as the counters call it so, too; nor where most prompts are others'.
     """
     if any(SHARE_ANEW in s for s in sample.server):
         return 0.0, 0.0, 0.0
@@ -85,6 +89,9 @@ def _by_counters(sample: WindowData) -> tuple[float, float, float]:
         sum(_counter(s, name) for s in sample.server)
         for name in ("prefix_cache_hits", "prefix_cache_queries", "num_preemptions")
     )
+    known = sample.prompt_tokens[sample.prompt_tokens > 0]
+    if len(known) and not preempted and queries > OTHERS * sample.n * float(known.mean()):
+        return 0.0, 0.0, 0.0
     template = max((s.get(CACHED_ANEW, 0.0) for s in sample.server), default=0.0) * sample.n
     longest = float(np.nan_to_num(sample.prompt_tokens + sample.completion_tokens).max(initial=0.0))
     return max(0.0, hits - template), queries, RECOMPUTED * preempted * longest

@@ -12,6 +12,7 @@ import csv
 import gzip
 import hashlib
 import itertools
+import json
 import math
 import re
 import zlib
@@ -287,8 +288,8 @@ def _json_lines(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
     bad = 0
     for number, line in enumerate(_lines(file), 1):
         try:
-            tree = orjson.loads(_bare(line)) if line.strip() else None
-        except orjson.JSONDecodeError:
+            tree = _json(_bare(line)) if line.strip() else None
+        except (ValueError, RecursionError):
             tree, bad = {}, bad + 1  # left out, and counted
             if bad > number / 2 and number >= 2 * _BEGINNING:
                 raise ForeignFileError(
@@ -296,6 +297,11 @@ def _json_lines(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
                 ) from None
         if isinstance(tree, dict):
             yield from _spans(tree) if "resourceSpans" in tree else (tree,)
+
+
+def _json(line: bytes) -> Any:
+    """The value of a line of JSON, which may hold the NaN and Infinity that Python writes."""
+    return json.loads(line) if b"NaN" in line or b"Infinity" in line else orjson.loads(line)
 
 
 def _spans(tree: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
@@ -315,13 +321,25 @@ def _listed(tree: Mapping[str, Any], key: str) -> list[dict[str, Any]]:
     return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
 
 
+_DECIMAL_COMMA = re.compile(r"\s*-?\d{1,40},\d{1,40}\s*")
+
+
+def _with_point(cell: str) -> str:
+    """A cell whose number has a decimal point in the place of its comma."""
+    return cell.replace(",", ".") if _DECIMAL_COMMA.fullmatch(cell) else cell
+
+
 def _table(path: Path, file: IO[bytes]) -> Iterator[Mapping[str, Any]]:
     lines = (line.decode("utf-8", "replace").replace("\0", "") for line in _lines(file) if line[:1] != b"#")
     csv.field_size_limit(_LONGEST_LINE)
     try:
-        reader = csv.reader(lines)
+        first = next(lines, "")
+        between = max(",;\t|", key=first.count)
+        reader = csv.reader(itertools.chain([first], lines), delimiter=between)
         heads = [head.strip() for head in next(reader, [])]
-        for cells in reader:
+        # Spreadsheets write semicolons where their comma is that of decimals.
+        rows = ([_with_point(cell) for cell in cells] for cells in reader) if between == ";" else reader
+        for cells in rows:
             yield dict(zip(heads, cells, strict=False))
     except csv.Error as error:
         raise ForeignFileError(str(path), f"not a CSV table: {foreign_text(str(error), 100)}") from None

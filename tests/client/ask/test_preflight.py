@@ -18,8 +18,11 @@ from frontier.client.ask.identify import listed_context
 from frontier.client.ask.preflight import Preflight, calibrate, preflight
 from frontier.client.ask.prompts import random_prompts
 from frontier.client.ask.target import Target, Timeouts
+from frontier.client.ask.unmeasurable import stream_hint
+from frontier.client.http.parse import COMPRESSED
 from frontier.core.model.errors import MeasurementError, UsageError
 from frontier.core.model.shapes import Lengths, Shape
+from frontier.core.model.trials import Outcome, Record
 from tests.kit import faces
 from tests.kit.certificates import secure
 from tests.kit.engine import Engine
@@ -226,6 +229,18 @@ def test_a_missing_key_and_a_wrong_key_are_told_apart(server: Hostile) -> None:
 def test_a_server_without_usage_cannot_be_measured(server: Hostile) -> None:
     Engine("p_usage", usage=False).install()
     assert "no token counts" in refusal(target(server, "p_usage")).what
+
+
+@pytest.mark.parametrize(
+    ("outcome", "error", "word"),
+    [
+        (Outcome.PROTOCOL, f"{COMPRESSED} (gzip) though identity was asked", "compresses"),
+        (Outcome.TRUNCATED, "the stream ended without a finish reason or [DONE]", "closes"),
+        (Outcome.PROTOCOL, "the answer is text/html, not a stream", "must stream"),
+    ],
+)
+def test_a_stream_that_failed_has_the_way_out_of_its_cause(outcome: Outcome, error: str, word: str) -> None:
+    assert word in stream_hint(Record(0, 0, 0.0, outcome, 1.0, 48, 16, error=error, status=200), None)
 
 
 @pytest.mark.process

@@ -1,6 +1,7 @@
 """Parsing events: templates give exactly what full parsing gives, and each dialect is
 understood."""
 
+import dataclasses
 import json
 from typing import Any
 from unittest import mock
@@ -10,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontier.client.engines import ENGINES
-from frontier.client.engines.request import Prompt
+from frontier.client.engines.request import NO_REQUEST, Prompt
 from frontier.client.engines.stream import NO_TOKEN, REASONING, TOOL, VISIBLE, StreamState, message_of
 from frontier.client.http.capture import BodyCapture
 from frontier.client.http.exchange import Exchange
-from frontier.client.http.parse import AnswerParser, no_token_since, to_record
+from frontier.client.http.parse import AnswerParser, no_token_since, parse_all, to_record
 from frontier.client.http.sse import event_template
 from frontier.core.model.trials import Outcome, Record
 
@@ -329,6 +330,19 @@ def test_tokens_of_empty_texts_are_not_timed_outside_the_visible_ones(before: in
     words, end = answer()[:-1], answer(counted(60, 8, 68), words=0)
     assert 5 == read([*empties(before), *words, *empties(after), *end], "openai").first_tokens
     assert read([*empties(4), *words, *answer(counted(60, 4, 64), words=0)], "openai").first_tokens is None, "no tokens"
+
+
+@pytest.mark.parametrize(("limit", "most"), [(4, None), (5, None), (9, 9)])
+def test_an_answer_at_its_limit_has_as_many_tokens(limit: int, most: int | None) -> None:
+    """As where a gateway counts the chunks of a server that merges tokens."""
+    done = exchange(answer({"choices": [{"delta": {}, "finish_reason": "length"}]}, counted(60, 4, 64)))
+    done.request = dataclasses.replace(NO_REQUEST, prompt=Prompt("hi", 0, limit))
+    assert most == to_record(parse_all(done, ENGINES["openai"], "chat"), 0.0).most_tokens
+
+
+def test_an_error_in_place_of_a_stream_has_its_words() -> None:
+    record = read([b'{"code": 429, "msg": "too many requests"}'], kind="application/json")
+    assert (Outcome.PROTOCOL, True) == (record.outcome, "too many requests" in str(record.error))
 
 
 def test_more_tokens_than_the_text_can_hold_may_be_hidden() -> None:

@@ -420,6 +420,15 @@ def test_without_cached_counts_the_servers_counters_tell(suffix: str, hits: floa
     assert flagged is ("cache_contaminated" in found(one))
 
 
+@pytest.mark.parametrize(("times", "flagged"), [(1.0, True), (30.0, False)])
+def test_counters_of_others_prompts_tell_nothing_of_ours(times: float, flagged: bool) -> None:
+    one = healthy()
+    queries = times * float(one.prompt_tokens.sum())
+    server = {"prefix_cache_hits_total": 0.9 * queries, "prefix_cache_queries_total": queries}
+    one = replace(one, cached_tokens=np.full(one.n, math.nan), server=(server,))
+    assert flagged is ("cache_contaminated" in found(one))
+
+
 def test_a_lost_server_is_flagged_even_when_nothing_was_counted() -> None:
     assert "server_lost" in found(replace(healthy(), ended=("server_lost",)))
     nothing = found(replace(trimmed(healthy(), 0), ended=("server_lost",)))

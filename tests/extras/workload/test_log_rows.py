@@ -4,6 +4,7 @@ what is kept of it."""
 import csv
 import gzip
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,22 @@ def test_a_text_is_read_by_the_names_of_its_tool(text: str, kind: str | None, tm
     assert (found.isl, found.osl, found.kind) == (812, 133, kind)
     (tmp_path / "log.gz").write_bytes(gzip.compress(text.encode()))
     assert first(tmp_path / "log.gz") == found
+
+
+def test_a_number_that_is_none_takes_no_row_with_it(tmp_path: Path) -> None:
+    rows = [{"timestamp": 1.8e9 + i, "prompt_tokens": 64, "completion_tokens": 8} for i in range(40)]
+    odd = [row | {"latency": math.nan if i % 2 else math.inf, "n": -math.inf} for i, row in enumerate(rows)]
+    (tmp_path / "log.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in odd))
+    assert 40 == sum(row is not None for row in log_rows(tmp_path / "log.jsonl", given_columns(None)))
+
+
+@pytest.mark.parametrize("between", [",", ";", "\t", "|"])
+def test_cells_are_told_apart_by_what_is_between_the_heads(between: str, tmp_path: Path) -> None:
+    text = between.join(["timestamp", "prompt_tokens", "completion_tokens", "latency"])
+    cells = between.join(["1764000000.5", "812", "133", "2.5"])
+    log = tmp_path / "log.csv"
+    log.write_text(f"{text}\n{cells if between != ';' else cells.replace('.', ',')}\n")
+    assert (1764000000.5, 812, 133, 2.5) == (first(log).time, first(log).isl, first(log).osl, first(log).e2e)
 
 
 def test_parquet_and_named_columns(tmp_path: Path) -> None:
