@@ -2,11 +2,11 @@
 
 First a ramp: looks of a few seconds at 1, 2, 4, ... requests per second, from the lowest rate of
 the config, until more arrives than is served. A longer look there shows how much the server serves
-at most. The ramp ends earlier where two looks in a row violate the SLA: rates from the second on
-are of no use, and the server serves at least that much. Several SLAs share the ramp, and each has
-its own end. The rest is `highest_rate`, as in `verify --find`. It locates the rate at which the SLA
-breaks and proves the highest rate below it on fresh data; the guarantee is written there. Looks of
-the ramp place the first candidate and support no claim.
+at most. The ramp ends earlier where two looks in a row violate the SLA, and not the first: rates
+from the second on are of no use, and the server serves at least that much. Several SLAs share the
+ramp, and each has its own end. The rest is `highest_rate`, as in `verify --find`. It locates the
+rate at which the SLA breaks and proves the highest rate below it on fresh data; the guarantee is
+written there. Looks of the ramp place the first candidate and support no claim.
 
 A rate of sessions counts the sessions that begin. A look begins when sessions have had time to come
 to their last turn. The first look shows how much time that is, and is then taken again.
@@ -63,13 +63,14 @@ _SEARCHED = (Phase.SCAN, Phase.PROVE)
 
 
 def _is_ramp(looks: History, limits: tuple[Limit, ...]) -> bool:
-    """Whether the ramp of an SLA ends with the last of these looks."""
+    """Whether the ramp of an SLA ends with the last of these looks. Where even the lowest rate
+    violates, only overload ends it: how low to search follows from what is served.
+    """
     trial, data = looks[-1]
     if is_overloaded(data):
         return trial.phase is Phase.SCAN and trial.requests >= SATURATED_REQUESTS
-    rising = [sample for look, sample in looks[-2:] if look is trial or look.load < trial.load]
-    judged = (judge(pilot_point(sample, limits), limits).verdict for sample in rising)
-    return len(rising) > 1 and set(judged) == {Verdict.VIOLATES}
+    violates = [judge(pilot_point(sample, limits), limits).verdict is Verdict.VIOLATES for _, sample in looks]
+    return not violates[0] and all(violates[-2:]) and looks[-2][0].load < trial.load
 
 
 def _ramp(shape: Shape, lowest: Rate, limits: tuple[Limit, ...], looks: History, warmup: float) -> Ask | Done:
