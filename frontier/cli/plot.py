@@ -1,5 +1,6 @@
 """`frontier plot`: the frontier as a picture, and its detail figures."""
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,6 +13,7 @@ from frontier import registry
 from frontier.cli import common, completion
 from frontier.core.model.errors import DrawingError, ExitCode, UsageError
 from frontier.core.model.series import Series
+from frontier.core.model.shapes import file_label
 from frontier.core.model.text import clean, suggestion
 from frontier.store.run_dir import RunDirectory
 
@@ -195,10 +197,33 @@ def save_pictures(
     their series apart.
     """
     from frontier.show.picture.frontier_picture import save
-    from frontier.show.view.selection import file_names
 
     for file in files:
         for picture, path in zip(pictures, file_names(file, series) if series else [file], strict=True):
             save(picture, path, width=pixels, theme=theme)
             if not quiet:
                 common.say(f"wrote {path}")
+
+
+def file_names(file: Path, series: Sequence[Series]) -> list[Path]:
+    """One file per series, named by what they differ in before the suffix: fig-1024x256.png,
+    fig-fp8.png.
+
+    >>> series = [Series("", Shape.of(1024, 256)), Series("", Shape.of(64, 8))]
+    >>> [str(f) for f in file_names(Path("fig.png"), series)]
+    ['fig-1024x256.png', 'fig-64x8.png']
+    """
+    if len(series) == 1:
+        return [file]
+    one_deployment, one_shape = len({s.deployment for s in series}) == 1, len({s.shape for s in series}) == 1
+    stems = []
+    for deployment, shape in series:
+        parts = [] if one_deployment else [file_label(deployment)]
+        parts += [] if one_shape and parts else [shape.file_label]
+        stems.append("-".join((file.stem, *parts)))
+    seen: Counter[str] = Counter()
+    names = []
+    for stem in stems:
+        seen[stem] += 1
+        names.append(file.with_stem(stem if seen[stem] == 1 else f"{stem}-{seen[stem]}"))
+    return names

@@ -244,8 +244,8 @@ def _spread(decision: Decision, limit: Limit) -> float:
 
 def arrival_rate(decision: Decision, points: Sequence[Point], samples: Mapping[Load, WindowData]) -> ArrivalRate | None:
     """The rate of independent arrivals that an operating point takes. None where no request has a
-    known time, or no rate is expected to hold. In closed loop also None for sessions, whose
-    requests do not arrive at random, and for mixes, whose classes take different times.
+    known time, or no rate is expected to hold. Measured in closed loop, sessions have none (their
+    requests do not arrive at random), and mixes neither (their classes take different times).
     """
     load = decision.load
     if load is None or load not in samples:

@@ -13,7 +13,10 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
+from frontier.cli.plot import file_names
 from frontier.core.model.metrics import LATENCIES, metric
+from frontier.core.model.series import Series
+from frontier.core.model.shapes import Shape
 from frontier.read_run import load
 from tests.kit.commands import Said, frontier
 from tests.kit.golden import assert_golden_row
@@ -231,3 +234,24 @@ def test_every_answering_command_looks_at_the_run_as_asked(cwd: Path) -> None:
         said = frontier(*command.split(), "--shape", "4096/1", cwd=cwd)
         assert 2 == said.code
         assert_golden_row("messages", said.error)
+
+
+@pytest.mark.parametrize(
+    ("series", "names"),
+    [
+        ([("d", (64, 8))], ["fig.png"]),
+        ([("d", (1024, 256)), ("d", (64, 8))], ["fig-1024x256.png", "fig-64x8.png"]),
+        ([("bf16", (64, 8)), ("fp8", (64, 8))], ["fig-bf16.png", "fig-fp8.png"]),
+        ([("bf16", (64, 8)), ("fp8", (128, 8))], ["fig-bf16-64x8.png", "fig-fp8-128x8.png"]),
+        ([("d", (64, 8)), ("d", (64, 8))], ["fig-64x8.png", "fig-64x8-2.png"]),
+    ],
+)
+def test_several_figures_are_named_by_what_differs(series: list[tuple[str, tuple[int, int]]], names: list[str]) -> None:
+    assert names == [f.name for f in file_names(Path("fig.png"), [Series(d, Shape.of(*s)) for d, s in series])]
+
+
+def test_a_hostile_deployment_leaves_the_directory_alone() -> None:
+    shape = Shape.of(64, 8)
+    for file in file_names(Path("out/fig.png"), [Series("../../etc/x", shape), Series("b\0c", shape)]):
+        assert Path("out") == file.parent
+        assert file.name.isprintable()

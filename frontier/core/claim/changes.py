@@ -330,9 +330,9 @@ class _Followed:
         self.since = self.changes[-1].first if self.changes else 0
 
     def _doubt(self, number: int, c: Load) -> None:
-        """Doubt the next lower load where this one showed, since the proof of that one, a tail that
-        its data exclude, although their medians are alike: the tail of the server may have changed
-        between the two. Each load is doubted once.
+        """Doubt the next lower load where, since its proof, this load showed a tail that the lower
+        load's data exclude. Their medians are alike, so the server's tail may have changed between
+        the two. Each load is doubted once.
         """
         lower = max((k for k in self.loads if k < c), default=c)
         load, here = self.loads[lower], self.loads[c]

@@ -252,10 +252,10 @@ def _acceptable(point: Point, judgement: Judgement, limits: Sequence[Limit], mar
 def _nearest(
     points: Mapping[Load, Point], judged: Mapping[Load, Judgement], limits: Sequence[Limit]
 ) -> tuple[Verdict, Load | None]:
-    """The verdict when no setting is feasible, and the setting nearest to an answer: of the
-    undecided ones that which is closest to being proven; a lower one that only lacks throughput
-    forbids none (`violating_settings`). One whose values are inside counts above a
-    violation of a single trial too, as that would not count against its proof (`_unconfirmed`).
+    """The verdict when no setting is feasible, and the setting nearest to an answer: the undecided
+    one that is closest to being proven. A lower setting that only lacks throughput forbids none
+    (`violating_settings`). A setting whose values are inside counts also above a violation of a
+    single trial, which would not count against its proof (`_unconfirmed`).
     """
     violating = [c for c, j in judged.items() if j.verdict is Verdict.VIOLATES]
     lowest = min(violating, default=math.inf)

@@ -72,10 +72,10 @@ def next_step(
 
     It lies below every violation, its values keep every limit, and it would give clearly more
     throughput than the operating point, or is `preferred` to it for its tail. Settings that
-    can be decided come first. Without an operating point come then those that count, of these those
-    whose proof was begun, and of these the one closest to being decided; with one, those with the
-    most throughput. A setting that was given up cannot be decided, nor can one by more requests
-    that hangs on what is measured apart.
+    can be decided come first. Then, without an operating point: valid settings, those whose proof
+    was begun, and the one closest to being decided. With one: those with the most throughput. A
+    setting that was given up cannot be decided; more requests do not decide one that depends on
+    what is measured apart.
     """
     below = decision.first_fail if decision.first_fail is not None else math.inf
     steps = []

@@ -19,6 +19,7 @@ from frontier.core.model.loads import Load
 from frontier.core.model.text import capital, clean
 from frontier.core.window.window import WindowData
 from frontier.extras.present.evidence_tables import cost_tables, evidence_tables, time_tables
+from frontier.extras.present.neighbours import HEADS, neighbours
 from frontier.extras.present.review import SIMULATED, VIRTUAL, Review, made_by, portable, review_of
 from frontier.extras.present.speeds import Speeds, speeds_of
 from frontier.run import Run
@@ -30,7 +31,6 @@ from frontier.show.tables import table_of
 from frontier.show.view.costs import power_text
 from frontier.show.view.figures import Figure, bar_ends
 from frontier.show.view.json_out import Tree
-from frontier.show.view.neighbours import HEADS, neighbours
 from frontier.show.view.notes import Noted, notes_of
 from frontier.show.view.selection import provenance_of, samples_of, views_of
 from frontier.show.view.sentences import frontier_sentence, no_sla_sentence

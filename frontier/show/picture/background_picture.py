@@ -33,7 +33,8 @@ def background_picture(
         for streams, decision in zip(of.streams, of.decisions, strict=True)
     ]
     drawn = [each for each in amounts if each.has(name)]
-    x = metric_axis(name, [each.value(name) for each in drawn], (), _promised(views[0], name), None)
+    limits = [limit.promise for limit in views[0].sla if limit.metric == name]
+    x = metric_axis(name, [each.value(name) for each in drawn], (), limits, None)
     y = rising_axis(RATE, [each.value(RATE) for each in drawn], None, HEAD)
     lines = _staircases(drawn, views[0], x, y)
     marks = tuple(each.mark(x, y) for each in drawn)
@@ -94,11 +95,6 @@ def _staircases(drawn: Sequence[_Amount], view: SeriesView, x: Axis, y: Axis) ->
         members = [each.mark(x, y) for each in mine if each.streams in each.of.frontier(x.metric)]
         lines += staircase(members, view, x, y, role, clean_name(of, 40))
     return tuple(lines)
-
-
-def _promised(view: SeriesView, name: str) -> list[float]:
-    """The limits on the latency across."""
-    return [limit.promise for limit in view.sla if limit.metric == name]
 
 
 def _limiting(of: MostBackground) -> str:

@@ -128,9 +128,9 @@ def _panel_of(rows: Sequence[_Row], x: Axis, place: PlaceOfValue, title: str) ->
 
 
 def _settings(view: SeriesView, limit: Limit, *, among: int) -> Sequence[SettingView]:
-    """The answer (or the candidate) of one of so many series with the settings on both sides of it,
-    ascending by load: of more than FEW series the answer alone, of one also the others near the
-    limit.
+    """The rows of one series `among` so many, ascending by load: its answer or candidate with the
+    settings on both sides. Among more than FEW series the answer alone; a series by itself has rows
+    for all settings near the limit.
     """
     name, promise = limit.metric, limit.promise
     known = sorted((p for p in view.settings if p.point.valid and name in p.metrics), key=lambda p: p.load)

@@ -89,7 +89,7 @@ def draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, la
 
 
 def _part(number: int, role: Role, name: str) -> str | None:
-    """The id of what is drawn of a frontier beside its marks, for a page that hides it."""
+    """The id of a frontier's lines, bars and words, by which a page hides them."""
     return f"part-{number}{owner(role)}{name}" if owner(role) else None
 
 

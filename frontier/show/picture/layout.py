@@ -223,10 +223,10 @@ class PanelLayout:
         for away, box, leader in ((away, *place) for away, ring in rings for place in ring):
             if not self.free(box, 1.0):
                 continue
-            close = is_number and away < _FAR[0]
-            if self._is_nearest(mark, box) if close else self.clear(leader, x, y):
-                role, tie = mark.role if is_number else Role.OPERATING, leader if away > _BESIDE else None
-                self._take(Placed(text, box, role, "center", leader=tie))
+            nearest = not is_number or self._is_nearest(mark, box)
+            if nearest if is_number and away < _FAR[0] else self.clear(leader, x, y):
+                role, tied = mark.role if is_number else Role.OPERATING, away > _BESIDE or not nearest
+                self._take(Placed(text, box, role, "center", leader=leader if tied else None))
                 return True
         return False
 

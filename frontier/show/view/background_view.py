@@ -4,7 +4,7 @@ from frontier.core.model.decisions import Decision, Verdict
 from frontier.core.model.series import unnamed
 from frontier.core.model.text import clean_name
 from frontier.planning.most_background import RATE, MostBackground, is_open
-from frontier.show.view.wording import bound_text, ci_text, named_value, value_text
+from frontier.show.view.wording import ci_text, evidence_text, value_text
 
 
 def background_note(of: MostBackground) -> str:
@@ -26,13 +26,9 @@ def background_note(of: MostBackground) -> str:
 
 
 def _limiting(decision: Decision) -> str:
-    """'p99 TTFT 396 ms, at most 410 ms (95%)'."""
+    """'p99 TTFT 396 ms, at most 410 ms (95%), limit 500 ms'."""
     limit = next((each for each in decision.limits if each.metric == decision.binding), None)
-    value = decision.metrics.get(decision.binding or "")
-    if limit is None or value is None:
-        return "its limits have no value"
-    promise = limit.of.format_trimmed(limit.promise)
-    return f"{named_value(limit.metric, value.value)}, {bound_text(value, limit)}, limit {promise}"
+    return "its limits have no value" if limit is None else evidence_text(decision.metrics.get(limit.metric), limit)
 
 
 def _why(decision: Decision) -> str:

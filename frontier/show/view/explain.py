@@ -16,7 +16,7 @@ from frontier.planning.alike import ALIKE, alike
 from frontier.show.view.costs import power_text
 from frontier.show.view.mixes import shares_sentence
 from frontier.show.view.rough import roughly
-from frontier.show.view.sentences import claim_sentence, how_close, next_step_note
+from frontier.show.view.sentences import claim_sentence, next_step_note, undecided_words
 from frontier.show.view.wording import (
     beside_limit,
     count,
@@ -222,26 +222,13 @@ def _what_would_decide(reason: Reason) -> str:
     if same := alike(reason):
         cut = f"its requests {same}; {cut}"
     busy = next((flag for flag in reason.flags if flag.name == "client_bound" and reason.cause in UNDECIDED), None)
-    decides = None if reason.need is None else f"about {roughly(reason.need)} requests"
     by = "" if reason.cut is None else reason.cut.by
-    if decides is not None and by != "given_up":
+    if reason.need is not None and by != "given_up":
         wide = "" if busy is None else f"{'that' if by == 'busy' else flag_kind(busy) + ', which'} widens its bound; "
-        return f"{cut}{wide}{decides} would decide"
+        return f"{cut}{wide}about {roughly(reason.need)} requests would decide"
     if busy is not None:
         return f"{cut}{_flag_with_advice(busy)}"
-    return f"{cut}{_what_stands_against(reason, decides)}"
-
-
-def _what_stands_against(reason: Reason, decides: str | None) -> str:
-    """Why no reasonable number of requests decides, or `decides` seems too many."""
-    limit, estimate = reason.limit, reason.estimate
-    if limit is not None and estimate is not None and math.isfinite(estimate.value) and limit.breaks(estimate.value):
-        proof = f"; to prove that takes {decides}" if decides and reason.cause is not Cause.TOO_FEW else ""
-        return f"its value is over the limit{proof}"
-    close = how_close(reason, "its bound is too wide", "it is too close to its limit", "too many requests fail")
-    failing = estimate is not None and math.isinf(estimate.value)
-    why = "its requests are too much alike" if reason.cause is Cause.TOO_FEW and not failing else close
-    return f"{why}; it needs {decides}" if decides else f"{why} to decide in reasonable time"
+    return f"{cut}{undecided_words(reason)}"
 
 
 _PROMPTS = {

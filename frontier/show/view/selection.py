@@ -5,9 +5,7 @@ and timelines.
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from pathlib import Path
 
 from frontier import registry
 from frontier.core.model.decisions import Limit
@@ -16,10 +14,11 @@ from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric, names
 from frontier.core.model.points import Point
 from frontier.core.model.series import Series
-from frontier.core.model.shapes import Shape, file_label
+from frontier.core.model.shapes import Shape
 from frontier.core.model.text import clean, clean_name, closest
 from frontier.core.window.window import WindowData
 from frontier.run import HOW_TO_GIVE, Objectives, Run, metrics_of
+from frontier.show.view.rough import date_text
 from frontier.show.view.series_view import SeriesView, series_view
 from frontier.show.view.wording import CLOSED_LOOP, Provenance, count
 from frontier.store.run_dir import RunDirectory
@@ -75,22 +74,16 @@ def provenance_of(run: Run) -> Provenance:
         )
     servers = [line for line in RunDirectory.read(run.path).journal_lines() if line["event"] == "server"]
     measured = {d.model for d in deployments if d.model} | {str(s["model"]) for s in servers if "model" in s}
-    devices = dict.fromkeys(d.devices for d in deployments if d.devices)
+    devices, begun = dict.fromkeys(d.devices for d in deployments if d.devices), run.manifest.get("created")
     return Provenance(
         run=run.path.name,
         model=", ".join(sorted(measured)) or None,
         hardware=", ".join(devices) or None,
         loop=_loop(run.config.shapes),
-        created=_created(run),
+        created=None if begun is None else f"{date_text(begun)} UTC",
         server=str(servers[-1]["identity"]) if servers else None,
         tool=tool,
     )
-
-
-def _created(run: Run) -> str | None:
-    """When the run was begun; None where it does not say so."""
-    begun = run.manifest.get("created")
-    return None if begun is None else f"{datetime.fromtimestamp(float(begun), UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def _loop(shapes: Sequence[Shape]) -> str:
@@ -198,27 +191,3 @@ def together_of(run: Run) -> "registry.TogetherPicture | None":
 def samples_of(run: Run) -> dict[Series, dict[Load, WindowData]]:
     """The windows behind each point: those that support a claim, otherwise all of the setting's."""
     return {series: run.samples(series) for series in run.histories}
-
-
-def file_names(file: Path, series: Sequence[Series]) -> list[Path]:
-    """One file per series, named by what they differ in before the suffix: fig-1024x256.png,
-    fig-fp8.png.
-
-    >>> series = [Series("", Shape.of(1024, 256)), Series("", Shape.of(64, 8))]
-    >>> [str(f) for f in file_names(Path("fig.png"), series)]
-    ['fig-1024x256.png', 'fig-64x8.png']
-    """
-    if len(series) == 1:
-        return [file]
-    one_deployment, one_shape = len({s.deployment for s in series}) == 1, len({s.shape for s in series}) == 1
-    stems = []
-    for deployment, shape in series:
-        parts = [] if one_deployment else [file_label(deployment)]
-        parts += [] if one_shape and parts else [shape.file_label]
-        stems.append("-".join((file.stem, *parts)))
-    seen: Counter[str] = Counter()
-    names = []
-    for stem in stems:
-        seen[stem] += 1
-        names.append(file.with_stem(stem if seen[stem] == 1 else f"{stem}-{seen[stem]}"))
-    return names

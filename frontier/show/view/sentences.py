@@ -86,6 +86,19 @@ def how_close(reason: Reason, wide: str, close: str, failed: str) -> str:
     return wide if is_clear(reason) else close
 
 
+def undecided_words(reason: Reason) -> str:
+    """Why no reasonable number of requests decides, or how many seem too many."""
+    limit, estimate = reason.limit, reason.estimate
+    decides = "" if reason.need is None else f"about {roughly(reason.need)} requests"
+    if limit is not None and estimate is not None and math.isfinite(estimate.value) and limit.breaks(estimate.value):
+        proof = f"; to prove that takes {decides}" if decides and reason.cause is not Cause.TOO_FEW else ""
+        return f"its value is over the limit{proof}"
+    close = how_close(reason, "its bound is too wide", "it is too close to its limit", "too many requests fail")
+    failing = estimate is not None and math.isinf(estimate.value)
+    why = "its requests are too much alike" if reason.cause is Cause.TOO_FEW and not failing else close
+    return f"{why}; it needs {decides}" if decides else f"{why} to decide in reasonable time"
+
+
 _NEEDS = {
     Cause.CROSSES: "{label} {needs}",
     Cause.TOO_FEW: "{label} {needs}",
@@ -236,14 +249,8 @@ def _would_decide(decision: Decision, step: NextStep) -> str:
     if step.command is not None and step.seconds is None and not own:
         return "a sweep would decide"
     if step.requests is None:
-        why = next((r for r in decision.explanation.settings if r.settings == (step.load,)), None)
-        decides = " to decide in reasonable time"
-        if why is not None and why.need is not None:
-            decides = f": it needs about {roughly(why.need)} requests"
-        if why is not None and why.cause is Cause.TOO_FEW:
-            return f"its requests are too much alike{decides}"
-        close = f"too close to its limit{decides}"
-        return close if why is None else how_close(why, close, close, "too many requests fail to decide it")
+        why = (reason for reason in decision.explanation.settings if reason.settings == (step.load,))
+        return undecided_words(next(why, Reason(Cause.CROSSES, (step.load,))))
     amount = f"{roughly(step.requests)} requests"
     if step.seconds is None:
         return f"about {amount} would decide"

@@ -83,3 +83,15 @@ def test_the_words_of_a_mark_stand_beside_it_or_are_never_lost() -> None:
     none = laid_out(STAR, lines=tuple(Line("", ((0, y), (100, y)), kind="fit") for y in range(101)))
     assert ["run here: c=64"] == none.unplaced
     assert [STAR] == none.unnumbered
+
+
+def test_a_number_without_a_leader_is_nearest_to_its_own_mark() -> None:
+    places = {c: (40 + 1.8 * c, 50.0 + c) for c in range(1, 9)}
+    walls = [Line("", tuple((x, y + by) for x, y in places.values()), kind="fit") for by in (4, -4)]
+    crowd = [Mark(c, x, y, Role.FRONTIER, text=str(c)) for c, (x, y) in places.items()]
+    placed = laid_out(*crowd, lines=tuple(walls)).placed
+    assert any(words.leader for words in placed)
+    for words in placed:
+        middle = ((words.box[0] + words.box[2]) / 2, (words.box[1] + words.box[3]) / 2)
+        distances = {c: math.dist((6 * x, 4 * y), middle) for c, (x, y) in places.items()}
+        assert words.leader or min(distances, key=distances.__getitem__) == int(words.text)

@@ -7,12 +7,10 @@ import pytest
 
 from frontier.config import Config, load_config
 from frontier.core.model.errors import UsageError
-from frontier.core.model.series import Series
-from frontier.core.model.shapes import Shape
 from frontier.extras.present.detail import detail_figures
 from frontier.read_run import load
 from frontier.run import Run
-from frontier.show.view.selection import file_names, provenance_of
+from frontier.show.view.selection import provenance_of
 from frontier.show.view.series_view import series_view
 from tests.kit.golden import assert_golden_row
 from tests.kit.sweeps import swept
@@ -31,27 +29,6 @@ refine: 0
 
 def config(more: str = "") -> Config:
     return load_config(CONFIG + more, "sweep.yaml")
-
-
-@pytest.mark.parametrize(
-    ("series", "names"),
-    [
-        ([("d", (64, 8))], ["fig.png"]),
-        ([("d", (1024, 256)), ("d", (64, 8))], ["fig-1024x256.png", "fig-64x8.png"]),
-        ([("bf16", (64, 8)), ("fp8", (64, 8))], ["fig-bf16.png", "fig-fp8.png"]),
-        ([("bf16", (64, 8)), ("fp8", (128, 8))], ["fig-bf16-64x8.png", "fig-fp8-128x8.png"]),
-        ([("d", (64, 8)), ("d", (64, 8))], ["fig-64x8.png", "fig-64x8-2.png"]),
-    ],
-)
-def test_several_figures_are_named_by_what_differs(series: list[tuple[str, tuple[int, int]]], names: list[str]) -> None:
-    assert names == [f.name for f in file_names(Path("fig.png"), [Series(d, Shape.of(*s)) for d, s in series])]
-
-
-def test_a_hostile_deployment_leaves_the_directory_alone() -> None:
-    shape = Shape.of(64, 8)
-    for file in file_names(Path("out/fig.png"), [Series("../../etc/x", shape), Series("b\0c", shape)]):
-        assert Path("out") == file.parent
-        assert file.name.isprintable()
 
 
 def test_an_import_has_no_timeline_of_any_setting() -> None:
