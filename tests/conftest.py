@@ -141,13 +141,13 @@ def pytest_collection() -> Iterator[object]:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole sweeps are marked before lanes are chosen. The stories last longest: begun last, they
-    would keep one process waiting for the other.
+    """Whole sweeps are marked before lanes are chosen. Stories and the study of calibration last
+    longest: begun last, they would keep one process waiting for the other.
     """
     for item in items:
         if item.path.as_posix().endswith(SECONDS_EACH) and not any(map(item.get_closest_marker, MAY)):
             item.add_marker("whole")
-    items.sort(key=lambda item: item.path.name != "test_stories.py")
+    items.sort(key=lambda item: item.path.name not in ("test_stories.py", "test_calibration.py"))
 
 
 def pytest_collection_finish() -> None:

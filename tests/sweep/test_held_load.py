@@ -40,8 +40,9 @@ def step(streams: int) -> float:
     return BASE + EACH * (CHAT + streams)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A real sweep, once a process, also where tests of other modules come between."""
     path = tmp_path_factory.mktemp("background")
     (path / "sweep.yaml").write_text(CONFIG)
     said = conclusive(frontier("sweep", path / "sweep.yaml", "-o", path / "run", cwd=path, timeout=400))
@@ -49,7 +50,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path / "run"
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def run(swept: Path) -> Run:
     return load(swept)
 
