@@ -98,12 +98,23 @@ def left_open(race: Race) -> Runner | None:
 
 
 def chosen_of(race: Race) -> Runner | None:
-    """The variant to run: the other one where it is shown to be better, or alone keeps the SLA;
-    otherwise the baseline. None where the baseline is not known to keep the SLA.
+    """The variant to run: the other one where it is shown to be better, or alone is proven to keep
+    the SLA; otherwise the baseline. None where no load of either is proven.
     """
     if (outcome := outcome_of(race)) in ("better", "only"):
         return race.finalist
+    if outcome == "not proven" and (alone := proven_alone(race)) is not None:
+        return alone
     return race.baseline if outcome == "undecided" or race.baseline.proven is not None else None
+
+
+def proven_alone(race: Race) -> Runner | None:
+    """The variant of the final where a load of it is proven and none of the baseline. None where
+    that is not the baseline's fault: it was lost, or the client spoilt its proofs.
+    """
+    mine, other = race.baseline, race.finalist
+    failed = mine.gone is None and mine.unproven is not None and not mine.is_spoilt
+    return other if failed and other is not None and other.proven is not None else None
 
 
 def higher_of(race: Race) -> tuple[Runner, Runner] | None:
@@ -125,7 +136,7 @@ def race_view(race: Race, variants: Sequence[Variant], decide: str = "") -> Comp
     outcome, chosen = outcome_of(race), chosen_of(race)
     pasted = next((v for v in variants if chosen is not None and v.name == chosen.series.deployment), None)
     lines = [answer_text(race), *_to_decide(race, decide)]
-    if pasted is not None and outcome in DECIDED:
+    if pasted is not None and (outcome in DECIDED or chosen is proven_alone(race)):
         lines += ["", f"Run it with      {pasted.start or pasted.settings}"]
     pairs = list(zip(race.runners, variants, strict=True))
     return ComparisonView(
@@ -224,7 +235,10 @@ def _open_text(race: Race, outcome: RaceOutcome) -> str:
     runner = next(iter(gone), left_open(race) or race.baseline)
     of, reason = runner.series.deployment, clean(_gone(runner) or runner.unproven or "", 200)
     if outcome == "not proven":
-        return f"Not decided: no load of {of} is proven to keep the SLA: {reason}."
+        other = proven_alone(race)
+        value, load = (NOTHING, "") if other is None else _proven(race, other)
+        kept = "" if other is None else f" {other.series.deployment} is proven to keep it at {load}, with {value}."
+        return f"Not decided: no load of {of} is proven to keep the SLA: {reason}.{kept}"
     if outcome == "not measured":
         but = f" but {baseline}, the baseline," if gone else ""
         return f"No variant{but} could be measured. {of}: {reason}."
