@@ -86,6 +86,14 @@ def test_a_variant_that_alone_is_proven_is_what_to_run_although_its_gain_is_not_
     assert chosen_of(replace(race, runners=(replace(race.baseline, gone="was lost"), *race.runners[1:]))) is None
 
 
+def test_a_variant_that_is_surely_no_worse_is_what_to_run_although_no_gain_is_shown() -> None:
+    race = Racing(23).run()
+    assert race.gain is not None
+    assert (race.gain.better, race.gain.no_worse) == (False, True)
+    assert exit_code(race) is ExitCode.NO
+    assert chosen_of(race) is race.finalist
+
+
 def test_a_higher_load_of_the_winner_is_proven_where_the_pairs_could_not_show_its_gain() -> None:
     race = Racing(21).run()
     assert race.gain is not None

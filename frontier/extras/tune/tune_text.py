@@ -13,7 +13,7 @@ from frontier.core.model.text import capital, clean
 from frontier.core.model.units import count
 from frontier.core.stats.difference import in_pairs
 from frontier.core.window.window import join
-from frontier.extras.tune.gain import Gain
+from frontier.extras.tune.gain import WORTH, Gain
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.runner import Runner
 from frontier.extras.tune.variants import Variant
@@ -98,14 +98,18 @@ def left_open(race: Race) -> Runner | None:
 
 
 def chosen_of(race: Race) -> Runner | None:
-    """The variant to run: the other one where it is shown to be better, or alone is proven to keep
-    the SLA; otherwise the baseline. None where no load of either is proven.
+    """The variant to run: the other one where it is shown to be better, or at least no worse, or
+    alone is proven to keep the SLA; otherwise the baseline. None where no load of either is proven.
     """
-    if (outcome := outcome_of(race)) in ("better", "only"):
+    if (outcome := outcome_of(race)) in ("better", "only") or _no_worse(race):
         return race.finalist
     if outcome == "not proven" and (alone := proven_alone(race)) is not None:
         return alone
     return race.baseline if outcome == "undecided" or race.baseline.proven is not None else None
+
+
+def _no_worse(race: Race) -> bool:
+    return race.gain is not None and race.gain.no_worse and outcome_of(race) == "no better"
 
 
 def proven_alone(race: Race) -> Runner | None:
@@ -224,7 +228,8 @@ def claim_text(race: Race) -> str:
     if gain.better:
         return f"{found}."
     first = "Not decided yet" if outcome == "undecided" else f"No variant is shown to be better than {baseline}"
-    return f"{first}{_would_show(race)}. The best other is {found}."
+    run = f" It is what to run: it is not worse by {WORTH:.0%} (95%)." if _no_worse(race) else ""
+    return f"{first}{_would_show(race)}. The best other is {found}.{run}"
 
 
 def _open_text(race: Race, outcome: RaceOutcome) -> str:
