@@ -30,7 +30,7 @@ from frontier.core.window.window import WindowData
 from frontier.extras.tune.gain import RaceRules
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.runner import Runner
-from frontier.extras.tune.tune_text import exit_code, noticed, outcome_of
+from frontier.extras.tune.tune_text import chosen_of, exit_code, noticed, outcome_of
 
 SPREADS = (0.005, 0.02, 0.04, 0.08, 0.15)
 FAMILIES = (
@@ -225,7 +225,8 @@ def raced(number: int) -> Outcome:
     gain, finalist = race.gain, race.finalist
     other = racing.names.index(finalist.series.deployment) if finalist is not None else 0
     base, code = truths[0] or math.nan, exit_code(race)
-    chosen = other if code is ExitCode.YES else 0
+    run = chosen_of(race)
+    chosen = 0 if run is None else racing.names.index(run.series.deployment)
     values = [runner.reach(0.0).value for runner in race.runners]
     return Outcome(
         number,

@@ -5,10 +5,12 @@ from dataclasses import replace
 import pytest
 
 from benchmarks.races import FAMILIES, NO_GAIN, Outcome, Racing, drawn, raced, table, true_best
+from frontier.core.model.errors import ExitCode
+from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.trials import Phase
 from frontier.core.stats import intervals
 from frontier.extras.tune.gain import SPENT
-from frontier.extras.tune.tune_text import noticed
+from frontier.extras.tune.tune_text import answer_text, chosen_of, exit_code, noticed
 
 
 def surely_below(hits: int, of: int, share: float) -> bool:
@@ -72,6 +74,24 @@ def test_a_variant_that_quick_looks_put_second_meets_the_baseline_all_the_same()
     assert race.gain is not None
     assert race.gain.pairs >= min(SPENT)
     assert race.gain.ratio.low < 1 < noticed(race)  # type: ignore[operator]
+
+
+def test_a_variant_that_alone_is_proven_is_what_to_run_although_its_gain_is_not_known() -> None:
+    race = Racing(9).run()
+    assert race.gain is None
+    assert exit_code(race) is ExitCode.NOT_PROVEN
+    assert (race.baseline.proven, chosen_of(race)) == (None, race.finalist)
+    assert race.finalist is not None
+    assert (race.finalist.proven or NO_LOAD).label in answer_text(race)
+    assert chosen_of(replace(race, runners=(replace(race.baseline, gone="was lost"), *race.runners[1:]))) is None
+
+
+def test_a_variant_that_is_surely_no_worse_is_what_to_run_although_no_gain_is_shown() -> None:
+    race = Racing(23).run()
+    assert race.gain is not None
+    assert (race.gain.better, race.gain.no_worse) == (False, True)
+    assert exit_code(race) is ExitCode.NO
+    assert chosen_of(race) is race.finalist
 
 
 def test_a_higher_load_of_the_winner_is_proven_where_the_pairs_could_not_show_its_gain() -> None:

@@ -99,6 +99,13 @@ class Gain:
         return self.ratio.low > 1 + WORTH
 
     @property
+    def no_worse(self) -> bool:
+        """Whether the winner gave more in the pairs and is shown not to be worse by what a gain is
+        worth.
+        """
+        return self.ratio.value > 1 + WORTH and self.ratio.low > 1 / (1 + WORTH)
+
+    @property
     def told(self) -> bool:
         """Whether more pairs would not change the conclusion: after a judgement, the winner is
         shown to be better, or not to be by what a gain is worth.

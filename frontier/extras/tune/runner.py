@@ -204,7 +204,8 @@ class Runner:
         last = next(reversed(self.known.candidates), None)
         if last is None or len(self.known.kept.changes) >= MOST_CHANGES:
             return step.reason
-        return f"{last.reason} (tried down to c={min(k.load for k in self.known.candidates)})"
+        reason = last.reason or "a lower load violates"  # its own proof holds
+        return f"{reason} (tried down to c={min(k.load for k in self.known.candidates)})"
 
     @property
     def is_spoilt(self) -> bool:

@@ -13,7 +13,7 @@ from frontier.core.model.text import capital, clean
 from frontier.core.model.units import count
 from frontier.core.stats.difference import in_pairs
 from frontier.core.window.window import join
-from frontier.extras.tune.gain import Gain
+from frontier.extras.tune.gain import WORTH, Gain
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.runner import Runner
 from frontier.extras.tune.variants import Variant
@@ -98,12 +98,27 @@ def left_open(race: Race) -> Runner | None:
 
 
 def chosen_of(race: Race) -> Runner | None:
-    """The variant to run: the other one where it is shown to be better, or alone keeps the SLA;
-    otherwise the baseline. None where the baseline is not known to keep the SLA.
+    """The variant to run: the other one where it is shown to be better, or at least no worse, or
+    alone is proven to keep the SLA; otherwise the baseline. None where no load of either is proven.
     """
-    if (outcome := outcome_of(race)) in ("better", "only"):
+    if (outcome := outcome_of(race)) in ("better", "only") or _no_worse(race):
         return race.finalist
+    if outcome == "not proven" and (alone := proven_alone(race)) is not None:
+        return alone
     return race.baseline if outcome == "undecided" or race.baseline.proven is not None else None
+
+
+def _no_worse(race: Race) -> bool:
+    return race.gain is not None and race.gain.no_worse and outcome_of(race) == "no better"
+
+
+def proven_alone(race: Race) -> Runner | None:
+    """The variant of the final where a load of it is proven and none of the baseline. None where
+    that is not the baseline's fault: it was lost, or the client spoilt its proofs.
+    """
+    mine, other = race.baseline, race.finalist
+    failed = mine.gone is None and mine.unproven is not None and not mine.is_spoilt
+    return other if failed and other is not None and other.proven is not None else None
 
 
 def higher_of(race: Race) -> tuple[Runner, Runner] | None:
@@ -125,7 +140,7 @@ def race_view(race: Race, variants: Sequence[Variant], decide: str = "") -> Comp
     outcome, chosen = outcome_of(race), chosen_of(race)
     pasted = next((v for v in variants if chosen is not None and v.name == chosen.series.deployment), None)
     lines = [answer_text(race), *_to_decide(race, decide)]
-    if pasted is not None and outcome in DECIDED:
+    if pasted is not None and (outcome in DECIDED or chosen is proven_alone(race)):
         lines += ["", f"Run it with      {pasted.start or pasted.settings}"]
     pairs = list(zip(race.runners, variants, strict=True))
     return ComparisonView(
@@ -213,7 +228,8 @@ def claim_text(race: Race) -> str:
     if gain.better:
         return f"{found}."
     first = "Not decided yet" if outcome == "undecided" else f"No variant is shown to be better than {baseline}"
-    return f"{first}{_would_show(race)}. The best other is {found}."
+    run = f" It is what to run: it is not worse by {WORTH:.0%} (95%)." if _no_worse(race) else ""
+    return f"{first}{_would_show(race)}. The best other is {found}.{run}"
 
 
 def _open_text(race: Race, outcome: RaceOutcome) -> str:
@@ -224,7 +240,10 @@ def _open_text(race: Race, outcome: RaceOutcome) -> str:
     runner = next(iter(gone), left_open(race) or race.baseline)
     of, reason = runner.series.deployment, clean(_gone(runner) or runner.unproven or "", 200)
     if outcome == "not proven":
-        return f"Not decided: no load of {of} is proven to keep the SLA: {reason}."
+        other = proven_alone(race)
+        value, load = (NOTHING, "") if other is None else _proven(race, other)
+        kept = "" if other is None else f" {other.series.deployment} is proven to keep it at {load}, with {value}."
+        return f"Not decided: no load of {of} is proven to keep the SLA: {reason}.{kept}"
     if outcome == "not measured":
         but = f" but {baseline}, the baseline," if gone else ""
         return f"No variant{but} could be measured. {of}: {reason}."

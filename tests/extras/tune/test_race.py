@@ -23,7 +23,7 @@ from frontier.core.stats.difference import in_pairs
 from frontier.core.window.window import WindowData
 from frontier.extras.tune.command import raised as raised_by
 from frontier.extras.tune.course import RaceCourse, _starts, race_of, rules_of
-from frontier.extras.tune.gain import SPENT, ProvenVariant, RaceRules, gain_of, reach_of
+from frontier.extras.tune.gain import SPENT, WORTH, ProvenVariant, RaceRules, gain_of, reach_of
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.race_text import race_text
 from frontier.extras.tune.runner import AT_MOST
@@ -365,6 +365,16 @@ def test_better_is_more_than_a_gain_is_worth_looking_for(more: float, better: bo
     assert found is not None
     assert found.ratio.low > 1.0
     assert found.better is better
+    assert found.no_worse
+
+
+def test_no_worse_is_more_in_the_pairs_and_surely_no_loss_that_counts() -> None:
+    both = [gain_of(side(16, TODAY, 2, more), side(32, OTHER_STARTS, 3), RULES) for more in (0.18, 0.3)]
+    assert [gain is not None and gain.no_worse for gain in both] == [True, False]
+    alike = gain_of(side(16, TODAY, 2), side(32, {n + 1: rate for n, rate in TODAY.items()}, 3), RULES)
+    assert alike is not None
+    assert alike.ratio.low > 1 / (1 + WORTH)
+    assert not alike.no_worse
 
 
 def test_the_number_of_deciding_pairs_is_that_at_which_the_interval_is_short_enough() -> None:
