@@ -234,9 +234,11 @@ def an_interruption_changes_nothing(night: Night) -> Iterator[str]:
 
 
 def the_order_of_shapes_changes_nothing(night: Night) -> Iterator[str]:
-    """Without noise: two shapes in another order have the same answers."""
+    """Without noise: two shapes in another order have the same answers. Asked of nights that are
+    not asked for interruptions: each takes two sweeps.
+    """
     shapes = night.config["shapes"]
-    if night.seed % 4 != 3 or len(shapes) < 2 or not _is_settled(night):
+    if night.seed % 4 != 1 or len(shapes) < 2 or not _is_settled(night):
         return
     first, second = (replace(night, config={**night.config, "shapes": s}) for s in (shapes, shapes[::-1]))
     before, after = (_played(noise_free(one)) for one in (first, second))

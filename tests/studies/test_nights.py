@@ -267,7 +267,7 @@ def test_without_noise_an_interruption_changes_no_answer(stop: int) -> None:
 @pytest.mark.whole
 def test_without_noise_shapes_in_another_order_have_the_same_answers() -> None:
     config = {**small().config, "shapes": ["64/8", "256/8"]}
-    assert list(relations.the_order_of_shapes_changes_nothing(small(seed=3, config=config))) == []
+    assert list(relations.the_order_of_shapes_changes_nothing(small(seed=1, config=config))) == []
 
 
 @pytest.mark.whole
