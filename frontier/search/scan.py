@@ -378,7 +378,9 @@ def _as_asked(policy: SearchPolicy, known: SeriesHistory) -> Ask | Done:
             return Ask(c, Phase.SCAN, max(SCAN_REQUESTS, SCAN_PER_STREAM * c), f"c={c} was asked")
         return Ask(c, Phase.PROVE, window_size(nearest(seen, c), known.limits, c), f"c={c} was asked to be proven")
     ends = [k for c, k in judged.items() if c in policy.prove]
-    reasons = [f"c={k.load} is " + ("proven" if k.verdict is Verdict.MEETS else f"not: {k.reason}") for k in ends]
+    reasons = [
+        f"c={k.load} is " + ("proven" if k.verdict is Verdict.MEETS else f"not proven: {k.reason}") for k in ends
+    ]
     proven = [k.load for k in ends if k.verdict is Verdict.MEETS]
     return Done("; ".join(reasons) or "the server was lost", proven=max(proven, default=None))
 
