@@ -36,7 +36,9 @@ def test_a_window_that_is_whole_or_was_cut_by_a_time_stays_as_it_is(ended: str, 
 
 
 @pytest.mark.process
-@pytest.mark.parametrize(("workers", "loads"), [(1, [8, 16]), (2, [8])])
+@pytest.mark.parametrize(
+    ("workers", "loads"), [(1, [8, 16]), (2, [8]), pytest.param(2, [16], marks=pytest.mark.nightly)]
+)
 def test_a_sweep_of_passes_counts_each_prompt_equally_often(
     workers: int, loads: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
