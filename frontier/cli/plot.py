@@ -209,6 +209,7 @@ def file_names(file: Path, series: Sequence[Series]) -> list[Path]:
     """One file per series, named by what they differ in before the suffix: fig-1024x256.png,
     fig-fp8.png.
 
+    >>> from frontier.core.model.shapes import Shape
     >>> series = [Series("", Shape.of(1024, 256)), Series("", Shape.of(64, 8))]
     >>> [str(f) for f in file_names(Path("fig.png"), series)]
     ['fig-1024x256.png', 'fig-64x8.png']

@@ -31,9 +31,9 @@ from tests.kit.made import sample
 
 KINDS = {
     "role": {"role": "assistant", "content": ""},
-    "thought": {"reasoning_content": " so"},
+    "thought": {"reasoning_content": " so several tokens of a thought may come at once"},
     "blank": {"content": "\n"},
-    "text": {"content": " word"},
+    "text": {"content": " words of three tokens each, as merged chunks have them in English"},
 }
 NO_TOKEN = ("role",)
 

@@ -111,7 +111,7 @@ def test_without_a_dataset_no_hours_are_said(cwd: Path) -> None:
     [((1, 4), "above 32"), ((40, 64), "1 to 32"), ((1, 64), "none in low"), ((32, 33), "every region covered")],
 )
 def test_what_a_region_lacks_is_one_line_beside_what_was_measured(cwd: Path, concurrencies, part: str) -> None:
-    run = imported(cwd, table(dict.fromkeys(concurrencies, (500.0, 50.0, 50.0))))
+    run = imported(cwd, table({c: (45.0 * c, 50.0, 50.0) for c in concurrencies}))
     said = frontier("rehearse", run, "-o", "curve.png", cwd=cwd)
     assert said.code == 0, said.err
     assert part in " ".join(said.out.split())
@@ -171,7 +171,7 @@ def test_an_export_never_mixes_with_what_is_there(cwd: Path) -> None:
 def test_what_is_missing_lies_between_the_lowest_and_the_highest_that_a_curve_may_have(
     cwd: Path, measured: tuple[int, ...], wanted: list[int]
 ) -> None:
-    run = imported(cwd, table(dict.fromkeys(measured, (500.0, 50.0, 50.0))))
+    run = imported(cwd, table({c: (45.0 * c, 50.0, 50.0) for c in measured}))
     made = rehearse(load(cwd / run), "llama3_1-8b")
     found = missing(made)
     assert set(measured) <= set(found)
