@@ -190,8 +190,9 @@ def report_of(
     decisions = [view.decision for view in views if view.decision]
     rates = run.arrival_rates(decisions)
     views = [changed(view, arrivals=rates.get(view.series)) for view in views]
-    provenance, knob = provenance_of(run), registry.KNOB.find()
-    turned = knob.result(run) if knob and any(d.apply for d in run.config.deployments) else []
+    provenance = provenance_of(run)
+    knob = registry.KNOB.find() if any(d.apply for d in run.config.deployments) else None
+    turned = knob.result(run) if knob else []
     return Report(
         views=views,
         pooled=pooled_of([run], objectives, limits) if pooled_of and objectives else (),
