@@ -226,7 +226,7 @@ def changed(told: Told) -> bool:
     count.
     """
     said = [said.out for said in told.said[told.looks :]]
-    return any(words in out for out in said for words in ("The server changed", "A higher setting showed a tail"))
+    return any(words in out for out in said for words in ("The server changed", "A higher setting later showed a tail"))
 
 
 def a_harder_question_takes_more(told: Told) -> Iterator[str]:
