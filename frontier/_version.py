@@ -1,3 +1,3 @@
 """The one place that names the version."""
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
