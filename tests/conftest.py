@@ -27,6 +27,8 @@ REAL_PARTS = {
 }
 """Events of the interpreter (PEP 578) that the fast lane leaves to `process` and smoke tests."""
 MAY = ("process", "smoke", "slow", "engine", "nightly")
+MAY_SERVE = ("process", "smoke", "engine", "nightly")
+"""A slow test may compute in processes; one with a server has a clock, and no idle lane."""
 _seen: list[str] = []
 
 
@@ -64,7 +66,7 @@ are `whole`, but for what is marked otherwise there. The fast lane has one sweep
 
 
 def _watch(event: str, arguments: tuple[Any, ...]) -> None:
-    if event in REAL_PARTS:
+    if event in REAL_PARTS and (not event.startswith("socket") or isinstance(arguments[1], tuple)):
         _seen.append(REAL_PARTS[event])
 
 
@@ -79,6 +81,9 @@ def _guarded(item: pytest.Item) -> Iterator[None]:
     yield
     if _seen and not any(item.get_closest_marker(name) for name in MAY):
         pytest.fail(f"this test {_seen[0]}: mark it process", pytrace=False)
+    served = [what for what in _seen if "server" in what]
+    if served and not any(item.get_closest_marker(name) for name in MAY_SERVE):
+        pytest.fail(f"this test {served[0]}: mark it process", pytrace=False)
 
 
 @pytest.hookimpl(wrapper=True)

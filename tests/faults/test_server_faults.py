@@ -24,6 +24,8 @@ from tests.kit.golden import assert_golden_row
 from tests.kit.neutral import line_of, neutral, without_numbers
 from tests.kit.sweeps import own_exit_code
 
+pytestmark = pytest.mark.process
+
 
 @pytest.fixture(autouse=True)
 def short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -67,7 +69,6 @@ def storm(server: FaultyServer) -> None:
 SLOW = pytest.mark.slow
 
 
-@pytest.mark.process
 @pytest.mark.parametrize(
     "fault",
     [
@@ -88,7 +89,6 @@ def test_a_server_that_comes_back_costs_the_trial_in_flight_and_no_more(
     assert [0.0, 0.0] == [p.metrics["error_rate"].value for p in load(tmp_path / "run").points()]
 
 
-@pytest.mark.process
 @pytest.mark.fault("503 to everything")
 @SLOW
 def test_a_server_that_refuses_for_a_while_is_not_lost_and_its_refusals_count(
@@ -105,7 +105,6 @@ def test_a_server_that_refuses_for_a_while_is_not_lost_and_its_refusals_count(
     assert point.metrics["error_rate"].value > 0
 
 
-@pytest.mark.process
 @pytest.mark.fault("crash, and stays away")
 @pytest.mark.slow
 def test_a_server_that_stays_away_ends_the_sweep_with_what_is_finished(server: FaultyServer, tmp_path: Path) -> None:
@@ -162,7 +161,6 @@ def test_a_setting_that_crashes_the_server_every_time_is_given_up_and_the_rest_g
     assert why[1:] in line_of(page.replace("\\", ""), "Not measured", "c=4")
 
 
-@pytest.mark.process
 @pytest.mark.fault("429 with Retry-After")
 @pytest.mark.slow
 def test_a_server_that_says_retry_after_is_left_alone_that_long(server: FaultyServer, tmp_path: Path) -> None:
@@ -174,7 +172,6 @@ def test_a_server_that_says_retry_after_is_left_alone_that_long(server: FaultySe
     assert flagged.metrics["error_rate"].value > 0
 
 
-@pytest.mark.process
 @pytest.mark.fault("another model behind the address, between trials")
 def test_another_model_behind_the_same_address_is_never_mixed_in(server: FaultyServer, tmp_path: Path) -> None:
     def reload(_: object) -> None:
@@ -203,7 +200,6 @@ def test_a_server_that_is_restarted_between_trials_costs_nothing(server: FaultyS
     assert [0.0, 0.0] == [p.metrics["error_rate"].value for p in load(tmp_path / "run").points()]
 
 
-@pytest.mark.process
 @pytest.mark.fault("another model or version after a crash")
 @pytest.mark.slow
 def test_another_model_after_a_crash_is_not_waited_for(server: FaultyServer, tmp_path: Path) -> None:
@@ -219,7 +215,6 @@ def test_another_model_after_a_crash_is_not_waited_for(server: FaultyServer, tmp
     assert "another server answers" in str(journal(tmp_path / "run", "given_up")[0]["reason"])
 
 
-@pytest.mark.process
 @pytest.mark.fault("certificate expires")
 @pytest.mark.slow
 def test_a_certificate_that_expires_in_the_sweep_is_named(tmp_path: Path) -> None:
