@@ -18,7 +18,7 @@ import functools
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -29,7 +29,7 @@ from frontier.core.model.loads import Load
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats import episodes, laws
 from frontier.core.window import window
-from frontier.core.window.window import Episodes, Floats, WindowData, held
+from frontier.core.window.window import Episodes, Floats, WindowData, held_alone
 
 History = Sequence[tuple[Trial, WindowData]]
 """The finished trials of one series in the order in which they ended: by the number in their
@@ -121,7 +121,7 @@ class Unchanged(tuple[tuple[Trial, WindowData], ...]):
     growing: Mapping[Load, Growth] = {}
 
 
-@held
+@held_alone
 def spoilt(sample: WindowData) -> bool:
     """Whether a window says nothing of the server under this load.
 
@@ -149,7 +149,7 @@ def latencies(sample: WindowData, limit: Limit) -> Floats:
     return values[~np.isnan(values)]
 
 
-@held
+@held_alone
 def level(sample: WindowData, limit: Limit) -> Level | None:
     """The level of a window in what a limit is on; None where too few requests succeeded."""
     values = latencies(sample, limit)
@@ -200,20 +200,12 @@ def _unchanged(history: tuple[tuple[Trial, WindowData], ...], limits: tuple[Limi
     kept = [ts for number, ts in enumerate(history) if counts(number, ts[0])]
     slow = _episodes(kept)
     shown = runs > 1 or slow is not None
-    found = Unchanged((trial, _with_series(sample, runs, slow) if shown else sample) for trial, sample in kept)
+    found = Unchanged((trial, window.in_series(sample, runs, slow) if shown else sample) for trial, sample in kept)
     found.changes, found.since = tuple(followed.changes), followed.since
     found.suspect = tuple(c for c, load in followed.loads.items() if load.suspects)
     found.doubted = tuple(c for c, load in followed.loads.items() if load.doubted)
     found.growing = {c: g for c, load in followed.loads.items() if (g := _growth(load, limits)) is not None}
     return found
-
-
-@held
-def _with_series(sample: WindowData, runs: int, slow: Episodes | None) -> WindowData:
-    """A window with what its series shows of any load: the runs of requests beyond a limit, and the
-    episodes.
-    """
-    return replace(sample, runs=runs, episodes=slow)
 
 
 def _episodes(history: History) -> Episodes | None:

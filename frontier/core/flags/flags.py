@@ -21,7 +21,7 @@ from frontier.core.model.points import Flag
 from frontier.core.model.trials import UNCOUNTED_PROMPTS
 from frontier.core.model.units import format_share
 from frontier.core.stats import connections
-from frontier.core.window.window import Bools, Floats, WindowData, held
+from frontier.core.window.window import Bools, Floats, WindowData, held_alone
 
 SHORT_OUTPUT = 0.01
 """Where more than this share of answers are shorter than asked, another output length was
@@ -74,7 +74,7 @@ LIFE = re.compile(r"(?:, |^)started (\d+)$")
 FlagCheck = Callable[[WindowData], Iterable[Flag]]
 
 
-@held
+@held_alone
 def flags(sample: WindowData, limits: tuple[Limit, ...] = ()) -> tuple[Flag, ...]:
     """Everything that is wrong with this sample, the fatal first; `limits` are the percentiles to
     be claimed.

@@ -8,6 +8,7 @@ verdicts, the search) works on samples; they are what `derived/` caches.
 """
 
 import functools
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -261,6 +262,12 @@ class WindowData(HasLoad):
         return self.ok & np.isnan(self.tpot) & (np.isnan(self.completion_tokens) | several)
 
     @property
+    def alone(self) -> "WindowData":
+        """The same window without what its series shows."""
+        known: WindowData | None = self.__dict__.get("measured", lambda: None)()
+        return self if known is None else known
+
+    @property
     def block_of_request(self) -> Ints:
         """The time block in which each request was sent, numbered over all windows."""
         length = (self.ends - self.starts)[self.window]
@@ -303,6 +310,29 @@ def held(function: Callable[Concatenate[_Of, _P], _T]) -> Callable[Concatenate[_
         return known[key]
 
     return result
+
+
+def held_alone(function: Callable[Concatenate[WindowData, _P], _T]) -> Callable[Concatenate[WindowData, _P], _T]:
+    """`held`, for what does not depend on what a series shows of its windows: it is worked out
+    once, as often as that changes.
+    """
+    known = held(function)
+
+    @functools.wraps(function)
+    def result(of: WindowData, /, *values: _P.args, **named: _P.kwargs) -> _T:
+        return known(of.alone, *values, **named)
+
+    return result
+
+
+@held
+def in_series(sample: WindowData, runs: int, slow: Episodes | None) -> WindowData:
+    """A window with what its series shows of any load: the runs of requests beyond a limit, and the
+    episodes.
+    """
+    found = replace(sample, runs=runs, episodes=slow)
+    found.__dict__["measured"] = weakref.ref(sample)
+    return found
 
 
 @functools.lru_cache(maxsize=256)
@@ -386,10 +416,13 @@ def join(samples: Sequence[WindowData]) -> WindowData:
     """
     if not samples:
         raise ValueError("nothing to join: a setting needs at least one window")
-    return _joined(samples[-1], *samples[:-1]) if len(samples) > 1 else samples[0]
+    if len(samples) == 1:
+        return samples[0]
+    first, whole = samples[0], _joined(samples[-1], *(sample.alone for sample in samples[:-1]))
+    return whole if (first.runs, first.episodes) == (1, None) else in_series(whole, first.runs, first.episodes)
 
 
-@held
+@held_alone
 def _joined(last: WindowData, *before: WindowData) -> WindowData:
     parts, first = (*before, last), before[0]
     if any((part.deployment, part.shape, part.load) != (first.deployment, first.shape, first.load) for part in parts):
