@@ -32,7 +32,8 @@ from frontier.core.model.decisions import Claim, EndedEarly, Limit, SweepEnding,
 from frontier.core.model.loads import Load
 from frontier.core.model.metrics import fewest_to_bound
 from frontier.core.model.trials import Phase, Trial
-from frontier.core.window.window import Bools, Floats, WindowData, held_alone, narrowed
+from frontier.core.window.held import held_alone
+from frontier.core.window.window import Bools, Floats, WindowData, narrowed
 
 PROVEN = 20.0
 """The capital from which a percentile counts as proven over turns: an error of 5%."""

@@ -6,7 +6,8 @@ import numpy as np
 
 from frontier.core.estimates.widening import widening
 from frontier.core.flags.stream_flags import differing
-from frontier.core.window.window import UNSTREAMED, Bools, Floats, WindowData, held_alone
+from frontier.core.window.held import held_alone
+from frontier.core.window.window import UNSTREAMED, Bools, Floats, WindowData
 
 TEXT_OFF = 0.2
 """Share by which the text of a token in first chunks may differ from that in others, all answers

@@ -18,7 +18,8 @@ from frontier.core.model.decisions import Limit
 from frontier.core.model.metrics import Metric, metric
 from frontier.core.model.points import Estimate
 from frontier.core.window import cost_energy
-from frontier.core.window.window import BLOCKS, Bools, Floats, Ints, WindowData, held_alone
+from frontier.core.window.held import held_alone
+from frontier.core.window.window import BLOCKS, Bools, Floats, Ints, WindowData
 
 _OUTPUT, _INPUT = ("asked_osl", "completion_tokens"), ("asked_isl", "prompt_tokens")
 _THROUGHPUTS = {

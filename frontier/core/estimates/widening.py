@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from frontier.core.flags import load_flags
 from frontier.core.flags.load_flags import ERRORS
 from frontier.core.stats.wander import Wander, of_latencies
-from frontier.core.window.window import WindowData, held_alone, mean_e2e
+from frontier.core.window.held import held_alone
+from frontier.core.window.window import WindowData, mean_e2e
 
 
 @dataclass(frozen=True, slots=True)

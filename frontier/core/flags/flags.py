@@ -21,7 +21,8 @@ from frontier.core.model.points import Flag
 from frontier.core.model.trials import UNCOUNTED_PROMPTS
 from frontier.core.model.units import format_share
 from frontier.core.stats import connections
-from frontier.core.window.window import Bools, Floats, WindowData, held_alone
+from frontier.core.window.held import held_alone
+from frontier.core.window.window import Bools, Floats, WindowData
 
 SHORT_OUTPUT = 0.01
 """Where more than this share of answers are shorter than asked, another output length was

@@ -13,7 +13,8 @@ from frontier.core.model.decisions import Limit
 from frontier.core.model.metrics import claim_floor
 from frontier.core.model.units import format_share
 from frontier.core.stats import intervals
-from frontier.core.window.window import Bools, Floats, Ints, WindowData, held_alone
+from frontier.core.window.held import held_alone
+from frontier.core.window.window import Bools, Floats, Ints, WindowData
 
 CONFIDENCE = 0.95
 """Confidence of the bounds that count connections as clusters."""

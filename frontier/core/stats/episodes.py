@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from frontier.core.stats import laws, wander
-from frontier.core.window.window import Bools, Episodes, Floats, WindowData, held_alone
+from frontier.core.window.held import held_alone
+from frontier.core.window.window import Bools, Episodes, Floats, WindowData
 
 CLEAR, APART = math.log(1.2), 4.5
 """Blocks of time are slow whose levels are this far (in ln) from those of the others, and this many

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,6 +23,7 @@ from frontier.core.model.points import Estimate, Power
 from frontier.core.model.series import HasLoad
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import ClientHealth
+from frontier.core.window.held import held, held_alone
 from frontier.core.window.histogram import LogHistogram
 
 Floats = NDArray[np.float64]
@@ -32,9 +33,6 @@ Timed = Sequence[tuple[float, Mapping[str, float]]]
 """The length of each window in seconds, and the facts of it that the server and its devices gave.
 """
 
-_Of = TypeVar("_Of")
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
 BLOCKS = 20
 """Time blocks per window: enough for a variance, few enough that each outlasts a request."""
@@ -262,9 +260,9 @@ class WindowData(HasLoad):
         return self.ok & np.isnan(self.tpot) & (np.isnan(self.completion_tokens) | several)
 
     @property
-    def alone(self) -> "WindowData":
+    def alone(self) -> Self:
         """The same window without what its series shows."""
-        known: WindowData | None = self.__dict__.get("measured", lambda: None)()
+        known: Self | None = self.__dict__.get("measured", lambda: None)()
         return self if known is None else known
 
     @property
@@ -293,36 +291,6 @@ class WindowData(HasLoad):
             "total_throughput": self.block_output_tokens + self.block_input_tokens,
             "request_throughput": self.block_finished,
         }[throughput]
-
-
-def held(function: Callable[Concatenate[_Of, _P], _T]) -> Callable[Concatenate[_Of, _P], _T]:
-    """The function, whose result is worked out once and then held by its first argument: a window,
-    or the windows of a series. A search replays its whole history at every step.
-
-    The result goes when the window goes. It must not be the window itself, or hold it.
-    """
-
-    @functools.wraps(function)
-    def result(of: _Of, /, *values: _P.args, **named: _P.kwargs) -> _T:
-        known: dict[Any, _T] = of.__dict__.setdefault("known", {})
-        if (key := (function, values, *named.items())) not in known:
-            known[key] = function(of, *values, **named)
-        return known[key]
-
-    return result
-
-
-def held_alone(function: Callable[Concatenate[WindowData, _P], _T]) -> Callable[Concatenate[WindowData, _P], _T]:
-    """`held`, for what does not depend on what a series shows of its windows: it is worked out
-    once, as often as that changes.
-    """
-    known = held(function)
-
-    @functools.wraps(function)
-    def result(of: WindowData, /, *values: _P.args, **named: _P.kwargs) -> _T:
-        return known(of.alone, *values, **named)
-
-    return result
 
 
 @held
