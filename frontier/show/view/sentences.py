@@ -12,6 +12,7 @@ from frontier.core.model.points import Frontier, Point
 from frontier.core.model.text import clean
 from frontier.core.model.units import format_elapsed, format_number, format_seconds, trimmed
 from frontier.planning.alike import alike, is_clear
+from frontier.planning.next_step import spoilt_settings
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.view.figures import figure_row, tightest_figure
 from frontier.show.view.limit_lines import knob_sentence, room_sentence
@@ -63,6 +64,8 @@ def answer_cells(decision: Decision, throughput: str = "output_throughput", gpus
     setting.
     """
     figure, where, rate = tightest_figure(decision), _NO_ANSWER.get(decision.verdict, "none proven"), ""
+    if spoilt_settings(decision):
+        return ("machine was busy", rate)
     if decision.load is not None:
         where, speed = f"run at {decision.load.label}", decision.metrics.get(throughput)
         rate = "–" if speed is None else named_value(throughput, speed.value, gpus)
@@ -147,6 +150,9 @@ def headline(decision: Decision, gpus: int | None = None) -> str:
             ci = ci_text("output_throughput", speed, gpus)
             rate = f": {value_text('output_throughput', speed.value, gpus)} ({ci})"
         return _with_better(decision, rate)
+    if spoilt := spoilt_settings(decision):
+        busy = next(flag for flag in spoilt[-1].flags if flag.name == "client_bound")
+        return f"No answer, as {flag_words(busy).partition('; ')[0]}"
     if decision.verdict is Verdict.INVALID:
         fails = decision.first_fail
         below = "to decide by" if fails is None else f"below {fails.label}, which violates the SLA"
@@ -212,7 +218,9 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
         return f"{flag_words(flag)}; on an idle core "
     if any(flag.name == "client_bound" for flag in step.flags):
         return "on an idle machine "
-    if decision.load is None and _spoilt(decision):
+    if decision.load is None and any(
+        flag.name == "client_bound" for r in decision.explanation.settings for flag in r.flags
+    ):
         return "this machine was busy, which spoilt other settings; on an idle machine "
     reason = next((r for r in decision.explanation.settings if r.settings == (step.load,)), None)
     if reason is None and step.gain is not None and step.throughput is None:
@@ -223,11 +231,6 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
     same = "" if reason is None else alike(reason)
     vary = "with outputs of several lengths " if step.requests is None and step.command is not None else ""
     return f"its requests {same}; {vary or _ENDED.get(cut, '')}" if same else _ENDED.get(cut, "")
-
-
-def _spoilt(decision: Decision) -> bool:
-    """Whether a setting is excluded or not proven because the client was busy."""
-    return any(flag.name == "client_bound" for reason in decision.explanation.settings for flag in reason.flags)
 
 
 _SINCE = {
@@ -267,6 +270,13 @@ def next_step_lines(decision: Decision) -> tuple[str, str]:
     if step is None:
         return "", ""
     command = clean(step.command, 4000) if step.command else ""
+    if spoilt := spoilt_settings(decision):
+        nearest = "" if decision.candidate is None else f", and {decision.candidate.label} is not proven"
+        excluded = listed([each.settings[0] for each in spoilt])
+        return (
+            f"{excluded} excluded{nearest}. On an idle machine or core, measure anew{':' if command else '.'}",
+            command,
+        )
     head = may_give(step) if step.gain is None else step.load.label
     return f"{head}: {words}{':' if command else '.'}", command
 
@@ -297,6 +307,8 @@ def next_step_note(decision: Decision) -> str:
     step = decision.next_step
     if step is None:
         return ""
+    if spoilt_settings(decision):
+        return " ".join(next_step_lines(decision))
     rate = "" if step.throughput is None else f" ({value_text('output_throughput', step.throughput)})"
     way = f": {step.command}" if step.command else "."
     return f"{may_give(step)}{rate}: {next_step_words(decision)}{way}"
