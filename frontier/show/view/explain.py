@@ -324,7 +324,10 @@ def other_reasons(decision: Decision, *, whole: bool = True) -> list[str]:
     lines = [
         sentence(reason)
         for reason in _merged(decision)
-        if reason not in above and not _is_in_figures(reason, decision) and (whole or not _is_aside(reason, decision))
+        if reason not in above
+        and not _is_in_figures(reason, decision)
+        and (whole or not _is_aside(reason, decision))
+        and (whole or not _is_in_step(reason, decision))
     ]
     shares = shares_sentence(decision.shape, decision.metrics)
     return [*lines, *([shares] if shares else []), *_remarks(decision)]
@@ -346,6 +349,15 @@ def _merged(decision: Decision) -> Sequence[Reason]:
             every = tuple(sorted((*first.settings, *reason.settings)))
             groups[kind] = dataclasses.replace(first, settings=every, flags=tuple(flags))
     return tuple(groups.values())
+
+
+def _is_in_step(reason: Reason, decision: Decision) -> bool:
+    """Whether figures and next step say all of a reason: the nearest setting is not proven, and a
+    command would decide it.
+    """
+    step, nearest = decision.next_step, decision.candidate if decision.load is None else None
+    undecided = reason.cause in UNDECIDED and reason.settings == (nearest,)
+    return undecided and step is not None and step.load == nearest and step.command is not None
 
 
 def _is_in_figures(reason: Reason, decision: Decision) -> bool:

@@ -22,6 +22,7 @@ from frontier.show.view.wording import (
     bound_words,
     ci_text,
     count,
+    flag_figures,
     flag_kind,
     flag_words,
     limit_value_text,
@@ -159,8 +160,11 @@ def headline(decision: Decision, gpus: int | None = None) -> str:
         kinds = {flag_kind(flag) for r in decision.explanation.reasons for flag in told(r.flags)}
         return f"No valid measurement {below}" + (f": {kinds.pop()}" if len(kinds) == 1 and fails is None else "")
     meets = "meets" if decision.verdict is Verdict.VIOLATES else "is proven to meet"
+    what = f"{meets} {limits_text(decision.limits)}"
+    for flag in decision.next_step.widened[:1] if decision.next_step is not None else ():
+        what = f"is proven, as {flag_kind(flag)}"
     nearest = "" if decision.candidate is None else f"; nearest: {decision.candidate.label}"
-    return _corrected(decision, f"No setting {meets} {limits_text(decision.limits)}{nearest}")
+    return _corrected(decision, f"No setting {what}{nearest}")
 
 
 def _with_better(decision: Decision, numbers: str) -> str:
@@ -215,7 +219,7 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
     busy ...; on an idle core '. '' for nothing else.
     """
     for flag in step.widened:
-        return f"{flag_words(flag)}; on an idle core "
+        return f"{flag_kind(flag)} ({flag_figures(flag)}), which widened its bounds; on an idle core "
     if any(flag.name == "client_bound" for flag in step.flags):
         return "on an idle machine "
     if decision.load is None and any(
