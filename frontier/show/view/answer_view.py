@@ -108,7 +108,7 @@ def _lines(decision: Decision, arrivals: ArrivalRate | None, *, whole: bool) -> 
     if spoilt_settings(decision) and not whole:
         return []
     production = production_lines(decision, arrivals)
-    lines = [("Next higher setting", " ".join(why_not_more(decision)))]
+    lines = [("Next higher setting", " ".join(why_not_more(decision, whole=whole)))]
     # What is estimated of independent users is `frontier verify`'s to say.
     told = len(production) if decision.shape.arrivals is not None or decision.shape.has_sessions else 1
     lines += [("How to enforce it", " ".join(production[:told]))]

@@ -297,11 +297,18 @@ def _is_aside(reason: Reason, decision: Decision) -> bool:
     return reason.cause is Cause.BRACKET or (reason.cause is Cause.OPTIMUM and not beside)
 
 
-def why_not_more(decision: Decision) -> list[str]:
-    """Why no higher setting is the operating point: the next one, and the one that may give
-    more.
+def why_not_more(decision: Decision, *, whole: bool = True) -> list[str]:
+    """Why no higher setting is the operating point: the next one, and the one that may give more.
+    What would decide it is left out where the next step says so, unless `whole`.
     """
-    return [sentence(reason) for reason in _higher(decision)]
+    step = decision.next_step
+    told = None if whole or step is None or step.command is None else (step.load,)
+    return [_without_step(reason) if reason.settings == told else sentence(reason) for reason in _higher(decision)]
+
+
+def _without_step(reason: Reason) -> str:
+    """A reason without what would decide."""
+    return clean(SENTENCES[reason.cause].replace("; {decide}", "").format(**words_of(reason)), 400)
 
 
 def _higher(decision: Decision) -> list[Reason]:

@@ -16,7 +16,7 @@ from frontier.planning.next_step import spoilt_settings
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.view.figures import figure_row, tightest_figure
 from frontier.show.view.limit_lines import knob_sentence, room_sentence
-from frontier.show.view.rough import date_text, roughly
+from frontier.show.view.rough import date_text, format_rough, roughly
 from frontier.show.view.wording import (
     VERDICT_WORDS,
     bound_words,
@@ -261,9 +261,7 @@ def _would_decide(decision: Decision, step: NextStep) -> str:
     amount = f"{roughly(step.requests)} requests"
     if step.seconds is None:
         return f"about {amount} would decide"
-    minutes = max(1, round(step.seconds / 60))
-    took = f"about {minutes} min" if 1 < minutes < 60 else f"about {format_elapsed(60 * minutes)}"
-    return f"{'about a minute' if minutes == 1 else took} ({amount}) would decide"
+    return f"about {format_rough(step.seconds)} ({amount}) would decide"
 
 
 def next_step_lines(decision: Decision) -> tuple[str, str]:

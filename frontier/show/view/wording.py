@@ -134,11 +134,10 @@ VERDICT_WORDS = {
 
 
 def limits_text(limits: Iterable[Limit]) -> str:
-    """'p99 TTFT ≤ 500 ms and p99 TPOT ≤ 30 ms'."""
+    """'p99 TTFT ≤ 500 ms, p99 TPOT ≤ 30 ms and error rate ≤ 1%'."""
     signs = {"lower": "≤", "higher": "≥"}
-    return " and ".join(
-        f"{lim.of.label} {signs[lim.better]} {limit_value_text(lim.metric, lim.promise)}" for lim in limits
-    )
+    texts = [f"{lim.of.label} {signs[lim.better]} {limit_value_text(lim.metric, lim.promise)}" for lim in limits]
+    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
 
 
 RUN_HERE = "   <- run here"
