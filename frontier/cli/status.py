@@ -223,6 +223,8 @@ def _event_text(event: Mapping[str, Any]) -> str:
     name = str(event["event"]).replace("flagged", "excluded").replace("_", " ")
     if name == "server lost" and event.get("cause") == "never_came_up":
         name = "server never came up"
+    if name == "budget":
+        name = "the budget ended it"
     trials = count(len(event["trials"]), "trial") if "trials" in event else ""
     series = [str(event[part]) for part in ("deployment", "shape") if event.get(part) not in (None, DEFAULT_DEPLOYMENT)]
     series += [load_of(event).label] if event["event"] == "proven" else []

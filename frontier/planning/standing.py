@@ -242,6 +242,7 @@ def counts_text(trials: int, refined: int, measured: int, settings: int | None) 
     if settings is None:
         return f"{count(trials, 'trial')}; {count(measured, 'setting')} measured"
     of_each = f": {trials - refined:,} listed, {refined:,} of the search" if refined else ""
+    of_each = ", all of the search" if trials == refined > 1 else of_each
     return f"{count(trials, 'trial')}{of_each}; {measured:,} of {count(settings, 'listed setting')} measured"
 
 

@@ -93,6 +93,8 @@ def how_close(reason: Reason, wide: str, close: str, failed: str) -> str:
 def undecided_words(reason: Reason) -> str:
     """Why no reasonable number of requests decides, or how many seem too many."""
     limit, estimate = reason.limit, reason.estimate
+    if reason.cause is Cause.NO_INTERVAL and estimate is not None and not estimate.has_interval:
+        return "it has no interval; --point-estimates decides on its value alone"
     decides = "" if reason.need is None else f"about {roughly(reason.need)} requests"
     if limit is not None and estimate is not None and math.isfinite(estimate.value) and limit.breaks(estimate.value):
         proof = f"; to prove that takes {decides}" if decides and reason.cause is not Cause.TOO_FEW else ""
@@ -292,14 +294,20 @@ def no_sla_sentence(points: Sequence[Point], frontier: Frontier, gpus: int | Non
     on = [p for p in points if p.load in members]
     best = max(on, key=lambda p: metric(up).sign * p.metrics[up].value)
     most = f"{named_value(up, best.metrics[up].value, gpus)} with {named_value(across, best.metrics[across].value)}"
-    listed = ("" if members[0].is_open else "c = ") + ", ".join(map(str, members))
-    return f"No SLA, so nothing is to be proven. The frontier is {listed}; the most is {most} at {best.load.label}."
+    where = listed(members)
+    most = f"{most} at {best.load.label}"
+    return f"No SLA, so nothing is to be proven. The frontier of {_axes(frontier)} is {where}; the most is {most}."
 
 
 def frontier_sentence(frontier: Frontier) -> str:
     """'On the frontier of output throughput against p95 TPOT: c=1, 8, 52', with its axes."""
-    axes = " against ".join(metric(name).label.partition(" (")[0] for name in frontier.objectives)
-    return f"On the frontier of {axes}: {listed(sorted(frontier.members)) if frontier.members else 'no setting'}."
+    members = listed(sorted(frontier.members)) if frontier.members else "no setting"
+    return f"On the frontier of {_axes(frontier)}: {members}."
+
+
+def _axes(frontier: Frontier) -> str:
+    """'output throughput against p95 TPOT'."""
+    return " against ".join(metric(name).label.partition(" (")[0] for name in frontier.objectives)
 
 
 def next_step_note(decision: Decision) -> str:
