@@ -8,6 +8,7 @@ from frontier.extras.capacity.head_count import Users, Verified, users
 from frontier.extras.capacity.people import about_people, people_assumed
 from frontier.planning.arrivals import replica_of
 from frontier.run import Run
+from frontier.store.run_dir import RunDirectory
 
 
 def served(run: Run, decision: Decision, think: float, people: int | None = None, spare: int = 0) -> Users:
@@ -25,7 +26,8 @@ def served(run: Run, decision: Decision, think: float, people: int | None = None
 
 def _verified(run: Run, decision: Decision) -> Verified | None:
     """The rate that `verify --find` proved of this operating point; None where there is none."""
-    rates_found = registry.FOUND_RATES.find()
+    checked = not run.is_imported and RunDirectory.read_checks(run.path).finished()
+    rates_found = registry.FOUND_RATES.find() if checked else None
     for found in rates_found(run, decision.limits) if rates_found is not None else ():
         e2e = found.point.metrics.get("mean_e2e") if found.point is not None else None
         if found.decision.series == decision.series and found.done.proven is not None and e2e is not None:
