@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from frontier import registry
 from frontier.client.engines import ENGINES
 from frontier.config.connection import names_server
 from frontier.config.deployment import DeploymentConfig
@@ -30,6 +31,8 @@ _MATTER = {
     for of in (engine.setting_names.cap, engine.setting_names.weights, engine.setting_names.kv)
     for name in of
 } | {name for engine in ENGINES.values() for name in engine.setting_names.prefix_cache}
+THINK = 45.0
+"""Seconds that people of the first screen take between an answer and the next question."""
 _MOST = 6
 """The most warnings of the first screen."""
 
@@ -40,6 +43,7 @@ class Review:
 
     - `measured`: a line for each deployment.
     - `per`: what each series gives per second, GPU, user and dollar, at the setting shown.
+    - `counted`: how the people in it were counted.
     - `doubts`: what would make the answer false.
     - `compared`: where deployments are, what the values of a knob show, or whether the quality of
       their answers is known; '' otherwise.
@@ -48,6 +52,7 @@ class Review:
 
     measured: tuple[str, ...] = ()
     per: Table | None = None
+    counted: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     compared: str = ""
     signed: tuple[tuple[str, str], ...] = ()
@@ -64,13 +69,15 @@ def review_of(
     servers = {str(line["deployment"]): line for line in lines if line["event"] == "server"}
     deployments = [d for d in run.config.deployments if d.name in shown]
     several = len(deployments) > 1
+    people = _people(run, views)
     return Review(
         tuple(
             (f"{clean(d.name, 60)}: " if several else "")
             + _measured(d, servers.get(d.name, {}), run.server_settings.get(d.name, {}), remark)
             for d in deployments
         ),
-        _per(views, rates),
+        _per(views, rates, {series: number for series, (number, _) in people.items()}),
+        tuple(dict.fromkeys(how for _, how in people.values())),
         tuple(_doubts(views, imported=run.is_imported)),
         knob or (_quality(deployments, views) if several else ""),
         tuple(_signed(run, virtual=any(line.get("identity") == VIRTUAL for line in servers.values()))),
@@ -103,12 +110,22 @@ _PER = {
     "cost": "$ per million output tokens",
     "energy": "J per output token",
     "users": "requests/s of independent users (estimate)",
+    "people": f"people who ask again {THINK:g} s after an answer",
 }
 
 
-def _per(views: Sequence[SeriesView], rates: Mapping[Series, ArrivalRate]) -> Table | None:
+def _people(run: Run, views: Sequence[SeriesView]) -> dict[Series, tuple[str, str]]:
+    """The people that each operating point serves, and how they were counted."""
+    counted, proven = registry.PEOPLE.find(), [v.decision for v in views if v.decision and v.decision.load is not None]
+    words = {decision.series: counted(run, decision, THINK) for decision in proven if counted is not None}
+    return {series: each for series, each in words.items() if each is not None}
+
+
+def _per(
+    views: Sequence[SeriesView], rates: Mapping[Series, ArrivalRate], people: Mapping[Series, str]
+) -> Table | None:
     """The figures of each series at its answer, or at the setting that is shown."""
-    rows = [(view, *_figures(view, rates)) for view in views]
+    rows = [(view, *_figures(view, rates, people)) for view in views]
     named = [name for name in _PER if any(name in known for _, _, known in rows)]
     if not named:
         return None
@@ -120,7 +137,9 @@ def _per(views: Sequence[SeriesView], rates: Mapping[Series, ArrivalRate]) -> Ta
     return Table.of(("at", *map(_PER.__getitem__, named)), cells, "What the setting gives") if cells else None
 
 
-def _figures(view: SeriesView, rates: Mapping[Series, ArrivalRate]) -> tuple[str, dict[str, str]]:
+def _figures(
+    view: SeriesView, rates: Mapping[Series, ArrivalRate], people: Mapping[Series, str]
+) -> tuple[str, dict[str, str]]:
     shown = view.answer.shown if view.answer is not None else None
     point = next((each.point for each in view.settings if each.load == shown), None)
     if point is None:
@@ -131,6 +150,8 @@ def _figures(view: SeriesView, rates: Mapping[Series, ArrivalRate]) -> tuple[str
         known["per_gpu"] = format_number(made.value / view.gpus)
     if rate is not None and not point.load.is_open:  # whose rate was offered, not estimated
         known["users"] = f"about {trimmed(format_number(rate.rate))}"
+    if view.series in people:
+        known["people"] = people[view.series]
     return point.load.label, known
 
 
