@@ -24,7 +24,8 @@ from frontier.client.ask.unmeasurable import FailedStream
 from frontier.client.engines.request import Content, PreparedRequest, Prompt
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.http_client import Client
-from frontier.client.http.parse import error_message, parse_all, retry_after, to_record
+from frontier.client.http.parse import error_message, parse_all, to_record
+from frontier.client.http.retry_after import retry_after
 from frontier.client.load.health import OTHER_FILES, raise_fd_limit
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.shapes import Shape

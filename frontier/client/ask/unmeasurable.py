@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from frontier.client.ask.identify import LONGEST_MODEL
 from frontier.client.ask.refused_fields import refused_fields
 from frontier.client.ask.target import Target
+from frontier.client.engines.stream import SEVERAL
 from frontier.client.http.exchange import Exchange
-from frontier.client.http.parse import COMPRESSED, error_message, retry_after
+from frontier.client.http.parse import COMPRESSED, error_message
+from frontier.client.http.retry_after import retry_after
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.trials import Outcome, Record
 from frontier.core.model.units import format_elapsed
@@ -145,4 +147,6 @@ def stream_hint(record: Record, wait: float | None) -> str:
         return "the server fails, or something before it closes the stream: see the logs of both"
     if record.outcome is Outcome.PROTOCOL and (record.error or "").startswith(COMPRESSED):
         return "something before the server compresses the stream: switch that off for this route"
+    if record.outcome is Outcome.PROTOCOL and record.error == SEVERAL:
+        return "write  extra_body: {n: 1}  in the config"
     return "the endpoint must stream /v1/completions or /v1/chat/completions as server-sent events"

@@ -242,14 +242,6 @@ def error_message(exchange: Exchange) -> str:
     return message
 
 
-def retry_after(exchange: Exchange) -> float | None:
-    """How many seconds a refusing server asks to be left alone; None if it does not say so in
-    seconds.
-    """
-    text = exchange.headers.get("retry-after", "").strip()
-    return float(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
-
-
 def parse_all(exchange: Exchange, engine: Engine, api: str) -> AnswerParser:
     """The parser of an answer, with all of it parsed."""
     parser = AnswerParser(exchange, engine, api)
