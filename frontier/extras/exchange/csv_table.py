@@ -332,8 +332,6 @@ def _unread(document: Document, columns: Mapping[str, tuple[str, ColumnHead]]) -
     for head, mean in list(bare.items())[:1]:
         column = f"{mean.name}={foreign_text(head, 40)}{'' if mean.stated else ':ms'}"
         notes.append(f"{foreign_text(head, 40)!r} names no statistic: if it is the mean, give  --columns '{column}'")
-    if not any(name.endswith("_throughput") for name in columns):
-        notes.append("no column of a throughput is read: without one no row is on a frontier")
     if others:
         more = f" and {len(others) - 8} more" if len(others) > 8 else ""
         notes.append(f"columns not read: {', '.join(others[:8])}{more}")

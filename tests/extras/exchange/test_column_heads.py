@@ -117,7 +117,7 @@ def test_a_column_of_flags_names_the_deployments(column: str, cells: tuple[str, 
 
 def test_a_table_without_a_throughput_says_so() -> None:
     read = formats.read_results("t.csv", b"concurrency,isl,osl,n,p99_ttft_ms,ttft\n8,256,128,800,90,1\n")
-    assert any("throughput" in note for note in read.notes)
+    assert any("throughput" in note for note in assemble([read]).notes)
 
 
 LYING = """,1,2,4
