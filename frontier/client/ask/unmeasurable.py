@@ -70,7 +70,7 @@ def refused(target: Target, reason: str) -> MeasurementError:
     return MeasurementError(
         f"{target.base_url} refuses a request without a key: {reason}",
         "name the variable that holds it:  api_key_env: NAME  in the config  (api_key_file: FILE),  or for probe and "
-        "quick  --api-key-env NAME",
+        "quick  --api-key-env NAME;  for a header of its own,  headers: {X-Api-Key: '${NAME}'}",
     )
 
 
@@ -89,7 +89,8 @@ def unnamed_model(target: Target, models: tuple[str, ...], listing: Exchange) ->
     if not models and listing.status != 200:
         why += f" ({error_message(listing)})"
     if listing.status == 404:
-        hint += f"; or is the address another one? nothing is at {target.url('/v1/models')}"
+        hint += f"; or is the address another one? nothing is at {target.url('/v1/models')}  (without /v1: write the "
+        hint += "address with its route, as  http://host/llm/chat/completions)"
     return MeasurementError(f"no model was named, and it {why}", hint)
 
 
@@ -122,7 +123,8 @@ _BY_STATUS = {
     **dict.fromkeys(range(300, 400), "write the address it redirects to"),
     **dict.fromkeys(
         (400, 422),
-        "it does not take what it was sent: name its engine with  dialect: NAME  in the config, or see its log",
+        "it does not take what it was sent: see its log, name its engine with  dialect: NAME  in the config, or leave "
+        "a field out:  extra_body: {stream_options: null}",
     ),
     413: "something before the server limits the size of a request: raise that, or ask for shorter prompts",
     **dict.fromkeys((429, 503), "it is still loading, overloaded, or limits its callers: try again "),

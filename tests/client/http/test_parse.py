@@ -539,6 +539,13 @@ def test_what_is_no_json_is_malformed() -> None:
         assert Outcome.PROTOCOL is record.outcome
 
 
+def test_a_usage_by_the_names_of_another_api_is_read() -> None:
+    said = sse({"choices": [{"delta": {"content": " a"}}]}), sse({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    usage = sse({"choices": [], "usage": {"input_tokens": 9, "output_tokens": 1}})
+    record = read([*said, usage, b"data: [DONE]\n\n"])
+    assert (record.prompt_tokens, record.completion_tokens) == (9, 1)
+
+
 def two_answers(*, together: bool, text: bool = False) -> list[bytes]:
     """Two choices, as `n: 2` gives them: in the same events, or one after the other."""
 
