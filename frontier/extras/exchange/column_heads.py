@@ -34,8 +34,8 @@ UNITS = SCALED | {"tokens", "token", "tok", "requests", "reqs", "#", "count", "u
 """Units that stand in a row of their own; those of SCALED scale what is below."""
 _FACTS = {
     "shape": "isl/osl|isl_osl|in/out|input/output|lengths|workload",
-    "concurrency": "conc|max_concurrency|num_concurrency|concurrent_(?:users|requests)|users|"
-    "num_(?:users|concurrent_requests)|number_of_concurrency|concurrency_level",
+    "concurrency": "conc|max_concurrency|num_concurrency|concurrent_(?:users|requests)|users|user_count|vus|clients|"
+    "num(?:ber)?_(?:of_)?(?:users|clients|concurrent_(?:users|requests))|number_of_concurrency|concurrency_level",
     "in_flight": "concurrency_(?:mean|avg)|(?:mean|avg|average)_(?:concurrency|in_flight)|requests_in_flight",
     "rate": "rate|(?:requested|target|request|arrival)_rate|rate_qps|target_qps",
     "arrivals": "profile|arrival_pattern|strategy",
@@ -141,7 +141,8 @@ def read_head(head: str) -> ColumnHead | None:
 
 def _parted(head: str) -> tuple[str, str, bool]:
     """The name and the unit of a head, and whether it counts per GPU."""
-    text = _UNIT_WITHIN.sub(r"\1_\3_\2", _STATISTIC.sub(r" \1", _NAMED_AGAIN.sub("", head)))
+    head = re.sub(r",\s*([^\s,]+)$", r" (\1)", _NAMED_AGAIN.sub("", head))
+    text = _UNIT_WITHIN.sub(r"\1_\3_\2", _STATISTIC.sub(r" \1", head))
     text = re.sub(r"\s+per\s+gpu\b", "/gpu", text)
     bracketed = _UNIT.match(text)
     plain, unit = (bracketed[1], bracketed[2].replace(" ", "")) if bracketed else (text, "")
