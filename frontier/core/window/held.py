@@ -5,15 +5,19 @@ A search replays its whole history at every step.
 
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
-
-if TYPE_CHECKING:
-    from frontier.core.window.window import WindowData
+from typing import Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 _Of = TypeVar("_Of")
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
-_Window = TypeVar("_Window", bound="WindowData")
+
+
+class _InSeries(Protocol):
+    @property
+    def alone(self) -> Self: ...
+
+
+_Window = TypeVar("_Window", bound=_InSeries)
 
 
 def held(function: Callable[Concatenate[_Of, _P], _T]) -> Callable[Concatenate[_Of, _P], _T]:

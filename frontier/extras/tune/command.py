@@ -155,7 +155,7 @@ def raised(config: "Config") -> str:
 
 def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", objective: str) -> None:
     """UsageError where the config has no race, or none for the objective in it."""
-    from frontier.extras.tune.same_server import same_server
+    from frontier.extras.tune.same_launch import same_server
 
     config = request.config
     if any(deployment.apply is not None for deployment in config.deployments):

@@ -3,7 +3,7 @@
 import pytest
 
 from frontier.config import load_config
-from frontier.extras.tune.same_server import commands_of, same_server
+from frontier.extras.tune.same_launch import commands_of, same_server
 
 HEAD = "shapes: 128/32\nsla: {p95_ttft: 500ms}\ndeployments:\n"
 SERVE = "- {name: v, endpoint: 'http://127.0.0.1:8000/v1', start: 'serve MODEL --seqs 64 {more}', variants: ["
