@@ -1,5 +1,6 @@
 """Review: what was measured, what the answer gives, what would make it false, and who signs."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,10 +13,11 @@ from frontier.client.engines import ENGINES
 from frontier.config.connection import names_server
 from frontier.config.deployment import DeploymentConfig
 from frontier.core.model.series import Series
-from frontier.core.model.text import clean
+from frontier.core.model.text import capital, clean
 from frontier.core.model.units import count, format_elapsed, format_number, trimmed
 from frontier.planning.sla_result import ArrivalRate
 from frontier.run import Run
+from frontier.show.picture.labels import panel_names
 from frontier.show.table import Table
 from frontier.show.view.series_view import SeriesView
 from frontier.show.view.wording import flag_kinds, flag_name_words, value_text
@@ -125,13 +127,13 @@ def _per(
     views: Sequence[SeriesView], rates: Mapping[Series, ArrivalRate], people: Mapping[Series, str]
 ) -> Table | None:
     """The figures of each series at its answer, or at the setting that is shown."""
-    rows = [(view, *_figures(view, rates, people)) for view in views]
+    rows = [(name, *_figures(view, rates, people)) for name, view in zip(panel_names(views), views, strict=True)]
     named = [name for name in _PER if any(name in known for _, _, known in rows)]
     if not named:
         return None
     cells = [
-        (f"{view.series.label()}, {where}" if len(views) > 1 else where, *(known.get(name, "–") for name in named))
-        for view, where, known in rows
+        (f"{series}, {where}" if len(views) > 1 else where, *(known.get(name, "–") for name in named))
+        for series, where, known in rows
         if where
     ]
     return Table.of(("at", *map(_PER.__getitem__, named)), cells, "What the setting gives") if cells else None
@@ -163,8 +165,8 @@ def _doubts(views: Sequence[SeriesView], *, imported: bool = False) -> Iterable[
     """What excluded settings, and the warnings on those that answer."""
     if imported:
         yield "The figures are another tool's: what it did not state could not be checked, such as its client."
-    several = len(views) > 1
-    lines = [f"{view.series.label()}: {line}" if several else line for view in views for line in _doubts_of(view)]
+    heads = [f"{name}: " for name in panel_names(views)] if len(views) > 1 else [""]
+    lines = [head + line for head, view in zip(heads, views, strict=False) for line in _doubts_of(view)]
     yield from lines[:_MOST]
     if lines[_MOST:]:
         yield f"{count(len(lines) - _MOST, 'more warning')}: see Quality of the data."
@@ -183,7 +185,7 @@ def _doubts_of(view: SeriesView) -> Iterable[str]:
             loads = ", ".join(c.label for c, _ in kind.where)
             yield f"{loads} excluded, {words}: {kind.where[0][1]}{limit}."
         elif at_answer is not None and shown is not None:
-            yield f"{words} at {shown.label}: {at_answer}{limit} (warning, the point is kept)."
+            yield f"{capital(words)} at {shown.label}: {at_answer}{limit} (warning, the point is kept)."
 
 
 def _quality(deployments: Sequence[DeploymentConfig], views: Sequence[SeriesView]) -> str:
@@ -219,14 +221,18 @@ def made_by(run: Run, server: str | None) -> str:
     """The command that made a run, without paths of its author."""
     where, file = portable(run.path), str(run.manifest.get("config_file", "sweep.yaml"))
     if server == VIRTUAL:
-        call = f"frontier.run_sweep({Path(file).name!r}, {where!r}, virtual=True)"
+        call = f"frontier.run_sweep({json.dumps(unowned(file))}, {json.dumps(where)}, virtual=True)"
         return shlex.join(["python", "-c", f"import frontier; {call}"])
     if names_server(file) and run.standing is not None:
         words = shlex.split(run.standing.again.rpartition(" && ")[2])
         return shlex.join(where if word == str(run.path) else word for word in words)
-    named = Path(file)
-    file = named.name if named.is_absolute() else file
-    return shlex.join(["frontier", run.config.measured_by, file, "-o", where])
+    return shlex.join(["frontier", run.config.measured_by, unowned(file), "-o", where])
+
+
+def unowned(word: str) -> str:
+    """A word of a command, a file without folders that are its author's."""
+    path = Path(word)
+    return word if not path.is_absolute() else path.name if path.suffix else portable(path)
 
 
 def portable(path: Path) -> str:

@@ -10,6 +10,7 @@ from frontier.core.model.series import Series, by_series
 from frontier.core.model.units import format_elapsed
 from frontier.planning.next_step import least_to_prove
 from frontier.run import Run
+from frontier.show.picture.labels import panel_names
 from frontier.show.table import Table
 from frontier.show.view.series_view import SeriesView
 from frontier.show.view.wording import bound_text, deciding_bound, value_text
@@ -50,12 +51,9 @@ def speeds_of(run: Run, views: Sequence[SeriesView]) -> Speeds | None:
     shown = [view for view in views if any(PERCENTILES[0] in p.metrics and p.valid for p in view.points)]
     if not shown:
         return None
-    named = len(shown) > 1
-    rows = [(view, speed, cells) for speed in SPEEDS for view, cells in _cells_at(run, shown, speed)]
-    texts = [
-        (f"{v} tok/s ({1000 / v:.3g} ms)" + f", {view.series.label()}" * named, *(cell.text for cell in cells))
-        for view, v, cells in rows
-    ]
+    names = [f", {name}" for name in panel_names(shown)] if len(shown) > 1 else [""]
+    rows = [(v, name, cells) for v in SPEEDS for name, cells in zip(names, _cells_at(run, shown, v), strict=True)]
+    texts = [(f"{v} tok/s ({1000 / v:.3g} ms){name}", *(cell.text for cell in cells)) for v, name, cells in rows]
     missing = [cell.missing for _, _, cells in rows for cell in cells if cell.missing is not None]
     caption = (
         "The setting with the most throughput whose TPOT is within it, by value. Each cell stands alone: they are no "
@@ -65,14 +63,14 @@ def speeds_of(run: Run, views: Sequence[SeriesView]) -> Speeds | None:
     return Speeds(table, _tiers(missing if run.again is not None else ()))
 
 
-def _cells_at(run: Run, views: Sequence[SeriesView], speed: int) -> Iterator[tuple[SeriesView, list[_Cell]]]:
+def _cells_at(run: Run, views: Sequence[SeriesView], speed: int) -> Iterator[list[_Cell]]:
     """The cells of each series at a speed, by PERCENTILES."""
     limits = [Limit(name, 1 / speed) for name in PERCENTILES]
     decided = [{d.series: d for d in run.solve([limit])} for limit in limits]
     points = [by_series(run.points([limit])) for limit in limits]
     for view in views:
         own = zip(limits, points, decided, strict=True)
-        yield view, [_cell(of[view.series], limit, by.get(view.series), view.gpus) for limit, of, by in own]
+        yield [_cell(of[view.series], limit, by.get(view.series), view.gpus) for limit, of, by in own]
 
 
 def _cell(points: Sequence[Point], limit: Limit, decision: Decision | None, gpus: int | None) -> _Cell:

@@ -9,7 +9,7 @@ from matplotlib.collections import LineCollection
 
 from frontier.show.picture.colours import COLOURS, blend, ink, line_colour
 from frontier.show.picture.data import Bar, Line, Mark, Panel, Role, Theme, id_of, owner
-from frontier.show.picture.layout import PanelLayout, Placed
+from frontier.show.picture.layout import PanelLayout, Placed, radius
 from frontier.show.picture.text_size import PX, text_width
 from frontier.show.picture.ticks import ticks_of
 from frontier.show.view.series_view import Sign
@@ -43,7 +43,7 @@ STRONG = 2.0
 
 def look_of(sign: Sign, shape: str, colour: str, paper: str) -> tuple[str, str]:
     """The symbol of a setting and its filling, by how it stands to the SLA."""
-    looks = {"violates": ("x", colour), "excluded": ("d", paper), "open": (shape, paper), "over": ("X", paper)}
+    looks = {"violates": ("X", colour), "excluded": ("d", paper), "open": (shape, paper), "over": ("X", paper)}
     return looks.get(sign, (shape, colour))
 
 
@@ -83,10 +83,11 @@ def draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, la
         colour = blend(colours[role.value], colours["paper"], 0.55) if quiet else colours["text"]
         marks = [mark for mark in panel.marks if mark.role is role]
         across, up = ([(m.y, m.x_bar) for m in marks if m.x_bar], [(m.x, m.y_bar) for m in marks if m.y_bar])
-        _draw_bars(axes, across, colour, upright=False, part=_part(number, role, "across"))
-        _draw_bars(axes, up, colour, upright=True, part=_part(number, role, "up"))
+        depth = 6.5 if panel.y.names else 3.2  # of rows the bars are what is looked for: no mark hides them
+        _draw_bars(axes, across, colour, depth, upright=False, part=_part(number, role, "across"))
+        _draw_bars(axes, up, colour, depth, upright=True, part=_part(number, role, "up"))
     for i, mark in enumerate(panel.marks):
-        _draw_mark(axes, mark, colours, id_of(number, panel, mark), _part(number, mark.role, f"m{i}"))
+        _draw_mark(axes, mark, layout, colours, id_of(number, panel, mark), _part(number, mark.role, f"m{i}"))
     for i, placed in enumerate(layout.placed):
         _draw_words(axes, placed, layout, theme, _part(number, placed.role, f"words{i}"))
 
@@ -199,7 +200,7 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme, part: str | N
                 *zip(*edge, strict=True), head, ms=8, mfc=paper, mec=colour, mew=1.3, ls="none", clip_on=False, zorder=4
             )
     bars = [(x, bar) for (x, _), bar in zip(line.points, line.bars, strict=False) if bar]
-    _draw_bars(axes, bars, colour, upright=True, part=part and part + "-bars")
+    _draw_bars(axes, bars, colour, 3.2, upright=True, part=part and part + "-bars")
 
 
 def _draw_blocks(axes: Axes, line: Line, colour: str, paper: str) -> None:
@@ -210,7 +211,9 @@ def _draw_blocks(axes: Axes, line: Line, colour: str, paper: str) -> None:
     blocks(places, ends - starts, 0.7, starts, facecolor=colour, edgecolor=paper, lw=edge, zorder=1.5)
 
 
-def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, upright: bool, part: str | None) -> None:
+def _draw_bars(
+    axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, depth: float, *, upright: bool, part: str | None
+) -> None:
     """Draw intervals at their places on the other axis, all at once, which is faster."""
     if not bars:
         return
@@ -221,7 +224,7 @@ def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, up
         [bar.high for _, bar in bars],
         color=colour,
         lw=1.4,
-        zorder=3.2,
+        zorder=depth,
         gid=part,
     )
     caps = [(at, end) for at, bar in bars for end, open_ in bar.ends if not open_]
@@ -229,25 +232,27 @@ def _draw_bars(axes: Axes, bars: Sequence[tuple[float, Bar]], colour: str, *, up
         across, along = zip(*caps, strict=True)
         places = (across, along) if upright else (along, across)
         sign, name = "_" if upright else "|", part and part + "-caps"
-        axes.plot(*places, sign, ms=6, mew=1.4, color=colour, ls="none", zorder=3.2, gid=name)
+        axes.plot(*places, sign, ms=6, mew=1.4, color=colour, ls="none", zorder=depth, gid=name)
 
 
-def _draw_mark(axes: Axes, mark: Mark, colours: dict[str, str], name: str, part: str | None) -> None:
+def _draw_mark(
+    axes: Axes, mark: Mark, layout: PanelLayout, colours: dict[str, str], name: str, part: str | None
+) -> None:
     colour, paper = colours[mark.role.value], colours["paper"]
-    predicted = mark.role is Role.PREDICTED
+    predicted, edged = mark.role is Role.PREDICTED, mark.sign == "violates"
     shape, face = look_of(mark.sign, SHAPES.get(mark.role, "o"), colour, paper)
     axes.plot(
         mark.x,
         mark.y,
         ">" if mark.beyond else shape,
-        ms=4.5 if predicted else 8.0,
+        ms=4.5 if predicted or mark.star else 10.0 if edged else 8.0,  # a star hides the mark below it
         mfc=paper if predicted else face,
-        mec=colour,
-        mew=1.0 if predicted else 1.6,
+        mec=paper if edged else colour,
+        mew=1.0 if predicted or edged else 1.6,
         zorder=4,
         gid=None if predicted else name,
     )
-    if mark.bound is not None:
+    if mark.bound is not None and abs(layout.at(mark.bound, mark.y)[0] - layout.at(mark.x, mark.y)[0]) > radius(mark):
         axes.plot(mark.bound, mark.y, "|", ms=14, mew=2.4, color=colours["sla"], zorder=3.4, gid=part)
     if mark.ring:
         axes.plot(mark.x, mark.y, "o", ms=15, mfc="none", mec=colours["operating"], mew=1.6, zorder=6)
