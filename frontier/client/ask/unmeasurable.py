@@ -86,7 +86,7 @@ def unnamed_model(target: Target, models: tuple[str, ...], listing: Exchange) ->
     """The error that no model was named, and that none can be picked from the server's list."""
     hint = "name one with  model: NAME  in the config, or with  --model NAME  for probe and quick"
     why = f"serves {model_names(target, models)}" if models else "does not list its models"
-    if not models and listing.status != 200:
+    if not models:
         why += f" ({error_message(listing)})"
     if listing.status == 404:
         hint += f"; or is the address another one? nothing is at {target.url('/v1/models')}  (without /v1: write the "
@@ -149,6 +149,8 @@ def stream_hint(record: Record, wait: float | None) -> str:
         return "the server fails, or something before it closes the stream: see the logs of both"
     if record.outcome is Outcome.PROTOCOL and (record.error or "").startswith(COMPRESSED):
         return "something before the server compresses the stream: switch that off for this route"
+    if record.outcome is Outcome.EMPTY:
+        return "its events hold no text where the API has it (choices[0].delta.content): look at one with  curl -N"
     if record.outcome is Outcome.PROTOCOL and record.error == SEVERAL:
         return "write  extra_body: {n: 1}  in the config"
     return "the endpoint must stream /v1/completions or /v1/chat/completions as server-sent events"

@@ -35,7 +35,7 @@ from tests.cases.deployments import (
     Strict,
     Unstarted,
 )
-from tests.cases.http_server import serving
+from tests.cases.http_server import Out, Request, serving
 from tests.cases.situation import Call, Refused, Situation
 from tests.cases.situations import OneTemperature, TwoProcesses
 from tests.kit.commands import frontier
@@ -272,6 +272,16 @@ def test_a_count_that_is_none_is_the_cause_that_a_flag_gives() -> None:
         (flag,) = [each for each in flags(measured(server)) if each.name == "wrong_input_length"]
         assert flag.fatal
         assert (none, not none) == ("no count" in flag.advice, "cuts prompts" in flag.advice)
+
+
+def test_what_stands_in_the_place_of_a_list_of_models_is_shown() -> None:
+    class Page(Situation):
+        async def answer(self, request: Request, out: Out) -> None:
+            page = "<html><title>Chat of ours</title></html>"
+            await (out.whole(200, page, "text/html") if request.method == "GET" else super().answer(request, out))
+
+    with pytest.raises(MeasurementError, match=r"does not list its models .*Chat of ours"):
+        look(Page())
 
 
 def test_a_usage_without_numbers_is_shown() -> None:
