@@ -172,8 +172,9 @@ def _result(node: Node) -> Result:
         place=node.where,
     )
     records, notes = _requests(node), result.notes
-    if node.numbers("ttfts") and not records:
-        notes = (*notes, "its requests have no start times: no window of them proves anything")
+    if node.tree.get("ttfts") and not records:
+        lacks = "lists of unlike lengths, or no numbers" if node.tree.get("start_times") else "no start times"
+        notes = (*notes, f"its requests have {lacks}: no window of them proves anything")
     return dataclasses.replace(result, records=records, notes=notes, command=_command(node))
 
 

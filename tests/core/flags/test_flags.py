@@ -484,6 +484,13 @@ def test_a_burst_after_a_long_wait_is_flagged_and_a_long_queue_is_not() -> None:
     assert "buffered_stream" not in found(queue)
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_tokens_per_chunk_are_not_said_where_chunks_are_not_known(known: bool) -> None:
+    one = healthy()
+    few = replace(one, events=np.full(one.n, 2 if known else 1), reads=np.ones(one.n))
+    assert known is ("coalesced" in found(few))
+
+
 @pytest.mark.parametrize("counted", [True, False])
 def test_prompts_that_come_again_are_a_warning_where_no_count_says_what_was_cached(counted: bool) -> None:
     one = replace(healthy(), server=({REPEATED_PROMPTS: 1.0},))

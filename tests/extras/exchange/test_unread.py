@@ -80,3 +80,9 @@ def test_latencies_under_unknown_names_are_said() -> None:
     assert [True, True] == [any(name in note for note in read.notes) for name in ("ttft.mean", "p99_e2el_ticks")]
     assert any("no latency" in note for note in assemble([read]).notes)
     assert not any("not read" in note for note in said(vllm()).notes)
+
+
+def test_requests_with_a_value_that_is_no_number_are_said() -> None:
+    detailed = {"start_times": [0.0, 1.0], "ttfts": [0.1, None], "itls": [[0.01], [0.01]]}
+    (result,) = said(vllm() | detailed | {"input_lens": [9, 9], "output_lens": [2, 2]}).results
+    assert any("no numbers" in note for note in result.notes)
