@@ -67,7 +67,8 @@ class Chunks(Situation):
 @dataclass
 class OneChunk(Situation):
     """The whole answer is held back and comes in one chunk: replayed streams, guardrails. `how`: as
-    text, with the usage in the same event (`usage`), or as a call of a tool (`tool`).
+    text, with the usage in the same event (`usage`), or as a call of a tool (`tool`). A `share` of
+    the answers comes so, the others are streamed.
     """
 
     reports = (
@@ -80,9 +81,11 @@ class OneChunk(Situation):
     dialect: str = "openai"
     chat_only: bool = True
     how: str = "text"
+    share: float = 1.0
 
     def sizes(self, call: Call) -> Sequence[int]:
-        return [call.true.asked]
+        whole = call.true.asked <= 16 or call.luck.random() < self.share
+        return [call.true.asked] if whole else super().sizes(call)
 
     def said(self, call: Call, chunk: int, tokens: int) -> dict[str, Any]:
         text = self.text(call, chunk, tokens)

@@ -98,6 +98,12 @@ CHUNKS = (
         Expected(**MEETS, flags=("buffered_stream",), true=("p50_e2e",)),
         NATURAL | limits(ttft="1500ms", e2e="1500ms"),
     ),
+    Case(
+        "some_in_one_chunk",
+        lambda: s.OneChunk(share=0.3),
+        Expected(**MEETS, flags=("buffered_stream",), words=("came at once",)),
+        tpot("60ms", requests="100", max_time="20s"),
+    ),
     Case("two_chunks", chunks(0.025, first=16, every=16), NO_TPOT, tpot("20ms")),
     Case("first_of_16", chunks(first=16), SEVERAL, tpot("15ms"), gate=True),
     Case("first_of_16_role", chunks(first=16, role_with_text=True), SEVERAL, tpot("15ms")),
