@@ -114,8 +114,10 @@ def _credentials(proxy: str) -> str | None:
 
 
 _ROUTE = re.compile(r"/(chat/)?completions$")
-_VERSION = re.compile(r"://[^/]+/(.*/)?v\d+[a-z]*\d*(/|$)")
-"""An address given with its route, and one with a version in it."""
+_VERSION = re.compile(r"://[^/]+/(.*/)?v\d+[a-z]*\d*(/openai)?$")
+"""An address given with its route, and one that ends in a version. One with a version further ahead
+may be of a proxy, as Kubernetes' /api/v1/namespaces/...
+"""
 Api = Literal["auto", "completions", "chat"]
 
 
@@ -195,8 +197,8 @@ class Target:
         return _ROUTE.sub("", self.base_url.rstrip("/")).removesuffix("/v1")
 
     def url(self, path: str) -> str:
-        """The full address of a path such as '/v1/completions'. Below an address with a version of
-        its own, as '/api/v3', or that was given with its route, it has no /v1.
+        """The full address of a path such as '/v1/completions'. Below an address that ends in a
+        version of its own, as '/api/v3', or that was given with its route, it has no /v1.
         """
         whole = _ROUTE.search(self.base_url.rstrip("/"))
         own = _VERSION.search(self.root) or (whole and not self.base_url[: whole.start()].endswith("/v1"))

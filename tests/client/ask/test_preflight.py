@@ -556,6 +556,11 @@ def test_the_base_url_is_understood_with_and_without_v1() -> None:
         ("https://h/api/paas/v4", "https://h/api/paas/v4/chat/completions", "https://h/api/paas/v4/metrics"),
         ("https://h/v1beta/openai/", "https://h/v1beta/openai/chat/completions", "https://h/v1beta/openai/metrics"),
         ("https://h/openai/chat/completions", "https://h/openai/chat/completions", "https://h/openai/metrics"),
+        (
+            "http://h:1/api/v1/namespaces/a/services/b:80/proxy",
+            "http://h:1/api/v1/namespaces/a/services/b:80/proxy/v1/chat/completions",
+            "http://h:1/api/v1/namespaces/a/services/b:80/proxy/metrics",
+        ),
         ("https://v2.h/openai", "https://v2.h/openai/v1/chat/completions", "https://v2.h/openai/metrics"),
     ],
 )
