@@ -131,8 +131,11 @@ class Run:
     @property
     def again(self) -> SweepAgain | None:
         """The sweep of this run once more; None for an import."""
-        known, free = self.standing, str(free_beside(self.path))
-        return SweepAgain(self.config, known.again, self.times, self.spent, free) if known else None
+        known = self.standing
+        if known is None:
+            return None
+        path = self.path.absolute() if " && " in known.again else self.path  # after a cd
+        return SweepAgain(self.config, known.again, self.times, self.spent, str(free_beside(path)))
 
     @property
     def is_imported(self) -> bool:

@@ -349,6 +349,20 @@ def test_a_log_has_one_line_of_each_setting_that_a_busy_machine_spoilt(word: str
     assert "tok/s" not in out.getvalue(), "its numbers mean nothing"
 
 
+def test_of_a_setting_that_is_known_a_trial_that_a_busy_machine_spoilt_has_no_line() -> None:
+    out = io.StringIO()
+    log = PlainProgress(out, Clock(), lambda: "t")
+    log.stage(Stage("prove", 1, 1, 0, 4))
+    for c, flags in ((32, ()), (64, ()), (32, (BUSY,))):
+        one = judged(c, Phase.PROVE, 0.0271, 0.0284, Verdict.MEETS)
+        log.trial_started(one[0])
+        log.trial_finished(one[0], FIGURES, flags)
+        log.judged(*one)
+    log.close()
+    assert 1 == sum("c=32" in line for line in out.getvalue().splitlines())
+    assert "1 of 3 trials" in out.getvalue()
+
+
 def test_every_flag_that_is_raised_has_words() -> None:
     import frontier.core
 

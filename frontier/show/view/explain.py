@@ -320,7 +320,7 @@ def _higher(decision: Decision) -> list[Reason]:
     return [
         reason
         for reason in decision.explanation.reasons
-        if reason.cause in _HIGHER and (reason.cause in _TOP or reason.settings[0] > chosen)
+        if reason.cause in _HIGHER and (reason.cause in _TOP or max(reason.settings) > chosen)
     ]
 
 

@@ -12,7 +12,7 @@ from frontier.core.model.points import Frontier, Point
 from frontier.core.model.text import clean
 from frontier.core.model.units import format_elapsed, format_number, format_seconds, trimmed
 from frontier.planning.alike import alike, is_clear
-from frontier.planning.next_step import spoilt_settings
+from frontier.planning.next_step import busy_settings, spoilt_settings
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.view.figures import figure_row, tightest_figure
 from frontier.show.view.limit_lines import knob_sentence, room_sentence
@@ -271,6 +271,9 @@ def next_step_lines(decision: Decision) -> tuple[str, str]:
     missing one.
     """
     step, words = decision.next_step, next_step_words(decision)
+    if step is None and decision.load is not None and (busy := busy_settings(decision)):
+        excluded = listed([each.settings[0] for each in busy])
+        return f"{excluded} excluded, as this machine was busy: a higher setting may be better.", ""
     if step is None:
         return "", ""
     command = clean(step.command, 4000) if step.command else ""
