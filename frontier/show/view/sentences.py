@@ -65,8 +65,6 @@ def answer_cells(decision: Decision, throughput: str = "output_throughput", gpus
     setting.
     """
     figure, where, rate = tightest_figure(decision), _NO_ANSWER.get(decision.verdict, "none proven"), ""
-    if spoilt_settings(decision):
-        return ("machine was busy", rate)
     if decision.load is not None:
         where, speed = f"run at {decision.load.label}", decision.metrics.get(throughput)
         rate = "–" if speed is None else named_value(throughput, speed.value, gpus)
@@ -320,8 +318,6 @@ def next_step_note(decision: Decision) -> str:
     step = decision.next_step
     if step is None:
         return ""
-    if spoilt_settings(decision):
-        return " ".join(next_step_lines(decision))
     rate = "" if step.throughput is None else f" ({value_text('output_throughput', step.throughput)})"
     way = f": {step.command}" if step.command else "."
     return f"{may_give(step)}{rate}: {next_step_words(decision)}{way}"
