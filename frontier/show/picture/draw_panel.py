@@ -67,7 +67,8 @@ def draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, la
             [x0, x1, x1, x0], [y0, y0, y1, y1], color=blend(colours["sla"], colours["paper"], 0.07), lw=0, zorder=-1
         )
     for rule in panel.rules:
-        (axes.axvline if rule.axis == "x" else axes.axhline)(
+        line = axes.axvline if rule.axis == "x" else axes.axhline
+        line(
             rule.at,
             color=colours[rule.role.value],
             lw=1.0 if rule.dashed else 1.6,
@@ -148,7 +149,8 @@ def _draw_axis(
 
 
 def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme, part: str | None) -> None:
-    colours, paper = COLOURS[theme], COLOURS[theme]["paper"]
+    colours = COLOURS[theme]
+    paper = colours["paper"]
     if line.kind in ("layer", "rows"):
         solid = line_colour(line, theme)
         faint = line.kind == "rows" and not line.strong
@@ -204,16 +206,9 @@ def _draw_line(axes: Axes, line: Line, panel: Panel, theme: Theme, part: str | N
 def _draw_blocks(axes: Axes, line: Line, colour: str, paper: str) -> None:
     """Parts of each category's column, with an edge between them, or of rows."""
     places, starts, ends = (np.array(values) for values in zip(*line.band, strict=True))
-    (axes.barh if line.kind == "rows" else axes.bar)(
-        places,
-        ends - starts,
-        0.7,
-        starts,
-        facecolor=colour,
-        edgecolor=paper,
-        lw=0.8 if line.kind == "layer" else 0.0,
-        zorder=1.5,
-    )
+    blocks = axes.barh if line.kind == "rows" else axes.bar
+    edge = 0.8 if line.kind == "layer" else 0.0
+    blocks(places, ends - starts, 0.7, starts, facecolor=colour, edgecolor=paper, lw=edge, zorder=1.5)
 
 
 def _draw_bars(
@@ -222,7 +217,8 @@ def _draw_bars(
     """Draw intervals at their places on the other axis, all at once, which is faster."""
     if not bars:
         return
-    (axes.vlines if upright else axes.hlines)(
+    stems = axes.vlines if upright else axes.hlines
+    stems(
         [at for at, _ in bars],
         [bar.low for _, bar in bars],
         [bar.high for _, bar in bars],
