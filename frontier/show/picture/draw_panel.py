@@ -78,7 +78,7 @@ def draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, la
     for i, line_data in enumerate(panel.lines):
         _draw_line(axes, line_data, panel, theme, _part(number, line_data.role, f"line{i}"))
     for role in dict.fromkeys(mark.role for mark in panel.marks):
-        quiet = role in (Role.DOMINATED, Role.FLAGGED, Role.PREDICTED)
+        quiet = role in (Role.DOMINATED, Role.FLAGGED, Role.PREDICTED) and not panel.y.names
         # Over the staircase and dark: in its own colour half of an interval would lie in its line.
         colour = blend(colours[role.value], colours["paper"], 0.55) if quiet else colours["text"]
         marks = [mark for mark in panel.marks if mark.role is role]
