@@ -155,7 +155,7 @@ def raised(config: "Config") -> str:
 
 def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", objective: str) -> None:
     """UsageError where the config has no race, or none for the objective in it."""
-    from frontier.extras.tune.equal_variants import equal_variants
+    from frontier.extras.tune.same_launch import same_server
 
     config = request.config
     if any(deployment.apply is not None for deployment in config.deployments):
@@ -173,7 +173,7 @@ def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", obje
         raise UsageError(what, "keep one of them, or mix them with  traffic:")
     if config.open_loop:
         raise UsageError("a race is about requests in flight, and the config has rates", "leave out  rate:")
-    if (same := equal_variants(config)) is not None:
+    if (same := same_server(config)) is not None:
         raise UsageError(f"{same[0]} and {same[1]} are the same server", "remove one of them: a race compares servers")
     if metric(objective).needs == "price" and config.deployments[0].price is None:
         raise UsageError(f"the objective {objective} needs a price", "write  price: $12/h  for the whole deployment")

@@ -173,7 +173,13 @@ def _expected(race: Race, runner: Runner) -> tuple[str, str]:
 
 
 def _proven(race: Race, runner: Runner) -> tuple[str, str]:
-    """The proven value of a variant, and at which load."""
+    """The proven value of a variant, and at which load; where it was compared, the value that the
+    comparison has.
+    """
+    gain = race.gain
+    if gain is not None and runner in (race.baseline, race.finalist):
+        mean, load = (gain.baseline, gain.loads[0]) if runner is race.baseline else (gain.winner, gain.loads[1])
+        return value_text(race.rules.objective, mean), load.label
     side = runner.side() if runner.history and runner.gone is None else None
     value = None if side is None else race.rules.value(join(tuple(itertools.chain(*side.starts.values()))))
     if side is None or value is None:

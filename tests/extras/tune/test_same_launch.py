@@ -3,7 +3,7 @@
 import pytest
 
 from frontier.config import load_config
-from frontier.extras.tune.equal_variants import commands_of, equal_variants
+from frontier.extras.tune.same_launch import commands_of, same_server
 
 HEAD = "shapes: 128/32\nsla: {p95_ttft: 500ms}\ndeployments:\n"
 SERVE = "- {name: v, endpoint: 'http://127.0.0.1:8000/v1', start: 'serve MODEL --seqs 64 {more}', variants: ["
@@ -33,7 +33,7 @@ UNLIKE = {
 def test_a_variant_is_the_same_server_however_its_flags_are_written(other: str) -> None:
     one, two = (SAME | UNLIKE)[other]
     text = f"{HEAD}{SERVE}{{name: today, more: {one}}}, {{name: new, more: {two}}}]}}\n"
-    assert equal_variants(load_config(text, "s.yaml")) == (("today", "new") if other in SAME else None)
+    assert same_server(load_config(text, "s.yaml")) == (("today", "new") if other in SAME else None)
 
 
 def test_each_command_of_a_line_is_one_of_its_own() -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from frontier.config import Config, DeploymentConfig
 
-OptionWords = tuple[str, ...]
+Words = tuple[str, ...]
 """An option with the words that follow it; or the words of a command before its first option."""
 _NUMBER = re.compile(r"[+-]?[0-9]+([.][0-9]+)?")
 _OPTION = re.compile(r"--?[A-Za-z]")
@@ -22,7 +22,7 @@ _ENDS = frozenset(";&|()<>")
 """The characters of the shell that end a command or lead elsewhere."""
 
 
-def equal_variants(config: Config) -> tuple[str, str] | None:
+def same_server(config: Config) -> tuple[str, str] | None:
     """The names of two variants that differ in nothing but their names or in how their commands are
     written, as where a value is what the engine uses anyway; None without two.
     """
@@ -66,7 +66,7 @@ def commands_of(line: str) -> list[Any]:
     return [_sorted(each) if isinstance(each, list) else each for each in commands]
 
 
-def _sorted(words: list[str]) -> tuple[list[str], OptionWords, list[OptionWords], list[str]]:
+def _sorted(words: list[str]) -> tuple[list[str], Words, list[Words], list[str]]:
     """A command: what is assigned before it, the words before its first option, its options sorted,
     and what follows `--`.
     """
@@ -83,7 +83,7 @@ def _sorted(words: list[str]) -> tuple[list[str], OptionWords, list[OptionWords]
     return sorted(words[:first]), tuple(groups[0]), options, words[end:]
 
 
-def _place(option: OptionWords) -> tuple[str, str]:
+def _place(option: Words) -> tuple[str, str]:
     """The place of an option among others: by its name and, as in `--set key=value`, the key."""
     name, *values = option
     return name, values[0].partition("=")[0] if values and "=" in values[0] else ""
