@@ -12,6 +12,7 @@ import click
 from frontier.cli.common import RunOptions, answer, answer_prose, layout, note, run_options, subcommand
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import ExitCode, MeasurementError
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Point
@@ -278,9 +279,7 @@ def _chat(findings: Findings) -> str:
 
 def _not_counted(findings: Findings) -> list[str]:
     """The measured settings that cannot be relied on, grouped by their reason."""
-    by_reason: dict[tuple[str, ...], list[int]] = {}
-    for c, why in findings.invalid.items():
-        by_reason.setdefault(why, []).append(c)
+    by_reason = by_key((why, c) for c, why in findings.invalid.items())
     hints = {
         "client_bound": ": this machine was too busy to measure them.",
         "no_requests": ": no request was sent and answered in the time they had.",

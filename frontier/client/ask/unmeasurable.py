@@ -9,6 +9,7 @@ from frontier.client.ask.target import Target
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import COMPRESSED, error_message, retry_after
 from frontier.core.model.errors import MeasurementError
+from frontier.core.model.groups import by_key
 from frontier.core.model.trials import Outcome, Record
 from frontier.core.model.units import format_elapsed
 
@@ -93,9 +94,7 @@ def unnamed_model(target: Target, models: tuple[str, ...], listing: Exchange) ->
 
 def unanswered(target: Target, failures: Sequence[FailedStream]) -> MeasurementError:
     """It answers, and no request was streamed to its end."""
-    routes: dict[str, list[str]] = {}
-    for path, record, _ in failures:
-        routes.setdefault(record.error or "", []).append(path)
+    routes = by_key((record.error or "", path) for path, record, _ in failures)
     reasons = "; ".join(f"{' and '.join(paths)}: {error}" for error, paths in routes.items())
     records = [record for _, record, _ in failures]
     telling = next((n for n, record in enumerate(records) if record.status not in NO_ROUTE), 0)

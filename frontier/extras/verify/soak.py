@@ -14,6 +14,7 @@ import numpy as np
 from frontier.client.ask.same_server import Identity
 from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.errors import MeasurementError
+from frontier.core.model.groups import by_key
 from frontier.core.model.trials import Record
 from frontier.core.stats.intervals import clopper_pearson
 from frontier.core.stats.laws import normal_quantile
@@ -231,9 +232,7 @@ def _share(limit: Limit, windows: Sequence[Kept], now: Sequence[Kept]) -> OverLi
         verdict = Verdict.VIOLATES
     elif any(high > allowed(limit) for *_, high in ends):
         verdict = Verdict.UNPROVEN
-    hours: dict[int, list[Kept]] = {}
-    for window in windows:
-        hours.setdefault(int((window.begun - windows[0].begun) // HOUR), []).append(window)
+    hours = by_key((int((window.begun - windows[0].begun) // HOUR), window) for window in windows)
     worst = max(hours.values(), key=lambda mine: _bounds(limit, mine)[0])
     return OverLimitShare(limit, value, lower, upper, _bounds(limit, worst)[0], worst[0].begun, verdict)
 

@@ -14,6 +14,7 @@ from frontier.client.ask.facts import START
 from frontier.client.engines import ENGINES
 from frontier.client.engines.base import Key, Samples
 from frontier.core.model.errors import MeasurementError
+from frontier.core.model.groups import by_key
 from frontier.core.model.shapes import MAX_TOKENS
 from frontier.core.model.text import clean
 from frontier.core.model.units import format_elapsed, format_share
@@ -171,11 +172,11 @@ def _twins(samples: Samples) -> set[Labels]:
     """Engines whose counts, and sums of seconds to the last digit, equal an earlier engine's: an
     exporter is there twice, or one server has two addresses.
     """
-    counted: dict[Labels, set[tuple[str, Labels, float]]] = {}
-    for key, value in samples.items():
-        if value > 0 and key[0] != START:
-            bound = tuple(label for label in key[1] if label[0] == "le")
-            counted.setdefault(_engine(key), set()).add((key[0], bound, value))
+    counted = by_key(
+        (_engine(key), (key[0], tuple(label for label in key[1] if label[0] == "le"), value))
+        for key, value in samples.items()
+        if value > 0 and key[0] != START
+    )
     first: dict[frozenset[tuple[str, Labels, float]], Labels] = {}
     timed = {engine: frozenset(each) for engine, each in counted.items() if any(_has_digits(part) for part in each)}
     return {engine for engine, each in timed.items() if first.setdefault(each, engine) != engine}

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from frontier.core.model.errors import DrawingError
+from frontier.core.model.groups import by_key
 from frontier.core.model.text import clean
 from frontier.show.picture.colours import COLOURS, ink, line_colour
 from frontier.show.picture.data import (
@@ -116,11 +117,10 @@ def _with_tooltips(svg: bytes, picture: Picture) -> bytes:
 
     Marks of several runs at one setting have the same id, in the order of the panel.
     """
-    waiting: dict[str, list[str]] = {}
-    for i, panel in enumerate((*picture.panels, *([picture.strip] if picture.strip else []))):
-        for mark in panel.marks:
-            for end in ("", "-star") if mark.star else ("",):
-                waiting.setdefault(id_of(i, panel, mark) + end, []).append(escape(mark.tooltip))
+    panels = enumerate((*picture.panels, *([picture.strip] if picture.strip else [])))
+    marks = ((id_of(i, panel, mark), mark) for i, panel in panels for mark in panel.marks)
+    ids = ((name + end, mark) for name, mark in marks for end in (("", "-star") if mark.star else ("",)))
+    waiting = by_key((name, escape(mark.tooltip)) for name, mark in ids)
 
     def titled(found: re.Match[str]) -> str:
         text = waiting[found[1]].pop(0)
@@ -234,14 +234,7 @@ def _unsaid(layouts: Sequence[PanelLayout]) -> list[str]:
     """Notes of the words that found no room in their panels; words that several panels share come
     once.
     """
-    panels: dict[str, list[str]] = {}
-    for layout in layouts:
-        words = list(layout.unplaced)
-        if layout.unnumbered:
-            settings = dict.fromkeys(m.name for m in sorted(layout.unnumbered, key=lambda m: m.load))
-            words.append(f"too crowded to be numbered: {', '.join(settings)}")
-        for text in words:
-            panels.setdefault(text, []).append(layout.panel.title)
+    panels = by_key((text, layout.panel.title) for layout in layouts for text in layout.unsaid)
     return [text if len(titles) == len(layouts) else f"{', '.join(titles)}:  {text}" for text, titles in panels.items()]
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Load
 from frontier.core.model.metrics import RATES, Unit, metric, per_gpu
 from frontier.core.model.points import Estimate, Flag, Frontier, Point, TimeBreakdown
@@ -234,16 +235,17 @@ def evidence_text(estimate: Estimate | None, limit: Limit) -> str:
 
 def left_out(points: Iterable[Point], frontier: Frontier) -> list[str]:
     """Why points without a fatal flag are not on the frontier: 'no p99 TTFT: c=8, c=16'."""
-    reasons: dict[str, list[str]] = {}
-    for point in sorted(points, key=lambda p: p.load):
-        if not point.valid or point.load not in frontier.excluded:
-            continue
-        missing = [metric(name).label for name in frontier.objectives if name not in point.metrics]
-        why = f"no {' and no '.join(missing)}" if missing else frontier.excluded[point.load]
-        reasons.setdefault(clean(why, 160), []).append(point.load.label)
+    out = sorted((p for p in points if p.valid and p.load in frontier.excluded), key=lambda p: p.load)
+    reasons = by_key((clean(_no_values(p, frontier) or frontier.excluded[p.load], 160), p.load.label) for p in out)
     shown = [f"{why}: {', '.join(where)}" for why, where in reasons.items()]
     more = [f"and {len(shown) - MANY} more reasons"] if len(shown) > MANY else []
     return [*shown[:MANY], *more]
+
+
+def _no_values(point: Point, frontier: Frontier) -> str:
+    """'no p99 TTFT and no cost': the axes on which a point has no value; '' where it has both."""
+    missing = [metric(name).label for name in frontier.objectives if name not in point.metrics]
+    return f"no {' and no '.join(missing)}" if missing else ""
 
 
 _FLAG_WORDS = {
@@ -360,10 +362,8 @@ class FlagKind:
 
 def flag_kinds(points: Iterable[Point]) -> list[FlagKind]:
     """Every kind of flag once, the fatal ones first."""
-    kinds: dict[tuple[bool, str], list[tuple[Load, Flag]]] = {}
-    for point in points:
-        for flag in told(point.flags):
-            kinds.setdefault((not flag.fatal, flag.name), []).append((point.load, flag))
+    flagged = ((point.load, flag) for point in points for flag in told(point.flags))
+    kinds = by_key(((not flag.fatal, flag.name), (load, flag)) for load, flag in flagged)
     return [
         _kind(name, flags, fatal=not remark)
         for (remark, name), flags in sorted(kinds.items(), key=lambda kind: kind[0][0])
