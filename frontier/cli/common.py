@@ -239,10 +239,10 @@ class _Subcommand(click.Command):
     """A command whose `--help` lists its options under headings."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        options = [each for each in self.get_params(ctx) if isinstance(each, click.Option)]
-        options.sort(key=lambda each: hasattr(each, "group"))  # those without a group first
+        options = (each for each in self.get_params(ctx) if isinstance(each, click.Option))
         listed = ((getattr(each, "group", "Options"), each.get_help_record(ctx)) for each in options)
-        for heading, rows in by_key((group, row) for group, row in listed if row is not None).items():
+        groups = by_key((group, row) for group, row in listed if row is not None)
+        for heading, rows in sorted(groups.items(), key=lambda each: each[0] != "Options"):  # these first
             with formatter.section(heading):
                 formatter.write_dl(rows)
 

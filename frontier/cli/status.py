@@ -23,7 +23,7 @@ from frontier.core.model.units import count, format_elapsed
 from frontier.planning.standing import counts_text
 from frontier.show.verbosity import Detail
 from frontier.show.view.rough import format_rough
-from frontier.show.view.wording import flag_name_words
+from frontier.show.view.wording import flag_kind
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
 from frontier.world import world
@@ -223,7 +223,7 @@ def _event_text(event: Mapping[str, Any]) -> str:
     series = [str(event[part]) for part in ("deployment", "shape") if event.get(part) not in (None, DEFAULT_DEPLOYMENT)]
     series += [load_of(event).label] if event["event"] == "proven" else []
     about = event.get("words") or " ".join(series) or trials
-    why = event.get("text") or event.get("reason") or ", ".join(map(flag_name_words, event.get("flags", ())))
+    why = event.get("text") or event.get("reason") or ", ".join(map(flag_kind, event.get("flags", ())))
     when = time.strftime("%H:%M", time.localtime(event["time"]))
     return clean(f"{when}  {' '.join(part for part in (name, str(about)) if part)}{': ' if why else ''}{why}", 300)
 

@@ -68,8 +68,7 @@ def _answer(answer: AnswerView, name: str, width: int) -> list[RenderableType]:
     lines: list[RenderableType] = [beside if gap >= 2 else Text.assemble(f"{name}: ", (line, style))]
     # The throughput of an operating point stands in the headline, but a limit on it does not.
     stated = ("output_throughput",) if answer.chosen is not None else ()
-    pairs = zip(answer.figures, answer.rows, strict=True)
-    marked = [(figure.mark, *row) for figure, row in pairs if figure.limit or figure.metric not in stated]
+    marked = [(figure.mark, *row) for figure, row in answer.figures if figure.limit or figure.metric not in stated]
     if marked and sum(max(map(len, column)) + 2 for column in zip(*marked, strict=True)) > width:
         marked = [(mark, label, value, ", ".join(filter(None, more))) for mark, label, value, *more in marked]
     rows = [[Cell(mark, style=_MARK_STYLES.get(mark, "")), *map(Cell, cells)] for mark, *cells in marked]

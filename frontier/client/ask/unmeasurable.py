@@ -10,6 +10,7 @@ from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import COMPRESSED, error_message, retry_after
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.groups import by_key
+from frontier.core.model.text import some_of
 from frontier.core.model.trials import Outcome, Record
 from frontier.core.model.units import format_elapsed
 
@@ -27,8 +28,7 @@ class NoAnswerError(MeasurementError):
 
 def model_names(target: Target, models: Sequence[str]) -> str:
     """The first models of a list, cleaned: 'llama-8b, qwen-7b and 3 more'."""
-    names = ", ".join(target.cleaned(model, LONGEST_MODEL) for model in models[:5])
-    return names + (f" and {len(models) - 5:,} more" if len(models) > 5 else "")
+    return some_of([target.cleaned(model, LONGEST_MODEL) for model in models], 5)
 
 
 def unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:

@@ -14,7 +14,7 @@ None of them removes secrets: `client.secrets` does, on the text as it came.
 import difflib
 import hashlib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 MASK = "***"
 """What stands in the place of a secret."""
@@ -61,6 +61,16 @@ def without_controls(text: str) -> str:
 def capital(text: str) -> str:
     """`text` with a capital at its beginning; a name with a digit (c=45, p95, fp8) stays."""
     return text if any(map(str.isdigit, text.partition(" ")[0])) else text[:1].upper() + text[1:]
+
+
+def some_of(names: Sequence[str], most: int, join: str = ", ") -> str:
+    """The first names of a list, and how many more there are.
+
+    >>> some_of(["a", "b", "c", "d"], 2), some_of(["a", "b"], 2)
+    ('a, b and 2 more', 'a, b')
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return join.join(names[:most]) + more
 
 
 def shortened(text: str, longest: int) -> str:

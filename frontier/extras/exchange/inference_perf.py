@@ -9,6 +9,7 @@ from frontier.extras.exchange.results import (
     ImportedFile,
     Result,
     StatedLoad,
+    merged,
     microseconds,
     open_loop,
     rate_flags,
@@ -57,9 +58,8 @@ def read(document: Document) -> ImportedFile:
     ok = succeeded.count("count")
     if ok is None:
         raise top.error("successes.count is missing", "check that the stage finished")
-    figures = rates(succeeded.at("throughput"), _RATES)
-    for quantity, name in _LATENCIES.items():
-        figures |= statistics(succeeded.at("latency", name), quantity)
+    latencies = (statistics(succeeded.at("latency", name), quantity) for quantity, name in _LATENCIES.items())
+    figures = merged((rates(succeeded.at("throughput"), _RATES), *latencies))
     concurrency, rate = summary.count("concurrency"), summary.number("requested_rate")
     load = StatedLoad(concurrency) if concurrency else open_loop(top, figures, rate, "leave the stage out")
     came = _mean(succeeded, "prompt_tokens", "prompt_len"), _mean(succeeded, "output_tokens", "output_len")

@@ -9,6 +9,8 @@ from frontier.extras.exchange.results import (
     ImportedFile,
     Result,
     figure,
+    merged,
+    rates,
     stated_load,
     statistics,
 )
@@ -90,8 +92,7 @@ def _of_0_1(node: Node) -> Result:
     metrics, scenario = node.at("metrics"), node.at("scenario")
     tool = (scenario.at("load").text("name") or "").lower()
     figures = _figures(metrics, guidellm=tool == "guidellm")
-    for ours, name in _RATES_0_1.items():
-        figures |= figure(metrics.at("throughput"), name, ours)
+    figures |= rates(metrics.at("throughput"), _RATES_0_1)
     requests, args = metrics.at("requests"), scenario.at("load", "args")
     sent, failed = requests.count("total") or 0, requests.count("failures")
     concurrency = args.count("max_concurrency") or args.count("concurrency")
@@ -122,6 +123,4 @@ def _figures(aggregate: Node, *, guidellm: bool) -> dict[str, float]:
         if unit not in _SCALES:
             raise latency.error(f"{latency.where} is in {unit!r}", "s, ms, s/token and ms/token are known")
         figures |= statistics(latency, quantity, _SCALES[unit])
-    for ours, name in _RATES.items():
-        figures |= figure(aggregate.at("throughput", name), "mean", ours)
-    return figures
+    return merged((figures, *(figure(aggregate.at("throughput", name), "mean", of) for of, name in _RATES.items())))

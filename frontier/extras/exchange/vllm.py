@@ -205,10 +205,9 @@ def _option(node: Node, key: str) -> float | None:
 
 def _figures(node: Node) -> dict[str, float]:
     figures = rates(node, {"total_throughput": "total_token_throughput"}) | rates(node, _RATES)
-    for quantity, names in _LATENCIES.items():
-        for name in names:
-            figures |= statistics(node, quantity, 1.0, f"{{}}_{name}")
-            figures |= statistics(node, quantity, 1e-3, f"{{}}_{name}_ms")
+    called = ((quantity, name) for quantity, names in _LATENCIES.items() for name in names)
+    for quantity, name in called:
+        figures |= statistics(node, quantity, 1.0, f"{{}}_{name}") | statistics(node, quantity, 1e-3, f"{{}}_{name}_ms")
     completed, seconds = node.number("completed"), node.number("duration")
     if "request_throughput" not in figures and completed and seconds:  # SGLang 0.4
         figures["request_throughput"] = completed / seconds

@@ -19,6 +19,7 @@ from frontier.core.model.loads import Load
 from frontier.core.model.text import capital, clean
 from frontier.core.window.window import WindowData
 from frontier.extras.present.evidence_tables import cost_tables, evidence_tables, time_tables
+from frontier.extras.present.limit_bars import bar_ends
 from frontier.extras.present.neighbours import HEADS, neighbours
 from frontier.extras.present.review import SIMULATED, VIRTUAL, Review, made_by, portable, review_of
 from frontier.extras.present.speeds import Speeds, speeds_of
@@ -29,7 +30,7 @@ from frontier.show.picture.labels import headline as title_of
 from frontier.show.table import Table
 from frontier.show.tables import table_of
 from frontier.show.view.costs import power_text
-from frontier.show.view.figures import Figure, bar_ends
+from frontier.show.view.figures import Figure
 from frontier.show.view.json_out import Tree
 from frontier.show.view.notes import Noted, notes_of
 from frontier.show.view.selection import provenance_of, samples_of, views_of
@@ -290,7 +291,7 @@ def _section(view: SeriesView, report: Report) -> dict[str, Any]:
     whole = lines
     drawn: Sequence[tuple[Figure, tuple[str, ...]]] = ()
     if answer is not None:
-        lines, whole, drawn = answer.lines, answer.whole, list(zip(answer.figures, answer.rows, strict=True))
+        lines, whole, drawn = answer.lines, answer.whole, answer.figures
     rows = [(f"{figure.mark} {name}".strip(), *cells) for figure, (name, *cells) in drawn]
     more = [("", text) for _, text in whole if text not in [text for _, text in lines]]
     more += [("Where the time goes", time)] if (time := time_line(points, view.chosen)) else []

@@ -153,27 +153,24 @@ async def hold(sender: Sender, plan: SoakPlan, on_window: Callable[["Held"], Non
     follow = Following(plan)
     for window in windows:
         follow.add(window)
-    try:
-        await sender.prepare(plan.decision.deployment)
-        while not (held := follow.held()).over and not sender.stop.is_set():
-            if windows:
-                on_window(held)
-            trial = window_trial(sender.run, plan.decision, plan.window, len(windows) + 1, plan.hold)
-            records: list[Record] = []
-            measurement = await sender.backend.run(
-                trial, expected_e2e=None, on_record=records.append, on_tick=sender.on_tick, stop=sender.stop
-            )
-            if measurement.ended == "server_lost":
-                raise MeasurementError("the server was lost under the load", "see why; the same command goes on")
-            if measurement.ended == "interrupted":
-                break
-            identity, sample = identity.with_window(window_data(measurement, records))
-            window = kept(measurement, sample, plan.limits)
-            sender.store.journal(EVENT, hold=plan.hold, **asdict(window))
-            windows.append(window)
-            follow.add(window)
-    finally:
-        await sender.backend.close()
+    await sender.prepare(plan.decision.deployment)
+    while not (held := follow.held()).over and not sender.stop.is_set():
+        if windows:
+            on_window(held)
+        trial = window_trial(sender.run, plan.decision, plan.window, len(windows) + 1, plan.hold)
+        records: list[Record] = []
+        measurement = await sender.backend.run(
+            trial, expected_e2e=None, on_record=records.append, on_tick=sender.on_tick, stop=sender.stop
+        )
+        if measurement.ended == "server_lost":
+            raise MeasurementError("the server was lost under the load", "see why; the same command goes on")
+        if measurement.ended == "interrupted":
+            break
+        identity, sample = identity.with_window(window_data(measurement, records))
+        window = kept(measurement, sample, plan.limits)
+        sender.store.journal(EVENT, hold=plan.hold, **asdict(window))
+        windows.append(window)
+        follow.add(window)
     return follow.held()
 
 

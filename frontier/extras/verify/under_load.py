@@ -111,24 +111,21 @@ async def check_under_load(
     total, done = sum(len(check.settings) for check in wanted), 0
     earlier = sender.store.answers(GreedyReplies, under_load=True)
     kept = {(each.deployment, each.shape, each.concurrency): each.asked for each in earlier}
-    try:
-        for check in wanted:
-            series, shape = check.series, check.series.shape
-            await sender.prepare(series.deployment)
-            given, _ = given_prompts(shape, sender.run.config, check.prompts)
-            mark = asked_mark(given, shape, scorer)
-            have = {c for c in check.settings if kept.get((series.deployment, shape.label, c)) == mark}
-            have = set() if have == set(check.settings) else have  # a whole check is made anew
-            done += len(have)
-            for c in (c for c in check.settings if c not in have):
-                async with _load(sender, series, c - 1):
-                    answers = await ask(sender, series, c, check.prompts, scorer, alone=False)
-                if answers is None:
-                    return done, total
-                sender.store.write_answers(series.deployment, shape.label, answers, under=c)
-                done += 1
-    finally:
-        await sender.backend.close()
+    for check in wanted:
+        series, shape = check.series, check.series.shape
+        await sender.prepare(series.deployment)
+        given, _ = given_prompts(shape, sender.run.config, check.prompts)
+        mark = asked_mark(given, shape, scorer)
+        have = {c for c in check.settings if kept.get((series.deployment, shape.label, c)) == mark}
+        have = set() if have == set(check.settings) else have  # a whole check is made anew
+        done += len(have)
+        for c in (c for c in check.settings if c not in have):
+            async with _load(sender, series, c - 1):
+                answers = await ask(sender, series, c, check.prompts, scorer, alone=False)
+            if answers is None:
+                return done, total
+            sender.store.write_answers(series.deployment, shape.label, answers, under=c)
+            done += 1
     return done, total
 
 

@@ -51,9 +51,6 @@ TOGETHER = re.compile(r"(?<=[\d∞]) (?=[a-zµ])|(?<=concurrency) (?=\d)|(?<=[�
 TITLE, NOTE, FOOT = 16.0, 9.5, 9.0
 HEAD, RIGHT, ROW = 26.0, 24.0, 21.0
 """Pixels above a panel for its title, beside it on the right, and of a row of the strip."""
-CELLS = {1: 560, 2: 480, 3: 366}
-"""The width of a page's chart in pixels, by the number that stand side by side: readable there and
-on a phone."""
 
 
 @contextmanager
@@ -127,16 +124,6 @@ def _with_tooltips(svg: bytes, picture: Picture) -> bytes:
         return f"{found[0]}<title>{text}</title>" if text else found[0]
 
     return _MARK.sub(titled, svg.decode()).encode()
-
-
-def render_panel(picture: Picture, number: int) -> bytes:
-    """One panel of a detail figure as an SVG of its own. A page puts panels side by side or, on a
-    phone, one below the other, and writes title, key and notes itself.
-    """
-    panel = picture.panels[number]
-    alone = replace(picture, title=f"{picture.title}: {panel.title}", panels=(panel,), notes=(), columns=1)
-    wide = CELLS[min(picture.columns, len(picture.panels), 3)]
-    return render(alone, "svg", titled=False, laid_out=wide)
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,7 +150,7 @@ def headline(decision: Decision, gpus: int | None = None) -> str:
     if decision.verdict is Verdict.INVALID:
         fails = decision.first_fail
         below = "to decide by" if fails is None else f"below {fails.label}, which violates the SLA"
-        kinds = {flag_kind(flag) for r in decision.explanation.reasons for flag in told(r.flags)}
+        kinds = {flag_kind(flag.name) for r in decision.explanation.reasons for flag in told(r.flags)}
         return f"No valid measurement {below}" + (f": {kinds.pop()}" if len(kinds) == 1 and fails is None else "")
     meets = "meets" if decision.verdict is Verdict.VIOLATES else "is proven to meet"
     nearest = "" if decision.candidate is None else f"; nearest: {decision.candidate.label}"
@@ -189,7 +189,7 @@ def may_give(step: NextStep) -> str:
         gain = f"may give {1 + step.gain:.0%} of it at {share:.0%} of the {metric(name).label}"
     if not step.flags:
         return f"{step.load.label} {gain}"
-    why = "; ".join(dict.fromkeys(flag_kind(flag) for flag in told(step.flags)))
+    why = "; ".join(dict.fromkeys(flag_kind(flag.name) for flag in told(step.flags)))
     return f"{step.load.label} was excluded ({why}) and measured again {gain}"
 
 

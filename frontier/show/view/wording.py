@@ -18,6 +18,7 @@ from frontier.core.model.points import Estimate, Flag, Frontier, Point, TimeBrea
 from frontier.core.model.shapes import Shape
 from frontier.core.model.text import clean as clean
 from frontier.core.model.text import clean_name as clean_name
+from frontier.core.model.text import some_of
 from frontier.core.model.units import count as count
 from frontier.core.model.units import format_number, format_seconds
 from frontier.show.view.axis_units import display_one
@@ -315,17 +316,12 @@ def flag_words(flag: Flag) -> str:
         )
     else:
         text = f"{'; '.join(measured)}, limit {', '.join(limits)}"
-    text = f"{flag_kind(flag)}: {text}"
+    text = f"{flag_kind(flag.name)}: {text}"
     return f"{text} (its bounds are wider for it)" if flag.name in WIDENS and not flag.fatal else text
 
 
-def flag_kind(flag: Flag) -> str:
-    """'requests came in waves'."""
-    return flag_name_words(flag.name)
-
-
-def flag_name_words(name: str) -> str:
-    """The same for the name of a flag."""
+def flag_kind(name: str) -> str:
+    """The kind of a flag in words, by its name: 'requests came in waves'."""
     name = clean(name, 40)
     return _FLAG_WORDS.get(name, name.replace("_", " "))
 
@@ -351,13 +347,9 @@ class FlagKind:
         limit = f" (limit {self.limit})" if self.limit else ""
         figures = {measured for _, measured in self.where}
         shared = figures.pop() if len(self.where) > 1 and len(figures) == 1 else None
-        named = self.where[:most]
-        if shared is not None:
-            head, shown = f"{self.name} {shared}".rstrip(), [c.label for c, _ in named]
-        else:
-            head, shown = self.name, [f"{c.label} {measured}".rstrip() for c, measured in named]
-        more = len(self.where) - len(named)
-        return f"{head}{limit}: {', '.join(shown)}" + (f" and {more} more" if more else "")
+        head = f"{self.name} {shared or ''}".rstrip()
+        shown = [f"{c.label} {measured if shared is None else ''}".rstrip() for c, measured in self.where]
+        return f"{head}{limit}: {some_of(shown, most)}"
 
 
 def flag_kinds(points: Iterable[Point]) -> list[FlagKind]:
