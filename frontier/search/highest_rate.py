@@ -113,17 +113,14 @@ class _State:
 
     @classmethod
     def of(cls, policy: RatePolicy, limits: tuple[Limit, ...], history: History) -> "_State":
-        looks: list[tuple[Trial, WindowData]] = []
-        invalid: list[tuple[Trial, WindowData]] = []
-        sizes: dict[Rate, int] = {}
-        for trial, data in history:
-            if trial.phase is Phase.PROVE:
-                sizes.setdefault(rate_of(trial.load), trial.requests)
-            else:
-                (looks if _excess([data], limits) is not None else invalid).append((trial, data))
-        proofs = by_key((rate_of(trial.load), data) for trial, data in history if trial.phase is Phase.PROVE)
+        proofs = by_key((rate_of(trial.load), (trial, data)) for trial, data in history if trial.phase is Phase.PROVE)
+        sizes = {rate: windows[0][0].requests for rate, windows in proofs.items()}
+        others = [(trial, data) for trial, data in history if trial.phase is not Phase.PROVE]
+        told = by_key((_excess([data], limits) is not None, (trial, data)) for trial, data in others)
+        looks, invalid = told.get(True, []), told.get(False, [])
         trend = _trend(((rate_of(trial.load), [data]) for trial, data in looks), limits)
-        return cls(policy, limits, looks, invalid, trend, proofs, sizes, candidates_at(history, limits))
+        proven = {rate: [data for _, data in windows] for rate, windows in proofs.items()}
+        return cls(policy, limits, looks, invalid, trend, proven, sizes, candidates_at(history, limits))
 
     @property
     def low(self) -> Rate | None:

@@ -16,6 +16,8 @@ import hashlib
 import unicodedata
 from collections.abc import Iterable, Sequence
 
+from frontier.core.model.groups import by_key
+
 MASK = "***"
 """What stands in the place of a secret."""
 LONGEST = 160
@@ -102,12 +104,9 @@ def closest(word: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0
     >>> closest("Concurency", ["shapes", "concurrency"])
     ['concurrency']
     """
-    by_lower: dict[str, str] = {}
-    for name in known:
-        if name != word:
-            by_lower.setdefault(name.lower(), name)
+    by_lower = by_key((name.lower(), name) for name in known if name != word)
     matches = difflib.get_close_matches(word[:80].lower(), by_lower, n=most, cutoff=cutoff)
-    return [by_lower[match] for match in matches]
+    return [by_lower[match][0] for match in matches]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

@@ -94,12 +94,10 @@ def _repeats(run: Run, series: Series) -> dict[int, Measured]:
     """
     points = [p for p in run.points() if p.series == series]
     usable, excluded = ({p.load for p in points if p.valid is wanted} for wanted in (True, False))
-    repeats: dict[int, dict[Load, WindowData]] = {}
-    for trial, sample in run.histories[series]:
-        if trial.phase is Phase.GRID:
-            repeats.setdefault(trial.repeat, {})[trial.load] = sample
+    grid = ((trial, sample) for trial, sample in run.histories[series] if trial.phase is Phase.GRID)
+    repeats = by_key((trial.repeat, (trial.load, sample)) for trial, sample in grid)
     made = {}
-    for repeat, samples in repeats.items():
+    for repeat, samples in ((repeat, dict(settings)) for repeat, settings in repeats.items()):
         names = ("output_throughput", "p50_ttft", "p50_tpot", "p50_e2e")
         values = {
             c: {n: e for n in names if (e := estimate(s, n)) is not None} for c, s in samples.items() if c in usable

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import MeasurementError, UsageError
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Concurrency, Load
 from frontier.core.model.points import Estimate
 from frontier.core.model.series import Series
@@ -170,11 +171,10 @@ def beside_alone(checks: RunDirectory) -> dict[tuple[str, str], dict[int, Agreem
     concurrency; the first is the deployment alone, beside itself. A loss is claimed at 95% over all
     settings of a series together.
     """
-    groups: dict[tuple[str, str], dict[int, GreedyReplies]] = {}
-    for each in checks.answers(GreedyReplies, under_load=True):
-        groups.setdefault((each.deployment, each.shape), {})[each.concurrency] = each
+    kept = checks.answers(GreedyReplies, under_load=True)
+    groups = by_key(((each.deployment, each.shape), (each.concurrency, each)) for each in kept)
     compared = {}
-    for names, by_setting in groups.items():
+    for names, by_setting in ((names, dict(asked)) for names, asked in groups.items()):
         alone, several = by_setting.get(1), max(1, len(by_setting) - 1)
         if alone is None:
             continue
