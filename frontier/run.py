@@ -119,9 +119,13 @@ class Run:
 
     @functools.cached_property
     def go_on(self) -> str:
-        """The command that measures what is left, with room in the budget; '' where nothing is."""
+        """The command that measures what is left, with room in the budget, or all of it anew where
+        a busy client spoilt the run; '' where nothing is left.
+        """
         if self.again is None or self.standing is None or not self.standing.unfinished:
             return ""
+        if self.standing.was_busy:
+            return self.again.anew()
         return go_on(self.again, self.histories, most_connections(MOST))
 
     @property

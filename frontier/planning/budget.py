@@ -219,5 +219,5 @@ def described_trials(trials: Sequence[Trial]) -> str:
 def _kind_of_work(trial: Trial) -> str:
     """'repeat 3 of ', 'proof of '; '' for the first trial of a grid."""
     if trial.phase is not Phase.GRID:
-        return _WORK.get(trial.phase, "proof of ")
+        return _WORK.get(trial.phase, "rest of the proof of " if trial.repeat > 1 else "proof of ")
     return f"repeat {trial.repeat} of " if trial.repeat > 1 else ""

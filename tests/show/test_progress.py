@@ -340,6 +340,20 @@ def test_a_flag_that_excludes_is_said_in_words_where_it_arises() -> None:
     progress.close()
 
 
+@pytest.mark.parametrize("word", ["scan", "prove", "complete", "grid"])
+def test_a_log_has_one_line_of_each_setting_that_a_busy_machine_spoilt(word: str) -> None:
+    out = io.StringIO()
+    log = PlainProgress(out, Clock(), lambda: "t")
+    log.stage(Stage(word, 1, 1, 0, 4))  # type: ignore[arg-type]
+    for c in (8, 16, 8, 16, 8):
+        log.trial_started(trial(c))
+        log.trial_finished(trial(c), FIGURES, (BUSY,))
+    log.close()
+    lines = out.getvalue().splitlines()
+    assert [1, 1, 1] == [sum(text in line for line in lines) for text in ("c=8", "c=16", "5 of 5 trials")]
+    assert "tok/s" not in out.getvalue(), "its numbers mean nothing"
+
+
 def test_every_flag_that_is_raised_has_words() -> None:
     import frontier.core
 

@@ -75,7 +75,7 @@ def read_completions(state: StreamState, kind: bytes, data: bytes, *, empty_is_t
             elif ids or (empty_is_token and text == ""):
                 channel = VISIBLE
             state.blank = state.blank or (text == "" and not choice.get("finish_reason"))
-            take_reason(state, choice.get("finish_reason"))
+            take_reason(state, choice.get("finish_reason"), choice)
     return channel
 
 
@@ -98,7 +98,7 @@ def read_chat(state: StreamState, kind: bytes, data: bytes) -> int:
             else:
                 channel = take_hidden(state, delta) or channel
             state.blank = state.blank or (text == "" and "role" not in delta and not choice.get("finish_reason"))
-            take_reason(state, choice.get("finish_reason"))
+            take_reason(state, choice.get("finish_reason"), choice)
     return channel
 
 

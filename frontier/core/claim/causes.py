@@ -90,9 +90,16 @@ def with_causes(
         reasons.append(Reason(Cause.POINT_ESTIMATES))
         step = None
     chosen = points.get(decision.load) if decision.load is not None else None
-    remarks = chosen.notes if chosen is not None else ()
-    explanation = Explanation(settings, tuple(reasons), remarks)
+    explanation = Explanation(settings, tuple(reasons), _remarks(chosen) if chosen is not None else ())
     return dataclasses.replace(decision, explanation=explanation, next_step=step, **shown)
+
+
+def _remarks(chosen: Point) -> tuple[str, ...]:
+    """What a reader should know of the operating point, with the warning on answers at once: they
+    are no work of the engine.
+    """
+    at_once = [flag for flag in chosen.flags if flag.name == "buffered_stream"]
+    return (*chosen.notes, *(f"{flag.measured}: {flag.advice}" for flag in at_once))
 
 
 def _answered(

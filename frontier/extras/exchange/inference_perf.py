@@ -2,9 +2,11 @@
 a rate; and per_request_lifecycle_metrics.json, the requests of all stages.
 """
 
+import itertools
 from itertools import pairwise
 
 from frontier.core.model.trials import Outcome, Record
+from frontier.extras.exchange.column_heads import UNIT_SUFFIXES
 from frontier.extras.exchange.results import (
     ImportedFile,
     Result,
@@ -58,8 +60,9 @@ def read(document: Document) -> ImportedFile:
     ok = succeeded.count("count")
     if ok is None:
         raise top.error("successes.count is missing", "check that the stage finished")
-    latencies = (statistics(succeeded.at("latency", name), quantity) for quantity, name in _LATENCIES.items())
-    figures = merged((rates(succeeded.at("throughput"), _RATES), *latencies))
+    latencies = itertools.product(_LATENCIES.items(), UNIT_SUFFIXES.items())
+    stated = (statistics(succeeded.at("latency", f"{name}{end}"), of, scale) for (of, name), (end, scale) in latencies)
+    figures = merged((rates(succeeded.at("throughput"), _RATES), *stated))
     concurrency, rate = summary.count("concurrency"), summary.number("requested_rate")
     load = StatedLoad(concurrency) if concurrency else open_loop(top, figures, rate, "leave the stage out")
     came = _mean(succeeded, "prompt_tokens", "prompt_len"), _mean(succeeded, "output_tokens", "output_len")

@@ -13,6 +13,7 @@ from frontier.extras.exchange.results import (
     rates,
     stated_load,
     statistics,
+    unit_scale,
 )
 from frontier.store.documents import Document, Node
 
@@ -33,7 +34,6 @@ _RATES_0_1 = {
     "total_throughput": "total_tokens_per_sec",
     "request_throughput": "requests_per_sec",
 }
-_SCALES = {"s": 1.0, "ms": 1e-3, "s/token": 1.0, "ms/token": 1e-3}
 NOTES = (
     "the tool that made the load decides what its figures mean: standardized.tool names it",
     "GuideLLM's time_per_output_token includes TTFT and is not imported; its inter_token_latency is our TPOT",
@@ -119,8 +119,6 @@ def _figures(aggregate: Node, *, guidellm: bool) -> dict[str, float]:
         latency = aggregate.at("latency", "inter_token_latency" if guidellm and quantity == "tpot" else name)
         if not latency.tree:
             continue
-        unit = latency.text("units") or ""
-        if unit not in _SCALES:
-            raise latency.error(f"{latency.where} is in {unit!r}", "s, ms, s/token and ms/token are known")
-        figures |= statistics(latency, quantity, _SCALES[unit])
-    return merged((figures, *(figure(aggregate.at("throughput", name), "mean", of) for of, name in _RATES.items())))
+        figures |= statistics(latency, quantity, unit_scale(latency, f"mean_{quantity}", "units"))
+    stated = ((ours, aggregate.at("throughput", name)) for ours, name in _RATES.items())
+    return merged((figures, *(figure(rate, "mean", ours, unit_scale(rate, ours, "units")) for ours, rate in stated)))

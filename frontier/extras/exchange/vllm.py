@@ -1,12 +1,13 @@
 """Results of `vllm bench serve` and its descendants: SGLang's bench_serving, InferenceX's client,
 llm-optimizer.
 
-A file has one object per operating point, or one per line. Latencies end in _ms; InferenceX also
-writes them in seconds, without a suffix. With --save-detailed (SGLang: --output-details) the file
-holds every request; some versions also keep when it was sent.
+A file has one object per operating point, or one per line. Latencies end in their unit; InferenceX
+also writes them in seconds, without a suffix. With --save-detailed (SGLang: --output-details) the
+file holds every request; some versions also keep when it was sent.
 """
 
 import dataclasses
+import itertools
 import math
 import re
 import shlex
@@ -17,6 +18,7 @@ from frontier.core.model.loads import Arrivals
 from frontier.core.model.points import Flag
 from frontier.core.model.trials import Outcome, Record
 from frontier.extras.exchange.checks import mean_in_flight
+from frontier.extras.exchange.column_heads import UNIT_SUFFIXES
 from frontier.extras.exchange.results import (
     LONGEST_NAME,
     NO_LENGTHS,
@@ -25,6 +27,7 @@ from frontier.extras.exchange.results import (
     StatedLoad,
     TokenLengths,
     gpus_of,
+    merged,
     microseconds,
     open_loop,
     rate_flags,
@@ -206,8 +209,8 @@ def _option(node: Node, key: str) -> float | None:
 def _figures(node: Node) -> dict[str, float]:
     figures = rates(node, {"total_throughput": "total_token_throughput"}) | rates(node, _RATES)
     called = ((quantity, name) for quantity, names in _LATENCIES.items() for name in names)
-    for quantity, name in called:
-        figures |= statistics(node, quantity, 1.0, f"{{}}_{name}") | statistics(node, quantity, 1e-3, f"{{}}_{name}_ms")
+    pairs = itertools.product(called, UNIT_SUFFIXES.items())
+    figures |= merged(statistics(node, of, scale, f"{{}}_{name}{end}") for (of, name), (end, scale) in pairs)
     completed, seconds = node.number("completed"), node.number("duration")
     if "request_throughput" not in figures and completed and seconds:  # SGLang 0.4
         figures["request_throughput"] = completed / seconds

@@ -30,8 +30,8 @@ from frontier.show.view.series_view import SeriesView
 REPORT_SCHEMA = "frontier.report/1"
 ROOM = 1_500_000
 """Most bytes of a page's pictures together; detail figures beyond it are named, not drawn."""
-NARROW = 520
-"""The width in pixels for which a picture for phones is laid out."""
+NARROW, ALONE = 520, 800
+"""The widths in pixels for which a picture for phones, and one of a single series, is laid out."""
 CELLS = {1: 560, 2: 480, 3: 366}
 """The width of a page's chart in pixels, by the number that stand side by side: readable there and
 on a phone."""
@@ -90,7 +90,8 @@ def draw_figures(report: Report) -> Figures:
     """The figures of a report. DrawingError where matplotlib does not load."""
     views, dark = report.views, dark_colours()
     whole = report.pictures or (small_multiples(views, footer=report.provenance),)
-    pictures = [_axes_picture(picture, str(i or ""), dark) for i, picture in enumerate(whole)]
+    wide = ALONE if len(views) == 1 else None
+    pictures = [_axes_picture(picture, str(i or ""), wide, dark) for i, picture in enumerate(whole)]
     room = ROOM - sum(len(svg) for each in pictures for svg in each.drawn.values())
     companions = []
     for i, view in enumerate(views):
@@ -130,11 +131,13 @@ def _chart(sheet: Picture, number: int) -> bytes:
     return render(alone, "svg", titled=False, laid_out=CELLS[beside])
 
 
-def _axes_picture(picture: Picture, number: str, dark: Mapping[str, str]) -> AxesPicture:
-    """A picture for screens and for phones; `number` keeps its ids apart."""
+def _axes_picture(picture: Picture, number: str, wide: int | None, dark: Mapping[str, str]) -> AxesPicture:
+    """A picture for screens, as `wide` as it is shown there, and for phones; `number` keeps its ids
+    apart.
+    """
     from frontier.show.picture.draw import render
 
-    widths = {"wide": ("a", None), "narrow": ("n", NARROW)}
+    widths = {"wide": ("a", wide), "narrow": ("n", NARROW)}
     name = ", ".join(dict.fromkeys(metric(panel.x.metric).label for panel in picture.panels))
     drawn = {
         kind: _inlined(render(picture, "svg", titled=False, laid_out=width), f"{head}{number}-", dark)

@@ -21,7 +21,7 @@ from frontier.core.window.window import WindowData
 from frontier.extras.present.evidence_tables import cost_tables, evidence_tables, time_tables
 from frontier.extras.present.limit_bars import bar_ends
 from frontier.extras.present.neighbours import HEADS, neighbours
-from frontier.extras.present.review import SIMULATED, VIRTUAL, Review, made_by, portable, review_of
+from frontier.extras.present.review import SIMULATED, VIRTUAL, Review, made_by, portable, review_of, unowned
 from frontier.extras.present.speeds import Speeds, speeds_of
 from frontier.run import Run
 from frontier.show.picture.data import Picture
@@ -199,7 +199,10 @@ def report_of(
         pooled=pooled_of([run], objectives, limits) if pooled_of and objectives else (),
         provenance=provenance,
         config_text=None if run.is_imported else RunDirectory.read(run.path).config_text(),
-        commands=(_made_by(run, provenance), shlex.join(["frontier", "report", portable(run.path), *options])),
+        commands=(
+            _made_by(run, provenance),
+            shlex.join(["frontier", "report", portable(run.path), *map(unowned, options)]),
+        ),
         not_said=_not_said(run),
         samples=samples_of(run),
         checks=checks,
@@ -261,7 +264,8 @@ def answers_table(views: Sequence[SeriesView]) -> Table:
     decided = any(view.decision is not None for view in views)
     heads = ["workload", "answer", "throughput", "tightest limit" if decided else "latency", "bound", "limit"]
     del heads[max(map(len, answers)) :]
-    rows = [(*cells, *[""] * (len(heads) - len(cells))) for cells in answers]
+    cells = [(name, *(cell.removeprefix("limit ") for cell in rest)) for name, *rest in answers]
+    rows = [(*row, *[""] * (len(heads) - len(row))) for row in cells]
     return Table.of(heads, rows, "The answers")
 
 
@@ -328,7 +332,7 @@ def _health(report: Report) -> list[str]:
         for kind in flag_kinds(view.points):
             head = f"{view_name(view)}: " if len(report.views) > 1 else ""
             effect = "excluded" if kind.fatal else "warning, the point is kept"
-            lines.append(f"{head}{kind.text()} ({effect}). {capital(kind.advice)}".strip())
+            lines.append(capital(f"{head}{kind.text()} ({effect}). {capital(kind.advice)}".strip()))
     if not any(p.flags for p in points):
         lines.append("No flag was raised.")
     return lines

@@ -79,7 +79,7 @@ def figure_row(figure: Figure, gpus: int | None) -> tuple[str, str, str, str, st
     of the whole deployment; so are the value and the bound beside it.
     """
     name, limit = figure.metric, figure.limit
-    label = metric(name).label.partition(" (")[0]
+    label = metric(name).label.partition(" (")[0].replace("per million output tokens", "of output")  # its unit says it
     if limit is None:
         return label, value_text(name, figure.estimate.value, gpus), ci_text(name, figure.estimate, gpus), "", ""
     value = beside_limit(figure.estimate.value, limit)

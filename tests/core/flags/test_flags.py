@@ -475,6 +475,24 @@ def test_a_burst_after_a_long_wait_is_flagged_and_a_long_queue_is_not() -> None:
     assert "buffered_stream" not in found(queue)
 
 
+@pytest.mark.parametrize(("share", "flagged"), [(0.0, False), (0.002, False), (0.2, True)])
+@pytest.mark.parametrize("chunks", [1, 2, None])
+def test_answers_that_come_at_once_among_others_are_a_warning(share: float, flagged: bool, chunks: int | None) -> None:
+    one = healthy()
+    first = np.arange(one.n) < share * one.n
+    e2e = np.where(first, one.ttft + (0.0 if chunks == 1 else 1e-3), one.e2e)
+    events = one.events if chunks is None else np.where(first, chunks, one.events)
+    (flag,) = [f for f in flags(replace(one, e2e=e2e, events=events)) if f.name == "buffered_stream"] or [None]
+    assert flagged is (flag is not None)
+    assert flag is None or not flag.fatal
+
+
+def test_a_server_that_is_as_fast_for_all_answers_is_not_said_to_hold_some_back() -> None:
+    one = healthy()
+    fast = replace(one, e2e=one.ttft + (one.completion_tokens - 1) * 0.0012 * np.linspace(0.5, 1.5, one.n))
+    assert "buffered_stream" not in found(fast)
+
+
 @pytest.mark.parametrize(("per_chunk", "flagged"), [(1.04, False), (1.10, True)])
 def test_chunks_of_several_tokens_are_noted_but_not_fatal(per_chunk: float, flagged: bool) -> None:
     one = healthy()
