@@ -169,11 +169,23 @@ def spoilt_settings(decision: Decision) -> tuple[Reason, ...]:
     """
     if decision.load is not None or decision.verdict is Verdict.VIOLATES:
         return ()
-    below, why = math.inf if decision.first_fail is None else decision.first_fail, decision.explanation
-    could = {reason.settings[0] for reason in why.settings if reason.settings[0] < below}
-    busy = [r for r in why.reasons if r.cause is Cause.EXCLUDED and any(f.name == "client_bound" for f in r.flags)]
+    could, spoilt = _could_be(decision), busy_settings(decision)
+    return spoilt if 2 * len(spoilt) >= len(could) else ()
+
+
+def busy_settings(decision: Decision) -> tuple[Reason, ...]:
+    """The settings that a busy client excluded and that could be a better answer, or the first."""
+    could, why = _could_be(decision), decision.explanation.reasons
+    busy = [r for r in why if r.cause is Cause.EXCLUDED and any(flag.name == "client_bound" for flag in r.flags)]
     spoilt = {c: replace(reason, settings=(c,)) for reason in busy for c in reason.settings if c in could}
-    return tuple(spoilt[c] for c in sorted(spoilt)) if spoilt and 2 * len(spoilt) >= len(could) else ()
+    return tuple(spoilt[c] for c in sorted(spoilt))
+
+
+def _could_be(decision: Decision) -> set[Load]:
+    """The settings that could be a better answer: above the answer and below every violation."""
+    below = math.inf if decision.first_fail is None else decision.first_fail
+    settings = [reason.settings[0] for reason in decision.explanation.settings]
+    return {c for c in settings if c < below and (decision.load is None or c > decision.load)}
 
 
 def between_measured(decision: Decision, history: History) -> NextStep | None:

@@ -19,8 +19,7 @@ from frontier import registry
 from frontier.core.model.metrics import metric
 from frontier.core.model.text import capital, clean
 from frontier.extras.present.dark_page import dark_colours
-from frontier.extras.present.limit_bars import LIMIT_AT
-from frontier.extras.present.report import Report, page_of
+from frontier.extras.present.report import LIMIT_AT, Report, page_of
 from frontier.show.picture.colours import ink, line_colour
 from frontier.show.picture.data import SERIES, Picture, mark_id, owner
 from frontier.show.picture.frontier_picture import small_multiples

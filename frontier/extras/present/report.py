@@ -6,6 +6,7 @@ it out.
 - how to reproduce it, and what it does not cover
 """
 
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,6 @@ from frontier.core.model.loads import Load
 from frontier.core.model.text import capital, clean
 from frontier.core.window.window import WindowData
 from frontier.extras.present.evidence_tables import cost_tables, evidence_tables, time_tables
-from frontier.extras.present.limit_bars import bar_ends
 from frontier.extras.present.neighbours import HEADS, neighbours
 from frontier.extras.present.review import SIMULATED, VIRTUAL, Review, made_by, portable, review_of, unowned
 from frontier.extras.present.speeds import Speeds, speeds_of
@@ -41,6 +41,7 @@ from frontier.show.view.wording import (
     NO_BOUND_LEGEND,
     Provenance,
     count,
+    deciding_bound,
     flag_kinds,
     time_line,
 )
@@ -364,3 +365,25 @@ def _config_cleaned(text: str | None) -> str | None:
         return None
     lines = [re.match(r" *", line)[0] + clean(line, 1000) for line in masked(text).splitlines()]  # type: ignore[index]
     return "\n".join(lines)
+
+
+# --- bars
+
+
+LIMIT_AT = 80
+"""The place of a limit on its bar, in percent; the rest has room for values that break it."""
+
+
+def bar_ends(figure: Figure) -> tuple[int, int] | None:
+    """The lower and the upper end of value and bound on a bar, in percent, with the limit at
+    LIMIT_AT; None without a limit. A value without a bound may be anything, so it goes to the end.
+    """
+    limit = figure.limit
+    if limit is None or not limit.promise:
+        return None
+    bound = deciding_bound(figure.estimate, limit)
+    shares = [value / limit.promise for value in (figure.estimate.value, math.inf if bound is None else bound)]
+    if limit.better == "higher":
+        shares = [1 / share if share else math.inf for share in shares]
+    low, high = sorted(round(min(100.0, LIMIT_AT * share)) for share in shares)
+    return low, high

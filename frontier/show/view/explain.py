@@ -322,7 +322,7 @@ def _higher(decision: Decision) -> list[Reason]:
     return [
         reason
         for reason in decision.explanation.reasons
-        if reason.cause in _HIGHER and (reason.cause in _TOP or reason.settings[0] > chosen)
+        if reason.cause in _HIGHER and (reason.cause in _TOP or max(reason.settings) > chosen)
     ]
 
 
@@ -336,9 +336,8 @@ def other_reasons(decision: Decision, *, whole: bool = True) -> list[str]:
         sentence(reason)
         for reason in _merged(decision)
         if reason not in above
-        and not _is_in_figures(reason, decision)
+        and not _is_in_figures(reason, decision, whole=whole)
         and (whole or not _is_aside(reason, decision))
-        and (whole or not _is_in_step(reason, decision))
     ]
     shares = shares_sentence(decision.shape, decision.metrics)
     return [*lines, *([shares] if shares else []), *_remarks(decision)]
@@ -362,21 +361,13 @@ def _merged(decision: Decision) -> Sequence[Reason]:
     return tuple(groups.values())
 
 
-def _is_in_step(reason: Reason, decision: Decision) -> bool:
-    """Whether figures and next step say all of a reason: the nearest setting is not proven, and
-    they say what would decide it.
+def _is_in_figures(reason: Reason, decision: Decision, *, whole: bool) -> bool:
+    """Whether headline, figures and next step give the reason already: the tightest limit, or that
+    the nearest setting violates, other than by its failures. Unless `whole`, also that it is not
+    proven, where they say what would decide it.
     """
-    step, nearest = decision.next_step, decision.candidate if decision.load is None else None
-    undecided = reason.cause in UNDECIDED and reason.settings == (nearest,)
-    if not undecided or step is None or step.load != nearest:
-        return False
-    return (step.command is None) == (reason.cause is Cause.NO_INTERVAL)
-
-
-def _is_in_figures(reason: Reason, decision: Decision) -> bool:
-    """Whether headline and figures give the reason already: the tightest limit, or that the
-    nearest setting violates, other than by its failures.
-    """
-    nearest = decision.load is None and reason.settings == (decision.candidate,)
+    step, nearest = decision.next_step, decision.load is None and reason.settings == (decision.candidate,)
+    if nearest and reason.cause in UNDECIDED and step is not None and step.load == decision.candidate:
+        return not whole and (step.command is None) == (reason.cause is Cause.NO_INTERVAL)
     failed = any(flag.name == "errors" for flag in reason.flags)
     return reason.cause is Cause.CHOSEN or (nearest and reason.cause is Cause.VIOLATES and not failed)

@@ -12,7 +12,7 @@ from frontier.core.model.points import Frontier, Point
 from frontier.core.model.text import clean
 from frontier.core.model.units import format_elapsed, format_number, format_seconds, trimmed
 from frontier.planning.alike import alike, is_clear
-from frontier.planning.next_step import spoilt_settings
+from frontier.planning.next_step import busy_settings, spoilt_settings
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.view.figures import figure_row, tightest_figure
 from frontier.show.view.limit_lines import knob_sentence, room_sentence
@@ -65,8 +65,6 @@ def answer_cells(decision: Decision, throughput: str = "output_throughput", gpus
     setting.
     """
     figure, where, rate = tightest_figure(decision), _NO_ANSWER.get(decision.verdict, "none proven"), ""
-    if spoilt_settings(decision):
-        return ("machine was busy", rate)
     if decision.load is not None:
         where, speed = f"run at {decision.load.label}", decision.metrics.get(throughput)
         rate = "–" if speed is None else named_value(throughput, speed.value, gpus)
@@ -271,6 +269,9 @@ def next_step_lines(decision: Decision) -> tuple[str, str]:
     missing one.
     """
     step, words = decision.next_step, next_step_words(decision)
+    if step is None and decision.load is not None and (busy := busy_settings(decision)):
+        excluded = listed([each.settings[0] for each in busy])
+        return f"{excluded} excluded, as this machine was busy: a higher setting may be better.", ""
     if step is None:
         return "", ""
     command = clean(step.command, 4000) if step.command else ""
@@ -317,8 +318,6 @@ def next_step_note(decision: Decision) -> str:
     step = decision.next_step
     if step is None:
         return ""
-    if spoilt_settings(decision):
-        return " ".join(next_step_lines(decision))
     rate = "" if step.throughput is None else f" ({value_text('output_throughput', step.throughput)})"
     way = f": {step.command}" if step.command else "."
     return f"{may_give(step)}{rate}: {next_step_words(decision)}{way}"

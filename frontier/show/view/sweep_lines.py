@@ -170,12 +170,12 @@ class SweepProgress(Progress, ABC):
 
     def _was_busy(self, trial: Trial, flag: Flag) -> bool:
         """Count a trial that this machine spoilt. Whether it has a line: the first of its setting,
-        in a log.
+        in a log, where nothing else is known of it.
         """
         self._busy_trials, self._busy_measured = self._busy_trials + 1, clean(flag.measured, 160)
         known, place = len(self._busy), (trial.series, trial.load)
         self._busy.add(place)
-        return self.is_log and len(self._busy) > known
+        return self.is_log and len(self._busy) > known and place not in self._states
 
     def _busy_line(self) -> str:
         """'this machine was busy: 11 of 12 trials excluded (event loop late (p99) 9 ms)', or ''."""

@@ -834,6 +834,11 @@ def test_where_a_busy_client_excluded_half_of_the_settings_the_answer_is_the_cau
     assert ((), (), 1) == (answer.figures, answer.lines, len(answer.step[0].splitlines()))
     assert_golden_row("answers", f"{answer.headline}\n{answer.step[0]}", "scanned" if scanned else "")
     others = [point(c, 0.2, 10 * c) for c in (1, 2)]
+    over = [point(c, 0.9, 10 * c, flags=(late, held)) for c in (16, 64)]  # by values that mean nothing
+    said = [
+        next_step_lines(solver.solve(each, [TTFT]))[0] for each in ([*others, *over], [*others, point(4, 0.9), *over])
+    ]
+    assert ["c=16, 64" in said[0], said[1]] == [True, ""], "below a violation they could be better"
     for whole in (
         solver.solve([*others, *points], [TTFT]),
         solver.solve([undecided, point(64, 0.9, flags=())], [TTFT]),
