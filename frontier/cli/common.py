@@ -25,6 +25,7 @@ from frontier.cli.completion import (
 from frontier.client.secrets import Secrets, environment_secrets, masked
 from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import MeasurementError, StoreError, UsageError
+from frontier.core.model.groups import by_key
 from frontier.core.model.metrics import metric
 from frontier.core.model.text import without_controls
 from frontier.core.model.units import format_bytes, whole_number
@@ -238,12 +239,10 @@ class _Subcommand(click.Command):
     """A command whose `--help` lists its options under headings."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        groups: dict[str, list[tuple[str, str]]] = {"Options": []}
-        for parameter in self.get_params(ctx):
-            row = parameter.get_help_record(ctx) if isinstance(parameter, click.Option) else None
-            if row is not None:
-                groups.setdefault(getattr(parameter, "group", "Options"), []).append(row)
-        for heading, rows in groups.items():
+        options = (each for each in self.get_params(ctx) if isinstance(each, click.Option))
+        listed = ((getattr(each, "group", "Options"), each.get_help_record(ctx)) for each in options)
+        groups = by_key((group, row) for group, row in listed if row is not None)
+        for heading, rows in sorted(groups.items(), key=lambda each: each[0] != "Options"):  # these first
             with formatter.section(heading):
                 formatter.write_dl(rows)
 

@@ -11,6 +11,7 @@ from string import Template
 from frontier.client.ask.found_servers import ServerFacts
 from frontier.client.engines import KNOWN
 from frontier.config.sla import PRESETS
+from frontier.core.model.text import some_of
 
 
 class _AtTemplate(Template):
@@ -226,8 +227,8 @@ def _asked(said: ServerFacts | None) -> str:
     if said.refused:
         return "The server wants a key: nothing below comes from it."
     context = f", context of {said.max_model_len:,} tokens" if said.max_model_len else ""
-    models = ", ".join(map(_quoted, said.models[:5])) + (f" and {len(said.models) - 5} more" if said.models[5:] else "")
-    return f"Asked when this was written: {_quoted(said.engine)} with {models or 'no model listed'}{context}."
+    models = some_of([*map(_quoted, said.models)], 5) or "no model listed"
+    return f"Asked when this was written: {_quoted(said.engine)} with {models}{context}."
 
 
 def _quoted(text: str) -> str:

@@ -167,7 +167,7 @@ def _nowhere(config: Config, history: History) -> str:
     if not history:
         return "not known: no trial was finished"
     if all(raised):
-        return f"not known: {flag_kind(raised[0][0])}"
+        return f"not known: {flag_kind(raised[0][0].name)}"
     return "none is within the limits"
 
 

@@ -12,13 +12,14 @@ import click
 from frontier.cli.common import RunOptions, answer, answer_prose, layout, note, run_options, subcommand
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import ExitCode, MeasurementError
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Record
 from frontier.core.model.units import count, format_number, format_seconds, format_share
 from frontier.show.verbosity import Detail
-from frontier.show.view.wording import flag_name_words
+from frontier.show.view.wording import flag_kind
 
 if TYPE_CHECKING:
     from frontier.client.ask.preflight import Preflight
@@ -279,15 +280,12 @@ def _chat(findings: Findings) -> str:
 
 def _not_counted(findings: Findings) -> list[str]:
     """The measured settings that cannot be relied on, grouped by their reason."""
-    by_reason: dict[tuple[str, ...], list[int]] = {}
-    for c, why in findings.invalid.items():
-        by_reason.setdefault(why, []).append(c)
+    by_reason = by_key((why, c) for c, why in findings.invalid.items())
     hints = {
         "client_bound": ": this machine was too busy to measure them.",
         "no_requests": ": no request was sent and answered in the time they had.",
     }
     return [
-        f"Not counted: {', '.join(map(str, counts))} users"
-        + hints.get(why[0], f": {', '.join(map(flag_name_words, why))}.")
+        f"Not counted: {', '.join(map(str, counts))} users" + hints.get(why[0], f": {', '.join(map(flag_kind, why))}.")
         for why, counts in by_reason.items()
     ]

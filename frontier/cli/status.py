@@ -23,7 +23,7 @@ from frontier.core.model.units import count, format_elapsed
 from frontier.planning.standing import counts_text
 from frontier.show.verbosity import Detail
 from frontier.show.view.rough import format_rough
-from frontier.show.view.wording import BY_THE_CLIENT, flag_name_words
+from frontier.show.view.wording import BY_THE_CLIENT, flag_kind
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
 from frontier.world import world
@@ -123,11 +123,7 @@ def read_state(path: Path) -> dict[str, Any]:
         "state": now.state,
         "end": now.end,
         "trials_finished": now.trials,
-        "settings": now.settings,
-        "measured": now.measured,
-        "done": now.done,
-        "planned": now.planned,
-        "refined": now.refined,
+        **{name: getattr(now, name) for name in ("settings", "measured", "done", "planned", "refined")},
         "skipped": len(now.given_up),
         "left": len(now.left),
         "open": [trial_words(key, names) for key in (*(trial.key for trial in now.left), *now.given_up)],
@@ -231,7 +227,7 @@ def _event_text(event: Mapping[str, Any]) -> str:
     about = event.get("words") or " ".join(series) or trials
     flags = event.get("flags", ())
     flags = [flag for flag in flags if "client_bound" not in flags or flag not in BY_THE_CLIENT]
-    why = event.get("text") or event.get("reason") or ", ".join(map(flag_name_words, flags))
+    why = event.get("text") or event.get("reason") or ", ".join(map(flag_kind, flags))
     when = time.strftime("%H:%M", time.localtime(event["time"]))
     return clean(f"{when}  {' '.join(part for part in (name, str(about)) if part)}{': ' if why else ''}{why}", 300)
 

@@ -22,6 +22,7 @@ from frontier.core.model.decisions import Decision, Limit
 from frontier.core.model.errors import UsageError
 from frontier.core.model.loads import Load
 from frontier.core.model.points import Point
+from frontier.core.stats.intervals import least
 from frontier.core.window.window import Floats, WindowData
 from frontier.planning.sla_result import ArrivalRate
 
@@ -369,13 +370,7 @@ def highest(holds: Callable[[int], bool]) -> int:
     """The highest number for which something holds that holds up to some number; 0 where it does
     not for 1.
     """
-    low, high = 0, 1
-    while high < MOST and holds(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if holds(middle) else (low, middle)
-    return low
+    return least(lambda number: number >= MOST or not holds(number), 1) - 1
 
 
 def birth_death(asking: Floats, ended: Floats) -> Floats:

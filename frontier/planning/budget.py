@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from frontier.config import BudgetConfig, DeploymentConfig
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Load, listed
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
@@ -109,10 +110,11 @@ class TrialTimes:
 
     def _rates(self, trial: Trial) -> dict[int, float]:
         """Seconds per request sent in the trial's series, by measured concurrency."""
-        rates: dict[int, list[float]] = {}
-        for other, amount in self.taken:
-            if other.series == trial.series and amount.seconds > 0 and amount.requests > 0:
-                rates.setdefault(other.load, []).append(amount.seconds / amount.requests)
+        rates = by_key(
+            (other.load, amount.seconds / amount.requests)
+            for other, amount in self.taken
+            if other.series == trial.series and amount.seconds > 0 and amount.requests > 0
+        )
         return {c: sum(own) / len(own) for c, own in rates.items()}
 
     def _lasting(self, trial: Trial, each: float) -> float:
@@ -209,10 +211,13 @@ _WORK = {
 
 def described_trials(trials: Sequence[Trial]) -> str:
     """'repeat 3 of c=8, 16; proof of c=45': the first to be dropped first."""
-    groups: dict[str, list[Load]] = {}
-    for trial in sorted(trials, key=lambda t: (t.phase is Phase.GRID, -t.repeat)):
-        again = f"repeat {trial.repeat} of " if trial.repeat > 1 else ""
-        proof = "rest of the proof of " if trial.repeat > 1 else "proof of "
-        name = again if trial.phase is Phase.GRID else _WORK.get(trial.phase, proof)
-        groups.setdefault(name, []).append(trial.load)
+    in_order = sorted(trials, key=lambda t: (t.phase is Phase.GRID, -t.repeat))
+    groups = by_key((_kind_of_work(trial), trial.load) for trial in in_order)
     return "; ".join(f"{name}{listed(sorted(set(loads)))}" for name, loads in groups.items())
+
+
+def _kind_of_work(trial: Trial) -> str:
+    """'repeat 3 of ', 'proof of '; '' for the first trial of a grid."""
+    if trial.phase is not Phase.GRID:
+        return _WORK.get(trial.phase, "rest of the proof of " if trial.repeat > 1 else "proof of ")
+    return f"repeat {trial.repeat} of " if trial.repeat > 1 else ""

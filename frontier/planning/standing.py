@@ -16,9 +16,10 @@ from frontier.config.connection import names_server
 from frontier.core.claim.changes import PROOFS
 from frontier.core.model.decisions import Limit, SweepEnding
 from frontier.core.model.errors import UsageError
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Load, listed
 from frontier.core.model.series import Series
-from frontier.core.model.text import MASK, capital, clean
+from frontier.core.model.text import MASK, capital, clean, some_of
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.model.units import count
 from frontier.planning.plan import make_plan
@@ -167,12 +168,9 @@ class Standing:
 
 def _named(settings: Sequence[tuple[Series, Load]], several: bool) -> str:
     """'c=4, 16', with the names of the series where there are several."""
-    groups: dict[Series, list[Load]] = {}
-    for series, load in settings:
-        groups.setdefault(series, []).append(load)
+    groups = by_key(settings)
     names = [f"{series.label()} {listed(loads)}" if several else listed(loads) for series, loads in groups.items()]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return "; ".join(names[:_NAMED]) + more
+    return some_of(names, _NAMED, "; ")
 
 
 def _setting_tree(setting: tuple[Series, Load]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from frontier.core.claim.proof import (
 )
 from frontier.core.claim.verdict import judge
 from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Rate
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Point
@@ -112,18 +113,14 @@ class _State:
 
     @classmethod
     def of(cls, policy: RatePolicy, limits: tuple[Limit, ...], history: History) -> "_State":
-        looks: list[tuple[Trial, WindowData]] = []
-        invalid: list[tuple[Trial, WindowData]] = []
-        proofs: dict[Rate, list[WindowData]] = {}
-        sizes: dict[Rate, int] = {}
-        for trial, data in history:
-            if trial.phase is Phase.PROVE:
-                sizes.setdefault(rate_of(trial.load), trial.requests)
-                proofs.setdefault(rate_of(trial.load), []).append(data)
-            else:
-                (looks if _excess([data], limits) is not None else invalid).append((trial, data))
+        proofs = by_key((rate_of(trial.load), (trial, data)) for trial, data in history if trial.phase is Phase.PROVE)
+        sizes = {rate: windows[0][0].requests for rate, windows in proofs.items()}
+        others = [(trial, data) for trial, data in history if trial.phase is not Phase.PROVE]
+        told = by_key((_excess([data], limits) is not None, (trial, data)) for trial, data in others)
+        looks, invalid = told.get(True, []), told.get(False, [])
         trend = _trend(((rate_of(trial.load), [data]) for trial, data in looks), limits)
-        return cls(policy, limits, looks, invalid, trend, proofs, sizes, candidates_at(history, limits))
+        proven = {rate: [data for _, data in windows] for rate, windows in proofs.items()}
+        return cls(policy, limits, looks, invalid, trend, proven, sizes, candidates_at(history, limits))
 
     @property
     def low(self) -> Rate | None:
@@ -164,10 +161,11 @@ def _excess(parts: Sequence[WindowData], limits: tuple[Limit, ...]) -> float | N
 
 def _trend(rates: Iterable[tuple[Rate, Sequence[WindowData]]], limits: tuple[Limit, ...]) -> dict[Rate, float]:
     """The excess by rate, made non-decreasing and so less noisy."""
-    known: dict[Rate, list[tuple[float, int]]] = {}
-    for rate, parts in rates:
-        if (excess := _excess(parts, limits)) is not None:
-            known.setdefault(rate, []).append((excess, sum(data.n for data in parts)))
+    known = by_key(
+        (rate, (excess, sum(data.n for data in parts)))
+        for rate, parts in rates
+        if (excess := _excess(parts, limits)) is not None
+    )
     requests = {rate: sum(n for _, n in seen) for rate, seen in known.items()}
     level = {
         rate: float(np.average([x for x, _ in seen], weights=[max(1, n) for _, n in seen]))

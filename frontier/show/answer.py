@@ -73,8 +73,7 @@ def _answer(answer: AnswerView, name: str, width: int) -> list[RenderableType]:
     lines: list[RenderableType] = [beside if gap >= 2 else Text.assemble(f"{name}: ", (line, style))]
     # The throughput of an operating point stands in the headline, but a limit on it does not.
     stated = ("output_throughput",) if answer.chosen is not None else ()
-    pairs = zip(answer.figures, answer.rows, strict=True)
-    marked = [(figure.mark, *row) for figure, row in pairs if figure.limit or figure.metric not in stated]
+    marked = [(figure.mark, *row) for figure, row in answer.figures if figure.limit or figure.metric not in stated]
     if not _fits(marked, width):
         marked = [(*row, margin.replace(" headroom (", " (")) for *row, margin in marked]
     if not _fits(marked, width):

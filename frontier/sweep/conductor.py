@@ -22,6 +22,7 @@ from frontier.config import Config, DeploymentConfig
 from frontier.core.claim.changes import PROOFS
 from frontier.core.claim.proof import SCANS
 from frontier.core.model.errors import FrontierError, MemoryShortError, StoreError
+from frontier.core.model.groups import by_key
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats import laws
@@ -436,10 +437,7 @@ class Conductor:
         self.progress.note(f"skipped {trial.shape.label} {trial.load.label}: {reason}")
 
     def _report_dropped(self) -> None:
-        by_limit: dict[str, list[Trial]] = {}
-        for trial, limit in self.state.dropped.values():
-            by_limit.setdefault(limit, []).append(trial)
-        for limit, trials in by_limit.items():
+        for limit, trials in by_key((limit, trial) for trial, limit in self.state.dropped.values()).items():
             self._leave_out(trials, f"the budget had no room ({limit})")
 
     def _leave_out(self, trials: Sequence[Trial], reason: str) -> None:

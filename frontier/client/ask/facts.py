@@ -16,6 +16,7 @@ from frontier.client.ask import device_names
 from frontier.client.engines import ENGINES
 from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Fact, FactTable, Key, Mask, Samples
 from frontier.client.secrets import NO_SECRETS, Secrets
+from frontier.core.model.groups import by_key
 from frontier.core.model.trials import (
     CACHED_ANEW,
     REPEATED_PROMPTS,
@@ -76,9 +77,7 @@ NAMES = (*_by_name(EXPORTED), *INFO)
 
 def facts_at(samples: Samples) -> dict[str, float]:
     """The facts of one moment, its series joined: counters still count from the server's start."""
-    values: dict[str, list[float]] = {}
-    for key, fact, factor in _made_of(samples):
-        values.setdefault(fact, []).append(_scaled(samples[key], factor))
+    values = by_key((fact, _scaled(samples[key], factor)) for key, fact, factor in _made_of(samples))
     return {name: _joined(FACTS[name].series, several) for name, several in values.items()}
 
 

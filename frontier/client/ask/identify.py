@@ -9,6 +9,7 @@ from frontier.client.engines import ENGINES
 from frontier.client.engines.base import Listing, Room, json_object
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.http_client import Client
+from frontier.core.model.text import some_of
 
 LONGEST_VERSION = 120
 LONGEST_MODEL = 400
@@ -158,10 +159,7 @@ class Served:
         found = []
         if self.models is not None and later.models is not None and self.models != later.models:
             kinds = (("now lists", later.models - self.models), ("no longer lists", self.models - later.models))
-            for verb, names in kinds:
-                if names:
-                    more = f" and {len(names) - _MODELS_SAID} more" if len(names) > _MODELS_SAID else ""
-                    found.append(f"the server {verb} {', '.join(sorted(names)[:_MODELS_SAID])}{more}")
+            found += [f"the server {verb} {some_of(sorted(names), _MODELS_SAID)}" for verb, names in kinds if names]
         if self.version is not None and later.version is not None and self.version != later.version:
             found.append(f"it was version {self.version} and is {later.version}")
         return "; ".join(found) or None

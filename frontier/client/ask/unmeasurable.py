@@ -11,6 +11,8 @@ from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import COMPRESSED, error_message
 from frontier.client.http.retry_after import retry_after
 from frontier.core.model.errors import MeasurementError
+from frontier.core.model.groups import by_key
+from frontier.core.model.text import some_of
 from frontier.core.model.trials import Outcome, Record
 from frontier.core.model.units import format_elapsed
 
@@ -28,8 +30,7 @@ class NoAnswerError(MeasurementError):
 
 def model_names(target: Target, models: Sequence[str]) -> str:
     """The first models of a list, cleaned: 'llama-8b, qwen-7b and 3 more'."""
-    names = ", ".join(target.cleaned(model, LONGEST_MODEL) for model in models[:5])
-    return names + (f" and {len(models) - 5:,} more" if len(models) > 5 else "")
+    return some_of([target.cleaned(model, LONGEST_MODEL) for model in models], 5)
 
 
 def unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
@@ -96,9 +97,7 @@ def unnamed_model(target: Target, models: tuple[str, ...], listing: Exchange) ->
 
 def unanswered(target: Target, failures: Sequence[FailedStream]) -> MeasurementError:
     """It answers, and no request was streamed to its end."""
-    routes: dict[str, list[str]] = {}
-    for path, record, _ in failures:
-        routes.setdefault(record.error or "", []).append(path)
+    routes = by_key((record.error or "", path) for path, record, _ in failures)
     reasons = "; ".join(f"{' and '.join(paths)}: {error}" for error, paths in routes.items())
     records = [record for _, record, _ in failures]
     telling = next((n for n, record in enumerate(records) if record.status not in NO_ROUTE), 0)

@@ -22,6 +22,7 @@ from frontier.client.http.exchange import Exchange
 from frontier.client.http.parse import AnswerParser, to_record
 from frontier.client.load.rules import MeanTimes, first_length
 from frontier.core.model.errors import MeasurementError
+from frontier.core.model.groups import by_key
 from frontier.core.model.trials import TOGETHER, Outcome, Record, Trial
 
 _MOST_AHEAD = 256
@@ -82,10 +83,7 @@ class Named:
         """Take in what one answer named. Several names in its chunks, as a gateway's alias and the
         name behind it, are one name.
         """
-        names: dict[str, list[str]] = {}
-        for field_name, value in sorted(named):
-            names.setdefault(field_name, []).append(self._clean(value))
-        for field_name, values in names.items():
+        for field_name, values in by_key((name, self._clean(value)) for name, value in sorted(named)).items():
             known, text = self._counts.setdefault(field_name, Counter()), TOGETHER.join(values)
             known[text if text in known or len(known) < MOST_NAMED else "others"] += 1
 

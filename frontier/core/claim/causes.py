@@ -26,6 +26,7 @@ from frontier.core.model.decisions import (
     RejectedStep,
     Verdict,
 )
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import NO_LOAD, Load
 from frontier.core.model.metrics import APART, claim_floor, metric
 from frontier.core.model.points import Estimate, Flag, Point
@@ -377,10 +378,8 @@ def _excluded(points: Iterable[Point]) -> list[Reason]:
     """The excluded settings, grouped by their flags; each reason has the flags of its lowest
     setting, which it names where another was measured otherwise.
     """
-    groups: dict[tuple[str, ...], list[Point]] = {}
-    for point in sorted(points, key=lambda each: each.load):
-        if not point.valid:
-            groups.setdefault(tuple(flag.name for flag in point.fatal), []).append(point)
+    excluded = sorted((point for point in points if not point.valid), key=lambda each: each.load)
+    groups = by_key((tuple(flag.name for flag in point.fatal), point) for point in excluded)
     return [
         Reason(Cause.EXCLUDED, tuple(point.load for point in group), flags=tuple(_flags_of_lowest(group)))
         for group in groups.values()

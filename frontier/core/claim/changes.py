@@ -25,6 +25,7 @@ import numpy as np
 from frontier.core.claim import tails
 from frontier.core.flags import load_flags
 from frontier.core.model.decisions import Limit
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Load
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats import episodes, laws
@@ -210,10 +211,7 @@ def _unchanged(history: tuple[tuple[Trial, WindowData], ...], limits: tuple[Limi
 
 def _episodes(history: History) -> Episodes | None:
     """The episodes that the windows of a series show."""
-    loads: dict[Load, list[WindowData]] = {}
-    for trial, sample in history:
-        if not spoilt(sample):
-            loads.setdefault(trial.load, []).append(sample)
+    loads = by_key((trial.load, sample) for trial, sample in history if not spoilt(sample))
     return episodes.seen([window.join(parts) for parts in loads.values()])
 
 

@@ -21,6 +21,7 @@ from frontier.core.claim.proof import (
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates.estimate import estimate
 from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Load
 from frontier.core.model.metrics import DEFAULT_METRICS
 from frontier.core.model.points import Estimate, Point
@@ -39,10 +40,7 @@ def claimed(history: History, limits: Sequence[Limit] = ()) -> dict[Load, list[t
     limited metric. Trials that the client spoilt count only where there are no others: they say
     nothing of the server, and another trial is measured in their place.
     """
-    groups: dict[Load, list[tuple[Trial, WindowData]]] = {}
-    for trial, sample in unchanged(history, limits):
-        if trial.phase in CLAIMED:
-            groups.setdefault(trial.load, []).append((trial, sample))
+    groups = by_key((each[0].load, each) for each in unchanged(history, limits) if each[0].phase in CLAIMED)
     return {c: [ts for ts in mine if not spoilt(ts[1])] or mine for c, mine in sorted(groups.items())}
 
 

@@ -22,6 +22,7 @@ from frontier.core.claim.changes import CLAIMED, History, Unchanged, spoilt, unc
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates import estimate
 from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Point
@@ -72,9 +73,7 @@ def by_concurrency(history: History) -> dict[Load, list[WindowData]]:
     """The samples of each concurrency, in the history's order. Those that say nothing of the server
     count only where there are no others.
     """
-    groups: dict[Load, list[WindowData]] = {}
-    for trial, sample in history:
-        groups.setdefault(trial.load, []).append(sample)
+    groups = by_key((trial.load, sample) for trial, sample in history)
     return {c: [sample for sample in mine if not spoilt(sample)] or mine for c, mine in groups.items()}
 
 

@@ -49,10 +49,10 @@ def requests_needed(p: float, confidence: float = 0.95, failed: float = 0.0, per
 
     def enough(effective: int) -> bool:
         rank = intervals.upper_rank(p, effective, effective, confidence)
-        return rank is not None and rank <= effective * (1 - failed)
+        return effective > MOST_NEEDED or (rank is not None and rank <= effective * (1 - failed))
 
-    independent = intervals.least(enough, intervals.needed(p, confidence), MOST_NEEDED)
-    return None if independent is None else math.ceil(independent * per_effective)
+    independent = intervals.least(enough, intervals.needed(p, confidence))
+    return None if independent > MOST_NEEDED else math.ceil(independent * per_effective)
 
 
 def worths(sample: WindowData, values: Floats, has: Bools, p: float) -> dict[str, float]:

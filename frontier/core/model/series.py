@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable
 from typing import NamedTuple, TypeVar
 
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Load
 from frontier.core.model.shapes import DEFAULT_DEPLOYMENT, Shape
 from frontier.core.model.text import clean_name
@@ -81,7 +82,4 @@ def by_series(items: Iterable[_T]) -> dict[Series, list[_T]]:
     """The items (trials, points, frontiers, decisions) of each series, series and items in order of
     appearance.
     """
-    groups: dict[Series, list[_T]] = {}
-    for item in items:
-        groups.setdefault(item.series, []).append(item)
-    return groups
+    return by_key((item.series, item) for item in items)

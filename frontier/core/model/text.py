@@ -14,7 +14,9 @@ None of them removes secrets: `client.secrets` does, on the text as it came.
 import difflib
 import hashlib
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+
+from frontier.core.model.groups import by_key
 
 MASK = "***"
 """What stands in the place of a secret."""
@@ -63,6 +65,16 @@ def capital(text: str) -> str:
     return text if any(map(str.isdigit, text.partition(" ")[0])) else text[:1].upper() + text[1:]
 
 
+def some_of(names: Sequence[str], most: int, join: str = ", ") -> str:
+    """The first names of a list, and how many more there are.
+
+    >>> some_of(["a", "b", "c", "d"], 2), some_of(["a", "b"], 2)
+    ('a, b and 2 more', 'a, b')
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return join.join(names[:most]) + more
+
+
 def shortened(text: str, longest: int) -> str:
     """At most `longest` characters of `text`; a cut at its end is marked by an ellipsis."""
     return text if len(text) <= longest else text[: longest - 1] + "…"
@@ -92,12 +104,9 @@ def closest(word: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0
     >>> closest("Concurency", ["shapes", "concurrency"])
     ['concurrency']
     """
-    by_lower: dict[str, str] = {}
-    for name in known:
-        if name != word:
-            by_lower.setdefault(name.lower(), name)
+    by_lower = by_key((name.lower(), name) for name in known if name != word)
     matches = difflib.get_close_matches(word[:80].lower(), by_lower, n=most, cutoff=cutoff)
-    return [by_lower[match] for match in matches]
+    return [by_lower[match][0] for match in matches]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str | None:

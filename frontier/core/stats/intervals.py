@@ -71,14 +71,10 @@ def quantile(x: Floats, p: float) -> float:
     return float(np.partition(x, index)[index])
 
 
-def least(holds: Callable[[int], bool], start: int, most: float = math.inf) -> int | None:
-    """The least whole number that holds, found by doubling `start` and halving; None when it is
-    beyond `most`.
-    """
+def least(holds: Callable[[int], bool], start: int) -> int:
+    """The least whole number that holds, found by doubling `start` and halving; there is one."""
     high = start
     while not holds(high):
-        if high > most:
-            return None
         high *= 2
     low = high // 2
     while high - low > 1:
@@ -96,9 +92,7 @@ def needed(p: float, confidence: float = 0.95, violations: int = 0) -> int:
     >>> [needed(0.99, violations=v) for v in range(3)]
     [299, 473, 628]
     """
-    requests = least(lambda n: binomial_cdf(violations, n, 1 - p) <= 1 - confidence, violations + 1)
-    assert requests is not None, "without a bound there always is one"
-    return requests
+    return least(lambda n: binomial_cdf(violations, n, 1 - p) <= 1 - confidence, violations + 1)
 
 
 def upper_rank(p: float, n: int, effective: float, confidence: float = 0.95) -> int | None:

@@ -35,6 +35,7 @@ CONTROLS = 64
 """Other answers of a batch whose first gap is compared with a silence."""
 TOO_MANY = 429
 """The HTTP status of a rate limit."""
+_ALWAYS = Window(-math.inf, math.inf)  # a background that fails ends before the window opens
 _CUT = ("failing", "budget")
 """Ends of a trial at which the client gives up what is in flight, by no fault of its own."""
 _MICRO = 1e-6
@@ -121,8 +122,7 @@ def window_of_batches(
     open_loop = trial.load.is_open
     still = Standstill(measurement.readings)
     everything, blocks, words, limited = _read(of_records, window, open_loop, still, window)
-    always = Window(-math.inf, math.inf)  # a background that fails ends before the window opens
-    beside, load, why, _ = _read(background, window, open_loop, Standstill(()), always)
+    beside, load, why, _ = _read(background, window, open_loop, Standstill(()), _ALWAYS)
     order = np.argsort(everything["sent"], kind="stable")
     sent = everything["sent"][order]
     inside = order[(sent >= window.start) & (sent <= window.end)]
@@ -130,10 +130,6 @@ def window_of_batches(
     kept = {name: column[inside[~by_client[inside]]] for name, column in everything.items()}
     ok: Bools = kept["code"] == _OK
     codes, counts = np.unique(everything["code"][inside], return_counts=True)
-    as_they_are = ("irregular", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens")
-    arrays: dict[str, Any] = {name: kept[name] for name in (*as_they_are, *USAGE)}
-    arrays |= {name: np.where(ok, kept[name], math.inf) for name in ("ttft", "tpot", "e2e")}
-    arrays |= {name: kept[name].astype(np.int64) for name in ("events", "reads", "text_chars")}
     return WindowData(
         deployment=trial.deployment,
         shape=trial.shape,
@@ -169,7 +165,7 @@ def window_of_batches(
         background_tokens=load.output[: BLOCKS * bool(trial.shape.background)],
         background_in_flight=load.in_flight * (BLOCKS / blocks.length),
         background_failures=most_frequent(why.failures),
-        **arrays,
+        **_figures(kept, ok),
         **_reader(kept, ok),
         **_turns(kept, trial.shape),
     )
@@ -191,6 +187,16 @@ def _read(
         limited += sum(r.status == TOO_MANY and window.start <= r.sent <= window.end for r in batch.records)
     parts = parts or [_columns(Batch((), *np.zeros((2, 0), np.int64)), open_loop)]
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}, blocks, words, limited
+
+
+def _figures(columns: Columns, ok: Bools) -> dict[str, Any]:
+    """The figures of each request by their names in the window; a failure takes infinitely long."""
+    as_they_are = ("irregular", "asked_isl", "asked_osl", "prompt_tokens", "completion_tokens", *USAGE)
+    return {
+        **{name: columns[name] for name in as_they_are},
+        **{name: np.where(ok, columns[name], math.inf) for name in ("ttft", "tpot", "e2e")},
+        **{name: columns[name].astype(np.int64) for name in ("events", "reads", "text_chars")},
+    }
 
 
 def _turns(columns: Columns, shape: Shape) -> dict[str, Any]:

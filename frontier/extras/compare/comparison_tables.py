@@ -11,7 +11,7 @@ from frontier.core.model.errors import UsageError
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Point
 from frontier.core.model.series import Series, by_series
-from frontier.core.model.text import clean, clean_name, suggestion
+from frontier.core.model.text import clean, clean_name, some_of, suggestion
 from frontier.core.window.window import WindowData
 from frontier.extras.compare.comparison_text import comparisons_text
 from frontier.extras.compare.contest import CompareRules, Comparison, Contest, Side, compare
@@ -177,8 +177,7 @@ def changed_settings(a: Settings, of_a: str, b: Settings, of_b: str) -> list[str
         for name in sorted({*before, *after})
         if before.get(name) != after.get(name)
     ]
-    more = f" and {len(changes) - MOST_CHANGES} more" if len(changes) > MOST_CHANGES else ""
-    return [f"The servers tell other settings: {', '.join(changes[:MOST_CHANGES])}{more}."] if changes else []
+    return [f"The servers tell other settings: {some_of(changes, MOST_CHANGES)}."] if changes else []
 
 
 def two_deployments(run: Run, named: Sequence[str]) -> tuple[str, str]:
@@ -188,7 +187,7 @@ def two_deployments(run: Run, named: Sequence[str]) -> tuple[str, str]:
     measured = [deployment for deployment, _ in run.histories] + [p.deployment for p in run.imported]
     known = list(dict.fromkeys(measured))
     planned = [d.name for d in run.config.deployments if d.name not in known]
-    there = ", ".join(clean_name(name) for name in known[:8]) + (f" and {len(known) - 8} more" if known[8:] else "")
+    there = some_of([clean_name(name) for name in known], 8)
     if len(known) + len(planned) < 2:
         what = f"{run.path} holds one deployment: there is nothing to compare it with"
         raise UsageError(what, "name a second run")

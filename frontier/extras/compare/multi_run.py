@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 from frontier.core.claim import pareto
 from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import UsageError
+from frontier.core.model.groups import by_key
 from frontier.core.model.metrics import RATES, metric, per_gpu
-from frontier.core.model.shapes import Shape
 from frontier.core.model.text import clean, clean_name, middle_cut
 from frontier.extras.compare.contest import CompareRules, Contest, Side
 from frontier.extras.compare.pooled import base_axes, keeps, undivided, unique_labels
@@ -83,10 +83,8 @@ def grouped(runs: Sequence[tuple[str, Sequence[SeriesView]]]) -> list[Group]:
             alone = run if len(deployments) == 1 else f"{run} · {deployment}"
             whole.append(alone if several else deployment)
     called = dict(zip(panels, unique_labels(whole), strict=True))
-    by_shape: dict[Shape, list[tuple[str, SeriesView]]] = {}
-    for run, (_, views) in zip(run_names, runs, strict=True):
-        for view in views:
-            by_shape.setdefault(view.frontier.shape, []).append((called[run, view.frontier.deployment], view))
+    named = ((run, view) for run, (_, views) in zip(run_names, runs, strict=True) for view in views)
+    by_shape = by_key((view.frontier.shape, (called[run, view.frontier.deployment], view)) for run, view in named)
     return [Group(tuple(n for n, _ in group), tuple(v for _, v in group)) for group in by_shape.values()]
 
 

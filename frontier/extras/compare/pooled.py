@@ -12,6 +12,7 @@ import numpy as np
 from frontier.core.claim.pareto import costs, exclusion, nondominated_nd
 from frontier.core.claim.verdict import judge
 from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.groups import by_key
 from frontier.core.model.metrics import RATES, Metric, metric, per_gpu
 from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
@@ -145,11 +146,9 @@ def base_axes(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limi
     """The axes for several runs together: for each shape, those of the first run that measured it,
     and of its first deployment.
     """
-    axes: dict[Shape, Axes] = {}
-    for run in runs:
-        for series, own in run.axes(objectives, limits).items():
-            axes.setdefault(series.shape, own)
-    return axes
+    known = (run.axes(objectives, limits).items() for run in runs)
+    axes = by_key((series.shape, own) for each in known for series, own in each)
+    return {shape: mine[0] for shape, mine in axes.items()}
 
 
 def pooled_of(runs: Sequence[Run], objectives: Objectives, limits: Sequence[Limit]) -> list[tuple[Table, Tree]]:

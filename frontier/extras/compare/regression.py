@@ -7,6 +7,7 @@ from dataclasses import replace
 from frontier.core.estimates.estimate import estimate
 from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import UsageError
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.series import Series, by_series
@@ -93,12 +94,10 @@ def _repeats(run: Run, series: Series) -> dict[int, Measured]:
     """
     points = [p for p in run.points() if p.series == series]
     usable, excluded = ({p.load for p in points if p.valid is wanted} for wanted in (True, False))
-    repeats: dict[int, dict[Load, WindowData]] = {}
-    for trial, sample in run.histories[series]:
-        if trial.phase is Phase.GRID:
-            repeats.setdefault(trial.repeat, {})[trial.load] = sample
+    grid = ((trial, sample) for trial, sample in run.histories[series] if trial.phase is Phase.GRID)
+    repeats = by_key((trial.repeat, (trial.load, sample)) for trial, sample in grid)
     made = {}
-    for repeat, samples in repeats.items():
+    for repeat, samples in ((repeat, dict(settings)) for repeat, settings in repeats.items()):
         names = ("output_throughput", "p50_ttft", "p50_tpot", "p50_e2e")
         values = {
             c: {n: e for n in names if (e := estimate(s, n)) is not None} for c, s in samples.items() if c in usable
@@ -175,11 +174,8 @@ def _in_pairs(run: Run, a: Series, b: Series) -> tuple[list[Measured], list[Meas
 
 def _joined(runs: Sequence[Run], series: Series) -> dict[Load, WindowData]:
     """The usable window data of several runs by concurrency."""
-    parts: dict[Load, list[WindowData]] = {}
-    for run in runs:
-        usable = {p.load for p in run.points() if p.series == series and p.valid}
-        for c in usable & run.samples(series).keys():
-            parts.setdefault(c, []).append(run.samples(series)[c])
+    usable = ((run, {p.load for p in run.points() if p.series == series and p.valid}) for run in runs)
+    parts = by_key((c, sample) for run, loads in usable for c, sample in run.samples(series).items() if c in loads)
     return {c: window.join(samples) for c, samples in parts.items()}
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from frontier.core.model.errors import UsageError
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Concurrency, Load, Rate
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Point
@@ -82,14 +83,11 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
     items = _once(items)
     items.sort(key=lambda item: (not item[1].ok, not all(item[1].asked)))
     names = _names([result for _, result in items], deployment)
-    settings: dict[ImportedSetting, list[Result]] = {}
-    members: dict[str, list[Result]] = {}
-    for name, lengths, (_, result) in zip(names, _shapes(items, shape), items, strict=True):
-        members.setdefault(name, []).append(result)
-        of, load = _load(lengths, result)
-        same = settings.setdefault((name, of, load), [])
-        same.append(result)
-    settings, notes = _requests_first(settings)
+    results = [result for _, result in items]
+    members = by_key(zip(names, results, strict=True))
+    loads = map(_load, _shapes(items, shape), results)
+    together = by_key(((name, *at), result) for name, at, result in zip(names, loads, results, strict=True))
+    settings, notes = _requests_first(together)
     notes += [*unsteady, *unlike_runs(settings)]
     points = [
         joined([point_of(*key, result) for result in results])
@@ -221,9 +219,7 @@ def _told_apart(results: Sequence[Result]) -> list[str]:
     """The name of each result: the one in its file, otherwise its model with the facts that differ
     between results of this model, as 'm-8b-tp2'.
     """
-    alike: dict[str, list[Result]] = {}
-    for result in results:
-        alike.setdefault(result.model or "", []).append(result)
+    alike = by_key((result.model or "", result) for result in results)
     differ = {
         model: [
             key

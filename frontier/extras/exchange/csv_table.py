@@ -15,6 +15,7 @@ from typing import Any
 from frontier.core.model.loads import POISSON, Arrivals
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Flag
+from frontier.core.model.text import some_of
 from frontier.extras.exchange.checks import least_in_flight, mean_in_flight
 from frontier.extras.exchange.column_heads import (
     SCALED,
@@ -36,6 +37,7 @@ from frontier.extras.exchange.results import (
     TokenLengths,
     figure,
     gpus_of,
+    merged,
 )
 from frontier.show.point_rows import unguarded
 from frontier.store.documents import Document, Node, foreign_text
@@ -333,15 +335,12 @@ def _unread(document: Document, columns: Mapping[str, tuple[str, ColumnHead]]) -
         column = f"{mean.name}={foreign_text(head, 40)}{'' if mean.stated else ':ms'}"
         notes.append(f"{foreign_text(head, 40)!r} names no statistic: if it is the mean, give  --columns '{column}'")
     if others:
-        more = f" and {len(others) - 8} more" if len(others) > 8 else ""
-        notes.append(f"columns not read: {', '.join(others[:8])}{more}")
+        notes.append(f"columns not read: {some_of(others, 8)}")
     return tuple(notes)
 
 
 def _result(row: Node, columns: Mapping[str, tuple[str, ColumnHead]], facts: Mapping[str, str]) -> Result:
-    figures: dict[str, float] = {}
-    for name in [name for name in columns if name not in _READ]:
-        figures |= _cell(row, name, *columns[name])
+    figures = merged(_cell(row, name, *column) for name, column in columns.items() if name not in _READ)
     n, failed = _counted(row, figures.pop("error_rate", None))
     isl, osl = _lengths(row)
     observed = any("mean" in head or "avg" in head for head in (columns[s][0].lower() for s in _SIDES if s in columns))

@@ -4,7 +4,7 @@ benchmark_percentile.json beside it.
 Older versions write keys out, newer ones are short, and in ms.
 """
 
-from frontier.extras.exchange.results import STATISTICS, ImportedFile, Result, figure, rates, stated_load
+from frontier.extras.exchange.results import STATISTICS, ImportedFile, Result, figure, merged, rates, stated_load
 from frontier.store.documents import Document, Node
 
 _QUANTITIES = {"TTFT": "ttft", "TPOT": "tpot", "ITL": "itl", "Latency": "e2e"}
@@ -52,9 +52,8 @@ def read(document: Document) -> ImportedFile:
         return ImportedFile(document.file, "EvalScope percentiles", beside=_percentiles(document))
     tree = document.top.tree
     top = Node(document.file, "", {**{new: tree[old] for new, old in _LONG.items() if old in tree}, **tree})
-    figures = rates(top, _RATES)
-    for name, quantity in (*_QUANTITIES.items(), ("Avg Latency", "e2e")):
-        figures |= _latency(top, name, f"mean_{quantity}")
+    means = (*_QUANTITIES.items(), ("Avg Latency", "e2e"))
+    figures = merged((rates(top, _RATES), *(_latency(top, name, f"mean_{quantity}") for name, quantity in means)))
     rate = top.number("Request Rate (req/s)")
     load = stated_load(top, figures, rate, top.count("Concurrency"), "run it with --parallel")
     result = Result(
@@ -71,12 +70,10 @@ def read(document: Document) -> ImportedFile:
 
 def _percentiles(document: Document) -> dict[str, float]:
     """The percentiles of latencies, a row each."""
-    figures: dict[str, float] = {}
-    for row in document.objects:
-        rank = STATISTICS.get(f"p{(row.text('Percentiles') or '').removesuffix('%')}")
-        for name, quantity in _QUANTITIES.items() if rank else ():
-            figures |= _latency(row, name, f"{rank}_{quantity}")
-    return figures
+    ranks = ((row, STATISTICS.get(f"p{(row.text('Percentiles') or '').removesuffix('%')}")) for row in document.objects)
+    return merged(
+        _latency(row, name, f"{rank}_{of}") for row, rank in ranks if rank for name, of in _QUANTITIES.items()
+    )
 
 
 def _latency(node: Node, name: str, ours: str) -> dict[str, float]:

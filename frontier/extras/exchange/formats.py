@@ -12,7 +12,7 @@ from frontier._version import __version__
 from frontier.config import load_config
 from frontier.core.model.errors import StoreError, UsageError
 from frontier.core.model.shapes import Shape, ShapeError
-from frontier.core.model.text import clean_name, suggestion
+from frontier.core.model.text import clean_name, some_of, suggestion
 from frontier.extras.exchange import (
     aiconfigurator,
     aiperf,
@@ -107,8 +107,7 @@ class Import:
         if not names:
             return []
         why = next(note for file in self.files if file.format == LEFT_OUT for note in file.notes)
-        listed = f"{', '.join(names[:4])}{f' and {len(names) - 4:,} more' if names[4:] else ''}"
-        return [f"left out: {listed} ({f'the first: {why}' if names[1:] else why})"]
+        return [f"left out: {some_of(names, 4)} ({f'the first: {why}' if names[1:] else why})"]
 
 
 def read_results(file: str, data: bytes, name: str | None = None) -> ImportedFile:

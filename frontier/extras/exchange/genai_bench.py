@@ -4,7 +4,7 @@ times.
 
 import re
 
-from frontier.extras.exchange.results import NO_LENGTHS, ImportedFile, Result, TokenLengths, figure, statistics
+from frontier.extras.exchange.results import NO_LENGTHS, ImportedFile, Result, TokenLengths, figure, merged, statistics
 from frontier.store.documents import INCOMPLETE, Document, Node
 
 _LATENCIES = {"ttft": "ttft", "tpot": "tpot", "e2e": "e2e_latency"}
@@ -43,11 +43,8 @@ def read(document: Document) -> ImportedFile:
     concurrency = metrics.count("num_concurrency")
     if not concurrency:
         raise top.error("aggregated_metrics.num_concurrency is missing", INCOMPLETE)
-    figures: dict[str, float] = {}
-    for quantity, name in _LATENCIES.items():
-        figures |= statistics(metrics.at("stats", name), quantity, scale)
-    for name, key, factor in _RATES:
-        figures |= figure(metrics, key, name, factor)
+    latencies = (statistics(metrics.at("stats", name), quantity, scale) for quantity, name in _LATENCIES.items())
+    figures = merged((*latencies, *(figure(metrics, key, name, factor) for name, key, factor in _RATES)))
     isl, osl = (metrics.at("stats", f"num_{side}_tokens").number("mean") for side in ("input", "output"))
     ok, failed = metrics.count("num_completed_requests") or 0, metrics.count("num_error_requests")
     result = Result(concurrency, figures, ok, failed, _asked(metrics), (isl, osl))

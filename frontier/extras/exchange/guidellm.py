@@ -22,6 +22,7 @@ from frontier.extras.exchange.results import (
     Result,
     StatedLoad,
     TokenLengths,
+    merged,
     open_loop,
     rate_flags,
     statistics,
@@ -170,12 +171,11 @@ def _counts(node: Node) -> tuple[int, int | None, int]:
 
 
 def _latencies(metrics: Node) -> dict[str, float]:
-    figures: dict[str, float] = {}
-    for quantity, (name, scale) in _LATENCIES.items():
-        latency = metrics.at(name, "successful")
-        # The median is replaced: p50 is there too, by another interpolation.
-        figures |= statistics(latency, quantity, scale) | statistics(latency.at("percentiles"), quantity, scale)
-    return figures
+    stated = ((q, scale, metrics.at(name, "successful")) for q, (name, scale) in _LATENCIES.items())
+    # The median is replaced: p50 is there too, by another interpolation.
+    return merged(
+        statistics(each, q, scale) | statistics(each.at("percentiles"), q, scale) for q, scale, each in stated
+    )
 
 
 def _seconds(node: Node) -> float | None:

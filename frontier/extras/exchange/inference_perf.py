@@ -2,6 +2,7 @@
 a rate; and per_request_lifecycle_metrics.json, the requests of all stages.
 """
 
+import itertools
 from itertools import pairwise
 
 from frontier.core.model.trials import Outcome, Record
@@ -10,6 +11,7 @@ from frontier.extras.exchange.results import (
     ImportedFile,
     Result,
     StatedLoad,
+    merged,
     microseconds,
     open_loop,
     rate_flags,
@@ -58,10 +60,9 @@ def read(document: Document) -> ImportedFile:
     ok = succeeded.count("count")
     if ok is None:
         raise top.error("successes.count is missing", "check that the stage finished")
-    figures = rates(succeeded.at("throughput"), _RATES)
-    for quantity, name in _LATENCIES.items():
-        for suffix, scale in UNIT_SUFFIXES.items():
-            figures |= statistics(succeeded.at("latency", f"{name}{suffix}"), quantity, scale)
+    latencies = itertools.product(_LATENCIES.items(), UNIT_SUFFIXES.items())
+    stated = (statistics(succeeded.at("latency", f"{name}{end}"), of, scale) for (of, name), (end, scale) in latencies)
+    figures = merged((rates(succeeded.at("throughput"), _RATES), *stated))
     concurrency, rate = summary.count("concurrency"), summary.number("requested_rate")
     load = StatedLoad(concurrency) if concurrency else open_loop(top, figures, rate, "leave the stage out")
     came = _mean(succeeded, "prompt_tokens", "prompt_len"), _mean(succeeded, "output_tokens", "output_len")

@@ -1,6 +1,6 @@
 """InferenceX's agg_*.json: one operating point each, in seconds, with rates per GPU."""
 
-from frontier.extras.exchange.results import LONGEST_NAME, NO_LENGTHS, ImportedFile, Result, figure, statistics
+from frontier.extras.exchange.results import LONGEST_NAME, NO_LENGTHS, ImportedFile, Result, figure, merged, statistics
 from frontier.store.documents import INCOMPLETE, Document, Node
 
 _LATENCIES = {"ttft": ("ttft",), "tpot": ("tpot",), "itl": ("itl",), "e2e": ("e2el", "ttlt")}
@@ -52,10 +52,9 @@ def _result(node: Node) -> Result:
     concurrency = node.count("conc") or node.count("users")
     if not concurrency:
         raise node.error("conc is missing", INCOMPLETE)
-    gpus, figures = _rates(node)
-    for quantity, names in _LATENCIES.items():
-        for name in names:
-            figures |= statistics(node, quantity, key=f"{{}}_{name}")
+    gpus, rates = _rates(node)
+    called = ((quantity, name) for quantity, names in _LATENCIES.items() for name in names)
+    figures = rates | merged(statistics(node, quantity, key=f"{{}}_{name}") for quantity, name in called)
     ok, sent = node.count("num_requests_successful"), node.count("num_requests_total")
     asked = node.number("isl"), node.number("osl")
     came = node.number("mean_input_tokens"), node.number("mean_output_tokens_actual")

@@ -9,6 +9,8 @@ from frontier.extras.exchange.results import (
     ImportedFile,
     Result,
     figure,
+    merged,
+    rates,
     stated_load,
     statistics,
     unit_scale,
@@ -90,8 +92,7 @@ def _of_0_1(node: Node) -> Result:
     metrics, scenario = node.at("metrics"), node.at("scenario")
     tool = (scenario.at("load").text("name") or "").lower()
     figures = _figures(metrics, guidellm=tool == "guidellm")
-    for ours, name in _RATES_0_1.items():
-        figures |= figure(metrics.at("throughput"), name, ours)
+    figures |= rates(metrics.at("throughput"), _RATES_0_1)
     requests, args = metrics.at("requests"), scenario.at("load", "args")
     sent, failed = requests.count("total") or 0, requests.count("failures")
     concurrency = args.count("max_concurrency") or args.count("concurrency")
@@ -119,7 +120,5 @@ def _figures(aggregate: Node, *, guidellm: bool) -> dict[str, float]:
         if not latency.tree:
             continue
         figures |= statistics(latency, quantity, unit_scale(latency, f"mean_{quantity}", "units"))
-    for ours, name in _RATES.items():
-        rate = aggregate.at("throughput", name)
-        figures |= figure(rate, "mean", ours, unit_scale(rate, ours, "units"))
-    return figures
+    stated = ((ours, aggregate.at("throughput", name)) for ours, name in _RATES.items())
+    return merged((figures, *(figure(rate, "mean", ours, unit_scale(rate, ours, "units")) for ours, rate in stated)))

@@ -9,6 +9,7 @@ from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.shapes import Shape
+from frontier.core.model.text import some_of
 from frontier.core.stats.laws import t_quantile
 from frontier.extras.exchange.results import Result
 
@@ -96,6 +97,5 @@ def unlike_runs(settings: Mapping[ImportedSetting, list[Result]]) -> list[str]:
     names = sorted((name for name, apart in widest.items() if apart > UNLIKE), key=lambda name: -widest[name])
     if not names:
         return []
-    listed = f"{', '.join(names[:3])}{f' and {len(names) - 3:,} more' if names[3:] else ''}"
-    what = f"output throughput of runs of one setting differs by up to {widest[names[0]] - 1:.0%}: {listed}"
+    what = f"output throughput of runs of one setting differs by up to {widest[names[0]] - 1:.0%}: {some_of(names, 3)}"
     return [f"{what}; where they are of several deployments, import the files of each with --deployment"]

@@ -3,7 +3,7 @@ where known.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -143,15 +143,17 @@ def statistics(node: Node, quantity: str, scale: float = 1.0, key: str = "{}") -
     """The statistics of one latency below `node`, in seconds. `key` is a pattern of their keys, as
     '{}_ttft_ms'.
     """
-    figures: dict[str, float] = {}
-    for theirs, ours in STATISTICS.items():
-        figures |= figure(node, key.format(theirs), f"{ours}_{quantity}", scale)
-    return figures
+    return merged(figure(node, key.format(theirs), f"{ours}_{quantity}", scale) for theirs, ours in STATISTICS.items())
 
 
 def rates(node: Node, keys: Mapping[str, str]) -> dict[str, float]:
     """The rates below `node`, by our names; `keys` gives the tool's."""
-    return {name: value for name, key in keys.items() for value in figure(node, key, name).values()}
+    return merged(figure(node, key, name) for name, key in keys.items())
+
+
+def merged(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The figures of all parts; of one that is in several, the last."""
+    return {name: value for part in parts for name, value in part.items()}
 
 
 # --- requests

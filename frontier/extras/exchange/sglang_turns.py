@@ -1,7 +1,9 @@
 """SGLang's bench_multiturn: a line of summary a rate, in seconds, over all turns of its
 conversations."""
 
-from frontier.extras.exchange.results import ImportedFile, Result, figure, open_loop
+import itertools
+
+from frontier.extras.exchange.results import ImportedFile, Result, figure, merged, open_loop, rates
 from frontier.store.documents import Document, Node
 
 _RATES = {
@@ -27,12 +29,9 @@ def read(document: Document) -> ImportedFile:
 
 
 def _result(node: Node) -> Result:
-    figures: dict[str, float] = {}
-    for ours, key in _RATES.items():
-        figures |= figure(node, key, ours)
-    for quantity, key in (("ttft", "ttft"), ("e2e", "latency"), ("itl", "itl")):
-        for ours, theirs in _STATISTICS.items():
-            figures |= figure(node, f"{theirs}_{key}", f"{ours}_{quantity}")
+    pairs = itertools.product((("ttft", "ttft"), ("e2e", "latency"), ("itl", "itl")), _STATISTICS.items())
+    latencies = (figure(node, f"{theirs}_{key}", f"{ours}_{of}") for (of, key), (ours, theirs) in pairs)
+    figures = merged((rates(node, _RATES), *latencies))
     load = open_loop(node, figures, node.number("request_rate"), "leave the line out")
     came = node.number("average_prompt_len"), node.number("average_output_len")
     ok = node.count("total_requests") or 0

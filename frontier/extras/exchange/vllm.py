@@ -7,6 +7,7 @@ file holds every request; some versions also keep when it was sent.
 """
 
 import dataclasses
+import itertools
 import math
 import re
 import shlex
@@ -26,6 +27,7 @@ from frontier.extras.exchange.results import (
     StatedLoad,
     TokenLengths,
     gpus_of,
+    merged,
     microseconds,
     open_loop,
     rate_flags,
@@ -207,10 +209,9 @@ def _option(node: Node, key: str) -> float | None:
 
 def _figures(node: Node) -> dict[str, float]:
     figures = rates(node, {"total_throughput": "total_token_throughput"}) | rates(node, _RATES)
-    for quantity, names in _LATENCIES.items():
-        for name in names:
-            for suffix, scale in UNIT_SUFFIXES.items():
-                figures |= statistics(node, quantity, scale, f"{{}}_{name}{suffix}")
+    called = ((quantity, name) for quantity, names in _LATENCIES.items() for name in names)
+    pairs = itertools.product(called, UNIT_SUFFIXES.items())
+    figures |= merged(statistics(node, of, scale, f"{{}}_{name}{end}") for (of, name), (end, scale) in pairs)
     completed, seconds = node.number("completed"), node.number("duration")
     if "request_throughput" not in figures and completed and seconds:  # SGLang 0.4
         figures["request_throughput"] = completed / seconds

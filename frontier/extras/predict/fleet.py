@@ -11,6 +11,7 @@ from typing import Any
 import orjson
 
 from frontier.core.model.errors import UsageError
+from frontier.core.model.groups import by_key
 from frontier.core.model.text import clean_name
 from frontier.extras.predict.ceilings import Ceiling, Ceilings
 from frontier.store.files import CONFIG_BYTES, read_given
@@ -87,10 +88,7 @@ def slower_hosts(hosts: Sequence[Ceilings]) -> list[Slower]:
     LEAST_SLOWER or more. Of two equal hosts with six rounds each, a given one is that slow once in
     924 times.
     """
-    measured: dict[str, list[tuple[str, Ceiling]]] = {}
-    for host in hosts:
-        for line in host.lines:
-            measured.setdefault(line.key, []).append((host.host, line))
+    measured = by_key((line.key, (host.host, line)) for host in hosts for line in host.lines)
     return [slow for known in measured.values() for slow in _slower(known)]
 
 

@@ -59,8 +59,8 @@ def _figures(view: SeriesView) -> dict[str, tuple[str, str, float]]:
     """The label, the text and the value of each figure of an answer, by its metric."""
     if view.answer is None:
         return {}
-    both = zip(view.answer.figures, view.answer.rows, strict=True)
-    return {f.metric: (row[0], ", ".join(filter(None, row[1:3])), f.estimate.value) for f, row in both}
+    pairs = view.answer.figures
+    return {f.metric: (row[0], ", ".join(filter(None, row[1:3])), f.estimate.value) for f, row in pairs}
 
 
 def _answer(view: SeriesView) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from frontier.core.model.decisions import Decision, Verdict
+from frontier.core.model.groups import by_key
 from frontier.core.model.metrics import per_gpu
 from frontier.core.model.text import clean_name
 from frontier.core.model.units import format_number, format_share
@@ -38,9 +39,7 @@ def contexts_figure(views: Sequence[SeriesView], rooflines: Mapping[str, Rooflin
     def across(view: SeriesView) -> float:
         return view.frontier.shape.isl.mean if by_length else view.frontier.shape.prefix * 100
 
-    groups: dict[str, list[SeriesView]] = {}
-    for view in sorted(decided, key=across):
-        groups.setdefault(_name(view, decided, by_length), []).append(view)
+    groups = by_key((_name(view, decided, by_length), view) for view in sorted(decided, key=across))
     shown = dict(list(groups.items())[: len(LINES)])
     lengths = sorted({across(view) for view in decided})
     if by_length:

@@ -31,6 +31,9 @@ ROOM = 1_500_000
 """Most bytes of a page's pictures together; detail figures beyond it are named, not drawn."""
 NARROW, ALONE = 520, 800
 """The widths in pixels for which a picture for phones, and one of a single series, is laid out."""
+CELLS = {1: 560, 2: 480, 3: 366}
+"""The width of a page's chart in pixels, by the number that stand side by side: readable there and
+on a phone."""
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _PROLOGUE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
@@ -102,12 +105,10 @@ def draw_figures(report: Report) -> Figures:
 
 def _companions(report: Report, view: SeriesView, head: str, room: int, dark: Mapping[str, str]) -> list[Drawn]:
     """The detail figures of a series; those for which there is no `room` have no charts."""
-    from frontier.show.picture.draw import render_panel
-
     page_figures, drawn = registry.PAGE_FIGURES.find(), []
     sheets = page_figures(view, report.samples.get(view.frontier.series, {})) if page_figures is not None else ()
     for k, sheet in enumerate(sheets):
-        charts = [_inlined(render_panel(sheet, j), f"{head}-{k}-{j}-", dark) for j in range(len(sheet.panels))]
+        charts = [_inlined(_chart(sheet, j), f"{head}-{k}-{j}-", dark) for j in range(len(sheet.panels))]
         room -= sum(map(len, charts))
         key = tuple(
             (line.name, _variable(line_colour(line).lower(), dark), " ".join(f"{2 * dash:g}" for dash in line.dashes))
@@ -116,6 +117,17 @@ def _companions(report: Report, view: SeriesView, head: str, room: int, dark: Ma
         own = replace(sheet, notes=(*sheet.notes, *_noted_below(sheet.name, report, view)))
         drawn.append(Drawn(own, tuple(charts) if room >= 0 else (), key))
     return drawn
+
+
+def _chart(sheet: Picture, number: int) -> bytes:
+    """One panel of a detail figure as an SVG of its own. The page puts panels side by side or, on a
+    phone, one below the other, and writes title, key and notes itself.
+    """
+    from frontier.show.picture.draw import render
+
+    panel, beside = sheet.panels[number], min(sheet.columns, len(sheet.panels), max(CELLS))
+    alone = replace(sheet, title=f"{sheet.title}: {panel.title}", panels=(panel,), notes=(), columns=1)
+    return render(alone, "svg", titled=False, laid_out=CELLS[beside])
 
 
 def _axes_picture(picture: Picture, number: str, wide: int | None, dark: Mapping[str, str]) -> AxesPicture:

@@ -296,7 +296,7 @@ def _section(view: SeriesView, report: Report) -> dict[str, Any]:
     whole = lines
     drawn: Sequence[tuple[Figure, tuple[str, ...]]] = ()
     if answer is not None:
-        lines, whole, drawn = answer.lines, answer.whole, list(zip(answer.figures, answer.rows, strict=True))
+        lines, whole, drawn = answer.lines, answer.whole, answer.figures
     rows = [(f"{figure.mark} {name}".strip(), *cells) for figure, (name, *cells) in drawn]
     more = [("", text) for _, text in whole if text not in [text for _, text in lines]]
     more += [("Where the time goes", time)] if (time := time_line(points, view.chosen)) else []

@@ -20,7 +20,7 @@ from frontier.run import Run
 from frontier.show.picture.labels import panel_names
 from frontier.show.table import Table
 from frontier.show.view.series_view import SeriesView
-from frontier.show.view.wording import flag_kinds, flag_name_words, value_text
+from frontier.show.view.wording import flag_kind, flag_kinds, value_text
 from frontier.store.run_dir import RunDirectory
 
 VIRTUAL = "virtual"
@@ -179,7 +179,7 @@ def _doubts(views: Sequence[SeriesView], *, imported: bool = False) -> Iterable[
 def _doubts_of(view: SeriesView) -> Iterable[str]:
     shown = view.answer.shown if view.answer is not None else None
     for kind in flag_kinds(view.points):
-        limit, words = f", limit {kind.limit}" if kind.limit else "", flag_name_words(kind.name.replace(" ", "_"))
+        limit, words = f", limit {kind.limit}" if kind.limit else "", flag_kind(kind.name.replace(" ", "_"))
         at_answer = next((figure for c, figure in kind.where if c == shown), None)
         if kind.fatal:
             loads = ", ".join(c.label for c, _ in kind.where)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from rich.console import RenderableType
 
+from frontier.core.model.groups import by_key
 from frontier.core.model.units import count, format_elapsed, format_seconds, format_share
 from frontier.extras.rehearse import endpoints_rules as rules
 from frontier.extras.rehearse.rehearsal import CurvePoint, Rehearsal
@@ -92,14 +93,16 @@ def lines_of(made: Rehearsal) -> list[tuple[str, str]]:
 
 def _window_lines(made: Rehearsal) -> list[tuple[str, str]]:
     """How the measured windows are judged, where they are whole passes over a file."""
-    kinds: dict[str, list[str]] = {}
-    for point in made.points:
-        if point.steady is not None:
-            verdict = point.steady.verdict.replace("_", " ")
-            verdict = "" if verdict in (STEADY, NOT_FOUND) else f" ({verdict})"
-            kinds.setdefault(STATUSES[point.steady.status] + verdict, []).append(str(point.concurrency))
+    judged = ((str(point.concurrency), point.steady) for point in made.points if point.steady is not None)
+    kinds = by_key((STATUSES[steady.status] + _verdict(steady.verdict), where) for where, steady in judged)
     text = "; ".join(f"{kind}: C={', '.join(where)}" for kind, where in kinds.items())
     return [("Windows", f"{text}.")] if kinds else []
+
+
+def _verdict(verdict: str) -> str:
+    """' (rising)'; '' for a steady window, and where nothing was found."""
+    words = verdict.replace("_", " ")
+    return "" if words in (STEADY, NOT_FOUND) else f" ({words})"
 
 
 def curve_line(made: Rehearsal) -> str:

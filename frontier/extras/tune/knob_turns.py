@@ -5,13 +5,13 @@ load was found do not count in them.
 """
 
 import math
-from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from frontier.config import Config
 from frontier.core.claim.changes import History
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Load
 from frontier.core.model.points import Point
 from frontier.core.model.series import Series
@@ -39,11 +39,7 @@ Rounds = Mapping[int, Sequence[str]]
 
 def rounds_of(lines: Iterable[Mapping[str, Any]]) -> Rounds:
     """The rounds in the journal of a run."""
-    rounds: defaultdict[int, list[str]] = defaultdict(list)
-    for line in lines:
-        if line["event"] == IN_TURN:
-            rounds[line["round"]].append(line["trial"])
-    return rounds
+    return by_key((line["round"], line["trial"]) for line in lines if line["event"] == IN_TURN)
 
 
 def proven_settings(config: Config, histories: Mapping[Series, History]) -> dict[Series, Load]:

@@ -10,6 +10,7 @@ from functools import cached_property
 from frontier.core.claim.changes import MOST_CHANGES, PROOFS, History, spoilt
 from frontier.core.claim.proof import SCANS, Candidate, joined
 from frontier.core.model.decisions import Verdict
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Concurrency, Load
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
@@ -218,11 +219,7 @@ class Runner:
     @cached_property
     def final_starts(self) -> Mapping[int, History]:
         """The trials of each of its starts in the final, in their order."""
-        found: dict[int, list[tuple[Trial, WindowData]]] = {}
-        for trial, sample in self.history:
-            if trial.phase in FINAL:
-                found.setdefault(self.starts[trial.key], []).append((trial, sample))
-        return found
+        return by_key((self.starts[each[0].key], each) for each in self.history if each[0].phase in FINAL)
 
     @property
     def turn(self) -> Sequence[Trial]:

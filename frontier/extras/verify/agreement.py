@@ -23,6 +23,7 @@ import numpy as np
 
 from frontier.config import Config
 from frontier.config.deployment import QualityConfig
+from frontier.core.model.groups import by_key
 from frontier.core.model.points import Estimate
 from frontier.core.model.series import Series
 from frontier.core.stats.intervals import clopper_pearson
@@ -107,11 +108,9 @@ def beside(mine: GreedyReplies, other: GreedyReplies, comparisons: int = 1) -> A
         return None
     error = ERROR / comparisons
     rows = list(zip(*mine.passes, *other.passes, strict=True))
-    groups: dict[int, list[tuple[GreedyReply, ...]]] = {}
-    for number, row in enumerate(rows):
-        whole = tuple(answer for answer in row if answer is not None)
-        if len(whole) == len(row):  # a prompt that comes again is no other prompt
-            groups.setdefault(number % (mine.distinct or len(rows)), []).append(whole)
+    distinct = mine.distinct or len(rows)  # a prompt that comes again is no other prompt
+    whole = ((number % distinct, _all_answered(row)) for number, row in enumerate(rows))
+    groups = by_key((prompt, row) for prompt, row in whole if row is not None)
     if len(groups) < 2:
         return None
     first, again = len(mine.passes), len(mine.passes) + 1
@@ -127,6 +126,12 @@ def beside(mine: GreedyReplies, other: GreedyReplies, comparisons: int = 1) -> A
     loss = from_draws(itself.value - share.value, own_drawn - drawn, len(groups), error)
     scores = _scores(list(groups.values()), first, draws, error)
     return Agreement(mine, other, len(groups), share, itself, loss, distance, own_distance, scores)
+
+
+def _all_answered(row: Sequence[GreedyReply | None]) -> tuple[GreedyReply, ...] | None:
+    """The answers to one prompt; None where one is missing."""
+    answers = tuple(answer for answer in row if answer is not None)
+    return answers if len(answers) == len(row) else None
 
 
 def _scores(

@@ -142,17 +142,14 @@ async def check_quality(sender: Sender, wanted: Sequence[tuple[Decision, int]], 
     deployments that were asked before it was stopped.
     """
     done = 0
-    try:
-        for decision, prompts in wanted:
-            await sender.prepare(decision.deployment)
-            assert decision.load is not None
-            answers = await ask(sender, decision.series, decision.load, prompts, scorer)
-            if answers is None:
-                break
-            sender.store.write_answers(answers.deployment, answers.shape, answers)
-            done += 1
-    finally:
-        await sender.backend.close()
+    for decision, prompts in wanted:
+        await sender.prepare(decision.deployment)
+        assert decision.load is not None
+        answers = await ask(sender, decision.series, decision.load, prompts, scorer)
+        if answers is None:
+            break
+        sender.store.write_answers(answers.deployment, answers.shape, answers)
+        done += 1
     return done
 
 

@@ -47,7 +47,7 @@ def _verified(checked: Checked, width: int, again: str, detail: Detail) -> str:
     """One check as lines."""
     decision, point, verdict = checked.check.decision, checked.point, checked.judgement.verdict
     share = "" if checked.check.load == 1.0 else f"{format_share(checked.check.load)} of "
-    cause = "".join(f", as {flag_kind(flag)}" for flag in told(point.fatal)[:1])
+    cause = "".join(f", as {flag_kind(flag.name)}" for flag in told(point.fatal)[:1])
     head = (
         f"{VERDICT_WORDS[verdict]}{cause}, with Poisson arrivals at {format_number(checked.check.rate)} requests/s, "
         f"{share}the rate of {(decision.load or NO_LOAD).label}   {decision.series.label(longest=40)}"

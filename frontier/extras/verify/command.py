@@ -3,7 +3,7 @@ such rate that holds, holds a load for hours, and compares quality.
 """
 
 import functools
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -55,16 +55,7 @@ days to arrive."""
     help="With --quality: ask among the load of these settings; default: operating point and neighbours.",
 )
 @click.option("--scorer", metavar="COMMAND", help="With --quality: the command that scores each answer.")
-def command(
-    options: RunOptions,
-    load: str | None,
-    requests: int | None,
-    find: bool,
-    duration: str | None,
-    quality: bool,
-    under_load: str | None,
-    scorer: str | None,
-) -> int:
+def command(options: RunOptions, load: str | None, requests: int | None, duration: str | None, **asked: Any) -> int:
     """Does the operating point of RUN hold under open-loop (Poisson) load: the rate that the answer
     estimates for independent users?
 
@@ -104,12 +95,13 @@ def command(
     """
     from frontier.extras.verify.open_loop_check import checks
 
-    sized = requests is not None or load is not None
+    sized, (find, quality) = requests is not None or load is not None, (asked["find"], asked["quality"])
+    under_load, scorer = asked["under_load"], asked["scorer"]
     if quality or scorer is not None or under_load is not None:
-        asked = [flag for flag, given in (("--find", find), ("--for", duration is not None)) if given]
+        others = [flag for flag, given in (("--find", find), ("--for", duration is not None)) if given]
         if quality and under_load is not None and load is None:
-            return quality_command.run_under_load(options, scorer, under_load, requests, others=asked)
-        return quality_command.run(options, scorer, asked=quality, sized=sized, others=asked)
+            return quality_command.run_under_load(options, scorer, under_load, requests, others=others)
+        return quality_command.run(options, scorer, asked=quality, sized=sized, others=others)
     if duration is not None:
         return soak_command.run(options, duration, alone=not (sized or find))
     if find:

@@ -73,7 +73,10 @@ def send(run: "Run", tick: "Tick", work: "Callable[[Sender], Awaitable[T]]") -> 
         stop_on_signals(stop)
         config = run.config.model_copy(update={"given_workers": None})  # an open loop is sent from this process
         backend = open_backend(config, os.environ, new_salt())
-        return await work(Sender(run, backend, store, tick, stop))
+        try:
+            return await work(Sender(run, backend, store, tick, stop))
+        finally:
+            await backend.close()
 
     if (knob := next((d.apply for d in run.config.deployments if d.apply is not None), None)) is not None:
         say(f"{knob.name} is not set here, only in a sweep; it stays as it is")

@@ -41,23 +41,18 @@ async def find(
     from there.
     """
     answers: list[FoundRate] = []
-    try:
-        for search in wanted:
-            policy, limits = search.policy, search.decision.limits
-            history = restored(sender.run, search, sender.store)
-            while isinstance(ask := next_ask(policy, limits, history), Ask):
-                on_ask(search, ask, expected_seconds(policy, limits, history))
-                trial = rate_trial(sender.run.config, search, ask, 1 + len(sender.store.finished()))
-                measurement = await sender.send(
-                    trial, EarlyEnd(trial, limits, policy.top - rate_of(ask.load).per_second)
-                )
-                if measurement is None:
-                    return answers
-                history.append(searched(sender.run, measurement, sender.store))
-                on_trial(search, *history[-1])
-            answers.append(found_rate(search.decision, policy, ask, history))
-    finally:
-        await sender.backend.close()
+    for search in wanted:
+        policy, limits = search.policy, search.decision.limits
+        history = restored(sender.run, search, sender.store)
+        while isinstance(ask := next_ask(policy, limits, history), Ask):
+            on_ask(search, ask, expected_seconds(policy, limits, history))
+            trial = rate_trial(sender.run.config, search, ask, 1 + len(sender.store.finished()))
+            measurement = await sender.send(trial, EarlyEnd(trial, limits, policy.top - rate_of(ask.load).per_second))
+            if measurement is None:
+                return answers
+            history.append(searched(sender.run, measurement, sender.store))
+            on_trial(search, *history[-1])
+        answers.append(found_rate(search.decision, policy, ask, history))
     return answers
 
 

@@ -195,15 +195,12 @@ async def verify(sender: Sender, wanted: Sequence[OpenLoopCheck]) -> list[Checke
     was finished.
     """
     done: list[Checked] = []
-    try:
-        for check in wanted:
-            trial = open_trial(sender.run.config, check, repeat=1 + len(sender.store.finished()))
-            measurement = await sender.send(trial)
-            if measurement is None:
-                return done
-            done.append(judged(check, measurement, sender))
-    finally:
-        await sender.backend.close()
+    for check in wanted:
+        trial = open_trial(sender.run.config, check, repeat=1 + len(sender.store.finished()))
+        measurement = await sender.send(trial)
+        if measurement is None:
+            return done
+        done.append(judged(check, measurement, sender))
     return done
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from frontier.client.ask.same_server import Identity
 from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.errors import MeasurementError
+from frontier.core.model.groups import by_key
 from frontier.core.model.trials import Record
 from frontier.core.stats.intervals import clopper_pearson
 from frontier.core.stats.laws import normal_quantile
@@ -152,27 +153,24 @@ async def hold(sender: Sender, plan: SoakPlan, on_window: Callable[["Held"], Non
     follow = Following(plan)
     for window in windows:
         follow.add(window)
-    try:
-        await sender.prepare(plan.decision.deployment)
-        while not (held := follow.held()).over and not sender.stop.is_set():
-            if windows:
-                on_window(held)
-            trial = window_trial(sender.run, plan.decision, plan.window, len(windows) + 1, plan.hold)
-            records: list[Record] = []
-            measurement = await sender.backend.run(
-                trial, expected_e2e=None, on_record=records.append, on_tick=sender.on_tick, stop=sender.stop
-            )
-            if measurement.ended == "server_lost":
-                raise MeasurementError("the server was lost under the load", "see why; the same command goes on")
-            if measurement.ended == "interrupted":
-                break
-            identity, sample = identity.with_window(window_data(measurement, records))
-            window = kept(measurement, sample, plan.limits)
-            sender.store.journal(EVENT, hold=plan.hold, **asdict(window))
-            windows.append(window)
-            follow.add(window)
-    finally:
-        await sender.backend.close()
+    await sender.prepare(plan.decision.deployment)
+    while not (held := follow.held()).over and not sender.stop.is_set():
+        if windows:
+            on_window(held)
+        trial = window_trial(sender.run, plan.decision, plan.window, len(windows) + 1, plan.hold)
+        records: list[Record] = []
+        measurement = await sender.backend.run(
+            trial, expected_e2e=None, on_record=records.append, on_tick=sender.on_tick, stop=sender.stop
+        )
+        if measurement.ended == "server_lost":
+            raise MeasurementError("the server was lost under the load", "see why; the same command goes on")
+        if measurement.ended == "interrupted":
+            break
+        identity, sample = identity.with_window(window_data(measurement, records))
+        window = kept(measurement, sample, plan.limits)
+        sender.store.journal(EVENT, hold=plan.hold, **asdict(window))
+        windows.append(window)
+        follow.add(window)
     return follow.held()
 
 
@@ -231,9 +229,7 @@ def _share(limit: Limit, windows: Sequence[Kept], now: Sequence[Kept]) -> OverLi
         verdict = Verdict.VIOLATES
     elif any(high > allowed(limit) for *_, high in ends):
         verdict = Verdict.UNPROVEN
-    hours: dict[int, list[Kept]] = {}
-    for window in windows:
-        hours.setdefault(int((window.begun - windows[0].begun) // HOUR), []).append(window)
+    hours = by_key((int((window.begun - windows[0].begun) // HOUR), window) for window in windows)
     worst = max(hours.values(), key=lambda mine: _bounds(limit, mine)[0])
     return OverLimitShare(limit, value, lower, upper, _bounds(limit, worst)[0], worst[0].begun, verdict)
 

@@ -48,9 +48,7 @@ def threshold(windows: float) -> float:
         reach = 2 * SLACK * (tenths / 10 + 1.166)
         return math.exp(reach) - reach - 1 >= wanted
 
-    found = least(enough, 1)
-    assert found is not None
-    return found / 10
+    return least(enough, 1) / 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +131,7 @@ class LatencyWatch:
 
         if judged < 1 or not is_named(MOST_GROWTH):
             return None
-        found = least(is_named, 1)
-        assert found is not None
-        return 1 + found / 100
+        return 1 + least(is_named, 1) / 100
 
 
 def _normal(t: float, freedom: int) -> float:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import MeasurementError, UsageError
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Concurrency, Load
 from frontier.core.model.points import Estimate
 from frontier.core.model.series import Series
@@ -111,24 +112,21 @@ async def check_under_load(
     total, done = sum(len(check.settings) for check in wanted), 0
     earlier = sender.store.answers(GreedyReplies, under_load=True)
     kept = {(each.deployment, each.shape, each.concurrency): each.asked for each in earlier}
-    try:
-        for check in wanted:
-            series, shape = check.series, check.series.shape
-            await sender.prepare(series.deployment)
-            given, _ = given_prompts(shape, sender.run.config, check.prompts)
-            mark = asked_mark(given, shape, scorer)
-            have = {c for c in check.settings if kept.get((series.deployment, shape.label, c)) == mark}
-            have = set() if have == set(check.settings) else have  # a whole check is made anew
-            done += len(have)
-            for c in (c for c in check.settings if c not in have):
-                async with _load(sender, series, c - 1):
-                    answers = await ask(sender, series, c, check.prompts, scorer, alone=False)
-                if answers is None:
-                    return done, total
-                sender.store.write_answers(series.deployment, shape.label, answers, under=c)
-                done += 1
-    finally:
-        await sender.backend.close()
+    for check in wanted:
+        series, shape = check.series, check.series.shape
+        await sender.prepare(series.deployment)
+        given, _ = given_prompts(shape, sender.run.config, check.prompts)
+        mark = asked_mark(given, shape, scorer)
+        have = {c for c in check.settings if kept.get((series.deployment, shape.label, c)) == mark}
+        have = set() if have == set(check.settings) else have  # a whole check is made anew
+        done += len(have)
+        for c in (c for c in check.settings if c not in have):
+            async with _load(sender, series, c - 1):
+                answers = await ask(sender, series, c, check.prompts, scorer, alone=False)
+            if answers is None:
+                return done, total
+            sender.store.write_answers(series.deployment, shape.label, answers, under=c)
+            done += 1
     return done, total
 
 
@@ -173,11 +171,10 @@ def beside_alone(checks: RunDirectory) -> dict[tuple[str, str], dict[int, Agreem
     concurrency; the first is the deployment alone, beside itself. A loss is claimed at 95% over all
     settings of a series together.
     """
-    groups: dict[tuple[str, str], dict[int, GreedyReplies]] = {}
-    for each in checks.answers(GreedyReplies, under_load=True):
-        groups.setdefault((each.deployment, each.shape), {})[each.concurrency] = each
+    kept = checks.answers(GreedyReplies, under_load=True)
+    groups = by_key(((each.deployment, each.shape), (each.concurrency, each)) for each in kept)
     compared = {}
-    for names, by_setting in groups.items():
+    for names, by_setting in ((names, dict(asked)) for names, asked in groups.items()):
         alone, several = by_setting.get(1), max(1, len(by_setting) - 1)
         if alone is None:
             continue

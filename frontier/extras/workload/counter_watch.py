@@ -42,7 +42,7 @@ ANEW = (
     "Counters began anew, as a server was restarted: what was counted around that is missing, so that the number of "
     "requests, their rate and what is in flight are lower bounds."
 )
-TWICE = "Some series repeat the counts of others to the last digit: both are of one server, and are counted once."
+_TWICE = "Some series repeat another's counts to the last digit: they are one server's, and counted once."
 _ROUTES = tuple(dict.fromkeys(engine.metrics for engine in COUNTED))
 """The engines' routes of metrics; the second is TensorRT-LLM's."""
 
@@ -80,10 +80,9 @@ async def watch(addresses: Sequence[str], seconds: float, api_key: str | None, c
     rate = float(came.sum()) / lasted
     dispersion = dispersion_of(came[1:], round(step)) if step >= 1 and not missed else {}
     arrivals = ArrivalFacts(rate, rate, f"in {format_elapsed(lasted)}", dispersion) if rate > 0 else None
-    twice = "Some series repeat another's counts to the last digit: they are one server's, and counted once."
     notes = {
         ANEW: increases.restarted,
-        twice: bool(increases.twins),
+        _TWICE: bool(increases.twins),
         f"{missed:,} of {planned:,} readings had no answer.": missed,
     }
     workload = workload_of(

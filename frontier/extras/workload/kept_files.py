@@ -2,7 +2,6 @@
 them as `trace: FILE` and `sessions: FILE`.
 """
 
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 import orjson
 
 from frontier.core.model.errors import UsageError
+from frontier.core.model.groups import by_key
 from frontier.core.model.units import format_bytes
 from frontier.extras.workload.arrival_files import LEAST
 from frontier.extras.workload.log_rows import LogRow, name_hash
@@ -78,10 +78,7 @@ def session_lines(rows: Sequence[LogRow]) -> list[bytes]:
     second turn. A prompt that is shorter than its session's text so far begins a session of its
     own.
     """
-    by_session: dict[str, list[LogRow]] = defaultdict(list)
-    for row in rows:
-        if row.session is not None and row.time is not None:
-            by_session[row.session].append(row)
+    by_session = by_key((row.session, row) for row in rows if row.session is not None and row.time is not None)
     in_order = (sorted(listed, key=lambda row: row.time or 0.0) for listed in by_session.values())
     sessions = [turns for listed in in_order for turns in sessions_in(listed)]
     if not any(len(turns) > 1 for turns in sessions):

@@ -18,6 +18,7 @@ import yaml
 
 from frontier.client.secrets import looks_like_a_key, looks_random
 from frontier.core.model.errors import MeasurementError, UsageError
+from frontier.core.model.groups import by_key
 from frontier.core.model.length_pairs import RequestLengths
 from frontier.core.model.metrics import CLASS_NAME, TURN_CLASSES
 from frontier.core.model.units import format_elapsed, format_share
@@ -26,7 +27,6 @@ from frontier.extras.workload.dispersion import dispersion_of
 from frontier.extras.workload.log_rows import BLOCK, LogRow, name_hash
 from frontier.extras.workload.observed import (
     ArrivalFacts,
-    Pair,
     ProductionFigure,
     RequestClass,
     Workload,
@@ -386,12 +386,12 @@ def _classes(
     `without` gives a default.
     """
     names = _class_names(kinds)
-    by_name: dict[str, list[Pair]] = {}
     shared = [without if row.cached is None else row.cached for row in kept]
     told = not names and None not in shared and any(shared)
-    for row, tokens in zip(kept, shared, strict=True):
-        pair = (row.isl, row.osl, min(int(tokens or 0), row.isl - 1)) if told else (row.isl, row.osl)
-        by_name.setdefault(names.get(row.kind or "", "other") if names else "traffic", []).append(pair)
+    called = (names.get(row.kind or "", "other") if names else "traffic" for row in kept)
+    both = zip(kept, shared, strict=True)
+    each = ((r.isl, r.osl, min(int(n or 0), r.isl - 1)) if told else (r.isl, r.osl) for r, n in both)
+    by_name = by_key(zip(called, each, strict=True))
     total, cut, classes = len(kept), 0, []
     for name, rows in by_name.items():
         pairs, those = capped(rows, context)

@@ -14,6 +14,7 @@ from frontier.client.ask.facts import START
 from frontier.client.engines import ENGINES
 from frontier.client.engines.base import Key, Samples
 from frontier.core.model.errors import MeasurementError
+from frontier.core.model.groups import by_key
 from frontier.core.model.shapes import MAX_TOKENS
 from frontier.core.model.text import clean
 from frontier.core.model.units import format_elapsed, format_share
@@ -137,12 +138,11 @@ class Increases:
             for key, value in counters.items()
             if value < before.get(key, 0.0) and not key[0].endswith("_sum")
         }
-        totals: dict[int, float] = {}
-        for key, value in counters.items():
-            totals[_address(key)] = totals.get(_address(key), 0.0) + value * key[0].endswith("_count")
+        ended = by_key((_address(key), value * key[0].endswith("_count")) for key, value in counters.items())
+        totals = {at: float(sum(each)) for at, each in ended.items()}
         known = {at: self._addresses.setdefault(at, _Address()) for at in totals}
         anew = {at for at, each in known.items() if each.add(totals[at], at in fell, starts.get(at), self.since)}
-        self.restarted = self.restarted or bool(anew)
+        self.restarted |= bool(anew)
         for key, value in counters.items():
             step = 0.0 if _address(key) in anew else value - before.get(key, 0.0)
             self.grown[key] = self.grown.get(key, 0.0) + step
@@ -171,11 +171,11 @@ def _twins(samples: Samples) -> set[Labels]:
     """Engines whose counts, and sums of seconds to the last digit, equal an earlier engine's: an
     exporter is there twice, or one server has two addresses.
     """
-    counted: dict[Labels, set[tuple[str, Labels, float]]] = {}
-    for key, value in samples.items():
-        if value > 0 and key[0] != START:
-            bound = tuple(label for label in key[1] if label[0] == "le")
-            counted.setdefault(_engine(key), set()).add((key[0], bound, value))
+    counted = by_key(
+        (_engine(key), (key[0], tuple(label for label in key[1] if label[0] == "le"), value))
+        for key, value in samples.items()
+        if value > 0 and key[0] != START
+    )
     first: dict[frozenset[tuple[str, Labels, float]], Labels] = {}
     timed = {engine: frozenset(each) for engine, each in counted.items() if any(_has_digits(part) for part in each)}
     return {engine for engine, each in timed.items() if first.setdefault(each, engine) != engine}
@@ -281,12 +281,12 @@ def workload_of(
 def _histogram(grown: Mapping[Key, float], names: Iterable[str]) -> list[Buckets]:
     """The histograms of each engine, under the first name that has counted anything."""
     for name in names:
-        engines: dict[Labels, dict[str, float]] = {}
-        for (series, labels), value in grown.items():
-            if series.startswith(name) and (part := series[len(name) :]) in _PARTS:
-                engine = tuple(label for label in labels if label[0] != "le")
-                engines.setdefault(engine, {})[dict(labels).get("le", part)] = value
-        found = [buckets for parts in engines.values() if (buckets := _buckets(parts)) is not None]
+        engines = by_key(
+            (_engine(key), (dict(key[1]).get("le", part), value))
+            for key, value in grown.items()
+            if key[0].startswith(name) and (part := key[0][len(name) :]) in _PARTS
+        )
+        found = [buckets for parts in engines.values() if (buckets := _buckets(dict(parts))) is not None]
         if found:
             return found
     return []
@@ -357,8 +357,10 @@ def _cached(grown: Mapping[Key, float]) -> float | None:
 
 def _models(grown: Mapping[Key, float]) -> list[str]:
     """The models that the series name, that with the most requests first."""
-    counts: dict[str, float] = {}
-    for (series, labels), value in grown.items():
-        if series.endswith("_count") and (name := dict(labels).get("model_name")):
-            counts[name] = counts.get(name, 0.0) + value
+    named = (
+        (dict(labels).get("model_name"), value)
+        for (series, labels), value in grown.items()
+        if series.endswith("_count")
+    )
+    counts = {name: sum(each) for name, each in by_key(named).items() if name}
     return [clean(name, 200) for name in sorted((n for n in counts if counts[n] > 0), key=lambda n: -counts[n])]

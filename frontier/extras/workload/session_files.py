@@ -20,11 +20,11 @@ the answer, which no trace holds.
 
 import functools
 import itertools
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from frontier.core.model.groups import by_key
 from frontier.core.model.length_pairs import LengthTable
 from frontier.core.model.session_table import SessionFile, SessionTurn
 from frontier.core.model.shapes import Lengths, Session, Shape
@@ -252,10 +252,8 @@ def _mooncake(rows: Sequence[Node]) -> list[Chain]:
     identifies nothing.
     """
     requests = [(request, row.numbers("hash_ids")[: request.isl // BLOCK]) for row, request in _timed(rows, 0.001)]
-    following: dict[float, set[float]] = defaultdict(set)
-    for before, after in (pair for _, full in requests for pair in pairwise(full)):
-        following[before].add(after)
-    own = (full[-1] if full and len(following[full[-1]]) < 2 else None for _, full in requests)
+    following = by_key(pair for _, full in requests for pair in pairwise(full))
+    own = (full[-1] if full and len(set(following.get(full[-1], ()))) < 2 else None for _, full in requests)
     return _chains(
         ((request, full[::-1], name) for (request, full), name in zip(requests, own, strict=True)), longer=True
     )

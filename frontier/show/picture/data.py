@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Literal
 
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Rate
 from frontier.show.view.series_view import SettingView, Sign
 
@@ -272,15 +273,9 @@ class Picture:
         """The lines of the legend of a detail figure: the first line of each name and colour,
         without stairs and rooflines.
         """
-        lines: dict[tuple[str, Role], Line] = {}
-        for line in (
-            line
-            for panel in self.panels
-            for line in panel.lines
-            if line.name and line.kind not in ("stair", "roofline")
-        ):
-            lines.setdefault((line.name, line.role), line)
-        return tuple(lines.values())
+        every = (line for panel in self.panels for line in panel.lines if line.kind not in ("stair", "roofline"))
+        alike = by_key(((line.name, line.role), line) for line in every if line.name)
+        return tuple(lines[0] for lines in alike.values())
 
     @property
     def signs(self) -> tuple[Sign, ...]:

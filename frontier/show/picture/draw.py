@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from html import escape
 
 from frontier.core.model.errors import DrawingError
+from frontier.core.model.groups import by_key
 from frontier.core.model.text import clean
 from frontier.show.picture.colours import COLOURS, ink, line_colour
 from frontier.show.picture.data import (
@@ -50,9 +51,6 @@ TOGETHER = re.compile(r"(?<=[\d∞]) (?=[a-zµ])|(?<=concurrency) (?=\d)|(?<=[�
 TITLE, NOTE, FOOT = 16.0, 9.5, 9.0
 HEAD, RIGHT, ROW = 26.0, 24.0, 21.0
 """Pixels above a panel for its title, beside it on the right, and of a row of the strip."""
-CELLS = {1: 560, 2: 480, 3: 366}
-"""The width of a page's chart in pixels, by the number that stand side by side: readable there and
-on a phone."""
 
 
 @contextmanager
@@ -116,27 +114,16 @@ def _with_tooltips(svg: bytes, picture: Picture) -> bytes:
 
     Marks of several runs at one setting have the same id, in the order of the panel.
     """
-    waiting: dict[str, list[str]] = {}
-    for i, panel in enumerate((*picture.panels, *([picture.strip] if picture.strip else []))):
-        for mark in panel.marks:
-            for end in ("", "-star") if mark.star else ("",):
-                waiting.setdefault(id_of(i, panel, mark) + end, []).append(escape(mark.tooltip))
+    panels = enumerate((*picture.panels, *([picture.strip] if picture.strip else [])))
+    marks = ((id_of(i, panel, mark), mark) for i, panel in panels for mark in panel.marks)
+    ids = ((name + end, mark) for name, mark in marks for end in (("", "-star") if mark.star else ("",)))
+    waiting = by_key((name, escape(mark.tooltip)) for name, mark in ids)
 
     def titled(found: re.Match[str]) -> str:
         text = waiting[found[1]].pop(0)
         return f"{found[0]}<title>{text}</title>" if text else found[0]
 
     return _MARK.sub(titled, svg.decode()).encode()
-
-
-def render_panel(picture: Picture, number: int) -> bytes:
-    """One panel of a detail figure as an SVG of its own. A page puts panels side by side or, on a
-    phone, one below the other, and writes title, key and notes itself.
-    """
-    panel = picture.panels[number]
-    alone = replace(picture, title=f"{picture.title}: {panel.title}", panels=(panel,), notes=(), columns=1)
-    wide = CELLS[min(picture.columns, len(picture.panels), 3)]
-    return render(alone, "svg", titled=False, laid_out=wide)
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,14 +221,7 @@ def _unsaid(layouts: Sequence[PanelLayout]) -> list[str]:
     """Notes of the words that found no room in their panels; words that several panels share come
     once.
     """
-    panels: dict[str, list[str]] = {}
-    for layout in layouts:
-        words = list(layout.unplaced)
-        if layout.unnumbered:
-            settings = dict.fromkeys(m.name for m in sorted(layout.unnumbered, key=lambda m: m.load))
-            words.append(f"too crowded to be numbered: {', '.join(settings)}")
-        for text in words:
-            panels.setdefault(text, []).append(layout.panel.title)
+    panels = by_key((text, layout.panel.title) for layout in layouts for text in layout.unsaid)
     return [text if len(titles) == len(layouts) else f"{', '.join(titles)}:  {text}" for text, titles in panels.items()]
 
 

@@ -1,6 +1,7 @@
 """The words of the frontier picture: title, table of answers, legend, notes and foot; limits and
 operating points."""
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -205,10 +206,8 @@ def notes_of(view: SeriesView, panel: Panel, head: str) -> list[str]:
 
 def _limits_beyond(view: SeriesView, panel: Panel) -> list[str]:
     """The limits on an axis that has no room for their line."""
-    drawn = {(rule.axis, rule.at) for rule in panel.rules}
-    ends = [("x", panel.x, limit) for limit in view.sla if limit.metric == panel.x.metric]
-    ends += [("y", panel.y, limit) for limit in view.sla if limit.metric == panel.y.metric]
-    off = [limit for side, axis, limit in ends if (side, limit.promise * axis.scale) not in drawn]
+    sides = itertools.product((panel.x, panel.y), view.sla)
+    off = (limit for axis, limit in sides if limit.metric == axis.metric and not axis.holds(limit.promise * axis.scale))
     return [f"beyond the axes: the limit {limit}" for limit in off]
 
 

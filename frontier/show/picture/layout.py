@@ -95,6 +95,12 @@ class PanelLayout:
         for rule in self.panel.rules:
             self.draw(self._rule_ends(rule))
 
+    @property
+    def unsaid(self) -> list[str]:
+        """The words that found no room, and the settings that are not numbered."""
+        settings = dict.fromkeys(mark.name for mark in sorted(self.unnumbered, key=lambda mark: mark.load))
+        return [*self.unplaced, *([f"too crowded to be numbered: {', '.join(settings)}"] if settings else [])]
+
     def draw(self, places: Iterable[At]) -> None:
         """Take the straight lines between these places."""
         lines = [(*a, *b) for a, b in itertools.pairwise(places)]

@@ -38,7 +38,7 @@ class AnswerView:
 
     - `chosen`: the load of the operating point; `shown`: of the setting that the figures are of.
     - `headline`: the decision in a sentence, and its `tone`: what may be far from the best is open.
-    - `rows`: a row per figure: name, value, bound, limit and margin.
+    - `figures`: each with its row: name, value, bound, limit and margin.
     - `step`: what would decide a better setting, and the command; '' for a missing one.
     - `lines`: each with its label; `whole`: the same with what only a reader of all there is wants.
     - `cells`: the answer in columns, to stand beside others.
@@ -48,8 +48,7 @@ class AnswerView:
     gpus: int | None
     headline: str
     tone: Tone
-    figures: tuple[Figure, ...]
-    rows: tuple[tuple[str, ...], ...]
+    figures: tuple[tuple[Figure, tuple[str, ...]], ...]
     step: tuple[str, str]
     lines: tuple[tuple[str, str], ...]
     whole: tuple[tuple[str, str], ...]
@@ -86,14 +85,13 @@ class AnswerView:
 
 def answer_view(decision: Decision, arrivals: ArrivalRate | None = None, gpus: int | None = None) -> AnswerView:
     """The answer of a decision; `arrivals` is the rate that its operating point takes."""
-    known = () if spoilt_settings(decision) else tuple(figures(decision))
+    known = () if spoilt_settings(decision) else figures(decision)
     return AnswerView(
         decision,
         gpus,
         clean(headline(decision, gpus), LONGEST),
         "open" if half_undecided(decision) else _TONES.get(decision.verdict, "open"),
-        known,
-        tuple(figure_row(figure, gpus) for figure in known),
+        tuple((figure, figure_row(figure, gpus)) for figure in known),
         next_step_lines(decision),
         tuple(_lines(decision, arrivals, whole=False)),
         tuple(_lines(decision, arrivals, whole=True)),

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from frontier.core.model.groups import by_key
 from frontier.core.model.points import Estimate, Power
 from frontier.core.model.units import format_number
 
@@ -18,15 +19,13 @@ HOURS_PER_MONTH = 730.0
 """Hours of a month, 365 days over 12."""
 
 
+_SOURCES = {"measured": "measured by nvidia-smi or an exporter", "stated": "stated in the config, not measured"}
+
+
 def power_text(powers: Iterable[Power]) -> str:
     """The source and size of the power of some points: 'power measured by ..., 612 to 690 W'."""
-    by_source: dict[str, list[float]] = {}
-    for power in powers:
-        measured = power.source == "measured"
-        words = "measured by nvidia-smi or an exporter" if measured else "stated in the config, not measured"
-        by_source.setdefault(words, []).append(power.watts)
     parts = []
-    for source, watts in sorted(by_source.items()):
+    for source, watts in sorted(by_key((_SOURCES[power.source], power.watts) for power in powers).items()):
         low, high = (format_number(w) for w in (min(watts), max(watts)))
         parts.append(f"{source}, {low if low == high else f'{low} to {high}'} W")
     return "power " + "; ".join(parts) if parts else ""

@@ -226,7 +226,9 @@ def _what_would_decide(reason: Reason) -> str:
     busy = next((flag for flag in reason.flags if flag.name == "client_bound" and reason.cause in UNDECIDED), None)
     by = "" if reason.cut is None else reason.cut.by
     if reason.need is not None and by != "given_up":
-        wide = "" if busy is None else f"{'that' if by == 'busy' else flag_kind(busy) + ', which'} widens its bound; "
+        wide = (
+            "" if busy is None else f"{'that' if by == 'busy' else flag_kind(busy.name) + ', which'} widens its bound; "
+        )
         return f"{cut}{wide}about {roughly(reason.need)} requests would decide"
     if busy is not None:
         return f"{cut}{_flag_with_advice(busy)}"

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from frontier.core.model.decisions import Decision, Verdict, worst
+from frontier.core.model.groups import by_key
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate
 from frontier.core.model.shapes import Shape
@@ -51,9 +52,8 @@ def class_verdicts(decision: Decision) -> dict[str, Verdict]:
     limit are left out.
     """
     judged = decision.judgement(decision.shown)
-    of_class: dict[str, list[Verdict]] = {}
-    for name, verdict in ({} if judged is None else judged.per_metric).items():
-        of_class.setdefault((metric(name).group or "").partition(".")[0], []).append(verdict)
+    verdicts = {} if judged is None else judged.per_metric
+    of_class = by_key(((metric(name).group or "").partition(".")[0], verdict) for name, verdict in verdicts.items())
     return {each.name: worst(of_class[each.name]) for each in decision.shape.mix if each.name in of_class}
 
 

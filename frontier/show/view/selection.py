@@ -15,7 +15,7 @@ from frontier.core.model.metrics import metric, names
 from frontier.core.model.points import Point
 from frontier.core.model.series import Series
 from frontier.core.model.shapes import Shape
-from frontier.core.model.text import clean, clean_name, closest
+from frontier.core.model.text import clean, clean_name, closest, some_of
 from frontier.core.window.window import WindowData
 from frontier.run import HOW_TO_GIVE, Objectives, Run, metrics_of
 from frontier.show.view.rough import date_text
@@ -134,10 +134,8 @@ def _matching(what: str, wanted: Sequence[str], known: Sequence[str]) -> set[str
         if not match:
             every = list(dict.fromkeys(known))
             near = closest(want, every, most=3, cutoff=0.4) or every[:5]
-            more = f" and {len(every) - len(near)} more" if len(every) > len(near) else ""
-            raise UsageError(
-                f"no {what} is called {clean(want, 80)!r}", f"there are {', '.join(map(clean_name, near))}{more}"
-            )
+            known_names = some_of([*map(clean_name, dict.fromkeys((*near, *every)))], len(near))
+            raise UsageError(f"no {what} is called {clean(want, 80)!r}", f"there are {known_names}")
         matching |= match
     return matching
 

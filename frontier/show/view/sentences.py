@@ -157,12 +157,12 @@ def headline(decision: Decision, gpus: int | None = None) -> str:
     if decision.verdict is Verdict.INVALID:
         fails = decision.first_fail
         below = "to decide by" if fails is None else f"below {fails.label}, which violates the SLA"
-        kinds = {flag_kind(flag) for r in decision.explanation.reasons for flag in told(r.flags)}
+        kinds = {flag_kind(flag.name) for r in decision.explanation.reasons for flag in told(r.flags)}
         return f"No valid measurement {below}" + (f": {kinds.pop()}" if len(kinds) == 1 and fails is None else "")
     meets = "meets" if decision.verdict is Verdict.VIOLATES else "is proven to meet"
     what = f"{meets} {limits_text(decision.limits)}"
     for flag in decision.next_step.widened[:1] if decision.next_step is not None else ():
-        what = f"is proven, as {flag_kind(flag)}"
+        what = f"is proven, as {flag_kind(flag.name)}"
     nearest = "" if decision.candidate is None else f"; nearest: {decision.candidate.label}"
     return _corrected(decision, f"No setting {what}{nearest}")
 
@@ -199,7 +199,7 @@ def may_give(step: NextStep) -> str:
         gain = f"may give {1 + step.gain:.0%} of it at {share:.0%} of the {metric(name).label}"
     if not step.flags:
         return f"{step.load.label} {gain}"
-    why = "; ".join(dict.fromkeys(flag_kind(flag) for flag in told(step.flags)))
+    why = "; ".join(dict.fromkeys(flag_kind(flag.name) for flag in told(step.flags)))
     return f"{step.load.label} was excluded ({why}) and measured again {gain}"
 
 
@@ -219,7 +219,7 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
     busy ...; on an idle core '. '' for nothing else.
     """
     for flag in step.widened:
-        return f"{flag_kind(flag)} ({flag_figures(flag)}), which widened its bounds; on an idle core "
+        return f"{flag_kind(flag.name)} ({flag_figures(flag)}), which widened its bounds; on an idle core "
     if any(flag.name == "client_bound" for flag in step.flags):
         return "on an idle machine "
     if decision.load is None and any(

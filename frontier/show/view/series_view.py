@@ -216,12 +216,12 @@ def _setting(point: Point, frontier: Frontier, sla: Sequence[Limit], decision: D
         reason = next((reason for reason in decision.explanation.settings if reason.settings == (load,)), None)
     measured = [limit for limit in sla if limit.metric in point.metrics]
     broken = [limit for limit in measured if limit.breaks(point.metrics[limit.metric].value)]
-    verdict, cause = _codes(point, reason)
+    words, verdict, cause = _stand(point, frontier, sla, reason, broken)
     over = frozenset(limit.metric for limit in broken)
     sign = _sign(point, sla, judged, over)
     return SettingView(
         point,
-        _words(point, frontier, sla, reason, broken),
+        words,
         verdict,
         cause,
         sign,
@@ -253,15 +253,6 @@ def _hidden(sign: Sign, judged: Judgement | None, broken: Sequence[Limit], axes:
     return judged.violated
 
 
-def _codes(point: Point, reason: Reason | None) -> tuple[str | None, str | None]:
-    """Verdict and reason as codes; of a setting that was not judged none."""
-    if not point.valid:
-        return Verdict.INVALID.value, Cause.EXCLUDED.value
-    if reason is None:
-        return (Verdict.INVALID.value, Cause.EXCLUDED.value) if point.overloaded else (None, None)
-    return (reason.verdict or Verdict.UNPROVEN).value, reason.cause.value
-
-
 def _place(load: Load, frontier: Frontier) -> FrontierPlace:
     if not frontier.objectives:
         return ""
@@ -270,23 +261,25 @@ def _place(load: Load, frontier: Frontier) -> FrontierPlace:
     return "member" if load in frontier.members else "dominated"
 
 
-def _words(
+def _stand(
     point: Point, frontier: Frontier, sla: Sequence[Limit], reason: Reason | None, broken: Sequence[Limit]
-) -> str:
+) -> tuple[str, str | None, str | None]:
     """How a setting stands to the SLA: 'meets', 'not proven (quick look)', 'violates p95 TPOT',
-    'excluded: this machine was busy'. Without an SLA: its place on the frontier.
+    'excluded: this machine was busy'; its verdict and the reason as codes, None where it was not
+    judged. Without an SLA the words are of its place on the frontier.
     """
+    excluded = Verdict.INVALID.value, Cause.EXCLUDED.value
     if not point.valid:
-        return f"excluded: {', '.join(dict.fromkeys(map(flag_kind, told(point.fatal))))}"
+        return f"excluded: {', '.join(dict.fromkeys(flag_kind(flag.name) for flag in told(point.fatal)))}", *excluded
+    codes = None if reason is None else ((reason.verdict or Verdict.UNPROVEN).value, reason.cause.value)
     if point.overloaded:
         judged = reason is not None and reason.verdict is Verdict.VIOLATES
-        why = next(flag_kind(flag) for flag in point.flags if flag.name == OVERLOADED)
-        return f"{VERDICT_WORDS[Verdict.VIOLATES] if judged else 'excluded'}: {why}"
-    if reason is not None:
-        return reason_words(reason, broken)
-    if sla or not frontier.objectives:
-        return "not proven"
-    return _PLACES[_place(point.load, frontier)]
+        word = VERDICT_WORDS[Verdict.VIOLATES] if judged else "excluded"
+        return f"{word}: {flag_kind(OVERLOADED)}", *(codes or excluded)
+    if reason is not None and codes is not None:
+        return reason_words(reason, broken), *codes
+    placed = frontier.objectives and not sla
+    return _PLACES[_place(point.load, frontier)] if placed else "not proven", None, None
 
 
 _PLACES: dict[FrontierPlace, str] = {

@@ -11,12 +11,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from frontier.core.model.decisions import Limit, Verdict
+from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Load
 from frontier.core.model.metrics import RATES, Unit, metric, per_gpu
 from frontier.core.model.points import Estimate, Flag, Frontier, Point, TimeBreakdown
 from frontier.core.model.shapes import Shape
 from frontier.core.model.text import clean as clean
 from frontier.core.model.text import clean_name as clean_name
+from frontier.core.model.text import some_of
 from frontier.core.model.units import count as count
 from frontier.core.model.units import format_number, format_seconds
 from frontier.show.view.axis_units import display_one
@@ -233,16 +235,17 @@ def evidence_text(estimate: Estimate | None, limit: Limit) -> str:
 
 def left_out(points: Iterable[Point], frontier: Frontier) -> list[str]:
     """Why points without a fatal flag are not on the frontier: 'no p99 TTFT: c=8, c=16'."""
-    reasons: dict[str, list[str]] = {}
-    for point in sorted(points, key=lambda p: p.load):
-        if not point.valid or point.load not in frontier.excluded:
-            continue
-        missing = [metric(name).label for name in frontier.objectives if name not in point.metrics]
-        why = f"no {' and no '.join(missing)}" if missing else frontier.excluded[point.load]
-        reasons.setdefault(clean(why, 160), []).append(point.load.label)
+    out = sorted((p for p in points if p.valid and p.load in frontier.excluded), key=lambda p: p.load)
+    reasons = by_key((clean(_no_values(p, frontier) or frontier.excluded[p.load], 160), p.load.label) for p in out)
     shown = [f"{why}: {', '.join(where)}" for why, where in reasons.items()]
     more = [f"and {len(shown) - MANY} more reasons"] if len(shown) > MANY else []
     return [*shown[:MANY], *more]
+
+
+def _no_values(point: Point, frontier: Frontier) -> str:
+    """'no p99 TTFT and no cost': the axes on which a point has no value; '' where it has both."""
+    missing = [metric(name).label for name in frontier.objectives if name not in point.metrics]
+    return f"no {' and no '.join(missing)}" if missing else ""
 
 
 _FLAG_WORDS = {
@@ -305,7 +308,7 @@ def flag_words(flag: Flag) -> str:
     """'this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms': a flag in words, for a
     reader who does not know its name.
     """
-    text = f"{flag_kind(flag)}: {flag_figures(flag)}"
+    text = f"{flag_kind(flag.name)}: {flag_figures(flag)}"
     return f"{text} (its bounds are wider for it)" if flag.name in WIDENS and not flag.fatal else text
 
 
@@ -318,13 +321,8 @@ def flag_figures(flag: Flag) -> str:
     return "; ".join(f"{value}, limit {limit}" if limit else value for value, limit in pairs)
 
 
-def flag_kind(flag: Flag) -> str:
-    """'requests came in waves'."""
-    return flag_name_words(flag.name)
-
-
-def flag_name_words(name: str) -> str:
-    """The same for the name of a flag."""
+def flag_kind(name: str) -> str:
+    """The kind of a flag in words, by its name: 'requests came in waves'."""
     name = clean(name, 40)
     return _FLAG_WORDS.get(name, name.replace("_", " "))
 
@@ -350,21 +348,15 @@ class FlagKind:
         limit = f" (limit {self.limit})" if self.limit else ""
         figures = {measured for _, measured in self.where}
         shared = figures.pop() if len(self.where) > 1 and len(figures) == 1 else None
-        named = self.where[:most]
-        if shared is not None:
-            head, shown = f"{self.name} {shared}".rstrip(), [c.label for c, _ in named]
-        else:
-            head, shown = self.name, [f"{c.label} {measured}".rstrip() for c, measured in named]
-        more = len(self.where) - len(named)
-        return f"{head}{limit}: {', '.join(shown)}" + (f" and {more} more" if more else "")
+        head = f"{self.name} {shared or ''}".rstrip()
+        shown = [f"{c.label} {measured if shared is None else ''}".rstrip() for c, measured in self.where]
+        return f"{head}{limit}: {some_of(shown, most)}"
 
 
 def flag_kinds(points: Iterable[Point]) -> list[FlagKind]:
     """Every kind of flag once, the fatal ones first."""
-    kinds: dict[tuple[bool, str], list[tuple[Load, Flag]]] = {}
-    for point in points:
-        for flag in told(point.flags):
-            kinds.setdefault((not flag.fatal, flag.name), []).append((point.load, flag))
+    flagged = ((point.load, flag) for point in points for flag in told(point.flags))
+    kinds = by_key(((not flag.fatal, flag.name), (load, flag)) for load, flag in flagged)
     return [
         _kind(name, flags, fatal=not remark)
         for (remark, name), flags in sorted(kinds.items(), key=lambda kind: kind[0][0])

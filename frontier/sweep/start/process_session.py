@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from frontier.core.model.errors import MeasurementError
+from frontier.core.model.text import some_of
 
 _PROC = Path("/proc")
 _LIST = ("ps", "-A", "-o", "pid=,pgid=,stat=,lstart=,comm=")
@@ -84,8 +85,7 @@ class ProcessSession:
 
 def names(processes: Iterable[SeenProcess]) -> str:
     """'vllm (4120), python (4123) and 6 more'."""
-    words = [f"{process.name} ({process.pid})" for process in processes]
-    return ", ".join(words[:_NAMED]) + (f" and {len(words) - _NAMED} more" if len(words) > _NAMED else "")
+    return some_of([f"{process.name} ({process.pid})" for process in processes], _NAMED)
 
 
 def ending(processes: Iterable[SeenProcess]) -> str:

@@ -831,7 +831,7 @@ def test_where_a_busy_client_excluded_half_of_the_settings_the_answer_is_the_cau
     answer = answer_view(dataclasses.replace(d, next_step=with_command(d, again)))
     assert late.measured in answer.headline
     assert "frontier sweep x.yaml -o runs/x-2" == answer.step[1], "not one setting alone: none was measured well"
-    assert ((), (), 1) == (answer.rows, answer.lines, len(answer.step[0].splitlines()))
+    assert ((), (), 1) == (answer.figures, answer.lines, len(answer.step[0].splitlines()))
     assert_golden_row("answers", f"{answer.headline}\n{answer.step[0]}", "scanned" if scanned else "")
     others = [point(c, 0.2, 10 * c) for c in (1, 2)]
     over = [point(c, 0.9, 10 * c, flags=(late, held)) for c in (16, 64)]  # by values that mean nothing

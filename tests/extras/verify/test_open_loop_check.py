@@ -71,7 +71,6 @@ class Queue:
         self.rates: list[float] = []
         self.prepared = 0
         self.user_stop = asyncio.Event()
-        self.closed = False
 
     async def prepare(self, deployment: DeploymentConfig) -> Facts:
         self.prepared += 1
@@ -126,9 +125,6 @@ class Queue:
                 raise KeyboardInterrupt
         ended = "interrupted" if stop.is_set() else "requests"
         return Measurement(trial, 1.7e9, Window(min(opened, due), due), ended, server_identity=self.identity)  # type: ignore[arg-type]
-
-    async def close(self) -> None:
-        self.closed = True
 
 
 @contextmanager
@@ -191,7 +187,6 @@ def test_a_server_with_room_meets_and_the_sweep_is_left_alone(swept: Path) -> No
     backend = Queue(places=10_000, service=0.2)
     (done,) = check(run, backend)
     assert (Verdict.MEETS, ExitCode.YES) == (done.judgement.verdict, exit_code([done.judgement.verdict]))
-    assert backend.closed
     assert done.point.metrics["p90_ttft"].value == pytest.approx(0.042, rel=0.1)
     assert done.in_flight == pytest.approx(done.check.rate * 0.2, rel=0.2)
     again = frontier.load(swept)
@@ -251,7 +246,6 @@ def test_another_server_is_refused(swept: Path) -> None:
     backend = Queue(places=10, service=0.1, identity="vllm 9")
     with pytest.raises(AnotherServerError) as refused:
         check(frontier.load(swept), backend)
-    assert backend.closed
     assert_golden_row("messages", str(refused.value))
 
 
@@ -340,7 +334,6 @@ def test_a_rate_is_found_and_the_answer_says_for_how_many_in_flight(night: Path)
     assert ("meets", found.proven) == (shape["verdict"], shape["rate"])
     assert shape["most_in_flight"] == found.policy.in_flight
     assert len(backend.rates) == len(shape["find"]["trials"])
-    assert backend.closed
 
 
 def verified_and_found(found: FoundRate) -> str:
