@@ -50,8 +50,12 @@ def _event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any] | Non
         if isinstance(timings, dict) and "cache_n" in timings and "prompt_tokens_details" not in usage:
             # llama-server tells the cached tokens beside the usage.
             usage["prompt_tokens_details"] = {"cached_tokens": timings["cache_n"]}
-        if state.usage is None or _count(usage):
-            state.usage = usage  # a gateway's own, of zeros, does not replace the server's
+        if state.usage is None:
+            state.usage = usage
+        elif _count(usage):  # a gateway's own, of zeros, does not replace the server's
+            if not usage.get("prompt_tokens"):
+                usage["prompt_tokens"] = state.usage.get("prompt_tokens")  # counted first, the answer at its end
+            state.usage = usage
     return event
 
 

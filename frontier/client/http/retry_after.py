@@ -1,7 +1,6 @@
 """Retry-After: how long a refusing server asks to be left alone."""
 
 import re
-import time
 from email.utils import parsedate_to_datetime
 
 from frontier.client.http.exchange import Exchange
@@ -15,7 +14,7 @@ def retry_after(exchange: Exchange) -> float | None:
     """Seconds for which the server asks to be left alone; None where it does not say so.
 
     A date is held against the date of the same answer, as the clocks of server and client may
-    differ; against this machine's where the answer has none.
+    differ.
     """
     milliseconds, text = (exchange.headers.get(name, "").strip() for name in (_MILLISECONDS, "retry-after"))
     if _SECONDS.fullmatch(milliseconds):
@@ -23,7 +22,7 @@ def retry_after(exchange: Exchange) -> float | None:
     if _SECONDS.fullmatch(text):
         return float(text)
     until, now = _time(text), _time(exchange.headers.get("date", ""))
-    return None if until is None else max(0.0, until - (time.time() if now is None else now))
+    return None if until is None or now is None else max(0.0, until - now)
 
 
 def _time(text: str) -> float | None:

@@ -94,11 +94,17 @@ def with_causes(
 
 
 def _remarks(chosen: Point) -> tuple[str, ...]:
-    """What a reader should know of the operating point, with the warning on answers at once: they
-    are no work of the engine.
+    """What a reader should know of the operating point, with the warnings on answers and prompts
+    that a cache may have had: they are no work of the engine.
     """
-    at_once = [flag for flag in chosen.flags if flag.name == "buffered_stream"]
-    return (*chosen.notes, *(f"{flag.measured}: {flag.advice}" for flag in at_once))
+    return (
+        *chosen.notes,
+        *(
+            f"{flag.measured}: {flag.advice}"
+            for flag in chosen.flags
+            if flag.name in ("buffered_stream", "cache_contaminated")
+        ),
+    )
 
 
 def _answered(

@@ -77,8 +77,17 @@ def draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, la
         )
     for i, line_data in enumerate(panel.lines):
         _draw_line(axes, line_data, panel, theme, _part(number, line_data.role, f"line{i}"))
+    _draw_intervals(axes, panel, colours, number)
+    for i, mark in enumerate(panel.marks):
+        _draw_mark(axes, mark, layout, colours, id_of(number, panel, mark), _part(number, mark.role, f"m{i}"))
+    for i, placed in enumerate(layout.placed):
+        _draw_words(axes, placed, layout, theme, _part(number, placed.role, f"words{i}"))
+
+
+def _draw_intervals(axes: Axes, panel: Panel, colours: dict[str, str], number: int) -> None:
+    """The intervals of all marks, those of each role at once."""
     for role in dict.fromkeys(mark.role for mark in panel.marks):
-        quiet = role in (Role.DOMINATED, Role.FLAGGED, Role.PREDICTED)
+        quiet = role in (Role.DOMINATED, Role.FLAGGED, Role.PREDICTED) and not panel.y.names
         # Over the staircase and dark: in its own colour half of an interval would lie in its line.
         colour = blend(colours[role.value], colours["paper"], 0.55) if quiet else colours["text"]
         marks = [mark for mark in panel.marks if mark.role is role]
@@ -86,10 +95,6 @@ def draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, la
         depth = 6.5 if panel.y.names else 3.2  # of rows the bars are what is looked for: no mark hides them
         _draw_bars(axes, across, colour, depth, upright=False, part=_part(number, role, "across"))
         _draw_bars(axes, up, colour, depth, upright=True, part=_part(number, role, "up"))
-    for i, mark in enumerate(panel.marks):
-        _draw_mark(axes, mark, layout, colours, id_of(number, panel, mark), _part(number, mark.role, f"m{i}"))
-    for i, placed in enumerate(layout.placed):
-        _draw_words(axes, placed, layout, theme, _part(number, placed.role, f"words{i}"))
 
 
 def _part(number: int, role: Role, name: str) -> str | None:
@@ -245,7 +250,7 @@ def _draw_mark(
         mark.x,
         mark.y,
         ">" if mark.beyond else shape,
-        ms=4.5 if predicted or mark.star else 10.0 if edged else 8.0,  # a star hides the mark below it
+        ms=4.5 if predicted or mark.star else 8.0 + 2.0 * edged,  # a star hides the mark below it
         mfc=paper if predicted else face,
         mec=paper if edged else colour,
         mew=1.0 if predicted or edged else 1.6,

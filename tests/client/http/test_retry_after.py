@@ -1,6 +1,5 @@
 """How long a server asks to be left alone: seconds, milliseconds or a date."""
 
-import time
 from email.utils import formatdate
 
 import pytest
@@ -27,10 +26,8 @@ def test_a_date_is_held_against_the_date_of_the_answer() -> None:
     assert waits(retry_after=DATE.format(10), date=DATE.format(30)) == 0.0
 
 
-def test_a_date_without_one_beside_it_is_held_against_this_machines_clock() -> None:
-    wait = waits(retry_after=formatdate(time.time() + 100, usegmt=True))
-    assert wait is not None
-    assert 90.0 < wait <= 100.0
+def test_a_date_without_one_beside_it_is_no_wait_as_clocks_differ() -> None:
+    assert waits(retry_after=formatdate(1_800_000_000, usegmt=True)) is None
 
 
 @pytest.mark.parametrize("text", ["1e300", "9" * 400, "-5", "nan", "soon", "Mon, 99 Jan 2024 00:00:00 GMT"])

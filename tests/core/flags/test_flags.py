@@ -20,7 +20,16 @@ from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.loads import POISSON, Rate
 from frontier.core.model.points import Flag
 from frontier.core.model.shapes import Background, Lengths, Shape
-from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.model.trials import (
+    REPEATED_PROMPTS,
+    ClientHealth,
+    Measurement,
+    Outcome,
+    Phase,
+    Record,
+    Trial,
+    Window,
+)
 from frontier.core.stats import stationarity
 from frontier.core.window.from_records import window_data
 from frontier.core.window.histogram import LogHistogram
@@ -473,6 +482,18 @@ def test_a_burst_after_a_long_wait_is_flagged_and_a_long_queue_is_not() -> None:
     queue = replace(one, ttft=one.e2e * 0.95, tpot=np.full(one.n, 0.01))
     assert "buffered_stream" in found(burst)
     assert "buffered_stream" not in found(queue)
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_prompts_that_come_again_are_a_warning_where_no_count_says_what_was_cached(counted: bool) -> None:
+    one = replace(healthy(), server=({REPEATED_PROMPTS: 1.0},))
+    (flag,) = [
+        f
+        for f in flags(replace(one, cached_tokens=np.where(counted, 0.0, np.nan) * np.ones(one.n)))
+        if f.name == "cache_contaminated"
+    ] or [None]
+    assert (flag is None) is counted
+    assert flag is None or not flag.fatal
 
 
 @pytest.mark.parametrize(("share", "flagged"), [(0.0, False), (0.002, False), (0.2, True)])

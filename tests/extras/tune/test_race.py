@@ -569,7 +569,7 @@ def test_a_sweep_names_the_race_and_a_race_what_it_needs(tmp_path: Path) -> None
     for values, same in (("max_num_seqs: [null, 256, 40]", "256"), ("step_base: [200us, 0.2ms, 1ms]", "0.2ms")):
         path.write_text(f"{HEAD}{ENGINE}{{{values}}}}}\n")
         refused = frontier("tune", path, cwd=tmp_path)
-        assert (refused.code, f"{same} are the same server" in refused.err) == (2, True)
+        assert (refused.code, f"{same} are the same" in refused.err) == (2, True)
     path.write_text(f"{HEAD}{ENGINE}{{max_num_seqs: [12, 40]}}}}\n")
     refused = frontier("tune", path, "--objective", "cost", cwd=tmp_path)
     assert (refused.code, "price" in refused.err) == (2, True)
