@@ -173,6 +173,12 @@ def spoilt_settings(decision: Decision) -> tuple[Reason, ...]:
     return spoilt if 2 * len(spoilt) >= len(could) else ()
 
 
+def needs_an_idle_machine(decision: Decision) -> bool:
+    """Whether a busy client is why there is no answer: to go on there would end the same."""
+    step = decision.next_step
+    return bool(spoilt_settings(decision)) or (decision.load is None and step is not None and bool(step.widened))
+
+
 def busy_settings(decision: Decision) -> tuple[Reason, ...]:
     """The settings that a busy client excluded and that could be a better answer, or the first."""
     could, why = _could_be(decision), decision.explanation.reasons

@@ -226,7 +226,7 @@ def _details(view: SeriesView, *, below: bool) -> list[RenderableType]:
     """The notes on the points of a series beside their table."""
     lines: list[RenderableType] = []
     if view.frontier.objectives:
-        lines += [] if below else [Text(frontier_sentence(view.frontier), style="dim")]
+        lines += [] if below or not view.sla else [Text(frontier_sentence(view.frontier), style="dim")]
         lines += [indented(f"not on these axes, {line}") for line in left_out(view.points, view.frontier)]
     lines += _flag_lines(view)
     if time := time_line(view.points, view.chosen):

@@ -176,4 +176,4 @@ def test_a_sweep_without_a_list_has_no_count_of_listed_settings(tmp_path: Path) 
     with open_run(tmp_path / "run", config, text):
         assert tell(config, tmp_path / "run", "budget", 4, (), "", {"PATH": "/bin:/usr/bin"}) is None
     told = json.loads((tmp_path / "told.json").read_text())
-    assert (told["settings"], told["measured"], told["trials_finished"]) == (None, None, 0)
+    assert (told["settings"], told["measured"], told["trials_finished"]) == (None, 0, 0)

@@ -172,6 +172,8 @@ def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str
         return ""
     factor = display_one(name, estimate.value, gpus)[0]
     low, high, upper = (format_number(end * factor) for end in (estimate.low, estimate.high, estimate.upper))
+    if math.isinf(estimate.low):
+        return f"≤ {high}"
     if math.isfinite(estimate.high) or math.isinf(estimate.value):
         return f"[{low}, {high}]"
     if math.isinf(estimate.upper):
