@@ -232,7 +232,9 @@ def made_by(run: Run, server: str | None) -> str:
 def unowned(word: str) -> str:
     """A word of a command, a file without folders that are its author's."""
     path = Path(word)
-    return word if not path.is_absolute() else path.name if path.suffix else portable(path)
+    if not path.is_absolute():
+        return word
+    return path.name if path.suffix else portable(path)
 
 
 def portable(path: Path) -> str:

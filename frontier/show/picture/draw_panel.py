@@ -77,19 +77,25 @@ def draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, la
         )
     for i, line_data in enumerate(panel.lines):
         _draw_line(axes, line_data, panel, theme, _part(number, line_data.role, f"line{i}"))
+    _draw_intervals(axes, panel, colours, number)
+    for i, mark in enumerate(panel.marks):
+        _draw_mark(axes, mark, layout, colours, id_of(number, panel, mark), _part(number, mark.role, f"m{i}"))
+    for i, placed in enumerate(layout.placed):
+        _draw_words(axes, placed, layout, theme, _part(number, placed.role, f"words{i}"))
+
+
+def _draw_intervals(axes: Axes, panel: Panel, colours: dict[str, str], number: int) -> None:
+    """The intervals of the marks of each role on both axes."""
     for role in dict.fromkeys(mark.role for mark in panel.marks):
-        quiet = role in (Role.DOMINATED, Role.FLAGGED, Role.PREDICTED) and not panel.y.names
         # Over the staircase and dark: in its own colour half of an interval would lie in its line.
-        colour = blend(colours[role.value], colours["paper"], 0.55) if quiet else colours["text"]
+        colour = colours["text"]
+        if role in (Role.DOMINATED, Role.FLAGGED, Role.PREDICTED) and not panel.y.names:
+            colour = blend(colours[role.value], colours["paper"], 0.55)
         marks = [mark for mark in panel.marks if mark.role is role]
         across, up = ([(m.y, m.x_bar) for m in marks if m.x_bar], [(m.x, m.y_bar) for m in marks if m.y_bar])
         depth = 6.5 if panel.y.names else 3.2  # of rows the bars are what is looked for: no mark hides them
         _draw_bars(axes, across, colour, depth, upright=False, part=_part(number, role, "across"))
         _draw_bars(axes, up, colour, depth, upright=True, part=_part(number, role, "up"))
-    for i, mark in enumerate(panel.marks):
-        _draw_mark(axes, mark, layout, colours, id_of(number, panel, mark), _part(number, mark.role, f"m{i}"))
-    for i, placed in enumerate(layout.placed):
-        _draw_words(axes, placed, layout, theme, _part(number, placed.role, f"words{i}"))
 
 
 def _part(number: int, role: Role, name: str) -> str | None:
@@ -99,12 +105,12 @@ def _part(number: int, role: Role, name: str) -> str | None:
 
 def _dress(axes: Axes, layout: PanelLayout, colours: dict[str, str], *, large: bool) -> None:
     """Frame, grid, ticks and the names of the axes. matplotlib's own axes, whose ticks have three
-    lines and two texts each, would take half the time of a picture.
+    lines and two texts each, would take a third of the time of a picture.
     """
-    panel = layout.panel
+    x, y = layout.panel.x, layout.panel.y
     axes.patch.set_alpha(0)
-    axes.set(xscale="log" if panel.x.log else "linear", yscale="log" if panel.y.log else "linear")
-    axes.set(xlim=(panel.x.low, panel.x.high), ylim=(panel.y.low, panel.y.high))
+    axes.set(xscale="log" if x.log else "linear", yscale="log" if y.log else "linear")
+    axes.set(xlim=(x.low, x.high), ylim=(y.low, y.high))
     for upright in (False, True):
         _draw_axis(axes, layout, colours, 12.0 if large else 9.5, upright=upright, large=large)
     axes.spines[:].set_color(colours["axis"])
@@ -245,7 +251,7 @@ def _draw_mark(
         mark.x,
         mark.y,
         ">" if mark.beyond else shape,
-        ms=4.5 if predicted or mark.star else 10.0 if edged else 8.0,  # a star hides the mark below it
+        ms=4.5 if predicted or mark.star else 8.0 + 2.0 * edged,  # a star hides the mark below it
         mfc=paper if predicted else face,
         mec=paper if edged else colour,
         mew=1.0 if predicted or edged else 1.6,
