@@ -40,7 +40,6 @@ COMPLEX = {
     "search/highest_rate.py: _prove": 25,
     "search/place.py: candidate": 23,
     "search/skipping.py: skip_reason": 22,
-    "show/picture/draw_panel.py: draw_panel": 21,
     "show/picture/frontier_picture.py: axes_of": 38,
     "sweep/conductor.py: Conductor._complete": 24,
 }
