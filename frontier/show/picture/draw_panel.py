@@ -85,11 +85,12 @@ def draw_panel(axes: Axes, layout: PanelLayout, theme: Theme, number: int, *, la
 
 
 def _draw_intervals(axes: Axes, panel: Panel, colours: dict[str, str], number: int) -> None:
-    """The intervals of all marks, those of each role at once."""
+    """The intervals of the marks of each role on both axes."""
     for role in dict.fromkeys(mark.role for mark in panel.marks):
-        quiet = role in (Role.DOMINATED, Role.FLAGGED, Role.PREDICTED) and not panel.y.names
         # Over the staircase and dark: in its own colour half of an interval would lie in its line.
-        colour = blend(colours[role.value], colours["paper"], 0.55) if quiet else colours["text"]
+        colour = colours["text"]
+        if role in (Role.DOMINATED, Role.FLAGGED, Role.PREDICTED) and not panel.y.names:
+            colour = blend(colours[role.value], colours["paper"], 0.55)
         marks = [mark for mark in panel.marks if mark.role is role]
         across, up = ([(m.y, m.x_bar) for m in marks if m.x_bar], [(m.x, m.y_bar) for m in marks if m.y_bar])
         depth = 6.5 if panel.y.names else 3.2  # of rows the bars are what is looked for: no mark hides them
@@ -104,12 +105,12 @@ def _part(number: int, role: Role, name: str) -> str | None:
 
 def _dress(axes: Axes, layout: PanelLayout, colours: dict[str, str], *, large: bool) -> None:
     """Frame, grid, ticks and the names of the axes. matplotlib's own axes, whose ticks have three
-    lines and two texts each, would take half the time of a picture.
+    lines and two texts each, would take a third of the time of a picture.
     """
-    panel = layout.panel
+    x, y = layout.panel.x, layout.panel.y
     axes.patch.set_alpha(0)
-    axes.set(xscale="log" if panel.x.log else "linear", yscale="log" if panel.y.log else "linear")
-    axes.set(xlim=(panel.x.low, panel.x.high), ylim=(panel.y.low, panel.y.high))
+    axes.set(xscale="log" if x.log else "linear", yscale="log" if y.log else "linear")
+    axes.set(xlim=(x.low, x.high), ylim=(y.low, y.high))
     for upright in (False, True):
         _draw_axis(axes, layout, colours, 12.0 if large else 9.5, upright=upright, large=large)
     axes.spines[:].set_color(colours["axis"])
