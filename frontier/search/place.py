@@ -53,9 +53,11 @@ WANDER_SECONDS, AROUND = 45.0, 12.0
 show it; and those of a window's warm-up and end."""
 MANY = 1000
 """So many times as many episodes show how much of the time is slow."""
+FITS = 0.8
+"""The share of the time left that a proof may take where the server is unsteady: it may be slow."""
 UNSTEADY = 0.2
-"""Standard error (in ln) of the bound that is forecast for a proof where the server is unsteady."""
-SAFE = 0.05
+"""Standard error (in ln) of the bound that is forecast for a proof there."""
+SAFE = 0.1
 """There, before anything is proven, the highest setting goes first of chances so near the best."""
 LOWER = 0.9
 """The next candidate after one given up is at most this share of it, unless something is proven."""
@@ -185,7 +187,8 @@ class State:
         """
         error = SPEND * error_left(self.candidates)
         done = next((k.windows for k in self.candidates if k.load == c), 0)
-        size, most = self.window_size(c), done + self.within / self.seconds(c)
+        fits = FITS if self.unsteady else 1.0
+        size, most = self.window_size(c), done + fits * self.within / self.seconds(c)
         chances: dict[int, float] = {}
         for look, windows in enumerate(JUDGED_AFTER):
             alpha = error * (1 - SPEND) ** look

@@ -196,7 +196,7 @@ def test_where_the_time_holds_no_other_proof_the_first_is_the_surer_one():
 
 
 def test_where_the_server_is_unsteady_the_highest_of_the_surest_settings_goes_first():
-    chances = {c: {3: 1.0 if c <= 8 else 0.96 if c <= 12 else 0.9} for c in range(1, 32)}
+    chances = {c: {3: 1.0 if c <= 8 else 0.96 if c <= 12 else 0.8} for c in range(1, 32)}
     steady = Known(chances=chances, within=600.0)
     unsteady = dataclasses.replace(steady, unsteady=True)
     assert (31, 12) == tuple(candidate(known, 64, (), 0.0) for known in (steady, unsteady))
