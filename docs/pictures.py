@@ -66,8 +66,9 @@ def staircase() -> None:
     others = zip(*(where[c] for c in between), strict=True)
     plt.plot(*others, "x", color="black", label="concurrencies not in the sweep")
     for c, (latency, rate) in where.items():
-        side = 6 if c in measured or c > 9 else -14
-        plt.annotate(str(c), (latency, rate), xytext=(side, -10), textcoords="offset points", fontsize=9)
+        side = (7, 0) if c > 9 else (6, -6) if c in measured else (-14, 0)
+        level = "top" if c in measured and c < 10 else "center"
+        plt.annotate(str(c), (latency, rate), xytext=side, textcoords="offset points", fontsize=8, va=level)
     plt.title("A straight line promises what no setting gives", loc="left", fontweight="bold")
     plt.ylim(0, 2100)
     plt.xlim(15, 30.5)

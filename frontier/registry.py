@@ -208,6 +208,14 @@ class HighestRate(Protocol):
     def point(self) -> "Point | None": ...
 
 
+class PeopleWords(Protocol):
+    """The people that an operating point serves where each thinks so many seconds between an answer
+    and the next question, and how that was counted; None where they cannot be.
+    """
+
+    def __call__(self, run: "Run", decision: "Decision", think: float) -> tuple[str, str] | None: ...
+
+
 class RatesFound(Protocol):
     """The highest rates that finished searches of a run have found."""
 
@@ -351,6 +359,7 @@ EXPANSIONS: "Mapping[str, Row[Expand]]" = {
 them."""
 KNOB: "Row[KnobOfSweep]" = Row("tune.knob")
 SOURCES: "Row[SourcesOf]" = Row("cluster.gpu_readers:sources")
+PEOPLE: "Row[PeopleWords]" = Row("capacity.served:people_words")
 FOUND_RATES: "Row[RatesFound]" = Row("verify.found_rates:rates_found")
 COMPARED_ANSWERS: "Row[AnswersOf]" = Row("verify.agreement:of_run")
 AGREEMENTS: "Row[AgreementsOf]" = Row("verify.under_load:agreements")

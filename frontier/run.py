@@ -119,16 +119,19 @@ class Run:
 
     @functools.cached_property
     def go_on(self) -> str:
-        """The command that measures what is left, with room in the budget; '' where nothing is."""
+        """The command that measures what is left, or all of it where a busy client spoilt it."""
         if self.again is None or self.standing is None or not self.standing.unfinished:
             return ""
+        if self.standing.was_busy:
+            return self.again.anew()
         return go_on(self.again, self.histories, most_connections(MOST))
 
     @property
     def again(self) -> SweepAgain | None:
         """The sweep of this run once more; None for an import."""
-        known, free = self.standing, str(free_beside(self.path))
-        return SweepAgain(self.config, known.again, self.times, self.spent, free) if known else None
+        known = self.standing
+        path = self.path.absolute() if known and " && " in known.again else self.path  # after a cd
+        return SweepAgain(self.config, known.again, self.times, self.spent, str(free_beside(path))) if known else None
 
     @property
     def is_imported(self) -> bool:

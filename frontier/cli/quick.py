@@ -18,6 +18,7 @@ from frontier.core.model.points import Point
 from frontier.core.model.trials import Record
 from frontier.core.model.units import count, format_number, format_seconds, format_share
 from frontier.show.verbosity import Detail
+from frontier.show.view.wording import flag_name_words
 
 if TYPE_CHECKING:
     from frontier.client.ask.preflight import Preflight
@@ -226,7 +227,7 @@ def sentences(
     of users.
     """
     who = "One user" if findings.users == 1 else f"Each of {findings.users:,} users"
-    counts = findings.requests.values()
+    few = dict.fromkeys(f"{number:,}" for number in (min(findings.requests.values()), max(findings.requests.values())))
     ttft, speed = format_seconds(findings.ttft), format_number(findings.tok_s_user)
     throughput, highest = format_number(findings.best_throughput), count(findings.highest, "user")
     answers = [
@@ -237,7 +238,7 @@ def sentences(
     more = [
         *server_shortages(server or {}),
         *_not_counted(findings),
-        f"About 256 tokens in, 64 out, {min(counts):,} to {max(counts):,} requests per setting, up to {highest}.",
+        f"About 256 tokens in, 64 out, {' to '.join(few)} requests per setting, up to {highest}.",
         "A minute cannot bound a p99, and says nothing about your lengths or an hour of load. A sweep proves it:",
         f"  {_SWEEP.format(address)}",
     ]
@@ -267,12 +268,12 @@ def _chat(findings: Findings) -> str:
     chat = limits_text(parse_sla(CHAT))
     if findings.fit is None:
         return f"Not even {count(findings.users, 'user')} fit a chat ({chat})."
-    users = count(findings.fit, "user")
+    users, fit = count(findings.fit, "user"), "fits" if findings.fit == 1 else "at once fit"
     if findings.binding is not None:
         name = metric(findings.binding).label
-        return f"About {users} at once fit a chat ({chat}); with more, {name} exceeds its limit first."
+        return f"About {users} {fit} a chat ({chat}); with more, {name} exceeds its limit first."
     if any(c > findings.fit for c in findings.invalid):
-        return f"{users} at once fit a chat ({chat}); nothing can be said about more."
+        return f"{users} {fit} a chat ({chat}); nothing can be said about more."
     return f"All {users} tried at once fit a chat ({chat}); the limit is above."
 
 
@@ -286,6 +287,7 @@ def _not_counted(findings: Findings) -> list[str]:
         "no_requests": ": no request was sent and answered in the time they had.",
     }
     return [
-        f"Not counted: {', '.join(map(str, counts))} users ({', '.join(why)})" + hints.get(why[0], ".")
+        f"Not counted: {', '.join(map(str, counts))} users"
+        + hints.get(why[0], f": {', '.join(map(flag_name_words, why))}.")
         for why, counts in by_reason.items()
     ]

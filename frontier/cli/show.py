@@ -101,7 +101,7 @@ def _print(
     common.answer(table(whole=False))
     if detail is Detail.ANSWER:
         return
-    for frontier in frontiers:
+    for frontier in frontiers if run.limits() else ():  # without limits the table has said it
         name = f"{frontier.series.label()}: " if len(frontiers) > 1 else ""
         common.answer_prose(f"{name}{frontier_sentence(frontier)}")
     if detail is Detail.ALL:

@@ -43,6 +43,7 @@ def command(options: common.RunOptions, sla: tuple[str, ...], tier: str | None, 
       frontier solve --sla 'p99_e2e<=9s, energy<=0.5' --set hardware.power=700W
     """
     from frontier.core.claim.solver import exit_code
+    from frontier.planning.next_step import spoilt_settings
     from frontier.show.answer import answers_text
     from frontier.show.view.answer_view import tier_views
     from frontier.show.view.json_out import answers_json
@@ -54,7 +55,8 @@ def command(options: common.RunOptions, sla: tuple[str, ...], tier: str | None, 
         common.answer({**answers_json(answers), "unfinished": common.unfinished_json(run)})
     else:
         common.answer(answers_text(tier_views(answers, run.gpus), detail=options.detail, **common.layout()))
-        if run.unfinished and options.detail >= Detail.USUAL:
+        spoilt = any(spoilt_settings(d) for tier in answers for d in tier.deciding)  # the answer says what to do
+        if run.unfinished and options.detail >= Detail.USUAL and not spoilt:
             common.answer_prose(run.unfinished)
     return exit_code([d for tier in answers for d in tier.deciding])
 

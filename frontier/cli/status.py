@@ -23,7 +23,7 @@ from frontier.core.model.units import count, format_elapsed
 from frontier.planning.standing import counts_text
 from frontier.show.verbosity import Detail
 from frontier.show.view.rough import format_rough
-from frontier.show.view.wording import flag_name_words
+from frontier.show.view.wording import BY_THE_CLIENT, flag_name_words
 from frontier.store.journal import last_session
 from frontier.store.run_dir import RunDirectory
 from frontier.world import world
@@ -86,13 +86,15 @@ def read_state(path: Path) -> dict[str, Any]:
     last warnings.
 
     - `trials_finished`: on the disk, `refined` of them of the search. `done` of the `planned`
-      trials need not be run any more; `measured` of the listed `settings` are.
+      trials need not be run any more; `measured` of the listed `settings` are (`settings` is None
+      where the sweep finds its settings itself).
     - `seconds_left`: as the sweep itself last said it; the least of them where
       `seconds_left_at_most` is None, as proofs go on.
     - `proven`: the operating points known so far, for the SLA that the run's config has now.
     - `skipped`: the trials that were given up in the session that runs, or ran last.
     - `open`: the names of the skipped trials and of the trials that are left.
     - `go_on`: the command that measures what is left; '' where the sweep runs or nothing is left.
+      It measures all of it anew where this machine `was_busy`.
     - `words` beside a trial: its name as people read it.
     """
     from frontier.config.config_file import config_of
@@ -134,6 +136,7 @@ def read_state(path: Path) -> dict[str, Any]:
         "seconds_left_at_most": told.get("left_at_most"),
         "proven": [{"deployment": deployment, "shape": shape, **c.facts} for (deployment, shape), c in proven.items()],
         "go_on": go_on,
+        "was_busy": now.was_busy,
         "elapsed": round(until - session[0]["time"], 1) if session else None,
         "events": len(journal),
         "last": [_with_words(line, names) for line in journal if line["event"] not in _KEPT_FOR_LATER][-3:],
@@ -186,6 +189,7 @@ def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
         "seconds_left_at_most": None,
         "proven": [],
         "go_on": "",
+        "was_busy": False,
         "events": 0,
         "held_elsewhere": None,
         "warnings": [],
@@ -216,14 +220,18 @@ def _with_words(line: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, 
 
 def _event_text(event: Mapping[str, Any]) -> str:
     """A line of the journal for a person: when, what, and why."""
-    name = str(event["event"]).replace("_", " ")
+    name = str(event["event"]).replace("flagged", "excluded").replace("_", " ")
     if name == "server lost" and event.get("cause") == "never_came_up":
         name = "server never came up"
+    if name == "budget":
+        name = "the budget ended it"
     trials = count(len(event["trials"]), "trial") if "trials" in event else ""
     series = [str(event[part]) for part in ("deployment", "shape") if event.get(part) not in (None, DEFAULT_DEPLOYMENT)]
     series += [load_of(event).label] if event["event"] == "proven" else []
     about = event.get("words") or " ".join(series) or trials
-    why = event.get("text") or event.get("reason") or ", ".join(map(flag_name_words, event.get("flags", ())))
+    flags = event.get("flags", ())
+    flags = [flag for flag in flags if "client_bound" not in flags or flag not in BY_THE_CLIENT]
+    why = event.get("text") or event.get("reason") or ", ".join(map(flag_name_words, flags))
     when = time.strftime("%H:%M", time.localtime(event["time"]))
     return clean(f"{when}  {' '.join(part for part in (name, str(about)) if part)}{': ' if why else ''}{why}", 300)
 
@@ -292,6 +300,7 @@ def page(state: Mapping[str, Any], detail: Detail = Detail.USUAL) -> list[str]:
         lines.append(f"  {_left(state)}: {', '.join(names)}{f' and {others} more' if others > 0 else ''}")
     in_line = _event_text(state["last"][-1]) if state["last"] and state["running"] is None else None
     lines += [f"  {text}" for text in state["warnings"] if text != in_line]
-    lines += ["  To complete it:", f"  {state['go_on']}"] if state["go_on"] else []
+    way = "This machine was busy. Where it is idle, measure anew:" if state["was_busy"] else "To complete it:"
+    lines += [f"  {way}", f"  {state['go_on']}"] if state["go_on"] else []
     every = [f"  {_left(state)}: {name}" for name in state["open"]]
     return detail.of([line(state)], lines, [*every, *(f"  event: {_event_text(event)}" for event in state["last"])])

@@ -9,6 +9,7 @@ from frontier.cli import common
 from frontier.cli.knob_answer import knob_json, print_knob
 from frontier.core.model.decisions import Decision
 from frontier.core.model.errors import UsageError
+from frontier.planning.next_step import spoilt_settings
 from frontier.run import Run
 from frontier.show.verbosity import Detail
 
@@ -53,7 +54,7 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool, cut: Sequen
 
 def next_lines(run: Run, decisions: Sequence[Decision]) -> list[str]:
     """What is left of a sweep, and the commands that its reader most likely needs next."""
-    lines = run.not_measured.splitlines()
+    lines = [] if any(map(spoilt_settings, decisions)) else run.not_measured.splitlines()
     commands = [["frontier", "report", str(run.path), "-o", "page.html"]]
     alone = decisions[0] if len(decisions) == 1 else None
     shape = None if alone is None or alone.load is None else alone.shape

@@ -212,6 +212,7 @@ def described_trials(trials: Sequence[Trial]) -> str:
     groups: dict[str, list[Load]] = {}
     for trial in sorted(trials, key=lambda t: (t.phase is Phase.GRID, -t.repeat)):
         again = f"repeat {trial.repeat} of " if trial.repeat > 1 else ""
-        name = again if trial.phase is Phase.GRID else _WORK.get(trial.phase, "proof of ")
+        proof = "rest of the proof of " if trial.repeat > 1 else "proof of "
+        name = again if trial.phase is Phase.GRID else _WORK.get(trial.phase, proof)
         groups.setdefault(name, []).append(trial.load)
     return "; ".join(f"{name}{listed(sorted(set(loads)))}" for name, loads in groups.items())

@@ -14,7 +14,7 @@ from frontier.config import Config
 from frontier.core.claim.changes import History
 from frontier.core.claim.proof import WINDOWS, violation
 from frontier.core.claim.solver import solve
-from frontier.core.model.decisions import Cause, Decision, Explanation, Limit, NextStep
+from frontier.core.model.decisions import Cause, Decision, Explanation, Limit, NextStep, Reason, Verdict
 from frontier.core.model.loads import Load
 from frontier.core.model.metrics import Unit, claim_floor
 from frontier.core.model.points import Point
@@ -81,6 +81,10 @@ class SweepAgain:
         fresh = replace(self, command=self._with({"-o": self.free}), spent=Amount())
         return fresh.to_prove(concurrency, decision.limits, needs, ENOUGH_FOR_PROOFS)[0]
 
+    def anew(self) -> str:
+        """The command of the whole sweep in a run of its own."""
+        return self._with({"-o": self.free})
+
     def in_varied_lengths(self, shape: Shape) -> str | None:
         """The command of the sweep of a shape in a run of its own, its outputs up to a quarter
         shorter or longer; None for a shape whose output has no one length.
@@ -135,7 +139,10 @@ def with_command(
     `tool` is then the command of the tool that sent its requests, if known. Where no measured
     setting may be a better answer, one between those of the `history` may be.
     """
-    step = decision.next_step
+    step, spoilt = decision.next_step, spoilt_settings(decision)
+    if spoilt and again is not None:
+        first = step or NextStep(spoilt[0].settings[0])
+        return replace(first, requests=None, widened=(), command=again.anew())
     if step is None and again is not None and again.config.marginal_gain:
         step = between_measured(decision, history)
     if step is None:
@@ -154,6 +161,31 @@ def with_command(
     needs = {decision.series: step.requests}
     command, need = again.to_prove(step.load, decision.limits, needs, ENOUGH)
     return replace(step, seconds=None if need is None else need.seconds, command=command)
+
+
+def spoilt_settings(decision: Decision) -> tuple[Reason, ...]:
+    """The settings that a busy client excluded, where they are at least half of those that could be
+    an answer, and there is none; () otherwise.
+    """
+    if decision.load is not None or decision.verdict is Verdict.VIOLATES:
+        return ()
+    could, spoilt = _could_be(decision), busy_settings(decision)
+    return spoilt if 2 * len(spoilt) >= len(could) else ()
+
+
+def busy_settings(decision: Decision) -> tuple[Reason, ...]:
+    """The settings that a busy client excluded and that could be a better answer, or the first."""
+    could, why = _could_be(decision), decision.explanation.reasons
+    busy = [r for r in why if r.cause is Cause.EXCLUDED and any(flag.name == "client_bound" for flag in r.flags)]
+    spoilt = {c: replace(reason, settings=(c,)) for reason in busy for c in reason.settings if c in could}
+    return tuple(spoilt[c] for c in sorted(spoilt))
+
+
+def _could_be(decision: Decision) -> set[Load]:
+    """The settings that could be a better answer: above the answer and below every violation."""
+    below = math.inf if decision.first_fail is None else decision.first_fail
+    settings = [reason.settings[0] for reason in decision.explanation.settings]
+    return {c for c in settings if c < below and (decision.load is None or c > decision.load)}
 
 
 def between_measured(decision: Decision, history: History) -> NextStep | None:

@@ -43,7 +43,8 @@ class Standing:
     search. `done` of the `planned` trials need not be run any more: they are finished, or a proof
     stands in their place. `left` are the planned trials that are neither done nor given up;
     `given_up` are the trials that the last session skipped, or dropped for the budget. A setting is
-    measured when one of its trials that is no quick look of the search is finished.
+    measured when one of its trials that is no quick look of the search is finished. `settings` is
+    None where the sweep finds its settings itself.
 
     `end` is how the last session ended, `reason` why, where the journal has it, and `cause` why
     there was no server. `again` is the command of that session. `missing` are the listed settings
@@ -59,7 +60,7 @@ class Standing:
     refined: int
     left: tuple[Trial, ...]
     given_up: Mapping[str, str]
-    settings: int
+    settings: int | None
     measured: int
     again: str
     cause: str = ""
@@ -90,6 +91,11 @@ class Standing:
         in the budget.
         """
         return self.state != "finished" or self.end == "budget"
+
+    @property
+    def was_busy(self) -> bool:
+        """Whether a busy client spoilt at least half of the trials: the rest would be of no use."""
+        return 2 * self.spoilt >= max(1, self.trials)
 
     @property
     def brief(self) -> str:
@@ -136,8 +142,7 @@ class Standing:
             return ""
         if self.end == "running":
             return f"{self.brief}. {self.gaps}"
-        busy = 2 * self.spoilt >= max(1, self.trials)
-        way = "Where this machine is idle, this completes it" if busy else "To complete the sweep"
+        way = "This machine was busy. Where it is idle, measure anew" if self.was_busy else "To complete the sweep"
         if damaged is not None:
             what = "" if damaged.trial in self.reason else f"trial {damaged.trial} was changed or damaged: "
             way = f"{capital(f'{what}{damaged.hint}')}. Then"
@@ -213,8 +218,8 @@ def standing(
         refined=len(finished.keys() - planned.keys()),
         left=tuple(trial for key, trial in planned.items() if key not in done and key not in given_up),
         given_up=given_up,
-        settings=len(settings),
-        measured=len(settings & measured),
+        settings=len(settings) or None,
+        measured=len(settings & measured) if settings else len(measured),
         again=_command(run, lines, config.measured_by),
         cause=str(last.get("cause", "")),
         missing=tuple(sorted(settings - tried, key=_place)),
@@ -230,13 +235,14 @@ def _spoilt(lines: Iterable[Mapping[str, Any]]) -> set[str]:
     return {line["trial"] for line in lines if line["event"] == "flagged" and "client_bound" in line.get("flags", ())}
 
 
-def counts_text(trials: int, refined: int, measured: int, settings: int) -> str:
-    """'23 trials: 1 listed, 22 of the search; 1 of 5 listed settings measured'; '23 trials' where
-    none is listed.
+def counts_text(trials: int, refined: int, measured: int, settings: int | None) -> str:
+    """'23 trials: 1 listed, 22 of the search; 1 of 5 listed settings measured'; '23 trials; 4
+    settings measured' where none is listed.
     """
-    if not settings:
-        return count(trials, "trial")
+    if settings is None:
+        return f"{count(trials, 'trial')}; {count(measured, 'setting')} measured"
     of_each = f": {trials - refined:,} listed, {refined:,} of the search" if refined else ""
+    of_each = ", all of the search" if trials == refined > 1 else of_each
     return f"{count(trials, 'trial')}{of_each}; {measured:,} of {count(settings, 'listed setting')} measured"
 
 

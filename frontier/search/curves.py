@@ -20,7 +20,8 @@ from frontier.core.model.points import Point
 from frontier.core.stats import episodes
 from frontier.core.stats.laws import normal_quantile
 from frontier.core.stats.wander import BASIC
-from frontier.core.window.window import Episodes, Floats, WindowData, held, narrowed
+from frontier.core.window.held import held
+from frontier.core.window.window import Episodes, Floats, WindowData, narrowed
 
 AnyLoad = TypeVar("AnyLoad", bound=int)
 """Requests in flight, or arrivals per second."""

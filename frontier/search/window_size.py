@@ -16,7 +16,8 @@ from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats import intervals, laws
-from frontier.core.window.window import WindowData, held
+from frontier.core.window.held import held
+from frontier.core.window.window import WindowData
 
 PER_STREAM = 4
 """Requests of each stream that a window holds at least: a shorter one costs as much, by its warm-up

@@ -60,6 +60,11 @@ def summary(answers: Sequence[AnswerView]) -> Table:
     return Table.of((), rows, right=(2,))
 
 
+def _fits(rows: Sequence[Sequence[str]], width: int) -> bool:
+    """Whether rows of cells, indented by two, have room beside each other."""
+    return 2 + sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True)) - 2 <= width
+
+
 def _answer(answer: AnswerView, name: str, width: int) -> list[RenderableType]:
     """The answer itself as lines."""
     line = answer.headline
@@ -70,7 +75,9 @@ def _answer(answer: AnswerView, name: str, width: int) -> list[RenderableType]:
     stated = ("output_throughput",) if answer.chosen is not None else ()
     pairs = zip(answer.figures, answer.rows, strict=True)
     marked = [(figure.mark, *row) for figure, row in pairs if figure.limit or figure.metric not in stated]
-    if marked and sum(max(map(len, column)) + 2 for column in zip(*marked, strict=True)) > width:
+    if not _fits(marked, width):
+        marked = [(*row, margin.replace(" headroom (", " (")) for *row, margin in marked]
+    if not _fits(marked, width):
         marked = [(mark, label, value, ", ".join(filter(None, more))) for mark, label, value, *more in marked]
     rows = [[Cell(mark, style=_MARK_STYLES.get(mark, "")), *map(Cell, cells)] for mark, *cells in marked]
     if rows:

@@ -73,10 +73,6 @@ class LiveProgress(SweepProgress):
     def _styled(self, text: str, code: str) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if code and self._colour else text
 
-    def lines(self) -> list[str]:
-        """What the live lines say now, without colour and uncut."""
-        return ["   ".join(parts) for parts in self.running()]
-
 
 def fitted(parts: Sequence[str], room: int) -> str:
     """A line of as many parts as fit; half a figure would mislead."""

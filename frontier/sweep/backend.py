@@ -25,7 +25,7 @@ from frontier.config.background_keys import BackgroundConfig
 from frontier.core.model.errors import AnotherServerError, MeasurementError
 from frontier.core.model.loads import CappedRate
 from frontier.core.model.shapes import Shape
-from frontier.core.model.trials import Measurement, Phase, Record, Trial
+from frontier.core.model.trials import REPEATED_PROMPTS, Measurement, Phase, Record, Trial
 from frontier.planning.context import over_context
 from frontier.planning.plan import GRID_REQUESTS
 from frontier.search.window_size import connections_wanted
@@ -152,12 +152,15 @@ class HttpBackend(Backend):
         except MeasurementError as error:
             what = target.secrets.redact(error.what)
             raise type(error)(what, error.hint, retry_after=error.retry_after) from None
+        if repeats := self._repeats(ready):
+            learned = {**ready.target.learned, REPEATED_PROMPTS: 1.0}
+            ready = replace(ready, target=replace(ready.target, learned=learned))
         self._ready[deployment.name] = ready
         warnings = [check for check in ready.checks if check.state == "warn"]
         notes = tuple(target.cleaned(f"{check.name}: {check.detail}") for check in warnings)
         notes += tuple(filter(None, (cached, None if calibration is None else calibration.doubt)))
         model = target.cleaned(ready.target.model or "", LONGEST_MODEL)
-        return Facts(deployment.name, deployment.endpoint, model, ready.identity, (*notes, *self._repeats(ready)))
+        return Facts(deployment.name, deployment.endpoint, model, ready.identity, (*notes, *repeats))
 
     async def _calibrate(self, ready: Preflight) -> Calibration:
         """The calibration by which prompts reach the lengths of the config."""

@@ -405,7 +405,7 @@ class Conductor:
         """Repeat a trial under a number of its own: nothing measured is thrown away."""
         last = next(reversed(self._repeats.get(trial.key, [])), trial.key)
         reason, again = self.state.excluded[last].why, self._proposals.once_more(trial)
-        if trial.key not in self._repeats:
+        if trial.key not in self._repeats and self.state.excluded[last].away:  # others were said to be excluded
             self.progress.note(f"{trial.load.label} measured again: {reason}")
         step = await self._measure(again, in_place=True)
         self.state.dropped.pop(again.key, None)  # without room it counts as it is

@@ -47,7 +47,8 @@ def _finish_facts(
     config: Config, path: Path, end: str, code: int, answers: Sequence[tuple[Decision, str]], reason: str
 ) -> dict[str, Any]:
     """The JSON that on_finish gets: where, how the sweep ended, each shape's verdict, and all of
-    that as a sentence.
+    that as a sentence. `settings` are the listed ones, and `measured` how many of them; None where
+    none is listed.
     """
     run = RunDirectory.read(path)
     lines = run.journal_lines()
@@ -68,8 +69,8 @@ def _finish_facts(
         "end": end,
         "exit_code": int(code),
         "trials_finished": now.trials,
-        "settings": now.settings,
-        "measured": now.measured,
+        "settings": now.settings or None,
+        "measured": now.measured if now.settings else None,
         "shapes": shapes,
         "text": masked("; ".join([text, *sentences]))[:1000],
     }

@@ -268,8 +268,6 @@ class TrialRunner:
 
     def _drop(self, trial: Trial, limit: str) -> TrialEnd:
         """Note that the budget has no room for the trial. Later trials may be smaller and fit."""
-        if not self.state.dropped:
-            self.progress.note(f"the budget is near its end ({limit}): what no longer fits is dropped")
         self.state.dropped[trial.key] = trial, limit
         return "dropped"
 

@@ -10,6 +10,8 @@ import pytest
 
 from frontier.cli.status import line, page, read_state, trial_words
 from frontier.config import load_config
+from frontier.core.claim.proof import SCANS
+from frontier.core.model.trials import Phase
 from frontier.read_run import load
 from tests.kit.commands import frontier, http_sweep, start, until_trial
 from tests.kit.golden import assert_golden_row
@@ -74,6 +76,18 @@ def test_sweep_status_and_answer_count_the_trials_on_the_disk(requests: str, tmp
     tree = replace(standing, end="budget").tree("") or {}
     assert [told["settings"], told["measured"]] == [tree["settings"], tree["measured"]]
     assert tree["settings"] - tree["measured"] == len(tree["not_measured"]) + len(tree["short"])
+
+
+def test_of_a_sweep_that_finds_its_settings_those_that_were_measured_are_counted(tmp_path: Path) -> None:
+    text = re.sub("repeats: .*|requests: .*|refine: .*", "", config_text(ENGINES["smooth"]))
+    sweep_in_virtual_time(tmp_path / "run", re.sub("concurrency: .*", "concurrency: auto", text))
+    told, run = read_state(tmp_path / "run"), load(tmp_path / "run")
+    whole = {
+        (t.series, t.load) for h in run.histories.values() for t, _ in h if t.phase not in (*SCANS, Phase.FRONTIER)
+    }
+    assert (None, len(whole)) == (told["settings"], told["measured"])
+    assert whole
+    assert f"{len(whole)} setting" in line(told)
 
 
 def test_what_is_proven_is_judged_by_the_sla_that_the_config_has_now(tmp_path: Path) -> None:

@@ -40,7 +40,6 @@ COMPLEX = {
     "search/highest_rate.py: _prove": 25,
     "search/place.py: candidate": 23,
     "search/skipping.py: skip_reason": 22,
-    "show/picture/draw_panel.py: draw_panel": 21,
     "show/picture/frontier_picture.py: axes_of": 38,
     "sweep/conductor.py: Conductor._complete": 24,
 }
@@ -81,9 +80,9 @@ def test_functions_of_many_arguments_are_few() -> None:
     assert sum(marks.values()) <= MANY_ARGUMENTS, marks
 
 
-MOST_IN_CORE = 4_540
+MOST_IN_CORE = 4_560
 """Statements of the core, without imports and docstrings."""
-MOST_IMPORTED = {"frontier.core.claim.solver": 4_020, "frontier.search.scan": 5_050}
+MOST_IMPORTED = {"frontier.core.claim.solver": 4_040, "frontier.search.scan": 5_070}
 """Statements of a module and of all modules of the package that it imports."""
 
 

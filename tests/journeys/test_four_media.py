@@ -93,7 +93,7 @@ def of_terminal(text: str) -> Media:
     joined = [[f"{mark} {name}", *rest] if len(mark) == 1 else [mark, name, *rest] for mark, name, *rest in rows]
     found.figures = dict(map(figure, joined))
     head = re.search(r"concurrency (\d+)[:,] ([\d,]+)\s+tok/s", text)
-    nearest = re.search(r"nearest: c=(\d+)", text)
+    nearest = re.search(r"nearest:\s+c=(\d+)", text)
     found.answer = head is not None
     setting = head or nearest
     found.setting = None if setting is None else int(setting[1])

@@ -91,13 +91,18 @@ def live(clock: Clock) -> tuple[LiveProgress, io.StringIO]:
     return LiveProgress(console, clock), out
 
 
+def shown(progress: LiveProgress) -> list[str]:
+    """What the live lines say now, without colour and uncut."""
+    return ["   ".join(parts) for parts in progress.running()]
+
+
 def test_a_terminal_shows_stage_streams_requests_failures_and_time() -> None:
     clock = Clock()
     progress, _ = live(clock)
     progress.plan(30, 0)
     progress.trial_started(trial())
     progress.tick(Tick(failed=2))
-    said = "\n".join(progress.lines())
+    said = "\n".join(shown(progress))
     progress.close()
 
     assert_golden_row("progress", said)
@@ -111,7 +116,7 @@ def test_the_time_left_is_what_is_expected_less_what_has_passed_since() -> None:
     said = []
     for passed in (0, 60, 600):  # at last it is longer than was expected: a trial runs, so something is left
         clock.now += passed
-        said.append("\n".join(progress.lines()))
+        said.append("\n".join(shown(progress)))
     progress.close()
     assert_golden_row("progress", "\n\n".join(said))
 
@@ -285,9 +290,9 @@ def test_a_terminal_shows_what_the_trial_gives_so_far() -> None:
     progress, _ = live(Clock())
     progress.trial_started(trial())
     progress.tick(Tick())
-    before = progress.lines()
+    before = shown(progress)
     progress.tick(Tick(rate=2914.0, p50_ttft=0.31, p99_ttft=2.33))
-    after = progress.lines()
+    after = shown(progress)
     progress.close()
 
     assert 2 == len(before) == len(after)
@@ -300,12 +305,12 @@ def test_a_bar_shows_the_share_of_the_time_that_has_passed(passed: float, filled
     clock = Clock()
     progress, _ = live(clock)
     progress.trial_started(trial())
-    assert "[" not in progress.lines()[-1], "nothing is expected yet"
+    assert "[" not in shown(progress)[-1], "nothing is expected yet"
     progress.expect(TimeLeft(480.0, open=True))
-    assert "[" not in progress.lines()[-1], "nor is it bounded"
+    assert "[" not in shown(progress)[-1], "nor is it bounded"
     progress.expect(TimeLeft(480.0))
     clock.now += passed
-    assert f"[{'#' * filled}{'·' * (20 - filled)}]" in progress.lines()[-1]
+    assert f"[{'#' * filled}{'·' * (20 - filled)}]" in shown(progress)[-1]
     progress.close()
 
 
@@ -333,6 +338,34 @@ def test_a_flag_that_excludes_is_said_in_words_where_it_arises() -> None:
     assert max(map(len, lines)) <= 100
     assert_golden_row("progress", "\n".join(lines), "on a terminal")
     progress.close()
+
+
+@pytest.mark.parametrize("word", ["scan", "prove", "complete", "grid"])
+def test_a_log_has_one_line_of_each_setting_that_a_busy_machine_spoilt(word: str) -> None:
+    out = io.StringIO()
+    log = PlainProgress(out, Clock(), lambda: "t")
+    log.stage(Stage(word, 1, 1, 0, 4))  # type: ignore[arg-type]
+    for c in (8, 16, 8, 16, 8):
+        log.trial_started(trial(c))
+        log.trial_finished(trial(c), FIGURES, (BUSY,))
+    log.close()
+    lines = out.getvalue().splitlines()
+    assert [1, 1, 1] == [sum(text in line for line in lines) for text in ("c=8", "c=16", "5 of 5 trials")]
+    assert "tok/s" not in out.getvalue(), "its numbers mean nothing"
+
+
+def test_of_a_setting_that_is_known_a_trial_that_a_busy_machine_spoilt_has_no_line() -> None:
+    out = io.StringIO()
+    log = PlainProgress(out, Clock(), lambda: "t")
+    log.stage(Stage("prove", 1, 1, 0, 4))
+    for c, flags in ((32, ()), (64, ()), (32, (BUSY,))):
+        one = judged(c, Phase.PROVE, 0.0271, 0.0284, Verdict.MEETS)
+        log.trial_started(one[0])
+        log.trial_finished(one[0], FIGURES, flags)
+        log.judged(*one)
+    log.close()
+    assert 1 == sum("c=32" in line for line in out.getvalue().splitlines())
+    assert "1 of 3 trials" in out.getvalue()
 
 
 def test_every_flag_that_is_raised_has_words() -> None:

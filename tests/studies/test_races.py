@@ -9,7 +9,7 @@ from frontier.core.model.errors import ExitCode
 from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.trials import Phase
 from frontier.core.stats import intervals
-from frontier.extras.tune.gain import SPENT
+from frontier.extras.tune.gain import SPENT, WORTH
 from frontier.extras.tune.tune_text import answer_text, chosen_of, exit_code, noticed
 
 
@@ -56,11 +56,12 @@ def test_a_race_is_the_same_by_its_number_and_has_a_family_in_turn() -> None:
 
 def test_the_pairs_of_a_race_were_begun_after_both_loads_were_found() -> None:
     race = Racing(5).run()
-    assert race.sides is not None
+    assert race.final is not None
+    assert race.final.sides is not None
     assert race.gain is not None
-    fixed = max(side.fixed for side in race.sides)
-    assert race.gain.pairs <= min(sum(number > fixed for number in side.starts) for side in race.sides)
-    assert any(number <= fixed for side in race.sides for number in side.starts), "those do not count"
+    fixed = max(side.fixed for side in race.final.sides)
+    assert race.gain.pairs <= min(sum(number > fixed for number in side.starts) for side in race.final.sides)
+    assert any(number <= fixed for side in race.final.sides for number in side.starts), "those do not count"
 
 
 def test_a_variant_that_quick_looks_put_second_meets_the_baseline_all_the_same() -> None:
@@ -92,6 +93,17 @@ def test_a_variant_that_is_surely_no_worse_is_what_to_run_although_no_gain_is_sh
     assert (race.gain.better, race.gain.no_worse) == (False, True)
     assert exit_code(race) is ExitCode.NO
     assert chosen_of(race) is race.finalist
+
+
+def test_a_second_variant_has_a_final_where_the_first_gave_no_more() -> None:
+    race = Racing(58).run()
+    first, second = race.finals
+    assert first.gain is not None
+    assert first.gain.ratio.value < 1 + WORTH
+    assert (first.is_lost, race.final) == (True, second)
+    assert exit_code(race) is ExitCode.YES
+    assert min(first.other.final_starts) < min(second.other.final_starts)
+    assert race.may_be_better(race.baseline) is None, "both were compared with it"
 
 
 def test_a_higher_load_of_the_winner_is_proven_where_the_pairs_could_not_show_its_gain() -> None:

@@ -89,6 +89,7 @@ def test_a_sweep_tells_how_it_ended_and_ends_the_same_when_that_fails(hook: str,
         told = json.loads((tmp_path / "told.json").read_text())
         assert ("frontier.finish/1", "finished", said.code) == (told["schema"], told["end"], told["exit_code"])
         assert "32/4" == told["shapes"][0]["shape"]
+        assert told["settings"] == told["measured"] == 1
         assert told["trials_finished"] == len(list(next((tmp_path / "runs").iterdir()).glob("trials/*.jsonl")))
 
 
@@ -164,3 +165,15 @@ def test_what_a_command_says_last_is_redacted_before_it_is_cut(before: int, tmp_
     assert wrong is not None
     assert "89abcdef" not in wrong
     assert wrong.endswith("***" + "." * before)
+
+
+@pytest.mark.process
+def test_a_sweep_without_a_list_has_no_count_of_listed_settings(tmp_path: Path) -> None:
+    listed = "concurrency: [1]", "repeats: 1", "refine: 0"
+    text = "\n".join(line for line in TINY.splitlines() if line not in listed)
+    text += f"\non_finish: 'cat > {tmp_path}/told.json'\n"
+    config = load_config(text, "sweep.yaml")
+    with open_run(tmp_path / "run", config, text):
+        assert tell(config, tmp_path / "run", "budget", 4, (), "", {"PATH": "/bin:/usr/bin"}) is None
+    told = json.loads((tmp_path / "told.json").read_text())
+    assert (told["settings"], told["measured"], told["trials_finished"]) == (None, None, 0)

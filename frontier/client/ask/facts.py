@@ -16,7 +16,14 @@ from frontier.client.ask import device_names
 from frontier.client.engines import ENGINES
 from frontier.client.engines.base import COUNTERS, HISTOGRAMS, Fact, FactTable, Key, Mask, Samples
 from frontier.client.secrets import NO_SECRETS, Secrets
-from frontier.core.model.trials import CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS, MetricSeries, SourceReadings
+from frontier.core.model.trials import (
+    CACHED_ANEW,
+    REPEATED_PROMPTS,
+    SHARE_ANEW,
+    UNCOUNTED_PROMPTS,
+    MetricSeries,
+    SourceReadings,
+)
 from frontier.core.model.units import usable
 from frontier.core.window.time_breakdown import FINISHED, SERIES
 
@@ -30,6 +37,7 @@ FACTS: Mapping[str, Fact] = {
     CACHED_ANEW: Fact("tokens", "max", "max"),
     SHARE_ANEW: Fact("share", "max", "max"),
     UNCOUNTED_PROMPTS: Fact("1", "max", "max"),
+    REPEATED_PROMPTS: Fact("1", "max", "max"),
     **device_names.FACTS,
 }
 _MADE = device_names.MADE
@@ -55,7 +63,7 @@ def _by_name(table: FactTable) -> dict[str, list[tuple[tuple[str, str] | None, M
     return entries
 
 
-_LEARNED: FactTable = {name: {name: 1.0} for name in (CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS)}
+_LEARNED: FactTable = {name: {name: 1.0} for name in (CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS, REPEATED_PROMPTS)}
 _ENTRIES = _by_name({**EXPORTED, **_LEARNED, **device_names.READ})
 INFO = tuple(name for engine in ENGINES.values() for name in engine.info)
 """Metrics whose labels are the server's settings."""

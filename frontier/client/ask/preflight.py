@@ -24,7 +24,8 @@ from frontier.client.ask.unmeasurable import FailedStream
 from frontier.client.engines.request import Content, PreparedRequest, Prompt
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.http_client import Client
-from frontier.client.http.parse import error_message, parse_all, retry_after, to_record
+from frontier.client.http.parse import error_message, parse_all, to_record
+from frontier.client.http.retry_after import retry_after
 from frontier.client.load.health import OTHER_FILES, raise_fd_limit
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.shapes import Shape
@@ -36,7 +37,7 @@ two does not explain more."""
 _TRIES, _TRY_EVERY = 3, 3.0
 _COUNTS = 3
 """Times that a prompt is sent to be counted: some servers leave the usage out now and then."""
-_NO_USAGE = "switch on usage in streams at the server (stream_options.include_usage), or use its native dialect"
+_NO_USAGE = "have usage sent in streams (stream_options.include_usage), ahead of [DONE], or name the server's dialect"
 _PASSING = (Outcome.CONNECT, Outcome.TLS, Outcome.TIMEOUT, Outcome.STREAM_ERROR, Outcome.TRUNCATED)
 _BUSY = (408, 425, 429, 502, 503, 504)
 """Statuses of a server, or of a gateway before it, that is temporarily unable to answer."""
@@ -167,9 +168,9 @@ class _Questions:
         context = f", context of {max_len:,} tokens" if max_len else ""
         self.note("model", True, f"{self.target.model}{others}{context}")
         version = await version_of(client)
-        record = await self._first_stream(client)
+        record, answer = await self._first_stream(client)
         self.note("authorisation", True, "the key is taken" if self.target.api_key else "no key is asked for")
-        self._check_stream(record)
+        self._check_stream(record, answer)
         max_len = await context_of(client, self.target.engine.name, listed, self.target.model)  # now it is loaded
         ids = await self._token_ids(client)
         if (replicas := await several_processes(self.target)) is not None:
@@ -213,7 +214,7 @@ class _Questions:
                 "copy the name as it is listed",
             )
 
-    async def _first_stream(self, client: Client) -> Record:
+    async def _first_stream(self, client: Client) -> tuple[Record, Exchange]:
         """Try the apis in order of preference; the first that streams settles `target.api`.
 
         The next is tried only where a route is not there or cannot stream. A temporary failure says
@@ -233,7 +234,7 @@ class _Questions:
                 raise unmeasurable.refused(self.target, record.error or "")
             if record.outcome is Outcome.OK:
                 self.note("streams", True, f"{api}: {record.events:,} events in {record.reads} reads")
-                return record
+                return record, exchange
             failures.append((self.target.engine.paths[api], record, exchange))
             if record.outcome in _PASSING or record.status in _BUSY:
                 break
@@ -256,16 +257,10 @@ class _Questions:
             self.target = dataclasses.replace(self.target, omitted=self.target.omitted | ours)
             self.note("request", None, f"sent without {', '.join(sorted(ours))}: {record.error}")
 
-    def _check_stream(self, record: Record) -> None:
+    def _check_stream(self, record: Record, answer: Exchange) -> None:
         """The checks of one streamed answer. Raises without token counts."""
         if record.completion_tokens is None or record.prompt_tokens is None:
-            without = "" if "stream_options" not in self.target.omitted else " and refuses the stream_options that ask"
-            lacks = "no token counts (usage) in its stream"
-            if record.completion_tokens is not None:
-                lacks = "no tokens of the prompt (prompt_tokens) in the usage of its stream"
-            elif record.prompt_tokens is not None:
-                lacks = "no tokens of the answer (completion_tokens) in the usage of its stream"
-            raise MeasurementError(f"the server reports {lacks}{without}, so throughput cannot be measured", _NO_USAGE)
+            raise MeasurementError(f"{self._uncounted(record, answer)}, so throughput cannot be measured", _NO_USAGE)
         self.note("usage", True, f"{record.prompt_tokens} tokens in, {record.completion_tokens} out")
         exact = record.completion_tokens == _PROBE_OSL
         forced = self.target.forces_length
@@ -291,6 +286,20 @@ class _Questions:
             tpot = _time_per_token(record)
             each = f", TPOT {tpot * 1e3:.2f} ms" if tpot > 0 else ""
             self.note("speed", True, f"TTFT {record.first * 1e3:.1f} ms{each}")
+
+    def _uncounted(self, record: Record, answer: Exchange) -> str:
+        """Which counts a stream lacks."""
+        without = "" if "stream_options" not in self.target.omitted else " and refuses the stream_options that ask"
+        usage = parse_all(answer, self.target.engine, self.target.api).state.usage
+        lacks = "no token counts (usage) in its stream"
+        if record.completion_tokens is not None:
+            lacks = "no tokens of the prompt (prompt_tokens) in the usage of its stream"
+        elif record.prompt_tokens is not None:
+            lacks = "no tokens of the answer (completion_tokens) in the usage of its stream"
+        elif usage:
+            shown = self.target.cleaned(str(usage), 120)
+            lacks = f"no prompt_tokens and completion_tokens that are numbers in its usage ({shown})"
+        return f"the server reports {lacks}{without}"
 
     async def _token_ids(self, client: Client) -> tuple[int, int] | None:
         """The widest range of token ids that the server takes and counts one for one."""

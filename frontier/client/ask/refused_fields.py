@@ -29,6 +29,7 @@ def refused_fields(exchange: Exchange) -> frozenset[str]:
     if exchange.status not in REFUSING:
         return frozenset()
     words = set(re.findall(r"\w+", " ".join(_said(error_body(exchange)))))
+    words |= {re.sub(r"(?<=[a-z])[A-Z]", lambda capital: f"_{capital[0].lower()}", word) for word in words}
     words |= {whole for part, whole in _PARTS.items() if part in words}
     return frozenset(words & json_object(exchange.request.body).keys() - NEEDED)
 
@@ -40,7 +41,10 @@ def wants_other_limit(exchange: Exchange, refused: frozenset[str]) -> bool:
     if exchange.status not in REFUSING:
         return False
     text = " ".join(_said(error_body(exchange)))
-    unknown = re.search(r"(?i)not (permitted|supported|allowed)|unsupported|un(known|recogni[sz]ed)|extra", text)
+    unknown = re.search(
+        r"(?i)not (permitted|supported|allowed)|unsupported|un(known|recogni[sz]ed)|extra|deprecated|removed|no longer",
+        text,
+    )
     return REASONING_LIMIT in text or (LIMIT in refused and unknown is not None)
 
 

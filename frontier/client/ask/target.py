@@ -113,6 +113,9 @@ def _credentials(proxy: str) -> str | None:
     return f"{unquote(user)}:{unquote(password)}" if mark else None
 
 
+_ROUTE = re.compile(r"/(chat/)?completions$")
+_VERSION = re.compile(r"://[^/]+/(.*/)?v\d+[a-z]*\d*(/|$)")
+"""An address given with its route, and one with a version in it."""
 Api = Literal["auto", "completions", "chat"]
 
 
@@ -189,11 +192,15 @@ class Target:
         """The address without a trailing /v1: where /version, /metrics and the native routes
         are.
         """
-        return self.base_url.rstrip("/").removesuffix("/v1")
+        return _ROUTE.sub("", self.base_url.rstrip("/")).removesuffix("/v1")
 
     def url(self, path: str) -> str:
-        """The full address of a path such as '/v1/completions'."""
-        return self.root + path
+        """The full address of a path such as '/v1/completions'. Below an address with a version of
+        its own, as '/api/v3', or that was given with its route, it has no /v1.
+        """
+        whole = _ROUTE.search(self.base_url.rstrip("/"))
+        own = _VERSION.search(self.root) or (whole and not self.base_url[: whole.start()].endswith("/v1"))
+        return self.root + (path.removeprefix("/v1") if own else path)
 
     @property
     def engine(self) -> Engine:

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from frontier.client.ask.identify import LONGEST_MODEL
 from frontier.client.ask.refused_fields import refused_fields
 from frontier.client.ask.target import Target
+from frontier.client.engines.stream import SEVERAL
 from frontier.client.http.exchange import Exchange
-from frontier.client.http.parse import COMPRESSED, error_message, retry_after
+from frontier.client.http.parse import COMPRESSED, error_message
+from frontier.client.http.retry_after import retry_after
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.trials import Outcome, Record
 from frontier.core.model.units import format_elapsed
@@ -68,7 +70,7 @@ def refused(target: Target, reason: str) -> MeasurementError:
     return MeasurementError(
         f"{target.base_url} refuses a request without a key: {reason}",
         "name the variable that holds it:  api_key_env: NAME  in the config  (api_key_file: FILE),  or for probe and "
-        "quick  --api-key-env NAME",
+        "quick  --api-key-env NAME;  for a header of its own,  headers: {X-Api-Key: '${NAME}'}",
     )
 
 
@@ -84,10 +86,11 @@ def unnamed_model(target: Target, models: tuple[str, ...], listing: Exchange) ->
     """The error that no model was named, and that none can be picked from the server's list."""
     hint = "name one with  model: NAME  in the config, or with  --model NAME  for probe and quick"
     why = f"serves {model_names(target, models)}" if models else "does not list its models"
-    if not models and listing.status != 200:
+    if not models:
         why += f" ({error_message(listing)})"
     if listing.status == 404:
-        hint += f"; or is the address another one? nothing is at {target.url('/v1/models')}"
+        hint += f"; or is the address another one? nothing is at {target.url('/v1/models')}  (without /v1: write the "
+        hint += "address with its route, as  http://host/llm/chat/completions)"
     return MeasurementError(f"no model was named, and it {why}", hint)
 
 
@@ -120,7 +123,8 @@ _BY_STATUS = {
     **dict.fromkeys(range(300, 400), "write the address it redirects to"),
     **dict.fromkeys(
         (400, 422),
-        "it does not take what it was sent: name its engine with  dialect: NAME  in the config, or see its log",
+        "it does not take what it was sent: see its log, name its engine with  dialect: NAME  in the config, or leave "
+        "a field out:  extra_body: {stream_options: null}",
     ),
     413: "something before the server limits the size of a request: raise that, or ask for shorter prompts",
     **dict.fromkeys((429, 503), "it is still loading, overloaded, or limits its callers: try again "),
@@ -145,4 +149,8 @@ def stream_hint(record: Record, wait: float | None) -> str:
         return "the server fails, or something before it closes the stream: see the logs of both"
     if record.outcome is Outcome.PROTOCOL and (record.error or "").startswith(COMPRESSED):
         return "something before the server compresses the stream: switch that off for this route"
+    if record.outcome is Outcome.EMPTY:
+        return "its events hold no text where the API has it (choices[0].delta.content): look at one with  curl -N"
+    if record.outcome is Outcome.PROTOCOL and record.error == SEVERAL:
+        return "write  extra_body: {n: 1}  in the config"
     return "the endpoint must stream /v1/completions or /v1/chat/completions as server-sent events"

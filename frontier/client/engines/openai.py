@@ -50,8 +50,12 @@ def _event(state: StreamState, kind: bytes, data: bytes) -> dict[str, Any] | Non
         if isinstance(timings, dict) and "cache_n" in timings and "prompt_tokens_details" not in usage:
             # llama-server tells the cached tokens beside the usage.
             usage["prompt_tokens_details"] = {"cached_tokens": timings["cache_n"]}
-        if state.usage is None or _count(usage):
-            state.usage = usage  # a gateway's own, of zeros, does not replace the server's
+        if state.usage is None:
+            state.usage = usage
+        elif _count(usage):  # a gateway's own, of zeros, does not replace the server's
+            if not usage.get("prompt_tokens"):
+                usage["prompt_tokens"] = state.usage.get("prompt_tokens")  # counted first, the answer at its end
+            state.usage = usage
     return event
 
 
@@ -75,7 +79,7 @@ def read_completions(state: StreamState, kind: bytes, data: bytes, *, empty_is_t
             elif ids or (empty_is_token and text == ""):
                 channel = VISIBLE
             state.blank = state.blank or (text == "" and not choice.get("finish_reason"))
-            take_reason(state, choice.get("finish_reason"))
+            take_reason(state, choice.get("finish_reason"), choice)
     return channel
 
 
@@ -98,7 +102,7 @@ def read_chat(state: StreamState, kind: bytes, data: bytes) -> int:
             else:
                 channel = take_hidden(state, delta) or channel
             state.blank = state.blank or (text == "" and "role" not in delta and not choice.get("finish_reason"))
-            take_reason(state, choice.get("finish_reason"))
+            take_reason(state, choice.get("finish_reason"), choice)
     return channel
 
 

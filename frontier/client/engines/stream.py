@@ -6,6 +6,7 @@ A deviation seen in the wild is named beside the line that handles it.
 import unicodedata
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 import orjson
@@ -38,6 +39,9 @@ SEEN = 2 * MOST
 """Bytes of an event that is not understood. More than of its words is looked at: they are cut only
 when redacted."""
 
+SEVERAL = "a stream holds several answers (choices)"
+"""How the error of such a stream begins."""
+
 
 @dataclass(slots=True)
 class StreamState:
@@ -47,7 +51,7 @@ class StreamState:
     this was last set to False had a visible character. `blank`: an event since then had an empty
     text, as for a token that shows nothing. `texts` are the pieces of the answer,
     without its reasoning, where it is asked for. `ids` counts the token ids of choices that list
-    them. `named` are the values of NAMED that it gave.
+    them. `named` are the values of NAMED that it gave. `ended` is the choice that ended last.
     """
 
     text_bytes: int = 0
@@ -62,6 +66,7 @@ class StreamState:
     texts: list[str] | None = None
     ids: int = 0
     named: set[tuple[str, str]] = field(default_factory=set, compare=False)
+    ended: object = None
 
 
 def message_of(error: object, depth: int = 0) -> str:
@@ -180,12 +185,17 @@ def take_ids(state: StreamState, ids: object) -> bool:
     return bool(ids)
 
 
-def take_reason(state: StreamState, reason: object) -> None:
+def take_reason(state: StreamState, reason: object, choice: Mapping[str, Any] = MappingProxyType({})) -> None:
     """Take a finish reason into account; some servers send an empty one with every event. A reason
     that is not known to be good (FINISHED) ends the answer in an error, whatever the server says
-    after it.
+    after it. Where a second `choice` ends, the stream holds several answers: its usage counts the
+    tokens of all, so no time per token follows from it.
     """
     if reason and state.error is None:
+        number = choice.get("index") or 0
+        if state.ended is not None and number != state.ended:
+            state.malformed = SEVERAL
+        state.ended = number
         state.finish_reason = str(reason)
         if state.finish_reason.lower() not in FINISHED:
             state.error = f"the server ended the answer with finish_reason {state.finish_reason!r}"

@@ -34,6 +34,7 @@ _KEPT_OPEN = 64
 """The most reads that are looked at for a token: an answer with more of them streams."""
 _TOKEN_TEXT = 3.0
 """Characters; a token of an answer has more: English text has four, as a rule of thumb."""
+_OTHER_NAMES = {"prompt": "input", "completion": "output"}
 _NO_TEMPLATE: EventTemplate = (b"", b"")
 _STREAM_TYPES = {"sse": ("text/event-stream",), "ndjson": ("application/x-ndjson", "application/json")}
 
@@ -242,14 +243,6 @@ def error_message(exchange: Exchange) -> str:
     return message
 
 
-def retry_after(exchange: Exchange) -> float | None:
-    """How many seconds a refusing server asks to be left alone; None if it does not say so in
-    seconds.
-    """
-    text = exchange.headers.get("retry-after", "").strip()
-    return float(text) if re.fullmatch(r"[0-9]{1,9}", text) else None
-
-
 def parse_all(exchange: Exchange, engine: Engine, api: str) -> AnswerParser:
     """The parser of an answer, with all of it parsed."""
     parser = AnswerParser(exchange, engine, api)
@@ -281,7 +274,7 @@ def to_record(parser: AnswerParser, zero: float) -> Record:
     exchange, state, times = parser.exchange, parser.state, parser.times
     request, turn = exchange.request, exchange.request.prompt.turn
     outcome, error = parser.verdict()
-    usage = state.usage or {}
+    usage = _by_our_names(state.usage or {})
     completion, most = output_tokens(usage, parser.events, reasoned=parser.reasoned)
     if completion is not None and most is None:
         completion, most = _contradicted(parser, usage, completion)
@@ -322,6 +315,14 @@ def to_record(parser: AnswerParser, zero: float) -> Record:
         first_tokens=_first_tokens(parser, usage, completion) if times else None,
         most_tokens=most,
     )
+
+
+def _by_our_names(usage: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The usage by the names of chat completions, where a gateway gives those of another API."""
+    if "completion_tokens" in usage or "output_tokens" not in usage:
+        return usage
+    named = {f"{ours}_tokens": usage.get(f"{theirs}_tokens") for ours, theirs in _OTHER_NAMES.items()}
+    return {**usage, **named}
 
 
 def output_tokens(usage: Mapping[str, Any], chunks: int, *, reasoned: bool) -> tuple[int | None, int | None]:

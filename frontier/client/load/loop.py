@@ -25,8 +25,9 @@ from frontier.client.ask.evidence import Evidence
 from frontier.client.engines.request import PreparedRequest
 from frontier.client.http.exchange import Exchange
 from frontier.client.http.http_client import Client
-from frontier.client.http.parse import no_token_since, parse_all, retry_after
+from frontier.client.http.parse import no_token_since, parse_all
 from frontier.client.http.pool import requests_each
+from frontier.client.http.retry_after import retry_after
 from frontier.client.load.health import BEAT, HealthMonitor
 from frontier.client.load.pipeline import WHOLE, LiveStats, RequestPipeline, Share
 from frontier.client.load.rules import SEND, WARMUP_SHARE, Pacing, StreamStatus, TrialStage, WindowState

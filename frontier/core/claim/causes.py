@@ -89,9 +89,22 @@ def with_causes(
         reasons.append(Reason(Cause.POINT_ESTIMATES))
         step = None
     chosen = points.get(decision.load) if decision.load is not None else None
-    remarks = chosen.notes if chosen is not None else ()
-    explanation = Explanation(settings, tuple(reasons), remarks)
+    explanation = Explanation(settings, tuple(reasons), _remarks(chosen) if chosen is not None else ())
     return dataclasses.replace(decision, explanation=explanation, next_step=step, **shown)
+
+
+def _remarks(chosen: Point) -> tuple[str, ...]:
+    """What a reader should know of the operating point, with the warnings on answers and prompts
+    that a cache may have had: they are no work of the engine.
+    """
+    return (
+        *chosen.notes,
+        *(
+            f"{flag.measured}: {flag.advice}"
+            for flag in chosen.flags
+            if flag.name in ("buffered_stream", "cache_contaminated")
+        ),
+    )
 
 
 def _answered(

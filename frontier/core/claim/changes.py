@@ -29,7 +29,8 @@ from frontier.core.model.loads import Load
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats import episodes, laws
 from frontier.core.window import window
-from frontier.core.window.window import Episodes, Floats, WindowData, held
+from frontier.core.window.held import held, held_alone
+from frontier.core.window.window import Episodes, Floats, WindowData
 
 History = Sequence[tuple[Trial, WindowData]]
 """The finished trials of one series in the order in which they ended: by the number in their
@@ -121,7 +122,7 @@ class Unchanged(tuple[tuple[Trial, WindowData], ...]):
     growing: Mapping[Load, Growth] = {}
 
 
-@held
+@held_alone
 def spoilt(sample: WindowData) -> bool:
     """Whether a window says nothing of the server under this load.
 
@@ -149,7 +150,7 @@ def latencies(sample: WindowData, limit: Limit) -> Floats:
     return values[~np.isnan(values)]
 
 
-@held
+@held_alone
 def level(sample: WindowData, limit: Limit) -> Level | None:
     """The level of a window in what a limit is on; None where too few requests succeeded."""
     values = latencies(sample, limit)
@@ -184,10 +185,9 @@ def unchanged(history: History, limits: Sequence[Limit]) -> Unchanged:
 
 @functools.lru_cache(maxsize=64)
 def _unchanged(history: tuple[tuple[Trial, WindowData], ...], limits: tuple[Limit, ...]) -> Unchanged:
-    followed = _Followed(limits)
+    followed = _nothing(limits)
     for number, (trial, sample) in enumerate(history):
-        if not spoilt(sample):
-            followed.add(number, trial, sample)
+        followed = _and(sample, followed, number, trial)
     last = followed.since
     later = {c for c, load in followed.loads.items() if max(load.numbers, default=-1) >= last}
     starts = {c: load.start for c, load in followed.loads.items()}
@@ -200,20 +200,12 @@ def _unchanged(history: tuple[tuple[Trial, WindowData], ...], limits: tuple[Limi
     kept = [ts for number, ts in enumerate(history) if counts(number, ts[0])]
     slow = _episodes(kept)
     shown = runs > 1 or slow is not None
-    found = Unchanged((trial, _with_series(sample, runs, slow) if shown else sample) for trial, sample in kept)
+    found = Unchanged((trial, window.in_series(sample, runs, slow) if shown else sample) for trial, sample in kept)
     found.changes, found.since = tuple(followed.changes), followed.since
     found.suspect = tuple(c for c, load in followed.loads.items() if load.suspects)
     found.doubted = tuple(c for c, load in followed.loads.items() if load.doubted)
     found.growing = {c: g for c, load in followed.loads.items() if (g := _growth(load, limits)) is not None}
     return found
-
-
-@held
-def _with_series(sample: WindowData, runs: int, slow: Episodes | None) -> WindowData:
-    """A window with what its series shows of any load: the runs of requests beyond a limit, and the
-    episodes.
-    """
-    return replace(sample, runs=runs, episodes=slow)
 
 
 def _episodes(history: History) -> Episodes | None:
@@ -253,8 +245,19 @@ class _Load:
     known: list[tuple[Level | None, ...]] = field(default_factory=list)
     suspects: list[tuple[Level | None, ...]] = field(default_factory=list)
 
+    def copy(self) -> "_Load":
+        """The same in lists of its own."""
+        return replace(
+            self,
+            looks=[*self.looks],
+            numbers=[*self.numbers],
+            every=[*self.every],
+            known=[*self.known],
+            suspects=[*self.suspects],
+        )
 
-@dataclass(slots=True)
+
+@dataclass(slots=True, eq=False)
 class _Followed:
     """The loads of a series, followed from window to window; the findings at one window do not
     depend on later windows. `since` is the number of the first trial after the last change.
@@ -298,8 +301,7 @@ class _Followed:
             last = max((k for k in load.numbers if k < load.start), default=load.start - 1)
             self.changes.append(Change(c, last, load.start, by, metric, tail))
             load.known, load.suspects = load.suspects, []
-            for each in self.loads.values():
-                each.looks.clear()
+            self.loads = {k: replace(each, looks=[]) for k, each in self.loads.items()}
         elif len(load.suspects) >= MOST_SUSPECT or not self._differs(load, levels):
             load.known, load.suspects = [*load.known, *load.suspects], []
 
@@ -342,7 +344,7 @@ class _Followed:
         for which, limit in enumerate(self.limits):
             old, new = ([x for levels in side if (x := levels[which])] for side in (load.known, since))
             if old and new and tails.excluded(_values(old), _values(new), limit, CHANGE):
-                load.doubted, load.start, load.known, load.suspects = True, number, [], []
+                self.loads[lower] = replace(load.copy(), doubted=True, start=number, known=[], suspects=[])
                 return
 
     def _differs(self, load: _Load, levels: tuple[Level | None, ...]) -> bool:
@@ -388,6 +390,23 @@ class _Followed:
                 total += float(np.var(means)) * len(means)
                 freedom += len(means) - 1
         return total, freedom
+
+
+@functools.lru_cache(maxsize=64)
+def _nothing(limits: tuple[Limit, ...]) -> _Followed:
+    """No window yet; the same object for the same limits."""
+    return _Followed(limits)
+
+
+@held
+def _and(sample: WindowData, before: _Followed, number: int, trial: Trial) -> _Followed:
+    """What was followed `before`, and the next window."""
+    if spoilt(sample):
+        return before
+    loads = {c: load.copy() if c == trial.load else load for c, load in before.loads.items()}
+    after = replace(before, loads=loads, changes=list(before.changes))
+    after.add(number, trial, sample)
+    return after
 
 
 def _mean(levels: Sequence[Level]) -> float:

@@ -32,7 +32,8 @@ from frontier.core.model.decisions import Claim, EndedEarly, Limit, SweepEnding,
 from frontier.core.model.loads import Load
 from frontier.core.model.metrics import fewest_to_bound
 from frontier.core.model.trials import Phase, Trial
-from frontier.core.window.window import Bools, Floats, WindowData, held, narrowed
+from frontier.core.window.held import held_alone
+from frontier.core.window.window import Bools, Floats, WindowData, narrowed
 
 PROVEN = 20.0
 """The capital from which a percentile counts as proven over turns: an error of 5%."""
@@ -81,7 +82,7 @@ def proven_over_turns(windows: Sequence[WindowData], limit: Limit) -> bool:
     return capital(np.concatenate([late_shares(sample, limit) for sample in windows]), 1 - limit.of.p) >= PROVEN
 
 
-@held
+@held_alone
 def late_shares(sample: WindowData, limit: Limit) -> Floats:
     """The share of requests over the limit in each turn, among requests of the class that is
     limited.

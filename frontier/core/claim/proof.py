@@ -26,7 +26,8 @@ from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Phase
-from frontier.core.window.window import WindowData, held, join
+from frontier.core.window.held import held
+from frontier.core.window.window import WindowData, join
 
 ALPHA = 0.05
 """One-sided error of a claim."""

@@ -22,8 +22,9 @@ from frontier.core.model.metrics import DEFAULT_METRICS, NEEDS, metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.units import format_share
 from frontier.core.stats import connections, intervals
+from frontier.core.window.held import held
 from frontier.core.window.histogram import ALPHA, X0, LogHistogram
-from frontier.core.window.window import BLOCKS, Floats, WindowData, gaps, held, narrowed
+from frontier.core.window.window import BLOCKS, Floats, WindowData, gaps, narrowed
 
 OF_CLASSES = tuple(f"{s}_{q}" for q in ("ttft", "tpot", "e2e") for s in ("mean", "p50", "p90", "p95", "p99"))
 """The metrics that each class of requests has of its own, where all the default ones are asked for.

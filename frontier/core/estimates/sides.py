@@ -6,14 +6,15 @@ import numpy as np
 
 from frontier.core.estimates.widening import widening
 from frontier.core.flags.stream_flags import differing
-from frontier.core.window.window import UNSTREAMED, Bools, Floats, WindowData, held
+from frontier.core.window.held import held_alone
+from frontier.core.window.window import UNSTREAMED, Bools, Floats, WindowData
 
 TEXT_OFF = 0.2
 """Share by which the text of a token in first chunks may differ from that in others, all answers
 together."""
 
 
-@held
+@held_alone
 def sides(sample: WindowData, quantity: str) -> tuple[Floats, Floats]:
     """The least and the most that each request's latency may have been: the same array twice where
     it is known exactly.

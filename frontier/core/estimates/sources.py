@@ -18,6 +18,7 @@ from frontier.core.model.decisions import Limit
 from frontier.core.model.metrics import Metric, metric
 from frontier.core.model.points import Estimate
 from frontier.core.window import cost_energy
+from frontier.core.window.held import held_alone
 from frontier.core.window.window import BLOCKS, Bools, Floats, Ints, WindowData
 
 _OUTPUT, _INPUT = ("asked_osl", "completion_tokens"), ("asked_isl", "prompt_tokens")
@@ -71,6 +72,7 @@ def ratio(totals: Floats, weights: Floats, picks: Ints) -> Floats:
 # --- throughputs
 
 
+@held_alone
 def _throughput(sample: WindowData, m: Metric, given: Given) -> Estimate | None:
     if _uncounted_share(sample, m.name) > UNCOUNTED:
         return None

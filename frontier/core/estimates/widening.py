@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from frontier.core.flags import load_flags
 from frontier.core.flags.load_flags import ERRORS
 from frontier.core.stats.wander import Wander, of_latencies
-from frontier.core.window.window import WindowData, held, mean_e2e
+from frontier.core.window.held import held_alone
+from frontier.core.window.window import WindowData, mean_e2e
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class Widening:
 NO_WIDENING = Widening()
 
 
-@held
+@held_alone
 def widening(sample: WindowData) -> Widening:
     """What the flags on this sample's load add to its intervals; NO_WIDENING without such flags."""
     raised = {flag.name for flag in load_flags.of_load(sample)}

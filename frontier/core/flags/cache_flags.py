@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from frontier.core.model.points import Flag
-from frontier.core.model.trials import CACHED_ANEW, SHARE_ANEW
+from frontier.core.model.trials import CACHED_ANEW, REPEATED_PROMPTS, SHARE_ANEW
 from frontier.core.model.units import format_share
 from frontier.core.window.window import WindowData
 
@@ -51,6 +51,14 @@ def cache(sample: WindowData) -> Iterator[Flag]:
             format_share(cached + missed - CACHED),
             "the server has no prefix cache or drops what sessions said before their next turn (too little KV memory, "
             "or another replica answers); or its template or its own answers differ when they come back as history",
+            fatal=False,
+        )
+    if not counted and any(REPEATED_PROMPTS in server for server in sample.server):
+        yield Flag(
+            "cache_contaminated",
+            "the file's prompts come again, and the server does not say what a cache answered",
+            "each prompt once",
+            "TTFT may be of the cache: right if your users' prompts come again as often, else give more of them",
             fatal=False,
         )
     if cached - expected > CACHED and hits - expected * queries < recomputed:

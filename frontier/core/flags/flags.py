@@ -21,7 +21,8 @@ from frontier.core.model.points import Flag
 from frontier.core.model.trials import UNCOUNTED_PROMPTS
 from frontier.core.model.units import format_share
 from frontier.core.stats import connections
-from frontier.core.window.window import Bools, Floats, WindowData, held
+from frontier.core.window.held import held_alone
+from frontier.core.window.window import Bools, Floats, WindowData
 
 SHORT_OUTPUT = 0.01
 """Where more than this share of answers are shorter than asked, another output length was
@@ -74,7 +75,7 @@ LIFE = re.compile(r"(?:, |^)started (\d+)$")
 FlagCheck = Callable[[WindowData], Iterable[Flag]]
 
 
-@held
+@held_alone
 def flags(sample: WindowData, limits: tuple[Limit, ...] = ()) -> tuple[Flag, ...]:
     """Everything that is wrong with this sample, the fatal first; `limits` are the percentiles to
     be claimed.
@@ -185,16 +186,21 @@ def _wrong_input(sample: WindowData) -> Iterator[Flag]:
             "wrong_input_length",
             measured,
             f"±{format_share(INPUT_OFF)}, {format_share(WRONG_INPUT)} of prompts",
-            _wrong_count(sample),
+            _wrong_count(sample, off),
         )
 
 
-def _wrong_count(sample: WindowData) -> str:
-    """Why prompts have another length than asked for."""
+def _wrong_count(sample: WindowData, off: Floats) -> str:
+    """Why prompts have another length than asked for; `off` is by how many tokens."""
     if any(UNCOUNTED_PROMPTS in server for server in sample.server):
         return (
             "prompt_tokens are no count of the prompt: the same for short and long ones; name the server behind the "
             "gateway that makes them up  (endpoint:),  or have its count passed on"
+        )
+    if np.median(off) > 0:
+        return (
+            f"the server counts tokens of its own with each prompt, as a system prompt or a template: at least "
+            f"{np.nanmin(sample.prompt_tokens):.4g} were counted, so ask for longer inputs"
         )
     return (
         "the server cuts prompts to its context; or its tokenizer makes uneven numbers of tokens of words, which "

@@ -14,7 +14,8 @@ import numpy as np
 from frontier.core.model.points import OVERLOADED, Flag
 from frontier.core.model.units import format_number, format_seconds, format_share
 from frontier.core.stats import stationarity, wander
-from frontier.core.window.window import BLOCKS, Floats, WindowData, held
+from frontier.core.window.held import held_alone
+from frontier.core.window.window import BLOCKS, Floats, WindowData
 
 ERRORS = 0.01
 """Share of failed requests that is worth a warning."""
@@ -326,7 +327,7 @@ def littles_law(sample: WindowData) -> Iterator[Flag]:
         )
 
 
-@held
+@held_alone
 def of_load(sample: WindowData) -> tuple[Flag, ...]:
     """Every flag on the load; remembered, since each estimate of a sample asks for them."""
     checks = (client, occupancy, background, overloaded, lockstep, stationary, littles_law)

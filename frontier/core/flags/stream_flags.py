@@ -52,8 +52,9 @@ LUMPS, LONG = 2, 8
 show it."""
 
 
-IMPLAUSIBLE_TPOT = 0.001
-"""Seconds per token: no server is faster."""
+IMPLAUSIBLE_TPOT, FASTER = 0.001, 5
+"""Seconds per token: no server is faster. How many times this others take, where some answers that
+are faster were not made like them."""
 
 
 TOKENS_PER_CHUNK = 1.05
@@ -77,7 +78,8 @@ def _in_lumps(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
 
     It is fatal where a limit needs the times between tokens: only the first and the last token come
     as a user sees them. A single event that takes time to arrive is not one chunk: the number of
-    its chunks is not known.
+    its chunks is not known. Where fewer came so, faster than any server makes tokens and than the
+    others did, it is a warning: they may be repeated from a cache.
     """
     long = sample.ok & (sample.completion_tokens >= LONG)
     whole = (sample.events == LUMPS) | ((sample.events == 1) & (sample.e2e <= sample.ttft))
@@ -90,6 +92,20 @@ def _in_lumps(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
             "no TPOT, ITL or rate per user can be measured: judge by E2E (a limit on p90_e2e), or turn off what holds "
             "whole answers back (a guardrail, a replayed stream, a long stream interval)",
             fatal=any(limit.of.quantity in ("tpot", "itl") for limit in limits),
+        )
+        return
+    pace = (sample.e2e[long] - sample.ttft[long]) / (sample.completion_tokens[long] - 1)
+    at_once = whole[long] | (pace < IMPLAUSIBLE_TPOT)
+    usual = median(pace[~at_once]) or 0.0
+    if usual > FASTER * IMPLAUSIBLE_TPOT and share_above(int(at_once.sum()), len(pace), MISCOUNTED):
+        yield Flag(
+            "buffered_stream",
+            f"{format_share(float(at_once.mean()))} of answers of {LONG} tokens or more came at once, the others at "
+            f"{format_seconds(usual)} per token",
+            format_share(MISCOUNTED),
+            "they may come from a cache of answers, or be held back: throughput and latencies count them, so turn that "
+            "off for the test",
+            fatal=False,
         )
 
 

@@ -237,8 +237,10 @@ CACHED_ANEW, SHARE_ANEW = "cached_of_new_prompts", "cached_share_of_new_prompts"
 """Facts: what a server calls cached in prompts that it never saw. The first is a number of tokens
 that is the same for prompts of any length: its template. The second is a share of the tokens: the
 server means something else by the word."""
-UNCOUNTED_PROMPTS = "prompts_not_counted"
-"""The fact that the server's count of prompts does not grow with them."""
+UNCOUNTED_PROMPTS, REPEATED_PROMPTS = "prompts_not_counted", "prompts_come_again"
+"""The facts that the server's count of prompts does not grow with them, and that those of a file
+are sent more than once.
+"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,13 +13,14 @@ from frontier.core.model.decisions import Limit
 from frontier.core.model.metrics import claim_floor
 from frontier.core.model.units import format_share
 from frontier.core.stats import intervals
-from frontier.core.window.window import Bools, Floats, Ints, WindowData, held
+from frontier.core.window.held import held_alone
+from frontier.core.window.window import Bools, Floats, Ints, WindowData
 
 CONFIDENCE = 0.95
 """Confidence of the bounds that count connections as clusters."""
 
 
-@held
+@held_alone
 def clusters(sample: WindowData) -> Ints | None:
     """A number for each request, the same for those of one connection; a request without one is
     alone. None where no connection is known.
@@ -38,7 +39,7 @@ def _shared(sample: WindowData) -> Ints | None:
     return None if numbers is None or int(numbers.max()) + 1 == sample.n else numbers
 
 
-@held
+@held_alone
 def count(sample: WindowData) -> int | None:
     """How many connections the requests are spread over, as Kish's effective number: a connection
     with one request does not count as much as one with a hundred. None where that is not known.

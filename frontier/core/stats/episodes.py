@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from frontier.core.stats import laws, wander
-from frontier.core.window.window import Bools, Episodes, Floats, WindowData, held
+from frontier.core.window.held import held_alone
+from frontier.core.window.window import Bools, Episodes, Floats, WindowData
 
 CLEAR, APART = math.log(1.2), 4.5
 """Blocks of time are slow whose levels are this far (in ln) from those of the others, and this many
@@ -30,7 +31,7 @@ GOLDEN = 0.6180339887498949
 """Multiples of it, without their whole parts, lie evenly between 0 and 1, in no order."""
 
 
-@held
+@held_alone
 def slow_blocks(sample: WindowData) -> tuple[wander.TimeBlocks, Bools]:
     """The time blocks of one load, and which of them belong to episodes.
 

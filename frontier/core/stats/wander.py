@@ -12,7 +12,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from frontier.core.stats import laws
-from frontier.core.window.window import Bools, Floats, Ints, WindowData, held, mean_e2e
+from frontier.core.window.held import held_alone
+from frontier.core.window.window import Bools, Floats, Ints, WindowData, mean_e2e
 
 FEWEST = 6
 """Blocks needed to say anything about a wander."""
@@ -97,7 +98,7 @@ class TimeBlocks:
     middles: Floats
 
 
-@held
+@held_alone
 def of_latencies(sample: WindowData, by_turns: bool = False) -> Mapping[str, Wander]:
     """The wander of each latency of which enough is known. In lockstep blocks are turns.
 

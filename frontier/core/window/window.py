@@ -8,11 +8,12 @@ verdicts, the search) works on samples; they are what `derived/` caches.
 """
 
 import functools
+import weakref
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from itertools import chain
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,7 @@ from frontier.core.model.points import Estimate, Power
 from frontier.core.model.series import HasLoad
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import ClientHealth
+from frontier.core.window.held import held, held_alone
 from frontier.core.window.histogram import LogHistogram
 
 Floats = NDArray[np.float64]
@@ -31,9 +33,6 @@ Timed = Sequence[tuple[float, Mapping[str, float]]]
 """The length of each window in seconds, and the facts of it that the server and its devices gave.
 """
 
-_Of = TypeVar("_Of")
-_P = ParamSpec("_P")
-_T = TypeVar("_T")
 
 BLOCKS = 20
 """Time blocks per window: enough for a variance, few enough that each outlasts a request."""
@@ -261,6 +260,12 @@ class WindowData(HasLoad):
         return self.ok & np.isnan(self.tpot) & (np.isnan(self.completion_tokens) | several)
 
     @property
+    def alone(self) -> Self:
+        """The same window without what its series shows."""
+        known: Self | None = self.__dict__.get("measured", lambda: None)()
+        return self if known is None else known
+
+    @property
     def block_of_request(self) -> Ints:
         """The time block in which each request was sent, numbered over all windows."""
         length = (self.ends - self.starts)[self.window]
@@ -288,21 +293,14 @@ class WindowData(HasLoad):
         }[throughput]
 
 
-def held(function: Callable[Concatenate[_Of, _P], _T]) -> Callable[Concatenate[_Of, _P], _T]:
-    """The function, whose result is worked out once and then held by its first argument: a window,
-    or the windows of a series. A search replays its whole history at every step.
-
-    The result goes when the window goes. It must not be the window itself, or hold it.
+@held
+def in_series(sample: WindowData, runs: int, slow: Episodes | None) -> WindowData:
+    """A window with what its series shows of any load: the runs of requests beyond a limit, and the
+    episodes.
     """
-
-    @functools.wraps(function)
-    def result(of: _Of, /, *values: _P.args, **named: _P.kwargs) -> _T:
-        known: dict[Any, _T] = of.__dict__.setdefault("known", {})
-        if (key := (function, values, *named.items())) not in known:
-            known[key] = function(of, *values, **named)
-        return known[key]
-
-    return result
+    found = replace(sample, runs=runs, episodes=slow)
+    found.__dict__["measured"] = weakref.ref(sample)
+    return found
 
 
 @functools.lru_cache(maxsize=256)
@@ -386,10 +384,13 @@ def join(samples: Sequence[WindowData]) -> WindowData:
     """
     if not samples:
         raise ValueError("nothing to join: a setting needs at least one window")
-    return _joined(samples[-1], *samples[:-1]) if len(samples) > 1 else samples[0]
+    if len(samples) == 1:
+        return samples[0]
+    first, whole = samples[0], _joined(samples[-1], *(sample.alone for sample in samples[:-1]))
+    return whole if (first.runs, first.episodes) == (1, None) else in_series(whole, first.runs, first.episodes)
 
 
-@held
+@held_alone
 def _joined(last: WindowData, *before: WindowData) -> WindowData:
     parts, first = (*before, last), before[0]
     if any((part.deployment, part.shape, part.load) != (first.deployment, first.shape, first.load) for part in parts):

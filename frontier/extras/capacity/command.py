@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from frontier import registry
 from frontier.cli import common
 from frontier.client.engines import EMITTED
 from frontier.core.model.errors import ExitCode, UsageError
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from frontier.core.model.decisions import Decision
-    from frontier.extras.capacity.head_count import Users, Verified
     from frontier.run import Run
 
 TARGETS = (*EMITTED, "keda", "prometheus-rule")
@@ -65,6 +63,7 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
     from frontier.core.claim.solver import exit_code
     from frontier.extras.capacity.emit import emit as lines
     from frontier.extras.capacity.people import users_json, users_text
+    from frontier.extras.capacity.served import require_in_flight, served
     from frontier.show.answer import decision_table
     from frontier.show.view.answer_view import answer_view
 
@@ -75,7 +74,8 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
         raise UsageError("how long do people think between an answer and the next question?", "add  --think 45s")
     run = options.read()
     decisions = _decided(options, run)
-    _require_in_flight(decisions)
+    for decision in decisions:
+        require_in_flight(decision)
     proven = [decision for decision in decisions if decision.load is not None]
     if len(proven) < len(decisions):
         common.say("no operating point is proven, so no people are counted:")
@@ -87,15 +87,15 @@ def command(options: common.RunOptions, think: str | None, people: int | None, s
         what = f"{shape.label} is a {shape.kind}{' with sessions' if shape.mix else ''}: its proven number counts open "
         what += "sessions, not requests in flight"
         raise UsageError(what, "sweep a shape of one request, and emit its operating point")
-    answers = [] if seconds is None else [_answer(run, decision, seconds, people, spare) for decision in proven]
+    answers = [] if seconds is None else [served(run, decision, seconds, people, spare) for decision in proven]
     if emit is None:
         if options.as_json:
             common.answer(users_json(answers))
         elif answers:
             common.answer(users_text(answers, detail=options.detail, **common.layout()))
     elif proven:
-        served = (answers[0].fleet or answers[0].one) if answers else None
-        common.answer(lines(emit, proven[0], served).rstrip("\n"))
+        people_served = (answers[0].fleet or answers[0].one) if answers else None
+        common.answer(lines(emit, proven[0], people_served).rstrip("\n"))
     code = exit_code(decisions)
     return ExitCode.NOT_PROVEN if code == ExitCode.YES and any(not each.one.people for each in answers) else code
 
@@ -105,41 +105,3 @@ def _decided(options: common.RunOptions, run: "Run") -> "Sequence[Decision]":
     if options.point_estimates:
         common.say("decided on values alone, as asked: nothing here is proven")
     return run.solve(options.limits(run), point_estimates=options.point_estimates)
-
-
-def _require_in_flight(decisions: "Sequence[Decision]") -> None:
-    """UsageError where decisions are not of requests in flight alone."""
-    if any(decision.shape.arrivals is not None for decision in decisions):
-        what = "people are counted from requests in flight, and this run proved a rate of arrivals"
-        raise UsageError(what, "sweep with  concurrency: 1..128; replicas are peak rate / proven rate")
-    if any(decision.shape.background is not None for decision in decisions):
-        what = "people are counted of a shape alone, and this run proved one beside a background"
-        raise UsageError(what, "sweep a copy of its config without  background:")
-
-
-def _answer(run: "Run", decision: "Decision", think: float, people: int | None, spare: int) -> "Users":
-    """The answer for one operating point."""
-    from frontier.extras.capacity.head_count import users
-    from frontier.planning.arrivals import replica_of
-
-    return users(
-        decision,
-        replica_of(decision, *run.measured(decision)),
-        think,
-        people=people,
-        spare=spare,
-        verified=_verified(run, decision),
-        price=run.config.deployment(decision.deployment).price,
-    )
-
-
-def _verified(run: "Run", decision: "Decision") -> "Verified | None":
-    """The rate that `verify --find` proved of this operating point; None where there is none."""
-    from frontier.extras.capacity.head_count import Verified
-
-    rates_found = registry.FOUND_RATES.find()
-    for found in rates_found(run, decision.limits) if rates_found is not None else ():
-        e2e = found.point.metrics.get("mean_e2e") if found.point is not None else None
-        if found.decision.series == decision.series and found.done.proven is not None and e2e is not None:
-            return Verified(found.done.proven, e2e.value)
-    return None

@@ -36,12 +36,11 @@ def _users(users: Users, detail: Detail, width: int, colour: bool) -> str:
         head = f"No head count is safe: requests at random may break the SLA with one person alone   {name}"
         why = "The limits are close to what the closed loop gives. This looks for a rate:  frontier verify --find"
         return to_text(Text(head, style="bold yellow"), Text(why), width=width, colour=colour)
-    head = f"{_about(users.one.people)} per replica, each asking again {_time(users.think)} after an answer"
+    head = f"{about_people(users.one.people)} per replica, each asking again {_time(users.think)} after an answer"
     claim = users.decision.claim
     early = [claim_sentence(users.decision)] if claim is not None and claim.stage == "early" else []
     limit = f"On each replica {knob_sentence(users.decision.engine, users.cap, users.decision.ranks)}."
-    assumed = f"Assumed: {'; '.join(_assumed(users))}."
-    lines = [_basis(users), *early, limit, assumed] if detail >= Detail.USUAL else [_basis(users), limit]
+    lines = [_basis(users), *early, limit, people_assumed(users)] if detail >= Detail.USUAL else [_basis(users), limit]
     if detail is Detail.ALL:
         lines += [*([claim_sentence(users.decision)] if not early else []), "The operating point:"]
         lines.append(decision_table([answer_view(users.decision)], detail=Detail.ANSWER, width=width))
@@ -77,7 +76,7 @@ def _people(number: int) -> str:
     return f"{number:,} {'person' if number == 1 else 'people'}"
 
 
-def _about(number: int) -> str:
+def about_people(number: int) -> str:
     """'about 5,700 people': an estimate, rounded down to two digits."""
     scale = 10 ** max(0, len(str(number)) - 2)
     return _people(number) if scale == 1 else f"about {_people(number // scale * scale)}"
@@ -112,12 +111,17 @@ def _basis(users: Users) -> str:
     return f"{estimate}. For a measured figure run  frontier verify --find  first."
 
 
-def _assumed(users: Users) -> list[str]:
+def people_assumed(users: Users, shape: str = "") -> str:
+    """The assumptions of the answer as a sentence, where `shape` is the name of its shape."""
+    return f"Assumed: {'; '.join(_assumed(users, shape))}."
+
+
+def _assumed(users: Users, shape: str = "") -> list[str]:
     """The assumptions of the answer."""
     alone = [
         "people act independently of each other (no rush)",
         f"think times are exponential or lognormal with a mean of {_time(users.think)}",
-        f"{users.decision.shape.label} alone, with prompts that meet no cache",
+        f"{shape or users.decision.shape.label} alone, with prompts that meet no cache",
     ]
     if (users.fleet or users.one).replicas == 1:
         return alone

@@ -127,7 +127,8 @@ def _pair_sentence(contest: Contest) -> str:
         values = both if _has_values(deciding) else ratio_text(deciding.ratio)
         return f"Not resolved between {a} and {b} {where}: {values}{clauses}"
     if inside and inside is not deciding:
-        clauses = f"; {promise} {_value(contest, inside, 1)} against {_value(contest, inside, 0)}{clauses}"
+        values = ", ".join(f"{name} {_value(contest, inside, side)}" for side, name in ((1, b), (0, a)))
+        clauses = f". W{promise[1:]}: {values}{clauses}"
     return f"{_ratio_sentence(contest, deciding, where)}{clauses}"
 
 

@@ -42,7 +42,7 @@ def trend(runs: Sequence[Measured], names: tuple[str, ...], series: Series, *, b
     levels = {name: tuple(_level(rows, name, *each) for each in ends) for name in names}
     left_out = tuple(one.name for one in ordered if one not in kept)
     means = f"Geometric means over {', '.join(load.label for load in settings)}."
-    notes = [f"{date_text(rows[at].at)}  break at {rows[at].run}: {text}" for at, text in breaks.items()]
+    notes = [f"{date_text(rows[at].at)}  break at {rows[at].run}, {text}" for at, text in breaks.items()]
     notes.append(means if settings else "No setting is usable in nearly all runs: name runs of one config.")
     if left_out:
         notes.append(f"Left out, without all of these settings: {clean(', '.join(left_out), 300)}.")

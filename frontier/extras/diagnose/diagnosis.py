@@ -356,7 +356,7 @@ def _evidence(resource: Resource, here: Signs, alone: Signs) -> str:
     parts, wait = here.parts, here.waiting
     waiting = ""
     if wait is not None:
-        waiting = "; no request waits" if wait < SOME else f"; {format_number(wait)} requests wait"
+        waiting = "; no queue builds up" if wait < SOME else f"; {format_number(wait)} requests wait"
     kv = "" if here.kv_max is None else f"the KV cache is {format_share(here.kv_max)} full at most"
     work = f"prompts themselves take {format_share(min(1.0, _prompt_share(here, alone)))} of the engine's time"
     match resource:

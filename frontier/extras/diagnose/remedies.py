@@ -129,7 +129,7 @@ _REMEDIES: Mapping[Resource, _Remedy] = {
             ),
             _Option(
                 "lighter weights ({flag})",
-                "each step reads half the bytes, so a token takes up to half the time; check quality",
+                "each step reads half the bytes, so a token takes up to half the time (check quality)",
                 EngineSetting.LIGHTER_WEIGHTS,
                 fits=_weights_are_read,
             ),
@@ -141,7 +141,7 @@ _REMEDIES: Mapping[Resource, _Remedy] = {
             ),
             _Option(
                 "a smaller KV cache entry ({flag})",
-                "half as much of the KV cache to read in each step",
+                "each step reads half as much of the KV cache",
                 EngineSetting.SMALLER_KV,
                 fits=_kv_is_read,
             ),

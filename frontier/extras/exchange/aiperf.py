@@ -20,10 +20,12 @@ from frontier.extras.exchange.results import (
     Result,
     StatedLoad,
     TokenLengths,
+    figure,
     microseconds,
     stated_load,
     statistics,
     successes,
+    unit_scale,
 )
 from frontier.store.documents import INCOMPLETE, Document, Node, foreign_text
 
@@ -38,7 +40,6 @@ _RATES = {
     "total_throughput": "total_token_throughput",
     "request_throughput": "request_throughput",
 }
-_SCALES = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0, "seconds": 1.0}
 TOKENS_OFF = 0.05
 """AIPerf's count of tokens may differ by this share from the server's."""
 NOTES = (
@@ -118,7 +119,8 @@ def _of_one_run(metrics: Mapping[str, Any]) -> dict[str, Any]:
 def _result(top: Node) -> Result:
     ok, failed = int(_average(top, "request_count") or 0), _failures(top)
     figures = _latencies(top)
-    figures |= {ours: rate for ours, name in _RATES.items() if (rate := _average(top, name)) is not None}
+    for ours, name in _RATES.items():
+        figures |= figure(top.at(name), "avg", ours, unit_scale(top.at(name), ours))
     prompt, tokens = _average(top, "input_sequence_length"), _average(top, "output_sequence_length")
     if tokens is None and (requests := figures.get("request_throughput")) and "output_throughput" in figures:
         tokens = figures["output_throughput"] / requests
@@ -166,7 +168,7 @@ def _latencies(top: Node) -> dict[str, float]:
         for key in (name, f"adj_{name}"):
             latency = top.at(key)
             if latency.tree:  # an adj_ percentile replaces the plain one: in it failures are infinite
-                stated = statistics(latency, quantity, _scale(latency))
+                stated = statistics(latency, quantity, unit_scale(latency, f"mean_{quantity}"))
                 figures |= {ours: x for ours, x in stated.items() if key == name or not ours.startswith("mean")}
     return figures
 
@@ -181,13 +183,6 @@ def _token_flags(counted: float | None, served: float | None) -> Iterator[Flag]:
 
 def _average(top: Node, name: str) -> float | None:
     return top.at(name).number("avg")
-
-
-def _scale(node: Node) -> float:
-    unit = node.text("unit") or ""
-    if unit not in _SCALES:
-        raise node.error(f"{node.where} is in {unit!r}, an unknown unit", "check that this is AIPerf's file")
-    return _SCALES[unit]
 
 
 def _asked(top: Node) -> TokenLengths:
@@ -275,7 +270,7 @@ def _record(index: int, node: Node, sent: float) -> Record:
 
     def seconds(name: str) -> float | None:
         value = metrics.at(name).number("value")
-        return None if value is None else value * _scale(metrics.at(name))
+        return None if value is None else value * unit_scale(metrics.at(name), "mean_e2e")
 
     ttft, e2e = seconds("time_to_first_token"), seconds("request_latency")
     tokens = metrics.at("usage_completion_tokens").count("value") or metrics.at("output_sequence_length").count("value")
@@ -298,7 +293,7 @@ def _record(index: int, node: Node, sent: float) -> Record:
         completion_tokens=tokens,
         events=len(gaps) + 1,
         reads=len(gaps) + 1,
-        gaps=microseconds(gaps, _scale(chunk)) if gaps else (),
+        gaps=microseconds(gaps, unit_scale(chunk, "mean_itl")) if gaps else (),
     )
 
 

@@ -96,6 +96,7 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
         for key, results in settings.items()
         if not results[0].records
     ]
+    notes += _lacking(points)
     order = {name: place for place, name in enumerate(members)}
     return Assembled(
         tuple(sorted(points, key=lambda p: (order[p.deployment], *_order(p)))),
@@ -109,6 +110,16 @@ def assemble(files: Sequence[ImportedFile], *, deployment: str | None = None, sh
         tuple(max(names, key=lambda name: sum(name in p.metrics for p in points)) for names in AXES),
         tuple(notes),
     )
+
+
+def _lacking(points: Sequence[Point]) -> list[str]:
+    """Notes on points without any throughput, or without any latency: they are on no frontier."""
+    notes = []
+    for what, names in zip(("throughput", "latency"), AXES, strict=True):
+        if lacking := [p for p in points if not p.metrics.keys() & set(names)]:
+            where = "" if len(lacking) == len(points) else f" of {', '.join(p.load.label for p in lacking[:4])}"
+            notes.append(f"no {what}{where} is read: without one a setting is on no frontier")
+    return notes
 
 
 def _settled(files: Sequence[ImportedFile]) -> tuple[list[tuple[str, Result]], list[str]]:

@@ -44,7 +44,7 @@ def flags_of(result: Result, concurrency: int) -> Iterator[Flag]:
     """
     figures, tokens = result.figures, result.came[1]
     yield from identity_flags(figures, tokens)
-    yield from _contradictions(figures, tokens or result.asked[1])
+    yield from _contradictions(figures, result.came[0] or result.asked[0], tokens or result.asked[1])
     if concurrency and (result.failed or 0) <= OFF_LOAD * result.ok:
         yield from _load_flags(result, concurrency)
     yield from _served_flags(result)
@@ -71,12 +71,15 @@ def identity_flags(figures: Mapping[str, float], tokens: float | None) -> Iterat
         yield Flag("identity", measured, f"1 ±{IDENTITY:.0%}", NOT_ITS_NAME)
 
 
-def _contradictions(figures: Mapping[str, float], tokens: float | None) -> Iterator[Flag]:
+def _contradictions(figures: Mapping[str, float], prompt: float | None, tokens: float | None) -> Iterator[Flag]:
     """The flag of figures of which one rules out another, whatever was measured."""
     found = [*_disorder(figures)]
     output, total, rate = (figures.get(f"{x}_throughput", math.nan) for x in ("output", "total", "request"))
     if total < output * (1 - IDENTITY):
         found.append(f"{_words('total_throughput', figures)} in all is below {_words('output_throughput', figures)}")
+    if prompt and tokens and abs(output * (prompt + tokens) / tokens - total) > 0.25 * total:
+        lengths = f"at {prompt:.4g} tokens in and {tokens:.4g} out"
+        found.append(f"{_words('output_throughput', figures)} beside {_words('total_throughput', figures)} {lengths}")
     if tokens and abs(rate * tokens - output) > 0.25 * output:
         found.append(f"{rate:.4g} requests/s of {tokens:.4g} tokens beside {_words('output_throughput', figures)}")
     if found:

@@ -8,30 +8,34 @@ from frontier.core.model.errors import UsageError
 from frontier.core.model.metrics import Unit, metric
 from frontier.core.model.text import clean_name
 
-SECONDS = {
+_TIMES = {
     **dict.fromkeys(("ms", "msec", "millisecond", "milliseconds"), 1e-3),
     **dict.fromkeys(("us", "µs", "μs", "microseconds"), 1e-6),
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1.0),
-    "ns": 1e-9,
+    **dict.fromkeys(("ns", "nanoseconds"), 1e-9),
 }
+SECONDS = _TIMES | {f"{unit}/{of}": scale for unit, scale in _TIMES.items() for of in ("token", "tok")}
+UNIT_SUFFIXES = {"": 1.0, **{f"_{unit}": scale for unit, scale in _TIMES.items()}}
+"""What stands behind the name of a latency, and the factor to seconds."""
 SHARES = dict.fromkeys(("%", "pct", "percent"), 0.01)
-_COUNTED = ("tok", "toks", "token", "tokens", "t", "req", "reqs", "request", "requests")
-_RATES = {
+_COUNTED = ("tok", "toks", "token", "tokens", "t", "req", "reqs", "request", "requests", "query", "queries")
+RATES = {
     **{f"{what}/{time}": 1.0 for what in _COUNTED for time in ("s", "sec", "second")},
     **{f"{what}/{time}": 1 / 60 for what in _COUNTED for time in ("min", "minute")},
     **dict.fromkeys(("tps", "rps", "qps"), 1.0),
     **dict.fromkeys(("tpm", "rpm", "qpm"), 1 / 60),
-    **dict.fromkeys(("ktok/s", "ktokens/s", "ktps"), 1e3),
+    **{f"k{what}/{time}": 1e3 for what in ("tok", "tokens") for time in ("s", "sec", "second")},
+    "ktps": 1e3,
 }
 _OF_REQUESTS = ("req", "rp", "qp")
 """How units of requests, and not of tokens, begin."""
-SCALED = frozenset({*SECONDS, *SHARES, *_RATES, *(f"{rate}/gpu" for rate in _RATES)})
+SCALED = frozenset({*SECONDS, *SHARES, *RATES, *(f"{rate}/gpu" for rate in RATES)})
 UNITS = SCALED | {"tokens", "token", "tok", "requests", "reqs", "#", "count", "users", "-", "n"}
 """Units that stand in a row of their own; those of SCALED scale what is below."""
 _FACTS = {
     "shape": "isl/osl|isl_osl|in/out|input/output|lengths|workload",
-    "concurrency": "conc|max_concurrency|num_concurrency|concurrent_(?:users|requests)|users|"
-    "num_(?:users|concurrent_requests)|number_of_concurrency|concurrency_level",
+    "concurrency": "conc|max_concurrency|num_concurrency|concurrent_(?:users|requests)|users|user_count|vus|clients|"
+    "num(?:ber)?_(?:of_)?(?:users|clients|concurrent_(?:users|requests))|number_of_concurrency|concurrency_level",
     "in_flight": "concurrency_(?:mean|avg)|(?:mean|avg|average)_(?:concurrency|in_flight)|requests_in_flight",
     "rate": "rate|(?:requested|target|request|arrival)_rate|rate_qps|target_qps",
     "arrivals": "profile|arrival_pattern|strategy",
@@ -52,7 +56,7 @@ _FACTS = {
 _PER_S = "_per_s(?:ec(?:ond)?)?"
 _WHOLE = {
     "output_throughput": "(?:output_|gen_|generation_|decode_)?(?:tput|throughput|tokens?_throughput)|"
-    f"output_(?:tps|tokens?_rate)|(?:output_|gen_|generation_|decode_|throughput_)?tok(?:en)?s?{_PER_S}|tps|tok_s",
+    f"(?:output|system)_(?:tps|tokens?_rate)|(?:output_|gen_|generation_|decode_|throughput_)?tok(?:en)?s?{_PER_S}|tps|tok_s",
     "total_throughput": f"total_(?:tput|tps|tokens?_(?:throughput|rate)|tok(?:en)?s?{_PER_S})",
     "input_throughput": f"(?:input|prompt|prefill)_(?:tput|tps|tokens?_(?:throughput|rate)|tok(?:en)?s?{_PER_S})",
     "request_throughput": f"(?:request|req)_(?:tput|rate_achieved)|req(?:uest)?s?(?:{_PER_S}|_per_min(?:ute)?)|"
@@ -60,7 +64,7 @@ _WHOLE = {
     "error_rate": "(?:error|failure)s?(?:_(?:rate|share|ratio))?|failed(?:_requests)?",
 }
 _SIDES = {
-    **dict.fromkeys(("output", "gen", "generation", "decode"), "output_throughput"),
+    **dict.fromkeys(("output", "gen", "generation", "decode", "system"), "output_throughput"),
     **dict.fromkeys(("input", "prompt", "prefill"), "input_throughput"),
     "total": "total_throughput",
 }
@@ -76,7 +80,7 @@ _QUANTITIES = (
 _NAMED_AGAIN = re.compile(r"\s*\((?:ttft|tpot|itl|e2el?)\)")
 """The short name behind a long one: 'Time to First Token (TTFT)'."""
 _UNIT = re.compile(r"^(.*?)\s*[(\[]([^()\[\]]*)[)\]]\s*$")
-_SUFFIX = re.compile(rf"^(.+)(?<!_per)_({'|'.join((*SECONDS, *SHARES))})$")
+_SUFFIX = re.compile(rf"^(.+)(?<!_per)_({'|'.join((*_TIMES, *SHARES))})$")
 _STATISTIC = re.compile(r"\s*[(\[](mean|avg|average|median|p\d+(?:\.\d+)?)[)\]]")
 """The statistic in brackets: 'TTFT (p99)'."""
 _UNIT_WITHIN = re.compile(r"^(ttft|tpot|itl|e2e|e2el|latency)[_ ](ms|s|us)[_ ](mean|avg|median|p\d+)$")
@@ -129,7 +133,7 @@ def read_head(head: str) -> ColumnHead | None:
     found = _named(name, unit)
     if found is None or found in _FACTS:
         return ColumnHead(found) if found and not per_gpu else None
-    known = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(metric(found).unit, _RATES)
+    known = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(metric(found).unit, RATES)
     if (unit and unit not in known) or (per_gpu and not found.endswith("throughput")):
         return None
     return ColumnHead(found, known.get(unit, 1.0), bool(unit), per_gpu)
@@ -137,14 +141,15 @@ def read_head(head: str) -> ColumnHead | None:
 
 def _parted(head: str) -> tuple[str, str, bool]:
     """The name and the unit of a head, and whether it counts per GPU."""
-    text = _UNIT_WITHIN.sub(r"\1_\3_\2", _STATISTIC.sub(r" \1", _NAMED_AGAIN.sub("", head)))
+    head = re.sub(r",\s*([^\s,]+)$", r" (\1)", _NAMED_AGAIN.sub("", head))
+    text = _UNIT_WITHIN.sub(r"\1_\3_\2", _STATISTIC.sub(r" \1", head))
     text = re.sub(r"\s+per\s+gpu\b", "/gpu", text)
     bracketed = _UNIT.match(text)
     plain, unit = (bracketed[1], bracketed[2].replace(" ", "")) if bracketed else (text, "")
-    if text.removesuffix("/gpu") in _RATES:
+    if text.removesuffix("/gpu") in RATES:
         text = f"throughput {text}"
     before, _, last = text.rpartition(" ")
-    if not bracketed and last.removesuffix("/gpu") in _RATES:
+    if not bracketed and last.removesuffix("/gpu") in RATES:
         plain, unit = before, last
     name, per_gpu = re.sub(r"[\s-]+", "_", plain).strip("_"), "/gpu" in unit
     unit = unit.replace("/gpu", "")
@@ -160,7 +165,7 @@ def _parted(head: str) -> tuple[str, str, bool]:
 def _fact(name: str, unit: str) -> str | None:
     """The fact of a head. Only shares of successes and rates have a unit: 'Rate (req/s)'."""
     facts = [ours for ours, theirs in _FACTS.items() if name == ours or re.fullmatch(theirs, name)]
-    of_rate = unit.startswith(_OF_REQUESTS) and _RATES.get(unit) == 1
+    of_rate = unit.startswith(_OF_REQUESTS) and RATES.get(unit) == 1
     return next((f for f in facts if not unit or f == "success_rate" or (f == "rate" and of_rate)), None)
 
 
@@ -168,7 +173,7 @@ def _named(name: str, unit: str) -> str | None:
     """The fact or the metric of a head without its unit."""
     if fact := _fact(name, unit):
         return fact
-    if name in _SIDES and unit in _RATES and not unit.startswith(_OF_REQUESTS):
+    if name in _SIDES and unit in RATES and not unit.startswith(_OF_REQUESTS):
         return _SIDES[name]
     if name in ("tput", "throughput") and unit.startswith(_OF_REQUESTS):
         return "request_throughput"
@@ -199,9 +204,9 @@ def plain_number(cell: str, of: str, *, stated: bool) -> tuple[str, float]:
     number, unit = found[1], (found[2] or "").replace(" ", "")
     if unit == "k" and metric(of).unit not in (Unit.SECONDS, Unit.SHARE):
         return number, 1000.0
-    units: Mapping[str, float] = {**SECONDS, **SHARES, **_RATES}
+    units: Mapping[str, float] = {**SECONDS, **SHARES, **RATES}
     kind = metric(of).unit
-    fits = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(kind, _RATES)
+    fits = {Unit.SECONDS: SECONDS, Unit.SHARE: SHARES}.get(kind, RATES)
     if unit not in fits:
         return (cell, 1.0) if unit else (number, 1.0)
     return number, 1.0 if stated else units[unit]

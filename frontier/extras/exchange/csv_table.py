@@ -332,8 +332,6 @@ def _unread(document: Document, columns: Mapping[str, tuple[str, ColumnHead]]) -
     for head, mean in list(bare.items())[:1]:
         column = f"{mean.name}={foreign_text(head, 40)}{'' if mean.stated else ':ms'}"
         notes.append(f"{foreign_text(head, 40)!r} names no statistic: if it is the mean, give  --columns '{column}'")
-    if not any(name.endswith("_throughput") for name in columns):
-        notes.append("no column of a throughput is read: without one no row is on a frontier")
     if others:
         more = f" and {len(others) - 8} more" if len(others) > 8 else ""
         notes.append(f"columns not read: {', '.join(others[:8])}{more}")
@@ -426,8 +424,13 @@ def _counted(row: Node, share: float | None) -> tuple[int | None, int | None]:
 
 def _lengths(row: Node) -> TokenLengths:
     """Input and output tokens, from the shape or from their columns."""
-    shape = _SHAPE.fullmatch(row.text("shape") or "")
-    return (float(shape[1]), float(shape[2])) if shape else (row.number("isl"), row.number("osl"))
+    if shape := _SHAPE.fullmatch(row.text("shape") or ""):
+        return float(shape[1]), float(shape[2])
+    for side in _SIDES:
+        if re.fullmatch(r"[1-9]\.[0-9]{3}", written := row.text(side) or ""):
+            what = f"{row.where}: {side} is {written}, a thousand or so with a dot in it"
+            raise row.error(what, f"write {written.replace('.', '')}, and other numbers without dots between thousands")
+    return row.number("isl"), row.number("osl")
 
 
 def _flags(row: Node) -> Iterator[Flag]:

@@ -35,6 +35,7 @@ from frontier.extras.exchange.assemble import Assembled, assemble, config_text
 from frontier.extras.exchange.column_heads import ColumnHead, given_columns
 from frontier.extras.exchange.found_files import FoundFile, files_of
 from frontier.extras.exchange.results import ImportedFile
+from frontier.extras.exchange.unread import with_unread
 from frontier.fields import Problem
 from frontier.fields import name as name_of
 from frontier.read_run import load
@@ -143,7 +144,7 @@ def _results(
         return csv_table.read(document, given)
     chosen = FORMATS[name] if name else next((f for f in FORMATS.values() if f.detect(document)), None)
     if chosen is not None:
-        return chosen.read(document)
+        return chosen.read(document) if chosen is csv_table else with_unread(document, chosen.read(document))
     keys = ", ".join(str(key)[:30] for key in list(document.top.tree)[:6])
     kind = {"json": "a JSON object", "table": "a table"}.get(document.kind, "lines")
     what = f"no result of a known tool ({kind} with {keys or 'nothing in it'})"

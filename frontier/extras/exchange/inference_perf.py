@@ -5,6 +5,7 @@ a rate; and per_request_lifecycle_metrics.json, the requests of all stages.
 from itertools import pairwise
 
 from frontier.core.model.trials import Outcome, Record
+from frontier.extras.exchange.column_heads import UNIT_SUFFIXES
 from frontier.extras.exchange.results import (
     ImportedFile,
     Result,
@@ -59,7 +60,8 @@ def read(document: Document) -> ImportedFile:
         raise top.error("successes.count is missing", "check that the stage finished")
     figures = rates(succeeded.at("throughput"), _RATES)
     for quantity, name in _LATENCIES.items():
-        figures |= statistics(succeeded.at("latency", name), quantity)
+        for suffix, scale in UNIT_SUFFIXES.items():
+            figures |= statistics(succeeded.at("latency", f"{name}{suffix}"), quantity, scale)
     concurrency, rate = summary.count("concurrency"), summary.number("requested_rate")
     load = StatedLoad(concurrency) if concurrency else open_loop(top, figures, rate, "leave the stage out")
     came = _mean(succeeded, "prompt_tokens", "prompt_len"), _mean(succeeded, "output_tokens", "output_len")

@@ -11,6 +11,7 @@ from frontier.extras.exchange.results import (
     figure,
     stated_load,
     statistics,
+    unit_scale,
 )
 from frontier.store.documents import Document, Node
 
@@ -31,7 +32,6 @@ _RATES_0_1 = {
     "total_throughput": "total_tokens_per_sec",
     "request_throughput": "requests_per_sec",
 }
-_SCALES = {"s": 1.0, "ms": 1e-3, "s/token": 1.0, "ms/token": 1e-3}
 NOTES = (
     "the tool that made the load decides what its figures mean: standardized.tool names it",
     "GuideLLM's time_per_output_token includes TTFT and is not imported; its inter_token_latency is our TPOT",
@@ -118,10 +118,8 @@ def _figures(aggregate: Node, *, guidellm: bool) -> dict[str, float]:
         latency = aggregate.at("latency", "inter_token_latency" if guidellm and quantity == "tpot" else name)
         if not latency.tree:
             continue
-        unit = latency.text("units") or ""
-        if unit not in _SCALES:
-            raise latency.error(f"{latency.where} is in {unit!r}", "s, ms, s/token and ms/token are known")
-        figures |= statistics(latency, quantity, _SCALES[unit])
+        figures |= statistics(latency, quantity, unit_scale(latency, f"mean_{quantity}", "units"))
     for ours, name in _RATES.items():
-        figures |= figure(aggregate.at("throughput", name), "mean", ours)
+        rate = aggregate.at("throughput", name)
+        figures |= figure(rate, "mean", ours, unit_scale(rate, ours, "units"))
     return figures

@@ -13,7 +13,8 @@ from frontier.core.model.loads import POISSON, Arrivals
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Flag
 from frontier.core.model.trials import Outcome, Record
-from frontier.store.documents import ForeignFileError, Node
+from frontier.extras.exchange.column_heads import RATES, SECONDS
+from frontier.store.documents import ForeignFileError, Node, foreign_text
 
 LONGEST = 1e7
 """Seconds; no latency is above this."""
@@ -112,15 +113,30 @@ class ImportedFile:
 def figure(node: Node, key: str, name: str, scale: float = 1.0) -> dict[str, float]:
     """The value of the metric `name` under `key`, in our unit; empty without one. A latency or a
     throughput of exactly 0 means "not measured" and is left out. ForeignFileError for an impossible
-    one.
+    one, and for a text that begins with a number.
     """
     value, of = node.number(key), metric(name)
+    if value is None and isinstance(text := node.tree.get(key), str) and text.strip()[:1].isdigit():
+        what = f"{node.place(key)} is {foreign_text(text)!r}, not a number"
+        raise node.error(what, "write numbers alone: without units, and with a point before decimals")
     is_latency = of.quantity is not None and not of.inverted
     if value is None or (value == 0 and (is_latency or name.endswith("_throughput"))):
         return {}
     if is_latency and value * scale > LONGEST:
         raise node.error(f"{node.place(key)} is {value * scale:.3g} s", "check that the unit is right")
     return {name: value * scale}
+
+
+def unit_scale(node: Node, name: str, key: str = "unit") -> float:
+    """The factor from the unit that stands beside the values of a metric to ours. A rate may lack
+    it. ForeignFileError for one that is not known.
+    """
+    unit = node.text(key) or ""
+    units = SECONDS if metric(name).quantity else {"": 1.0, **RATES}
+    if (scale := units.get(unit.lower())) is None:
+        known = ", ".join(list(units)[:8]).removeprefix(", ")
+        raise node.error(f"{node.where} is in {unit!r}, an unknown unit", f"known are {known} and the like")
+    return scale
 
 
 def statistics(node: Node, quantity: str, scale: float = 1.0, key: str = "{}") -> dict[str, float]:

@@ -1,9 +1,9 @@
 """Results of `vllm bench serve` and its descendants: SGLang's bench_serving, InferenceX's client,
 llm-optimizer.
 
-A file has one object per operating point, or one per line. Latencies end in _ms; InferenceX also
-writes them in seconds, without a suffix. With --save-detailed (SGLang: --output-details) the file
-holds every request; some versions also keep when it was sent.
+A file has one object per operating point, or one per line. Latencies end in their unit; InferenceX
+also writes them in seconds, without a suffix. With --save-detailed (SGLang: --output-details) the
+file holds every request; some versions also keep when it was sent.
 """
 
 import dataclasses
@@ -17,6 +17,7 @@ from frontier.core.model.loads import Arrivals
 from frontier.core.model.points import Flag
 from frontier.core.model.trials import Outcome, Record
 from frontier.extras.exchange.checks import mean_in_flight
+from frontier.extras.exchange.column_heads import UNIT_SUFFIXES
 from frontier.extras.exchange.results import (
     LONGEST_NAME,
     NO_LENGTHS,
@@ -207,8 +208,8 @@ def _figures(node: Node) -> dict[str, float]:
     figures = rates(node, {"total_throughput": "total_token_throughput"}) | rates(node, _RATES)
     for quantity, names in _LATENCIES.items():
         for name in names:
-            figures |= statistics(node, quantity, 1.0, f"{{}}_{name}")
-            figures |= statistics(node, quantity, 1e-3, f"{{}}_{name}_ms")
+            for suffix, scale in UNIT_SUFFIXES.items():
+                figures |= statistics(node, quantity, scale, f"{{}}_{name}{suffix}")
     completed, seconds = node.number("completed"), node.number("duration")
     if "request_throughput" not in figures and completed and seconds:  # SGLang 0.4
         figures["request_throughput"] = completed / seconds

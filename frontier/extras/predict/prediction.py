@@ -336,12 +336,12 @@ def predict_points(
 
 def _basis(known: Sequence[Known], roofline: Roofline | None) -> str:
     """The points that a fit stands on, and the assumption about a model that is not named."""
-    fitted = f"fitted to c = {', '.join(f'{p.concurrency:g}' for p in known)}"
+    fitted = f"Fitted to c={', '.join(f'{p.concurrency:g}' for p in known)}"
     if isinstance(roofline, ModelRoofline):
         return fitted
     less = f"a dense one would give about {DENSE_LESS:.0%} less beyond these settings"
-    name = "name it, as  hardware: {name: h100, model: llama-3.1-8b}"
-    return f"{fitted}; model not known, taken as a mixture of experts: {less}; {name}"
+    name = "To name it:  hardware: {name: h100, model: llama-3.1-8b}"
+    return f"{fitted}. The model is not known and taken as a mixture of experts: {less}. {name}"
 
 
 def _mean(model: Calibrated, quantity: str, concurrency: int) -> float:
@@ -398,7 +398,7 @@ def _other_shape(
     nearest = min((other for other in fits if other.deployment == series.deployment), key=distance)
     model = _calibrated(fits[nearest], nearest.shape, roofline)
     wanted = concurrencies or [round(k.concurrency) for k in fits[nearest]]
-    basis = f"carried over from {nearest.shape.label}" + (
+    basis = f"Carried over from {nearest.shape.label}" + (
         "" if isinstance(roofline, ModelRoofline) else ", without a roofline"
     )
     return _held(series, basis, [model.elsewhere(isl, osl, c) for c in wanted], roofline)

@@ -19,7 +19,7 @@ from frontier.show.view.json_out import Tree, estimate_tree, number, tree_of
 from frontier.show.view.wording import limits_text
 
 PREDICT_SCHEMA = "frontier.predict/1"
-BAND = "the 95% band holds about 93 of 100 such predictions"
+BAND = "The 95% band holds about 93 of 100 such predictions"
 BAND_HEAD = "95% band"
 
 
@@ -50,17 +50,17 @@ def _block(forecast: Forecast, detail: Detail, width: int) -> list[RenderableTyp
     table = Table(tuple(columns))
     hidden = table.hidden_intervals(width)
     room = f"; no room for that of {' and '.join(hidden)}: see -v" if hidden else ""
-    notes = [f"{clean(forecast.basis, 300)}; {BAND}{room}"]
+    notes = [f"{clean(forecast.basis, 300)}. {BAND}{room}."]
     unmeasured = any(p.reach == "unmeasured" for p in forecast.predictions)
     if unmeasured:
-        notes.append("TTFT is a lower bound: queueing in waves and tokenizing are not modelled")
+        notes.append("TTFT is a lower bound: queueing in waves and tokenizing are not modelled.")
     if any(p.reach == "simulated" for p in forecast.predictions):
-        notes = [clean(forecast.basis, 300)]
-    notes.append("TTFT and TPOT are means")
+        notes = [f"{clean(forecast.basis, 300)}."]
+    notes.append("TTFT and TPOT are means.")
     waiting = [p for p in forecast.predictions if p.running < p.concurrency]
     if waiting:
         most = f"{math.floor(waiting[0].running):,}"
-        notes.append(f"only about {most} requests run at once; from there on the others wait")
+        notes.append(f"Only about {most} requests run at once; from there on the others wait.")
     kept = [_sla_note(forecast.sla, " at best" if unmeasured else "")] if forecast.sla is not None else []
     rest = table.rest(width)
     return detail.of(
@@ -73,9 +73,9 @@ def _block(forecast: Forecast, detail: Detail, width: int) -> list[RenderableTyp
 def _sla_note(sla: SlaBreak, best: str) -> str:
     """Where the SLA is expected to break, and what was not looked at."""
     where = f"up to c={sla.inside}{best}" if sla.inside else "nowhere"
-    at = f"{limits_text(sla.limits)} breaks at c={sla.breaks_at}" if sla.breaks_at else "the highest predicted"
-    without = f"; not predicted: {limits_text(sla.unjudged)}" if sla.unjudged else ""
-    return f"predicted to meet the SLA {where}, {at}{without}"
+    at = f"; {limits_text(sla.limits)} breaks at c={sla.breaks_at}" if sla.breaks_at else ", the highest predicted"
+    without = f" Not predicted: {limits_text(sla.unjudged)}." if sla.unjudged else ""
+    return f"Predicted to meet the SLA {where}{at}.{without}"
 
 
 _COLUMNS = (

@@ -19,19 +19,18 @@ from frontier import registry
 from frontier.core.model.metrics import metric
 from frontier.core.model.text import capital, clean
 from frontier.extras.present.dark_page import dark_colours
-from frontier.extras.present.report import Report, page_of
+from frontier.extras.present.report import LIMIT_AT, Report, page_of
 from frontier.show.picture.colours import ink, line_colour
 from frontier.show.picture.data import SERIES, Picture, mark_id, owner
 from frontier.show.picture.frontier_picture import small_multiples
-from frontier.show.view.figures import LIMIT_AT
 from frontier.show.view.json_out import Tree, decisions_json, points_json
 from frontier.show.view.series_view import SeriesView
 
 REPORT_SCHEMA = "frontier.report/1"
 ROOM = 1_500_000
 """Most bytes of a page's pictures together; detail figures beyond it are named, not drawn."""
-NARROW = 520
-"""The width in pixels for which a picture for phones is laid out."""
+NARROW, ALONE = 520, 800
+"""The widths in pixels for which a picture for phones, and one of a single series, is laid out."""
 
 _TEMPLATES = Path(__file__).parent / "templates"
 _PROLOGUE = re.compile(r"^.*?(?=<svg)", re.DOTALL)
@@ -87,7 +86,8 @@ def draw_figures(report: Report) -> Figures:
     """The figures of a report. DrawingError where matplotlib does not load."""
     views, dark = report.views, dark_colours()
     whole = report.pictures or (small_multiples(views, footer=report.provenance),)
-    pictures = [_axes_picture(picture, str(i or ""), dark) for i, picture in enumerate(whole)]
+    wide = ALONE if len(views) == 1 else None
+    pictures = [_axes_picture(picture, str(i or ""), wide, dark) for i, picture in enumerate(whole)]
     room = ROOM - sum(len(svg) for each in pictures for svg in each.drawn.values())
     companions = []
     for i, view in enumerate(views):
@@ -118,11 +118,13 @@ def _companions(report: Report, view: SeriesView, head: str, room: int, dark: Ma
     return drawn
 
 
-def _axes_picture(picture: Picture, number: str, dark: Mapping[str, str]) -> AxesPicture:
-    """A picture for screens and for phones; `number` keeps its ids apart."""
+def _axes_picture(picture: Picture, number: str, wide: int | None, dark: Mapping[str, str]) -> AxesPicture:
+    """A picture for screens, as `wide` as it is shown there, and for phones; `number` keeps its ids
+    apart.
+    """
     from frontier.show.picture.draw import render
 
-    widths = {"wide": ("a", None), "narrow": ("n", NARROW)}
+    widths = {"wide": ("a", wide), "narrow": ("n", NARROW)}
     name = ", ".join(dict.fromkeys(metric(panel.x.metric).label for panel in picture.panels))
     drawn = {
         kind: _inlined(render(picture, "svg", titled=False, laid_out=width), f"{head}{number}-", dark)

@@ -6,6 +6,7 @@ it out.
 - how to reproduce it, and what it does not cover
 """
 
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -20,7 +21,7 @@ from frontier.core.model.text import capital, clean
 from frontier.core.window.window import WindowData
 from frontier.extras.present.evidence_tables import cost_tables, evidence_tables, time_tables
 from frontier.extras.present.neighbours import HEADS, neighbours
-from frontier.extras.present.review import SIMULATED, VIRTUAL, Review, made_by, portable, review_of
+from frontier.extras.present.review import SIMULATED, VIRTUAL, Review, made_by, portable, review_of, unowned
 from frontier.extras.present.speeds import Speeds, speeds_of
 from frontier.run import Run
 from frontier.show.picture.data import Picture
@@ -29,7 +30,7 @@ from frontier.show.picture.labels import headline as title_of
 from frontier.show.table import Table
 from frontier.show.tables import table_of
 from frontier.show.view.costs import power_text
-from frontier.show.view.figures import Figure, bar_ends
+from frontier.show.view.figures import Figure
 from frontier.show.view.json_out import Tree
 from frontier.show.view.notes import Noted, notes_of
 from frontier.show.view.selection import provenance_of, samples_of, views_of
@@ -40,6 +41,7 @@ from frontier.show.view.wording import (
     NO_BOUND_LEGEND,
     Provenance,
     count,
+    deciding_bound,
     flag_kinds,
     time_line,
 )
@@ -198,7 +200,10 @@ def report_of(
         pooled=pooled_of([run], objectives, limits) if pooled_of and objectives else (),
         provenance=provenance,
         config_text=None if run.is_imported else RunDirectory.read(run.path).config_text(),
-        commands=(_made_by(run, provenance), shlex.join(["frontier", "report", portable(run.path), *options])),
+        commands=(
+            _made_by(run, provenance),
+            shlex.join(["frontier", "report", portable(run.path), *map(unowned, options)]),
+        ),
         not_said=_not_said(run),
         samples=samples_of(run),
         checks=checks,
@@ -260,7 +265,8 @@ def answers_table(views: Sequence[SeriesView]) -> Table:
     decided = any(view.decision is not None for view in views)
     heads = ["workload", "answer", "throughput", "tightest limit" if decided else "latency", "bound", "limit"]
     del heads[max(map(len, answers)) :]
-    rows = [(*cells, *[""] * (len(heads) - len(cells))) for cells in answers]
+    cells = [(name, *(cell.removeprefix("limit ") for cell in rest)) for name, *rest in answers]
+    rows = [(*row, *[""] * (len(heads) - len(row))) for row in cells]
     return Table.of(heads, rows, "The answers")
 
 
@@ -327,7 +333,7 @@ def _health(report: Report) -> list[str]:
         for kind in flag_kinds(view.points):
             head = f"{view_name(view)}: " if len(report.views) > 1 else ""
             effect = "excluded" if kind.fatal else "warning, the point is kept"
-            lines.append(f"{head}{kind.text()} ({effect}). {capital(kind.advice)}".strip())
+            lines.append(capital(f"{head}{kind.text()} ({effect}). {capital(kind.advice)}".strip()))
     if not any(p.flags for p in points):
         lines.append("No flag was raised.")
     return lines
@@ -359,3 +365,25 @@ def _config_cleaned(text: str | None) -> str | None:
         return None
     lines = [re.match(r" *", line)[0] + clean(line, 1000) for line in masked(text).splitlines()]  # type: ignore[index]
     return "\n".join(lines)
+
+
+# --- bars
+
+
+LIMIT_AT = 80
+"""The place of a limit on its bar, in percent; the rest has room for values that break it."""
+
+
+def bar_ends(figure: Figure) -> tuple[int, int] | None:
+    """The lower and the upper end of value and bound on a bar, in percent, with the limit at
+    LIMIT_AT; None without a limit. A value without a bound may be anything, so it goes to the end.
+    """
+    limit = figure.limit
+    if limit is None or not limit.promise:
+        return None
+    bound = deciding_bound(figure.estimate, limit)
+    shares = [value / limit.promise for value in (figure.estimate.value, math.inf if bound is None else bound)]
+    if limit.better == "higher":
+        shares = [1 / share if share else math.inf for share in shares]
+    low, high = sorted(round(min(100.0, LIMIT_AT * share)) for share in shares)
+    return low, high

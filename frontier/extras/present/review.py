@@ -1,5 +1,6 @@
 """Review: what was measured, what the answer gives, what would make it false, and who signs."""
 
+import json
 import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
@@ -7,14 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from frontier import registry
 from frontier.client.engines import ENGINES
 from frontier.config.connection import names_server
 from frontier.config.deployment import DeploymentConfig
 from frontier.core.model.series import Series
-from frontier.core.model.text import clean
+from frontier.core.model.text import capital, clean
 from frontier.core.model.units import count, format_elapsed, format_number, trimmed
 from frontier.planning.sla_result import ArrivalRate
 from frontier.run import Run
+from frontier.show.picture.labels import panel_names
 from frontier.show.table import Table
 from frontier.show.view.series_view import SeriesView
 from frontier.show.view.wording import flag_kinds, flag_name_words, value_text
@@ -30,6 +33,8 @@ _MATTER = {
     for of in (engine.setting_names.cap, engine.setting_names.weights, engine.setting_names.kv)
     for name in of
 } | {name for engine in ENGINES.values() for name in engine.setting_names.prefix_cache}
+THINK = 45.0
+"""Seconds that people of the first screen take between an answer and the next question."""
 _MOST = 6
 """The most warnings of the first screen."""
 
@@ -40,6 +45,7 @@ class Review:
 
     - `measured`: a line for each deployment.
     - `per`: what each series gives per second, GPU, user and dollar, at the setting shown.
+    - `counted`: how the people in it were counted.
     - `doubts`: what would make the answer false.
     - `compared`: where deployments are, what the values of a knob show, or whether the quality of
       their answers is known; '' otherwise.
@@ -48,6 +54,7 @@ class Review:
 
     measured: tuple[str, ...] = ()
     per: Table | None = None
+    counted: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
     compared: str = ""
     signed: tuple[tuple[str, str], ...] = ()
@@ -64,13 +71,15 @@ def review_of(
     servers = {str(line["deployment"]): line for line in lines if line["event"] == "server"}
     deployments = [d for d in run.config.deployments if d.name in shown]
     several = len(deployments) > 1
+    people = _people(run, views)
     return Review(
         tuple(
             (f"{clean(d.name, 60)}: " if several else "")
             + _measured(d, servers.get(d.name, {}), run.server_settings.get(d.name, {}), remark)
             for d in deployments
         ),
-        _per(views, rates),
+        _per(views, rates, {series: number for series, (number, _) in people.items()}),
+        tuple(dict.fromkeys(how for _, how in people.values())),
         tuple(_doubts(views, imported=run.is_imported)),
         knob or (_quality(deployments, views) if several else ""),
         tuple(_signed(run, virtual=any(line.get("identity") == VIRTUAL for line in servers.values()))),
@@ -103,24 +112,36 @@ _PER = {
     "cost": "$ per million output tokens",
     "energy": "J per output token",
     "users": "requests/s of independent users (estimate)",
+    "people": f"people who ask again {THINK:g} s after an answer",
 }
 
 
-def _per(views: Sequence[SeriesView], rates: Mapping[Series, ArrivalRate]) -> Table | None:
+def _people(run: Run, views: Sequence[SeriesView]) -> dict[Series, tuple[str, str]]:
+    """The people that each operating point serves, and how they were counted."""
+    counted, proven = registry.PEOPLE.find(), [v.decision for v in views if v.decision and v.decision.load is not None]
+    words = {decision.series: counted(run, decision, THINK) for decision in proven if counted is not None}
+    return {series: each for series, each in words.items() if each is not None}
+
+
+def _per(
+    views: Sequence[SeriesView], rates: Mapping[Series, ArrivalRate], people: Mapping[Series, str]
+) -> Table | None:
     """The figures of each series at its answer, or at the setting that is shown."""
-    rows = [(view, *_figures(view, rates)) for view in views]
+    rows = [(name, *_figures(view, rates, people)) for name, view in zip(panel_names(views), views, strict=True)]
     named = [name for name in _PER if any(name in known for _, _, known in rows)]
     if not named:
         return None
     cells = [
-        (f"{view.series.label()}, {where}" if len(views) > 1 else where, *(known.get(name, "–") for name in named))
-        for view, where, known in rows
+        (f"{series}, {where}" if len(views) > 1 else where, *(known.get(name, "–") for name in named))
+        for series, where, known in rows
         if where
     ]
     return Table.of(("at", *map(_PER.__getitem__, named)), cells, "What the setting gives") if cells else None
 
 
-def _figures(view: SeriesView, rates: Mapping[Series, ArrivalRate]) -> tuple[str, dict[str, str]]:
+def _figures(
+    view: SeriesView, rates: Mapping[Series, ArrivalRate], people: Mapping[Series, str]
+) -> tuple[str, dict[str, str]]:
     shown = view.answer.shown if view.answer is not None else None
     point = next((each.point for each in view.settings if each.load == shown), None)
     if point is None:
@@ -131,6 +152,8 @@ def _figures(view: SeriesView, rates: Mapping[Series, ArrivalRate]) -> tuple[str
         known["per_gpu"] = format_number(made.value / view.gpus)
     if rate is not None and not point.load.is_open:  # whose rate was offered, not estimated
         known["users"] = f"about {trimmed(format_number(rate.rate))}"
+    if view.series in people:
+        known["people"] = people[view.series]
     return point.load.label, known
 
 
@@ -142,8 +165,8 @@ def _doubts(views: Sequence[SeriesView], *, imported: bool = False) -> Iterable[
     """What excluded settings, and the warnings on those that answer."""
     if imported:
         yield "The figures are another tool's: what it did not state could not be checked, such as its client."
-    several = len(views) > 1
-    lines = [f"{view.series.label()}: {line}" if several else line for view in views for line in _doubts_of(view)]
+    heads = [f"{name}: " for name in panel_names(views)] if len(views) > 1 else [""]
+    lines = [head + line for head, view in zip(heads, views, strict=False) for line in _doubts_of(view)]
     yield from lines[:_MOST]
     if lines[_MOST:]:
         yield f"{count(len(lines) - _MOST, 'more warning')}: see Quality of the data."
@@ -162,7 +185,7 @@ def _doubts_of(view: SeriesView) -> Iterable[str]:
             loads = ", ".join(c.label for c, _ in kind.where)
             yield f"{loads} excluded, {words}: {kind.where[0][1]}{limit}."
         elif at_answer is not None and shown is not None:
-            yield f"{words} at {shown.label}: {at_answer}{limit} (warning, the point is kept)."
+            yield f"{capital(words)} at {shown.label}: {at_answer}{limit} (warning, the point is kept)."
 
 
 def _quality(deployments: Sequence[DeploymentConfig], views: Sequence[SeriesView]) -> str:
@@ -198,14 +221,20 @@ def made_by(run: Run, server: str | None) -> str:
     """The command that made a run, without paths of its author."""
     where, file = portable(run.path), str(run.manifest.get("config_file", "sweep.yaml"))
     if server == VIRTUAL:
-        call = f"frontier.run_sweep({Path(file).name!r}, {where!r}, virtual=True)"
+        call = f"frontier.run_sweep({json.dumps(unowned(file))}, {json.dumps(where)}, virtual=True)"
         return shlex.join(["python", "-c", f"import frontier; {call}"])
     if names_server(file) and run.standing is not None:
         words = shlex.split(run.standing.again.rpartition(" && ")[2])
         return shlex.join(where if word == str(run.path) else word for word in words)
-    named = Path(file)
-    file = named.name if named.is_absolute() else file
-    return shlex.join(["frontier", run.config.measured_by, file, "-o", where])
+    return shlex.join(["frontier", run.config.measured_by, unowned(file), "-o", where])
+
+
+def unowned(word: str) -> str:
+    """A word of a command, a file without folders that are its author's."""
+    path = Path(word)
+    if not path.is_absolute():
+        return word
+    return path.name if path.suffix else portable(path)
 
 
 def portable(path: Path) -> str:

@@ -178,7 +178,8 @@ def _latency_panel(view: SeriesView, quantity: str, words: str) -> Panel | None:
     lines = [replace(_measured(s, series[s], scale, y, role, marker), strong=s in limited) for s, marker, role in shown]
     rules = [Rule("y", li.promise * scale, (str(li),)) for li in near]
     far = [f"   {li} (outside the chart)" for li in limits if li not in near]
-    return Panel(words + ",".join(far), concurrency_axis(settings), y, tuple(lines), rules=(*rules, *chosen_rule(view)))
+    name = (short(quantity) if far else words) + ",".join(far)
+    return Panel(name, concurrency_axis(settings), y, tuple(lines), rules=(*rules, *chosen_rule(view)))
 
 
 def _ends_near(series: Iterable[Values]) -> list[float]:

@@ -1,6 +1,5 @@
 """Throughput by tokens per second of each user, and the SLA tiers that would prove it."""
 
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -9,8 +8,9 @@ from frontier.core.model.loads import Load
 from frontier.core.model.points import Point
 from frontier.core.model.series import Series, by_series
 from frontier.core.model.units import format_elapsed
-from frontier.planning.next_step import ENOUGH, SweepAgain, least_to_prove
+from frontier.planning.next_step import least_to_prove
 from frontier.run import Run
+from frontier.show.picture.labels import panel_names
 from frontier.show.table import Table
 from frontier.show.view.series_view import SeriesView
 from frontier.show.view.wording import bound_text, deciding_bound, value_text
@@ -31,9 +31,19 @@ class Speeds:
 
 
 @dataclass(frozen=True, slots=True)
+class _Proof:
+    """A proof that is missing, and the requests per second of its setting."""
+
+    series: Series
+    limit: Limit
+    load: Load
+    rate: float
+
+
+@dataclass(frozen=True, slots=True)
 class _Cell:
     text: str
-    to_prove: tuple[Limit, Load] | None = None
+    missing: _Proof | None = None
 
 
 def speeds_of(run: Run, views: Sequence[SeriesView]) -> Speeds | None:
@@ -41,29 +51,26 @@ def speeds_of(run: Run, views: Sequence[SeriesView]) -> Speeds | None:
     shown = [view for view in views if any(PERCENTILES[0] in p.metrics and p.valid for p in view.points)]
     if not shown:
         return None
-    named = len(shown) > 1
-    rows = [(view, speed, cells) for speed in SPEEDS for view, cells in _cells_at(run, shown, speed)]
-    texts = [
-        (f"{v} tok/s ({1000 / v:.3g} ms)" + f", {view.series.label()}" * named, *(cell.text for cell in cells))
-        for view, v, cells in rows
-    ]
-    left = [(view.series, *cell.to_prove) for view, _, cells in rows for cell in cells if cell.to_prove is not None]
+    names = [f", {name}" for name in panel_names(shown)] if len(shown) > 1 else [""]
+    rows = [(v, name, cells) for v in SPEEDS for name, cells in zip(names, _cells_at(run, shown, v), strict=True)]
+    texts = [(f"{v} tok/s ({1000 / v:.3g} ms){name}", *(cell.text for cell in cells)) for v, name, cells in rows]
+    missing = [cell.missing for _, _, cells in rows for cell in cells if cell.missing is not None]
     caption = (
         "The setting with the most throughput whose TPOT is within it, by value. Each cell stands alone: they are no "
         "joint claim"
     )
     table = Table.of(("each user gets (TPOT)", "p50 TPOT within", "p99 TPOT within"), texts, caption)
-    return Speeds(table, _tiers(left, run.again))
+    return Speeds(table, _tiers(missing if run.again is not None else ()))
 
 
-def _cells_at(run: Run, views: Sequence[SeriesView], speed: int) -> Iterator[tuple[SeriesView, list[_Cell]]]:
+def _cells_at(run: Run, views: Sequence[SeriesView], speed: int) -> Iterator[list[_Cell]]:
     """The cells of each series at a speed, by PERCENTILES."""
     limits = [Limit(name, 1 / speed) for name in PERCENTILES]
     decided = [{d.series: d for d in run.solve([limit])} for limit in limits]
     points = [by_series(run.points([limit])) for limit in limits]
     for view in views:
         own = zip(limits, points, decided, strict=True)
-        yield view, [_cell(of[view.series], limit, by.get(view.series), view.gpus) for limit, of, by in own]
+        yield [_cell(of[view.series], limit, by.get(view.series), view.gpus) for limit, of, by in own]
 
 
 def _cell(points: Sequence[Point], limit: Limit, decision: Decision | None, gpus: int | None) -> _Cell:
@@ -80,25 +87,23 @@ def _cell(points: Sequence[Point], limit: Limit, decision: Decision | None, gpus
     text = f"{value_text('output_throughput', made, gpus)} at {best.load.label}, {bound}"
     if judged is not None and judged.verdict is Verdict.MEETS:
         return _Cell(f"{text}: proven")
-    return _Cell(f"{text}: value only", (limit, best.load))
+    rate = best.metrics.get("request_throughput")
+    proof = _Proof(best.series, limit, best.load, rate.value) if rate is not None and rate.value > 0 else None
+    return _Cell(f"{text}: value only", proof)
 
 
-def _tiers(cells: Sequence[tuple[Series, Limit, Load]], again: SweepAgain | None) -> str:
+def _tiers(cells: Sequence[_Proof]) -> str:
     """A tier of the SLA for each row with something to prove, of its p99 where that is open (which
-    proves its p50 too), and the time that takes at least.
+    proves its p50 too), and the time that its requests take at least, at the rates measured.
     """
-    if not cells or again is None:
+    if not cells:
         return ""
-    tightest = {limit.promise: limit.metric for _, limit, _ in sorted(cells, key=lambda cell: cell[1].metric)}
-    tiers = ", ".join(f"at_{1 / at:.0f}: {{{name}: {at * 1000:.3g}ms}}" for at, name in tightest.items())
-    seconds = sum(_seconds(cells, again))
-    time = f" (about {format_elapsed(seconds)})" if seconds and math.isfinite(seconds) else ""
+    tightest = {cell.limit.promise: cell.limit.metric for cell in sorted(cells, key=lambda cell: cell.limit.metric)}
+    ordered = sorted(tightest.items(), reverse=True)
+    tiers = ", ".join(f"at_{1 / at:.0f}: {{{name}: {at * 1000:.3g}ms}}" for at, name in ordered)
+    settings: dict[tuple[Series, Load], float] = {}
+    for cell in cells:  # the requests of one setting prove all of its rows
+        key = cell.series, cell.load
+        settings[key] = max(settings.get(key, 0.0), least_to_prove((cell.limit,)) / cell.rate)
+    time = f" (at least {format_elapsed(sum(settings.values()))} of requests)"
     return f"Tiers that would prove the rows that are value only{time}:  sla: {{{tiers}}}"
-
-
-def _seconds(cells: Sequence[tuple[Series, Limit, Load]], again: SweepAgain) -> Iterator[float]:
-    for series, limit, load in cells:
-        needs = {series: least_to_prove((limit,))}
-        _, need = again.to_prove(load, (limit,), needs, ENOUGH)
-        if need is not None:
-            yield need.seconds

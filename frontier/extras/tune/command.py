@@ -1,9 +1,9 @@
 """`frontier tune`: which flags should the server run with?"""
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -28,7 +28,7 @@ from frontier.store.files import free_beside
 
 if TYPE_CHECKING:
     from frontier.cli.sweep_request import SweepRequest
-    from frontier.config import Config, DeploymentConfig
+    from frontier.config import Config
     from frontier.extras.tune.race import Race
     from frontier.extras.tune.variants import Variant
     from frontier.sweep.conductor import SweepEnd
@@ -155,6 +155,8 @@ def raised(config: "Config") -> str:
 
 def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", objective: str) -> None:
     """UsageError where the config has no race, or none for the objective in it."""
+    from frontier.extras.tune.same_launch import same_server
+
     config = request.config
     if any(deployment.apply is not None for deployment in config.deployments):
         what = f"{request.source} turns a knob of a running server, which is no race"
@@ -171,30 +173,10 @@ def _require_race(request: "SweepRequest", variants: "tuple[Variant, ...]", obje
         raise UsageError(what, "keep one of them, or mix them with  traffic:")
     if config.open_loop:
         raise UsageError("a race is about requests in flight, and the config has rates", "leave out  rate:")
-    if (same := _same_server(config)) is not None:
+    if (same := same_server(config)) is not None:
         raise UsageError(f"{same[0]} and {same[1]} are the same server", "remove one of them: a race compares servers")
     if metric(objective).needs == "price" and config.deployments[0].price is None:
         raise UsageError(f"the objective {objective} needs a price", "write  price: $12/h  for the whole deployment")
-
-
-def _same_server(config: "Config") -> tuple[str, str] | None:
-    """The names of two variants that differ in nothing but their names, as where a value is what
-    the engine uses anyway, or another's in a different unit; None without two.
-    """
-    bare = {"name": "", "simulator": None}
-    servers = [(d.model_copy(update=bare), _engine(d) if d.is_simulator else None) for d in config.deployments]
-    for i, server in enumerate(servers):
-        if server in servers[:i]:
-            return config.deployments[servers.index(server)].name, config.deployments[i].name
-    return None
-
-
-def _engine(deployment: "DeploymentConfig") -> Any:
-    """The parameters of an embedded engine, to twelve digits: 0.2 ms and 200 us are read as
-    neighbouring numbers.
-    """
-    tree = json.dumps(asdict(deployment.engine_spec()), default=str)
-    return json.loads(tree, parse_float=lambda text: f"{float(text):.12g}")
 
 
 def _plan_text(request: "SweepRequest", variants: "tuple[Variant, ...]") -> str:

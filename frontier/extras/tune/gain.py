@@ -106,6 +106,13 @@ class Gain:
         return self.ratio.value > 1 + WORTH and self.ratio.low > 1 / (1 + WORTH)
 
     @property
+    def more_as_proven(self) -> bool:
+        """Whether the winner is shown to give more at its proven load than the baseline does at its
+        own, by more than a gain is worth.
+        """
+        return self.ratio.value / math.exp(self.reach) > 1 + WORTH
+
+    @property
     def told(self) -> bool:
         """Whether more pairs would not change the conclusion: after a judgement, the winner is
         shown to be better, or not to be by what a gain is worth.

@@ -68,9 +68,14 @@ def _made_of(node: yaml.MappingNode, listed: list[yaml.Node], complain: Complain
     if len(combinations[0][1]) > 1:
         refuse(complain, varied, "a knob has one name, and there are several", "vary one of them")
     check_names(own, varied, combinations, complain, ("apply",))
+    known: set[float] = set()
     for name, values in named(own, combinations):
         ((knob, value),) = values.items()
-        number = yaml.ScalarNode(_NUMBER, repr(_number(value, complain)), value.start_mark, value.end_mark)
+        if (read := _number(value, complain)) in known:
+            what = f"{knob} is {' '.join(words_of(value))} twice"
+            refuse(complain, value, what, "remove one of them")
+        known.add(read)
+        number = yaml.ScalarNode(_NUMBER, repr(read), value.start_mark, value.end_mark)
         label = yaml.ScalarNode(TEXT, knob, value.start_mark, value.end_mark, style='"')
         apply = mapping({"command": command, "name": label, "value": number}, command)
         title = yaml.ScalarNode(TEXT, name, node.start_mark, node.end_mark)

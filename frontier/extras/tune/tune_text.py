@@ -67,18 +67,18 @@ def _by_the_measured(race: Race) -> RaceOutcome:
     """The outcome by the variants that were measured."""
     if race.next_step() is not None:
         return "undecided"
-    if race.gain is not None and not race.gain.better and math.isinf(race.gain.ratio.high):
-        return "undecided"
-    if race.gain is not None:
-        return "better" if race.gain.better else "no better"
+    if race.gain is not None and race.gain.better:
+        return "better"
     open_ = left_open(race)
-    if race.finalist is not None and race.finalist.proven is not None:
+    if race.gain is None and race.finalist is not None and race.finalist.proven is not None:
         return "only" if open_ is None else "not proven"
-    if race.baseline.proven is not None:
-        return "no better" if open_ is None else "not proven"
-    if all(r.gone is not None for r in race.runners) or (open_ is not None and open_.is_spoilt):
-        return "not measured"
-    return "none" if open_ is None else "not proven"
+    if race.baseline.proven is None:
+        if all(r.gone is not None for r in race.runners) or (open_ is not None and open_.is_spoilt):
+            return "not measured"
+        return "none" if open_ is None else "not proven"
+    if open_ is not None:
+        return "not proven"
+    return "undecided" if race.gain is not None and math.isinf(race.gain.ratio.high) else "no better"
 
 
 def exit_code(race: Race) -> ExitCode:
@@ -87,29 +87,32 @@ def exit_code(race: Race) -> ExitCode:
 
 
 def left_open(race: Race) -> Runner | None:
-    """The variant whose proof would decide the race but was not possible: the baseline, or one that
-    may be better; None without one.
+    """The variant whose proof would decide the race but was not possible: the baseline, or the most
+    promising one that is not significantly worse; None without one.
     """
     if race.baseline.proven is None:
         open_ = (r for r in race.runners if r.unproven is not None or (r.gone is not None and r.history))
         return next(open_, None)
-    best = race.may_be_better(race.baseline)
-    return best if best is not None and best.unproven is not None else None
+    failed = (r for r in race.runners[1:] if r.unproven is not None and r.gone is None and not race.dropped(r))
+    return max(failed, key=lambda r: r.expected, default=None)
 
 
 def chosen_of(race: Race) -> Runner | None:
-    """The variant to run: the other one where it is shown to be better, or at least no worse, or
-    alone is proven to keep the SLA; otherwise the baseline. None where no load of either is proven.
+    """The variant to run: the other one where it is shown to be better, gives more as `_gives_more`
+    says, or alone is proven to keep the SLA; otherwise the baseline. None where no load of either
+    is proven.
     """
-    if (outcome := outcome_of(race)) in ("better", "only") or _no_worse(race):
+    if (outcome := outcome_of(race)) in ("better", "only") or _gives_more(race):
         return race.finalist
     if outcome == "not proven" and (alone := proven_alone(race)) is not None:
         return alone
     return race.baseline if outcome == "undecided" or race.baseline.proven is not None else None
 
 
-def _no_worse(race: Race) -> bool:
-    return race.gain is not None and race.gain.no_worse and outcome_of(race) == "no better"
+def _gives_more(race: Race) -> bool:
+    """Whether the best other is what to run although it is not shown to be better at any load."""
+    known = race.gain is not None and (race.gain.no_worse or race.gain.more_as_proven)
+    return known and outcome_of(race) in ("no better", "not proven")
 
 
 def proven_alone(race: Race) -> Runner | None:
@@ -140,7 +143,7 @@ def race_view(race: Race, variants: Sequence[Variant], decide: str = "") -> Comp
     outcome, chosen = outcome_of(race), chosen_of(race)
     pasted = next((v for v in variants if chosen is not None and v.name == chosen.series.deployment), None)
     lines = [answer_text(race), *_to_decide(race, decide)]
-    if pasted is not None and (outcome in DECIDED or chosen is proven_alone(race)):
+    if pasted is not None and (outcome in DECIDED or chosen is race.finalist):
         lines += ["", f"Run it with      {pasted.start or pasted.settings}"]
     pairs = list(zip(race.runners, variants, strict=True))
     return ComparisonView(
@@ -170,7 +173,13 @@ def _expected(race: Race, runner: Runner) -> tuple[str, str]:
 
 
 def _proven(race: Race, runner: Runner) -> tuple[str, str]:
-    """The proven value of a variant, and at which load."""
+    """The proven value of a variant, and at which load; where it was compared, the value that the
+    comparison has.
+    """
+    gain = race.gain
+    if gain is not None and runner in (race.baseline, race.finalist):
+        mean, load = (gain.baseline, gain.loads[0]) if runner is race.baseline else (gain.winner, gain.loads[1])
+        return value_text(race.rules.objective, mean), load.label
     side = runner.side() if runner.history and runner.gone is None else None
     value = None if side is None else race.rules.value(join(tuple(itertools.chain(*side.starts.values()))))
     if side is None or value is None:
@@ -212,7 +221,7 @@ def claim_text(race: Race) -> str:
     baseline = race.baseline.series.deployment
     if outcome == "none":
         return "No variant is proven to keep the SLA at any load."
-    if outcome in ("not proven", "not compared", "not measured"):
+    if outcome in ("not compared", "not measured") or (outcome == "not proven" and gain is None):
         return _open_text(race, outcome)
     if outcome == "only" and race.finalist is not None:
         without = _gone(race.baseline) or "at no load"
@@ -227,9 +236,12 @@ def claim_text(race: Race) -> str:
     found += f", {winner} at {gain.loads[1].label} against {today} at {gain.loads[0].label}, both proven"
     if gain.better:
         return f"{found}."
+    run = f"is not worse by {WORTH:.0%}" if gain.no_worse else f"gives over {WORTH:.0%} more at these loads"
+    found += f". It is what to run: it {run} (95%)." if _gives_more(race) else "."
+    if outcome == "not proven":
+        return f"{_open_text(race, outcome)} The best of the others is {found}"
     first = "Not decided yet" if outcome == "undecided" else f"No variant is shown to be better than {baseline}"
-    run = f" It is what to run: it is not worse by {WORTH:.0%} (95%)." if _no_worse(race) else ""
-    return f"{first}{_would_show(race)}. The best other is {found}.{run}"
+    return f"{first}{_would_show(race)}. The best other is {found}"
 
 
 def _open_text(race: Race, outcome: RaceOutcome) -> str:
@@ -269,9 +281,10 @@ def _left(race: Race, gain: Gain) -> str:
     """
     if gain.better or gain.told:
         return ""
-    if race.open is not None:
-        more = "an unknown amount" if math.isinf(race.open[1]) else f"{math.expm1(race.open[1]):.0%}"
-        return f" {race.open[0].series.deployment} may give {more} more at loads that were not proven."
+    if race.final is not None and race.final.open is not None:
+        side, most = race.final.open
+        more = "an unknown amount" if math.isinf(most) else f"{math.expm1(most):.0%}"
+        return f" {side.series.deployment} may give {more} more at loads that were not proven."
     if gain.deciding is not None and gain.deciding > gain.pairs:
         return f" About {gain.deciding} starts of each, like these, would decide."
     return ""
@@ -301,12 +314,14 @@ def _of_metric(ratio: Estimate, name: str) -> tuple[float, float, float]:
 
 
 def noticed(race: Race) -> float | None:
-    """The gain, as a ratio, above which the best other would have been shown to be better; None
-    without pairs of starts, where they show no such bound, or one at twice the baseline or more.
+    """The gain, as a ratio, above which each variant of a final would have been shown to be better;
+    None without pairs of starts, where they show no such bound, or one at twice the baseline or
+    more.
     """
-    if race.gain is None or outcome_of(race) != "no better":
+    if outcome_of(race) != "no better":
         return None
-    return race.gain.ratio.high if 1 <= race.gain.ratio.high < 2 else None
+    most = max((final.gain.ratio.high for final in race.finals if final.gain is not None), default=math.inf)
+    return most if 1 <= most < 2 else None
 
 
 def _would_show(race: Race) -> str:

@@ -22,9 +22,11 @@ from frontier.show.view.wording import (
     VERDICT_WORDS,
     beside_limit,
     bound_text,
+    flag_kind,
     flag_words,
     interval_text,
     limit_value_text,
+    told,
     value_text,
 )
 
@@ -45,8 +47,9 @@ def _verified(checked: Checked, width: int, again: str, detail: Detail) -> str:
     """One check as lines."""
     decision, point, verdict = checked.check.decision, checked.point, checked.judgement.verdict
     share = "" if checked.check.load == 1.0 else f"{format_share(checked.check.load)} of "
+    cause = "".join(f", as {flag_kind(flag)}" for flag in told(point.fatal)[:1])
     head = (
-        f"{VERDICT_WORDS[verdict]}, with Poisson arrivals at {format_number(checked.check.rate)} requests/s, "
+        f"{VERDICT_WORDS[verdict]}{cause}, with Poisson arrivals at {format_number(checked.check.rate)} requests/s, "
         f"{share}the rate of {(decision.load or NO_LOAD).label}   {decision.series.label(longest=40)}"
     )
     rows = [open_row(point, decision, limit, checked.judgement.binding) for limit in decision.limits]
@@ -57,7 +60,7 @@ def _verified(checked: Checked, width: int, again: str, detail: Detail) -> str:
     ]
     lines += [clean(note, 300) for note in checked.notes]
     if not checked.notes:
-        lines += [f"{flag_words(flag)}; {flag.advice}" for flag in point.fatal]
+        lines += [f"{flag_words(flag)}; {flag.advice}" for flag in told(point.fatal)]
     if verdict is Verdict.VIOLATES:
         lines += ["find the rate that holds:", f"  {again} --find"]
     elif verdict in (Verdict.UNPROVEN, Verdict.MARGINAL):

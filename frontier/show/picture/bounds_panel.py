@@ -163,12 +163,12 @@ def _row_value(row: _Row, *, alone: bool) -> str:
 
 
 def _bar(row: _Row, value: float, bound: float | None, axis: Axis) -> Bar | None:
-    """A bar from the value to its bound, cut at the axis; without a bound, to the edge beyond the
-    limit. None for a value that has no interval.
+    """A bar from the value to its bound, where a cap stands; cut at the axis, or without a bound it
+    goes to the edge beyond the limit. None for a value that has no interval.
     """
     if not row.point.metrics[row.limit.metric].has_interval:
         return None
-    if bound is None:
-        bound = axis.worst if row.limit.holds(row.value) else axis.low + axis.high - axis.worst
-    low, high = sorted(min(max(end, axis.low), axis.high) for end in (value, bound))
-    return Bar(low, high)
+    beyond = axis.worst if row.limit.holds(row.value) else axis.low + axis.high - axis.worst
+    ends = (value, beyond if bound is None else bound)
+    low, high = sorted(min(max(end, axis.low), axis.high) for end in ends)
+    return Bar(low, high, low != bound, high != bound)

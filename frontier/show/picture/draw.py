@@ -277,10 +277,9 @@ def _table(picture: Picture, width: int) -> list[list[tuple[float, _Lines]]]:
 def _write(figure: Figure, lines: _Lines, x: float, top: float, theme: Theme) -> None:
     wide, tall = figure.get_size_inches() * 100
     for i, line in enumerate(lines.texts):
-        y = top - (i + 0.5) * line_height(lines.size) - lines.size * 0.36 * 100 / 72
         figure.text(
             x / wide,
-            y / tall,
+            (top - (i + 0.5) * line_height(lines.size) - lines.size * 0.36 * 100 / 72) / tall,
             line,
             fontsize=lines.size,
             color=ink(lines.role, theme),
@@ -306,17 +305,19 @@ def _handles(picture: Picture, theme: Theme, *, titled: bool) -> list[Line2D]:
     others = (
         (any(mark.star for mark in picture.marks), "*", "run here", star, paper, 13.0),
         (any(mark.ring for mark in picture.marks), "o", "nearest to an answer", "none", colours["operating"], 12.0),
-        (_is_dominated(picture), "o", "grey: dominated", colours["dominated"], colours["dominated"], 7.5),
+        (
+            any(mark.role is Role.DOMINATED and mark.sign != "excluded" for mark in picture.marks),
+            "o",
+            "grey: dominated",
+            colours["dominated"],
+            colours["dominated"],
+            7.5,
+        ),
     )
     for drawn, shape, label, face, edge, size in others:
         if drawn:
             handles.append(Line2D([], [], marker=shape, label=label, mfc=face, mec=edge, ms=size, mew=1.4, ls="none"))
     return handles
-
-
-def _is_dominated(picture: Picture) -> bool:
-    """Whether a setting that counts is drawn in grey."""
-    return any(mark.role is Role.DOMINATED and mark.sign != "excluded" for mark in picture.marks)
 
 
 def _line_handle(line: Line, colour: str) -> Line2D:
@@ -333,9 +334,8 @@ def _line_handle(line: Line, colour: str) -> Line2D:
 
 def _fitting(handles: Sequence[Line2D], width: float) -> int:
     """How many entries of the legend fit beside each other."""
-    widest = max((text_width(str(handle.get_label()), 9.5) + 52 for handle in handles), default=1.0)
-    every = sum(text_width(str(handle.get_label()), 9.5) + 52 for handle in handles)
-    return max(1, len(handles) if every <= width - 28 else int((width - 28) / widest))
+    widths = [text_width(str(handle.get_label()), 9.5) + 52 for handle in handles]
+    return max(1, len(handles) if sum(widths) <= width - 28 else int((width - 28) / max(widths)))
 
 
 def _legend(figure: Figure, handles: Sequence[Line2D], across: int, top: float, theme: Theme) -> None:

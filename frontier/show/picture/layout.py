@@ -56,6 +56,8 @@ _LEADER_FROM = 9.0
 _NEAR, _FAR, _WORDS = (3,), (16, 24, 32, 40, 50), (9, 3, 15, 29, 49, 79, 119, 169, 229)
 """Distances in pixels from the edge of a mark: of its number, of its number where there is no room
 so near, and of its words."""
+_APART = 4.0
+"""Pixels between two texts on one line."""
 DIRECTIONS = (45, 90, 20, 0, 70, 135, -45, -20, -90, -70, 180, -135, 160, -160, 110, -110)
 """Directions in degrees from a mark for its words, where left and up are better. The best place of
 a point on the frontier comes first: away from the dominated points."""
@@ -84,7 +86,7 @@ class PanelLayout:
     def __post_init__(self) -> None:
         self._places = [(mark, self.at(mark.x, mark.y)) for mark in self.panel.marks]
         for mark, (x, y) in self._places:
-            r = _radius(mark)
+            r = radius(mark)
             self.boxes.append((x - r, y - r, x + r, y + r))
             self.draw(self._bar(mark.x_bar, mark.x, mark.y, "x"))
             self.draw(self._bar(mark.y_bar, mark.x, mark.y, "y"))
@@ -181,8 +183,10 @@ class PanelLayout:
         wide, half = text_width(text, self.size, bold), line_height(self.size) / 2
         for x, y, side in self._along(begin, end, wide):
             x0 = x - wide if side == "left" else x
-            if self.free(box := (x0, y - half, x0 + wide, y + half)):
-                self._take(Placed(text, box, role, "right" if side == "left" else "left", bold))
+            if self.free((x0 - _APART, y - half, x0 + wide + _APART, y + half)):
+                self._take(
+                    Placed(text, (x0, y - half, x0 + wide, y + half), role, "right" if side == "left" else "left", bold)
+                )
                 return True
         return False
 
@@ -219,7 +223,7 @@ class PanelLayout:
         is_number = text == mark.text
         wide, tall = text_width(text, self.size), self.size * PX * 0.85 if is_number else line_height(self.size)
         turned = mark.role in (Role.DOMINATED, Role.FLAGGED)
-        rings = ((away, self._ring(x, y, wide, tall, _radius(mark) + away, turned=turned)) for away in distances)
+        rings = ((away, self._ring(x, y, wide, tall, radius(mark) + away, turned=turned)) for away in distances)
         for away, box, leader in ((away, *place) for away, ring in rings for place in ring):
             if not self.free(box, 1.0):
                 continue
@@ -265,7 +269,7 @@ class PanelLayout:
         self._write(word, Role.QUIET, (begin, y), (end, y))
 
 
-def _radius(mark: Mark) -> float:
+def radius(mark: Mark) -> float:
     """Pixels from the middle of a mark to its edge."""
     return 11 if mark.star or mark.ring else 6
 

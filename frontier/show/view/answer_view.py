@@ -10,6 +10,7 @@ from frontier.core.model.decisions import Decision, Verdict
 from frontier.core.model.loads import Load
 from frontier.core.model.series import Series
 from frontier.core.model.text import clean
+from frontier.planning.next_step import spoilt_settings
 from frontier.planning.sla_result import ArrivalRate, SlaResult
 from frontier.show.view.background_view import background_note
 from frontier.show.view.explain import other_reasons, why_not_more
@@ -85,7 +86,7 @@ class AnswerView:
 
 def answer_view(decision: Decision, arrivals: ArrivalRate | None = None, gpus: int | None = None) -> AnswerView:
     """The answer of a decision; `arrivals` is the rate that its operating point takes."""
-    known = tuple(figures(decision))
+    known = () if spoilt_settings(decision) else tuple(figures(decision))
     return AnswerView(
         decision,
         gpus,
@@ -104,8 +105,10 @@ def _lines(decision: Decision, arrivals: ArrivalRate | None, *, whole: bool) -> 
     """The lines of a decision, each with its label: the next higher setting, how to enforce it,
     its confidence, and the other reasons. With `whole`, also asides in lines of their own.
     """
+    if spoilt_settings(decision) and not whole:
+        return []
     production = production_lines(decision, arrivals)
-    lines = [("Next higher setting", " ".join(why_not_more(decision)))]
+    lines = [("Next higher setting", " ".join(why_not_more(decision, whole=whole)))]
     # What is estimated of independent users is `frontier verify`'s to say.
     told = len(production) if decision.shape.arrivals is not None or decision.shape.has_sessions else 1
     lines += [("How to enforce it", " ".join(production[:told]))]

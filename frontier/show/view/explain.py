@@ -53,7 +53,7 @@ SENTENCES = {
         "outputs."
     ),
     Cause.RANGE: "{label} is {where}.",
-    Cause.HIGHEST_MEASURED: "{c} is the highest measured setting; add higher concurrencies to find the limit.",
+    Cause.HIGHEST_MEASURED: "{c} is the highest measured setting; add higher {kind} to find the limit.",
     Cause.STATED_SLOTS: "{c} is the highest tried: the deployment states so many slots, and more requests only wait.",
     Cause.MOST_TRIED: "{c} is the highest that concurrency: auto tries; list higher ones to find the limit.",
     Cause.CLIENT_CAPACITY: "{c} is the highest tried: this client can hold no more.",
@@ -106,12 +106,14 @@ def words_of(reason: Reason) -> dict[str, str]:
     `evidence` is value, bound and limit; `decide` is what would decide.
     """
     settings = [c.label for c in reason.settings] or [""]
+    kind = "rates" if any(c.is_open for c in reason.settings) else "concurrencies"
     return {
         "c": listed(reason.settings) if reason.settings else "",
         "first": settings[0],
         "last": settings[-1],
         "lower": ", ".join(settings[:-1]),
-        "lower_ones": "" if reason.verdict is Verdict.MEETS else "; add lower concurrencies to find one that meets",
+        "kind": kind,
+        "lower_ones": "" if reason.verdict is Verdict.MEETS else f"; add lower {kind} to find one that meets",
         "flags": "; ".join(map(_flag_with_advice, told(reason.flags))) or "it was flagged",
         "decide": _what_would_decide(reason),
         "most": _MOST.get(reason.metric or "", "The most throughput within the SLA"),
@@ -297,11 +299,18 @@ def _is_aside(reason: Reason, decision: Decision) -> bool:
     return reason.cause is Cause.BRACKET or (reason.cause is Cause.OPTIMUM and not beside)
 
 
-def why_not_more(decision: Decision) -> list[str]:
-    """Why no higher setting is the operating point: the next one, and the one that may give
-    more.
+def why_not_more(decision: Decision, *, whole: bool = True) -> list[str]:
+    """Why no higher setting is the operating point: the next one, and the one that may give more.
+    What would decide it is left out where the next step says so, unless `whole`.
     """
-    return [sentence(reason) for reason in _higher(decision)]
+    step = decision.next_step
+    told = None if whole or step is None or step.command is None else (step.load,)
+    return [_without_step(reason) if reason.settings == told else sentence(reason) for reason in _higher(decision)]
+
+
+def _without_step(reason: Reason) -> str:
+    """A reason without what would decide."""
+    return clean(SENTENCES[reason.cause].replace("; {decide}", "").format(**words_of(reason)), 400)
 
 
 def _higher(decision: Decision) -> list[Reason]:
@@ -311,7 +320,7 @@ def _higher(decision: Decision) -> list[Reason]:
     return [
         reason
         for reason in decision.explanation.reasons
-        if reason.cause in _HIGHER and (reason.cause in _TOP or reason.settings[0] > chosen)
+        if reason.cause in _HIGHER and (reason.cause in _TOP or max(reason.settings) > chosen)
     ]
 
 
@@ -324,7 +333,9 @@ def other_reasons(decision: Decision, *, whole: bool = True) -> list[str]:
     lines = [
         sentence(reason)
         for reason in _merged(decision)
-        if reason not in above and not _is_in_figures(reason, decision) and (whole or not _is_aside(reason, decision))
+        if reason not in above
+        and not _is_in_figures(reason, decision, whole=whole)
+        and (whole or not _is_aside(reason, decision))
     ]
     shares = shares_sentence(decision.shape, decision.metrics)
     return [*lines, *([shares] if shares else []), *_remarks(decision)]
@@ -348,10 +359,13 @@ def _merged(decision: Decision) -> Sequence[Reason]:
     return tuple(groups.values())
 
 
-def _is_in_figures(reason: Reason, decision: Decision) -> bool:
-    """Whether headline and figures give the reason already: the tightest limit, or that the
-    nearest setting violates, other than by its failures.
+def _is_in_figures(reason: Reason, decision: Decision, *, whole: bool) -> bool:
+    """Whether headline, figures and next step give the reason already: the tightest limit, or that
+    the nearest setting violates, other than by its failures. Unless `whole`, also that it is not
+    proven, where they say what would decide it.
     """
-    nearest = decision.load is None and reason.settings == (decision.candidate,)
+    step, nearest = decision.next_step, decision.load is None and reason.settings == (decision.candidate,)
+    if nearest and reason.cause in UNDECIDED and step is not None and step.load == decision.candidate:
+        return not whole and (step.command is None) == (reason.cause is Cause.NO_INTERVAL)
     failed = any(flag.name == "errors" for flag in reason.flags)
     return reason.cause is Cause.CHOSEN or (nearest and reason.cause is Cause.VIOLATES and not failed)

@@ -79,7 +79,7 @@ def figure_row(figure: Figure, gpus: int | None) -> tuple[str, str, str, str, st
     of the whole deployment; so are the value and the bound beside it.
     """
     name, limit = figure.metric, figure.limit
-    label = metric(name).label.partition(" (")[0]
+    label = metric(name).label.partition(" (")[0].replace("per million output tokens", "of output")  # its unit says it
     if limit is None:
         return label, value_text(name, figure.estimate.value, gpus), ci_text(name, figure.estimate, gpus), "", ""
     value = beside_limit(figure.estimate.value, limit)
@@ -107,25 +107,3 @@ def _share(share: float) -> str:
 
 
 _SHOWN_WHOLE, _LEAST_SHOWN = 0.005, 0.0001
-
-
-# --- bars
-
-
-LIMIT_AT = 80
-"""The place of a limit on its bar, in percent; the rest has room for values that break it."""
-
-
-def bar_ends(figure: Figure) -> tuple[int, int] | None:
-    """The lower and the upper end of value and bound on a bar, in percent, with the limit at
-    LIMIT_AT; None without a limit. A value without a bound may be anything, so it goes to the end.
-    """
-    limit = figure.limit
-    if limit is None or not limit.promise:
-        return None
-    bound = deciding_bound(figure.estimate, limit)
-    shares = [value / limit.promise for value in (figure.estimate.value, math.inf if bound is None else bound)]
-    if limit.better == "higher":
-        shares = [1 / share if share else math.inf for share in shares]
-    low, high = sorted(round(min(100.0, LIMIT_AT * share)) for share in shares)
-    return low, high

@@ -12,15 +12,17 @@ from frontier.core.model.points import Frontier, Point
 from frontier.core.model.text import clean
 from frontier.core.model.units import format_elapsed, format_number, format_seconds, trimmed
 from frontier.planning.alike import alike, is_clear
+from frontier.planning.next_step import busy_settings, spoilt_settings
 from frontier.planning.sla_result import ArrivalRate
 from frontier.show.view.figures import figure_row, tightest_figure
 from frontier.show.view.limit_lines import knob_sentence, room_sentence
-from frontier.show.view.rough import date_text, roughly
+from frontier.show.view.rough import date_text, format_rough, roughly
 from frontier.show.view.wording import (
     VERDICT_WORDS,
     bound_words,
     ci_text,
     count,
+    flag_figures,
     flag_kind,
     flag_words,
     limit_value_text,
@@ -89,6 +91,8 @@ def how_close(reason: Reason, wide: str, close: str, failed: str) -> str:
 def undecided_words(reason: Reason) -> str:
     """Why no reasonable number of requests decides, or how many seem too many."""
     limit, estimate = reason.limit, reason.estimate
+    if reason.cause is Cause.NO_INTERVAL and estimate is not None and not estimate.has_interval:
+        return "it has no interval; --point-estimates decides on its value alone"
     decides = "" if reason.need is None else f"about {roughly(reason.need)} requests"
     if limit is not None and estimate is not None and math.isfinite(estimate.value) and limit.breaks(estimate.value):
         proof = f"; to prove that takes {decides}" if decides and reason.cause is not Cause.TOO_FEW else ""
@@ -147,14 +151,20 @@ def headline(decision: Decision, gpus: int | None = None) -> str:
             ci = ci_text("output_throughput", speed, gpus)
             rate = f": {value_text('output_throughput', speed.value, gpus)} ({ci})"
         return _with_better(decision, rate)
+    if spoilt := spoilt_settings(decision):
+        busy = next(flag for flag in spoilt[-1].flags if flag.name == "client_bound")
+        return f"No answer, as {flag_words(busy).partition('; ')[0]}"
     if decision.verdict is Verdict.INVALID:
         fails = decision.first_fail
         below = "to decide by" if fails is None else f"below {fails.label}, which violates the SLA"
         kinds = {flag_kind(flag) for r in decision.explanation.reasons for flag in told(r.flags)}
         return f"No valid measurement {below}" + (f": {kinds.pop()}" if len(kinds) == 1 and fails is None else "")
     meets = "meets" if decision.verdict is Verdict.VIOLATES else "is proven to meet"
+    what = f"{meets} {limits_text(decision.limits)}"
+    for flag in decision.next_step.widened[:1] if decision.next_step is not None else ():
+        what = f"is proven, as {flag_kind(flag)}"
     nearest = "" if decision.candidate is None else f"; nearest: {decision.candidate.label}"
-    return _corrected(decision, f"No setting {meets} {limits_text(decision.limits)}{nearest}")
+    return _corrected(decision, f"No setting {what}{nearest}")
 
 
 def _with_better(decision: Decision, numbers: str) -> str:
@@ -209,10 +219,12 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
     busy ...; on an idle core '. '' for nothing else.
     """
     for flag in step.widened:
-        return f"{flag_words(flag)}; on an idle core "
+        return f"{flag_kind(flag)} ({flag_figures(flag)}), which widened its bounds; on an idle core "
     if any(flag.name == "client_bound" for flag in step.flags):
         return "on an idle machine "
-    if decision.load is None and _spoilt(decision):
+    if decision.load is None and any(
+        flag.name == "client_bound" for r in decision.explanation.settings for flag in r.flags
+    ):
         return "this machine was busy, which spoilt other settings; on an idle machine "
     reason = next((r for r in decision.explanation.settings if r.settings == (step.load,)), None)
     if reason is None and step.gain is not None and step.throughput is None:
@@ -223,11 +235,6 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
     same = "" if reason is None else alike(reason)
     vary = "with outputs of several lengths " if step.requests is None and step.command is not None else ""
     return f"its requests {same}; {vary or _ENDED.get(cut, '')}" if same else _ENDED.get(cut, "")
-
-
-def _spoilt(decision: Decision) -> bool:
-    """Whether a setting is excluded or not proven because the client was busy."""
-    return any(flag.name == "client_bound" for reason in decision.explanation.settings for flag in reason.flags)
 
 
 _SINCE = {
@@ -254,9 +261,7 @@ def _would_decide(decision: Decision, step: NextStep) -> str:
     amount = f"{roughly(step.requests)} requests"
     if step.seconds is None:
         return f"about {amount} would decide"
-    minutes = max(1, round(step.seconds / 60))
-    took = f"about {minutes} min" if 1 < minutes < 60 else f"about {format_elapsed(60 * minutes)}"
-    return f"{'about a minute' if minutes == 1 else took} ({amount}) would decide"
+    return f"about {format_rough(step.seconds)} ({amount}) would decide"
 
 
 def next_step_lines(decision: Decision) -> tuple[str, str]:
@@ -264,9 +269,19 @@ def next_step_lines(decision: Decision) -> tuple[str, str]:
     missing one.
     """
     step, words = decision.next_step, next_step_words(decision)
+    if step is None and decision.load is not None and (busy := busy_settings(decision)):
+        excluded = listed([each.settings[0] for each in busy])
+        return f"{excluded} excluded, as this machine was busy: a higher setting may be better.", ""
     if step is None:
         return "", ""
     command = clean(step.command, 4000) if step.command else ""
+    if spoilt := spoilt_settings(decision):
+        nearest = "" if decision.candidate is None else f", and {decision.candidate.label} is not proven"
+        excluded = listed([each.settings[0] for each in spoilt])
+        return (
+            f"{excluded} excluded{nearest}. On an idle machine or core, measure anew{':' if command else '.'}",
+            command,
+        )
     head = may_give(step) if step.gain is None else step.load.label
     return f"{head}: {words}{':' if command else '.'}", command
 
@@ -280,14 +295,20 @@ def no_sla_sentence(points: Sequence[Point], frontier: Frontier, gpus: int | Non
     on = [p for p in points if p.load in members]
     best = max(on, key=lambda p: metric(up).sign * p.metrics[up].value)
     most = f"{named_value(up, best.metrics[up].value, gpus)} with {named_value(across, best.metrics[across].value)}"
-    listed = ("" if members[0].is_open else "c = ") + ", ".join(map(str, members))
-    return f"No SLA, so nothing is to be proven. The frontier is {listed}; the most is {most} at {best.load.label}."
+    where = listed(members)
+    most = f"{most} at {best.load.label}"
+    return f"No SLA, so nothing is to be proven. The frontier of {_axes(frontier)} is {where}; the most is {most}."
 
 
 def frontier_sentence(frontier: Frontier) -> str:
     """'On the frontier of output throughput against p95 TPOT: c=1, 8, 52', with its axes."""
-    axes = " against ".join(metric(name).label.partition(" (")[0] for name in frontier.objectives)
-    return f"On the frontier of {axes}: {listed(sorted(frontier.members)) if frontier.members else 'no setting'}."
+    members = listed(sorted(frontier.members)) if frontier.members else "no setting"
+    return f"On the frontier of {_axes(frontier)}: {members}."
+
+
+def _axes(frontier: Frontier) -> str:
+    """'output throughput against p95 TPOT'."""
+    return " against ".join(metric(name).label.partition(" (")[0] for name in frontier.objectives)
 
 
 def next_step_note(decision: Decision) -> str:

@@ -151,34 +151,31 @@ class SweepProgress(Progress, ABC):
         self._line("   ".join(filter(None, (f"{self._row_head}{parts[0]}", parts[1], self._left() * self.is_log))))
 
     def trial_finished(self, trial: Trial, figures: Mapping[str, float | None], flags: Sequence[Flag] = ()) -> None:
-        """Write the line of a trial of a grid, or take the figures for the setting's row; then what
-        is wrong with the trial.
+        """Write the line of a trial of a grid, or take the figures for the setting's row. Of an
+        excluded trial the line says why.
         """
         self._ran += 1
-        fatal = told(flag for flag in flags if flag.fatal)
-        if self._word != "grid":
-            self._figures = self._figures if fatal else dict(figures)
-        else:
-            parts = [
-                trial_done(trial, self._stage),
-                figures_text(figures, self.limited),
-                self._left() if self.is_log else "",
-            ]
-            self._line(f"{self._head(trial)}  {'   '.join(filter(None, parts))}")
+        fatal, grid = told(flag for flag in flags if flag.fatal), self._word == "grid"
+        name = trial_done(trial, self._stage) if grid else f"{trial.load.label:<6}"
         if fatal:
-            name = f"{setting_name(trial)}  {trial.load.label}"
-            if [flag.name for flag in fatal] == ["client_bound"]:
-                self._was_busy(trial, name, fatal[0])
-            else:
-                self._line(f"{name} r{trial.repeat}  excluded: {'; '.join(map(flag_words, fatal))}", YELLOW)
+            busy = [flag.name for flag in fatal] == ["client_bound"]
+            if not busy or self._was_busy(trial, fatal[0]):
+                why = "; ".join(map(flag_words, fatal))
+                self._line(f"{self._head(trial)}  {name}  excluded: {why}", YELLOW)
+        elif grid:
+            parts = [name, figures_text(figures, self.limited), self._left() if self.is_log else ""]
+            self._line(f"{self._head(trial)}  {'   '.join(filter(None, parts))}")
+        else:
+            self._figures = dict(figures)
 
-    def _was_busy(self, trial: Trial, name: str, flag: Flag) -> None:
-        """Count a trial that this machine spoilt. A log has one line of each such setting."""
+    def _was_busy(self, trial: Trial, flag: Flag) -> bool:
+        """Count a trial that this machine spoilt. Whether it has a line: the first of its setting,
+        in a log, where nothing else is known of it.
+        """
         self._busy_trials, self._busy_measured = self._busy_trials + 1, clean(flag.measured, 160)
-        place = (trial.series, trial.load)
-        if self.is_log and place not in self._busy:
-            self._line(f"{name}  excluded: {flag_words(flag)}", YELLOW)
+        known, place = len(self._busy), (trial.series, trial.load)
         self._busy.add(place)
+        return self.is_log and len(self._busy) > known and place not in self._states
 
     def _busy_line(self) -> str:
         """'this machine was busy: 11 of 12 trials excluded (event loop late (p99) 9 ms)', or ''."""

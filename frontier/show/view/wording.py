@@ -134,11 +134,10 @@ VERDICT_WORDS = {
 
 
 def limits_text(limits: Iterable[Limit]) -> str:
-    """'p99 TTFT ≤ 500 ms and p99 TPOT ≤ 30 ms'."""
+    """'p99 TTFT ≤ 500 ms, p99 TPOT ≤ 30 ms and error rate ≤ 1%'."""
     signs = {"lower": "≤", "higher": "≥"}
-    return " and ".join(
-        f"{lim.of.label} {signs[lim.better]} {limit_value_text(lim.metric, lim.promise)}" for lim in limits
-    )
+    texts = [f"{lim.of.label} {signs[lim.better]} {limit_value_text(lim.metric, lim.promise)}" for lim in limits]
+    return " and ".join(filter(None, (", ".join(texts[:-1]), *texts[-1:])))
 
 
 RUN_HERE = "   <- run here"
@@ -306,15 +305,17 @@ def flag_words(flag: Flag) -> str:
     """'this machine was busy: event loop late (p99) 5.82 ms, limit 5.00 ms': a flag in words, for a
     reader who does not know its name.
     """
-    measured, limits = clean(flag.measured, 160).split("; "), clean(flag.limit, 60).split(", ")
-    if len(measured) == len(limits):  # each value with its own limit
-        text = "; ".join(
-            f"{value}, limit {limit}" if limit else value for value, limit in zip(measured, limits, strict=True)
-        )
-    else:
-        text = f"{'; '.join(measured)}, limit {', '.join(limits)}"
-    text = f"{flag_kind(flag)}: {text}"
+    text = f"{flag_kind(flag)}: {flag_figures(flag)}"
     return f"{text} (its bounds are wider for it)" if flag.name in WIDENS and not flag.fatal else text
+
+
+def flag_figures(flag: Flag) -> str:
+    """'event loop late (p99) 5.82 ms, limit 5.00 ms': each value with its own limit."""
+    measured, limits = clean(flag.measured, 160).split("; "), clean(flag.limit, 60).split(", ")
+    if len(measured) != len(limits):
+        return f"{'; '.join(measured)}, limit {', '.join(limits)}"
+    pairs = zip(measured, limits, strict=True)
+    return "; ".join(f"{value}, limit {limit}" if limit else value for value, limit in pairs)
 
 
 def flag_kind(flag: Flag) -> str:

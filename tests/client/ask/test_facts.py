@@ -18,7 +18,14 @@ from frontier.client.ask.facts import (
     window_facts,
 )
 from frontier.client.secrets import Secrets
-from frontier.core.model.trials import CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS, MetricSeries, SourceReadings
+from frontier.core.model.trials import (
+    CACHED_ANEW,
+    REPEATED_PROMPTS,
+    SHARE_ANEW,
+    UNCOUNTED_PROMPTS,
+    MetricSeries,
+    SourceReadings,
+)
 
 
 def read(*texts: tuple[float, bytes | tuple[bytes, ...]]) -> tuple[SourceReadings, ...]:
@@ -31,7 +38,7 @@ def read(*texts: tuple[float, bytes | tuple[bytes, ...]]) -> tuple[SourceReading
 
 def test_every_name_in_a_table_leads_to_a_fact() -> None:
     named = {fact for facts in {**EXPORTED, **device_names.READ}.values() for fact in facts}
-    assert named | {CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS} == set(FACTS)
+    assert named | {CACHED_ANEW, SHARE_ANEW, UNCOUNTED_PROMPTS, REPEATED_PROMPTS} == set(FACTS)
 
 
 # What each engine says before and after two requests: (before, after, the facts' increases).

@@ -548,6 +548,21 @@ def test_the_base_url_is_understood_with_and_without_v1() -> None:
         assert "http://h:1/v1/models" == Target(base).url("/v1/models")
 
 
+@pytest.mark.parametrize(
+    ("base", "chat", "metrics"),
+    [
+        ("http://h:1/v1/chat/completions", "http://h:1/v1/chat/completions", "http://h:1/metrics"),
+        ("http://h:1/llm/v1/completions/", "http://h:1/llm/v1/chat/completions", "http://h:1/llm/metrics"),
+        ("https://h/api/paas/v4", "https://h/api/paas/v4/chat/completions", "https://h/api/paas/v4/metrics"),
+        ("https://h/v1beta/openai/", "https://h/v1beta/openai/chat/completions", "https://h/v1beta/openai/metrics"),
+        ("https://h/openai/chat/completions", "https://h/openai/chat/completions", "https://h/openai/metrics"),
+        ("https://v2.h/openai", "https://v2.h/openai/v1/chat/completions", "https://v2.h/openai/metrics"),
+    ],
+)
+def test_an_address_with_its_version_or_its_route_is_taken_as_it_is(base: str, chat: str, metrics: str) -> None:
+    assert (chat, metrics) == (Target(base).url("/v1/chat/completions"), Target(base).url("/metrics"))
+
+
 @pytest.mark.process
 def test_waiting_outlasts_a_server_that_is_still_loading() -> None:
     Engine("late").install()

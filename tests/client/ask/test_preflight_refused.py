@@ -35,8 +35,8 @@ from tests.cases.deployments import (
     Strict,
     Unstarted,
 )
-from tests.cases.http_server import serving
-from tests.cases.situation import Call, Situation
+from tests.cases.http_server import Out, Request, serving
+from tests.cases.situation import Call, Refused, Situation
 from tests.cases.situations import OneTemperature, TwoProcesses
 from tests.kit.commands import frontier
 from tests.kit.golden import assert_golden_row
@@ -150,6 +150,21 @@ def test_a_request_is_asked_again_without_the_field_that_is_refused(says: str, s
     assert len(refused) == len(server.asked) - sum(one.status == 200 for one in server.served) or refused
 
 
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [(("stream_options",), "streamOptions is no field"), (("max_tokens",), "max_tokens is deprecated")],
+)
+def test_a_field_is_known_by_another_spelling_and_a_limit_that_is_gone_by_its_words(
+    fields: tuple[str, ...], words: str
+) -> None:
+    class Worded(Strict):
+        def refusal(self, call: Call) -> Refused | None:
+            return super().refusal(call) and Refused(400, {"error": {"message": words}})
+
+    found = look(Worded(fields=fields))
+    assert fields[0] in found.target.omitted or found.target.dialect == "openai_reasoning"
+
+
 def test_refused_length_fields_leave_the_length_open() -> None:
     server = Strict(fields=("min_tokens", "ignore_eos"), dialect="vllm")
     found = look(server)
@@ -257,6 +272,31 @@ def test_a_count_that_is_none_is_the_cause_that_a_flag_gives() -> None:
         (flag,) = [each for each in flags(measured(server)) if each.name == "wrong_input_length"]
         assert flag.fatal
         assert (none, not none) == ("no count" in flag.advice, "cuts prompts" in flag.advice)
+
+
+def test_what_stands_in_the_place_of_a_list_of_models_is_shown() -> None:
+    class Page(Situation):
+        async def answer(self, request: Request, out: Out) -> None:
+            page = "<html><title>Chat of ours</title></html>"
+            await (out.whole(200, page, "text/html") if request.method == "GET" else super().answer(request, out))
+
+    with pytest.raises(MeasurementError, match="Chat of ours"):
+        look(Page())
+
+
+def test_a_usage_without_numbers_is_shown() -> None:
+    class Texts(Situation):
+        def usage(self, call: Call) -> dict[str, object]:
+            return {name: str(count) for name, count in super().usage(call).items()}
+
+    with pytest.raises(MeasurementError, match="'completion_tokens': '16'"):
+        look(Texts())
+
+
+def test_tokens_that_the_server_adds_are_the_cause_that_a_flag_gives() -> None:
+    (flag,) = [each for each in flags(measured(Situation(template=300))) if each.name == "wrong_input_length"]
+    assert flag.fatal
+    assert "301" in flag.advice
 
 
 def test_a_count_below_that_of_any_tokenizer_is_said() -> None:

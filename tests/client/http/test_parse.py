@@ -537,3 +537,45 @@ def test_what_is_no_json_is_malformed() -> None:
     ):
         record = read([TOKEN, b"data: " + broken + b"\n\n", END, b"data: [DONE]\n\n"])
         assert Outcome.PROTOCOL is record.outcome
+
+
+def test_a_usage_by_the_names_of_another_api_is_read() -> None:
+    said = sse({"choices": [{"delta": {"content": " a"}}]}), sse({"choices": [{"delta": {}, "finish_reason": "stop"}]})
+    usage = sse({"choices": [], "usage": {"input_tokens": 9, "output_tokens": 1}})
+    record = read([*said, usage, b"data: [DONE]\n\n"])
+    assert (record.prompt_tokens, record.completion_tokens) == (9, 1)
+
+
+def test_a_usage_whose_prompt_is_counted_first_and_its_answer_last_is_whole() -> None:
+    first = sse({"choices": [{"delta": {"content": " a"}}], "usage": {"prompt_tokens": 9, "completion_tokens": 0}})
+    last = sse({"choices": [], "usage": {"prompt_tokens": 0, "completion_tokens": 2, "total_tokens": 2}})
+    zeros = sse({"choices": [], "usage": {"prompt_tokens": 0, "completion_tokens": 0}})
+    end = sse({"choices": [{"delta": {"content": " b"}, "finish_reason": "stop"}]})
+    record = read([first, end, last, zeros, b"data: [DONE]\n\n"])
+    assert (record.prompt_tokens, record.completion_tokens) == (9, 2)
+
+
+def two_answers(*, together: bool, text: bool = False) -> list[bytes]:
+    """Two choices, as `n: 2` gives them: in the same events, or one after the other."""
+
+    def choice(index: int, number: int) -> dict[str, Any]:
+        said: dict[str, Any] = {"text": " the"} if text else {"delta": {"content": " the"}}
+        return said | {"index": index, "finish_reason": "length" if number == 9 else None}
+
+    both = [[choice(0, number), choice(1, number)] for number in range(10)]
+    listed = both if together else [[each] for pair in both for each in pair]
+    usage = {"choices": [], "usage": {"prompt_tokens": 9, "completion_tokens": 20}}
+    return [*(sse({"choices": choices}) for choices in listed), sse(usage), b"data: [DONE]\n\n"]
+
+
+@pytest.mark.parametrize("api", ["chat", "completions"])
+@pytest.mark.parametrize("together", [True, False])
+def test_several_answers_in_a_stream_are_a_failure_of_their_own_name(api: str, together: bool) -> None:
+    record = read(two_answers(together=together, text=api == "completions"), api=api)
+    assert (record.outcome, "choices" in (record.error or "")) == (Outcome.PROTOCOL, True)
+
+
+def test_one_answer_may_have_any_number_and_say_twice_that_it_ended() -> None:
+    end = sse({"choices": [{"index": 3, "delta": {}, "finish_reason": "stop"}], "usage": {"completion_tokens": 1}})
+    reads = [sse({"choices": [{"index": 3, "delta": {"content": " a"}}]}), end, end, b"data: [DONE]\n\n"]
+    assert read(reads).outcome is Outcome.OK

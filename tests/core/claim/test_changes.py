@@ -146,6 +146,21 @@ def test_what_is_found_of_a_prefix_stays_found():
     assert again is unchanged(again, TTFT)
 
 
+def test_what_was_followed_of_a_prefix_is_kept_and_gives_what_following_it_anew_gives():
+    visits, elsewhere = [(4, Phase.VISIT)] * 3, [(6, Phase.PROVE), (4, Phase.VISIT), (2, Phase.GRID)]
+    histories = [changed(2.0, *visits, *elsewhere), with_tail(0.05, *visits), with_tail(0.05, *elsewhere)]
+    histories.append(with_tail(0.2, *visits, (8, Phase.PROVE), before=[*[(8, Phase.SCAN)] * 4, *PROOF]))
+    for history in histories:
+        unchanged(history, P99)
+        for k in range(len(history)):
+            part = [*history[:k], history[-1]]  # goes on otherwise than what was followed before
+            kept_ones = unchanged(part, P99)
+            anew = unchanged([(t, dataclasses.replace(sample)) for t, sample in part], P99)
+            for name in ("changes", "since", "suspect", "doubted", "growing"):
+                assert getattr(anew, name) == getattr(kept_ones, name), (name, k)
+            assert [t for t, _ in anew] == [t for t, _ in kept_ones]
+
+
 def test_windows_that_the_client_spoilt_show_no_change_and_other_latencies_than_the_limited_neither():
     history = changed(3.0, (4, Phase.VISIT), (4, Phase.VISIT))
     asleep = ClientHealth(suspended=30.0)

@@ -18,7 +18,8 @@ from frontier.core.model.points import Estimate, Flag, Point
 from frontier.core.model.shapes import Shape
 from frontier.planning import sla_result
 from frontier.planning.budget import TrialTimes
-from frontier.planning.next_step import SweepAgain, with_command
+from frontier.planning.next_step import SweepAgain, spoilt_settings, with_command
+from frontier.show.view.answer_view import answer_view
 from frontier.show.view.explain import sentence, with_notes
 from frontier.show.view.sentences import headline, next_step_lines
 from frontier.show.view.wording import deciding_bound
@@ -815,6 +816,34 @@ def test_a_busy_client_that_widened_a_bound_is_named_as_the_cause_with_what_to_d
     assert busy.measured in sentence(of_setting(alike, 64))
     calm = solver.solve([points[0], point(64, (0.3, value, high), 500)], [TTFT])
     assert () == calm.next_step.widened
+
+
+@pytest.mark.parametrize("scanned", [False, True])
+def test_where_a_busy_client_excluded_half_of_the_settings_the_answer_is_the_cause_and_the_sweep_anew(scanned):
+    late = Flag("client_bound", "event loop late (p99) 72.1 ms", "5.00 ms", "run it on an idle core")
+    held = Flag("buffered_stream", "3%", "1%", "turn buffering off")
+    undecided, spoilt = point(8, (0.3, 0.4, 0.51), 100), [point(c, 0.2, 10 * c, flags=(late, held)) for c in (16, 64)]
+    points, seen = ([undecided], spoilt) if scanned else ([undecided, *spoilt], [])
+    d = solver.solve(points, [TTFT], scanned=seen)
+    again = SweepAgain(
+        load_config(SWEEP, "x.yaml"), "frontier sweep x.yaml -o runs/x", TrialTimes(), Amount(), "runs/x-2"
+    )
+    answer = answer_view(dataclasses.replace(d, next_step=with_command(d, again)))
+    assert late.measured in answer.headline
+    assert "frontier sweep x.yaml -o runs/x-2" == answer.step[1], "not one setting alone: none was measured well"
+    assert ((), (), 1) == (answer.rows, answer.lines, len(answer.step[0].splitlines()))
+    assert_golden_row("answers", f"{answer.headline}\n{answer.step[0]}", "scanned" if scanned else "")
+    others = [point(c, 0.2, 10 * c) for c in (1, 2)]
+    over = [point(c, 0.9, 10 * c, flags=(late, held)) for c in (16, 64)]  # by values that mean nothing
+    said = [
+        next_step_lines(solver.solve(each, [TTFT]))[0] for each in ([*others, *over], [*others, point(4, 0.9), *over])
+    ]
+    assert ["c=16, 64" in said[0], said[1]] == [True, ""], "below a violation they could be better"
+    for whole in (
+        solver.solve([*others, *points], [TTFT]),
+        solver.solve([undecided, point(64, 0.9, flags=())], [TTFT]),
+    ):
+        assert () == spoilt_settings(whole), "an answer, or no busy client"
 
 
 @pytest.mark.parametrize("throughput", [99.9, 99, 60])

@@ -20,7 +20,16 @@ from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.loads import POISSON, Rate
 from frontier.core.model.points import Flag
 from frontier.core.model.shapes import Background, Lengths, Shape
-from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
+from frontier.core.model.trials import (
+    REPEATED_PROMPTS,
+    ClientHealth,
+    Measurement,
+    Outcome,
+    Phase,
+    Record,
+    Trial,
+    Window,
+)
 from frontier.core.stats import stationarity
 from frontier.core.window.from_records import window_data
 from frontier.core.window.histogram import LogHistogram
@@ -473,6 +482,36 @@ def test_a_burst_after_a_long_wait_is_flagged_and_a_long_queue_is_not() -> None:
     queue = replace(one, ttft=one.e2e * 0.95, tpot=np.full(one.n, 0.01))
     assert "buffered_stream" in found(burst)
     assert "buffered_stream" not in found(queue)
+
+
+@pytest.mark.parametrize("counted", [True, False])
+def test_prompts_that_come_again_are_a_warning_where_no_count_says_what_was_cached(counted: bool) -> None:
+    one = replace(healthy(), server=({REPEATED_PROMPTS: 1.0},))
+    (flag,) = [
+        f
+        for f in flags(replace(one, cached_tokens=np.where(counted, 0.0, np.nan) * np.ones(one.n)))
+        if f.name == "cache_contaminated"
+    ] or [None]
+    assert (flag is None) is counted
+    assert flag is None or not flag.fatal
+
+
+@pytest.mark.parametrize(("share", "flagged"), [(0.0, False), (0.002, False), (0.2, True)])
+@pytest.mark.parametrize("chunks", [1, 2, None])
+def test_answers_that_come_at_once_among_others_are_a_warning(share: float, flagged: bool, chunks: int | None) -> None:
+    one = healthy()
+    first = np.arange(one.n) < share * one.n
+    e2e = np.where(first, one.ttft + (0.0 if chunks == 1 else 1e-3), one.e2e)
+    events = one.events if chunks is None else np.where(first, chunks, one.events)
+    (flag,) = [f for f in flags(replace(one, e2e=e2e, events=events)) if f.name == "buffered_stream"] or [None]
+    assert flagged is (flag is not None)
+    assert flag is None or not flag.fatal
+
+
+def test_a_server_that_is_as_fast_for_all_answers_is_not_said_to_hold_some_back() -> None:
+    one = healthy()
+    fast = replace(one, e2e=one.ttft + (one.completion_tokens - 1) * 0.0012 * np.linspace(0.5, 1.5, one.n))
+    assert "buffered_stream" not in found(fast)
 
 
 @pytest.mark.parametrize(("per_chunk", "flagged"), [(1.04, False), (1.10, True)])

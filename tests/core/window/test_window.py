@@ -14,8 +14,9 @@ from frontier.core.model.shapes import Lengths, Shape
 from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.core.window import from_records
 from frontier.core.window.from_records import window_data
+from frontier.core.window.held import held, held_alone
 from frontier.core.window.histogram import LogHistogram
-from frontier.core.window.window import BLOCKS, WindowData, held, join
+from frontier.core.window.window import BLOCKS, WindowData, in_series, join
 from frontier.simulator.spec import EngineSpec
 from tests.kit.virtual_truth import closed_loop, truth
 
@@ -391,6 +392,26 @@ def test_windows_hold_what_was_worked_out_of_them_and_it_goes_with_them() -> Non
     asked.clear()
     del sample, later, parts
     assert both() is None
+
+
+def test_what_does_not_depend_on_a_series_is_worked_out_once_for_all_that_it_shows() -> None:
+    asked = []
+
+    @held_alone
+    def longest(sample: WindowData) -> float:
+        asked.append(sample)
+        return float(sample.e2e.max())
+
+    parts = [window_of(1.0, 1), window_of(2.0, 2)]
+    shown = [in_series(part, 8, None) for part in parts]
+    later = [in_series(part, 9, None) for part in parts]
+    whole = [join(each) for each in (parts, shown, later)]
+    assert [1, 8, 9] == [each.runs for each in whole]
+    assert len({longest(each) for each in whole}) == 1
+    assert whole[:1] == asked
+    assert all(each.e2e is whole[0].e2e for each in whole)
+    assert in_series(parts[0], 8, None) is shown[0]
+    assert replace(shown[0], sent=shown[0].sent + 5.0).alone is not parts[0]
 
 
 def test_two_settings_are_not_joined() -> None:

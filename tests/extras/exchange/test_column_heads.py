@@ -8,6 +8,7 @@ from frontier.core.model.loads import Rate
 from frontier.core.model.points import Point
 from frontier.extras.exchange import formats
 from frontier.extras.exchange.assemble import assemble
+from frontier.extras.exchange.column_heads import read_head
 from frontier.store.documents import ForeignFileError
 
 
@@ -117,7 +118,7 @@ def test_a_column_of_flags_names_the_deployments(column: str, cells: tuple[str, 
 
 def test_a_table_without_a_throughput_says_so() -> None:
     read = formats.read_results("t.csv", b"concurrency,isl,osl,n,p99_ttft_ms,ttft\n8,256,128,800,90,1\n")
-    assert any("throughput" in note for note in read.notes)
+    assert any("throughput" in note for note in assemble([read]).notes)
 
 
 LYING = """,1,2,4
@@ -240,3 +241,28 @@ def test_rows_in_json_may_be_named_by_their_load() -> None:
 def test_a_page_and_a_table_without_a_load_are_refused_by_name(text: str, word: str) -> None:
     with pytest.raises(ForeignFileError, match=word):
         points(text)
+
+
+def test_dots_between_thousands_of_a_length_are_asked_about() -> None:
+    with pytest.raises(ForeignFileError, match=r"isl is 1\.024"):
+        points("concurrency;isl;osl;output_throughput;p99_ttft_ms\n16;1.024;128;1.011;200\n")
+
+
+@pytest.mark.parametrize(("total", "flagged"), [(9_000.0, False), (1_000.0, True)])
+def test_a_total_that_is_the_output_alone_is_a_contradiction(total: float, flagged: bool) -> None:
+    text = f"concurrency,isl,osl,n,output_throughput,total_throughput,p99_ttft_ms\n16,1024,128,200,1000,{total},200\n"
+    (found,) = points(text)
+    assert flagged is ("identity" in {flag.name for flag in found.fatal})
+
+
+@pytest.mark.parametrize(
+    ("head", "name"),
+    [
+        *((head, "concurrency") for head in ("Number of users", "User Count", "VUs")),
+        ("p99 ttft, ms", "p99_ttft"),
+        ("TPOT p99 (ms/tok)", "p99_tpot"),
+        ("System TPS", "output_throughput"),
+    ],
+)
+def test_heads_of_load_generators_and_units_behind_a_comma_are_read(head: str, name: str) -> None:
+    assert (read_head(head) or ("",))[0] == name

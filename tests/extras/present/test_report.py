@@ -20,9 +20,9 @@ from frontier.core.model.shapes import Shape
 from frontier.extras.present.evidence_tables import evidence_tables, time_tables
 from frontier.extras.present.neighbours import neighbours
 from frontier.extras.present.page import LONGEST_MARKDOWN, escape_markdown, report_html, report_markdown
-from frontier.extras.present.report import NOT_SAID, Report, page_of
+from frontier.extras.present.report import LIMIT_AT, NOT_SAID, Report, bar_ends, page_of
 from frontier.show.picture.frontier_picture import small_multiples
-from frontier.show.view.figures import LIMIT_AT, Figure, bar_ends
+from frontier.show.view.figures import Figure
 from frontier.show.view.series_view import DrawnRoofline, changed, series_view
 from frontier.show.view.wording import RUN_HERE, Provenance
 from tests.extras.present.test_series_figures import SAMPLES

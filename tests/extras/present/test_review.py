@@ -56,6 +56,12 @@ def test_the_first_screen_says_what_was_measured_and_what_it_gives(run: Path) ->
     for row in rows:
         per_gpu, whole = (float(row[head].replace(",", "")) for head in ("tok/s per GPU", "output tok/s"))
         assert whole == pytest.approx(2 * per_gpu, rel=0.01)
+    # The people are those that `frontier users` counts.
+    answers = json.loads(frontier("users", str(run), "--think", "45s", "--json", cwd=run.parent).out)["shapes"]
+    for answer, row in zip(answers, rows, strict=True):
+        known, shown = answer["one"]["people"], int(re.sub(r"\D", "", row[review.per.heads[-1]]))
+        assert 0.9 * known < shown <= known
+    assert ["closed loop" in line and "45 s" in line for line in review.counted] == [True]
     text = report_markdown(found)
     assert 0 < text.index("in virtual time") < text.index("| at |") < text.index("make this false")
 

@@ -35,6 +35,7 @@ MISTAKES = {
     "no values": (f"- {{name: g, {CHECK}}}\n", (5, 20)),
     "no place": ("- {name: g, vary: {w: [1, 2]}, apply: s, check: c}\n", (5, 19)),
     "no number": (f"- {{name: g, vary: {{w: [1, high]}}, {CHECK}}}\n", (5, 27)),
+    "one number twice": (f"- {{name: g, vary: {{w: [400, 320, 4e2]}}, {CHECK}}}\n", (5, 34)),
     "nothing": (f"- {{name: g, vary: {{w: [1, null]}}, {CHECK}}}\n", (5, 27)),
     "two knobs": ("- {name: g, vary: {w: [1, 2], v: [1, 2]}, apply: 's {w} {v}', check: c}\n", (5, 19)),
     "another deployment": (f"- {{name: g, vary: {{w: [1, 2]}}, {CHECK}}}\n- {{name: h}}\n", (6, 3)),

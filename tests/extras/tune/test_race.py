@@ -27,9 +27,18 @@ from frontier.extras.tune.gain import SPENT, WORTH, ProvenVariant, RaceRules, ga
 from frontier.extras.tune.race import Race
 from frontier.extras.tune.race_text import race_text
 from frontier.extras.tune.runner import AT_MOST
-from frontier.extras.tune.tune_text import answer_text, claim_text, effects, exit_code, outcome_of, race_view
+from frontier.extras.tune.tune_text import (
+    answer_text,
+    chosen_of,
+    claim_text,
+    effects,
+    exit_code,
+    outcome_of,
+    race_view,
+)
 from frontier.extras.tune.variants import Variant, variants_of
 from frontier.read_run import load
+from frontier.search.next_trial import Done
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Facts
 from tests.kit.commands import conclusive, frontier, start
@@ -377,7 +386,17 @@ def test_no_worse_is_more_in_the_pairs_and_surely_no_loss_that_counts() -> None:
     alike = gain_of(side(16, TODAY, 2), side(32, {n + 1: rate for n, rate in TODAY.items()}, 3), RULES)
     assert alike is not None
     assert alike.ratio.low > 1 / (1 + WORTH)
-    assert not alike.no_worse
+    assert (alike.no_worse, alike.more_as_proven) == (False, False)
+
+
+def test_more_as_proven_is_of_the_pairs_alone() -> None:
+    scattered = {3: 1800.0, 5: 1500.0, 7: 1050.0, 9: 1250.0}
+    sides = [side(32, each, 3, 0.5) for each in (OTHER_STARTS, scattered)]
+    found = [gain_of(side(16, TODAY, 2, 0.5), other, RULES) for other in sides]
+    assert [(g.better, g.no_worse, g.more_as_proven) for g in found if g is not None] == [
+        (False, False, True),
+        (False, False, False),
+    ]
 
 
 def test_the_number_of_deciding_pairs_is_that_at_which_the_interval_is_short_enough() -> None:
@@ -410,6 +429,49 @@ def test_what_was_not_measured_is_not_no_better(tmp_path: Path) -> None:
     none = gone(race, 1, 2)
     assert (outcome_of(none), exit_code(none)) == ("not measured", ExitCode.FAILED)
     assert_golden_row("answers", words(none, variants), "none")
+
+
+REASONS = (
+    "the server keeps changing",
+    "the server was lost at 64",
+    "a lower load violates",
+    "p99 TPOT is over its limit",
+    "300 requests are too few",
+    "p99 TTFT grows by 8% a minute",
+)
+"""How the search for a proven setting ends without one."""
+
+
+@pytest.mark.parametrize("reason", REASONS)
+def test_whatever_keeps_a_variant_from_a_proof_the_race_is_not_decided(
+    capped: tuple[Race, tuple[Variant, ...], str, Path], reason: str
+) -> None:
+    race, _, _, _ = capped
+    assert race.finalist is not None
+    two = replace(race, runners=(race.baseline, race.finalist))
+    for failed in ((0,), (1,), (0, 1)):
+        runners = [replace(runner) for runner in two.runners]
+        for place in failed:
+            vars(runners[place])["proof"] = Done(reason)
+        some = replace(two, runners=tuple(runners))
+        assert (outcome_of(some), exit_code(some)) == ("not proven", ExitCode.NOT_PROVEN)
+        assert runners[failed[0]].series.deployment in claim_text(some)
+        best = chosen_of(some)
+        assert (best and best.series) == (None if len(failed) == 2 else runners[1 - failed[0]].series)
+
+
+def test_a_proof_that_fails_leaves_the_race_open_also_where_quick_looks_put_the_variant_last(
+    capped: tuple[Race, tuple[Variant, ...], str, Path],
+) -> None:
+    race, _, _, _ = capped
+    assert race.finalist is not None
+    swapped = replace(race, runners=(race.finalist, race.baseline))
+    assert swapped.dropped(race.baseline), "it is significantly worse"
+    worse, unknown = replace(race.baseline), replace(race.baseline, spread=0.5)
+    for runner in (worse, unknown):
+        vars(runner)["proof"] = Done("the server keeps changing")
+    codes = [exit_code(replace(swapped, runners=(race.finalist, runner))) for runner in (worse, unknown)]
+    assert codes == [ExitCode.NO, ExitCode.NOT_PROVEN]
 
 
 def test_a_winner_stands_although_another_was_not_measured(capped: tuple[Race, tuple[Variant, ...], str, Path]) -> None:
@@ -507,7 +569,7 @@ def test_a_sweep_names_the_race_and_a_race_what_it_needs(tmp_path: Path) -> None
     for values, same in (("max_num_seqs: [null, 256, 40]", "256"), ("step_base: [200us, 0.2ms, 1ms]", "0.2ms")):
         path.write_text(f"{HEAD}{ENGINE}{{{values}}}}}\n")
         refused = frontier("tune", path, cwd=tmp_path)
-        assert (refused.code, f"{same} are the same server" in refused.err) == (2, True)
+        assert (refused.code, f"{same} are the same" in refused.err) == (2, True)
     path.write_text(f"{HEAD}{ENGINE}{{max_num_seqs: [12, 40]}}}}\n")
     refused = frontier("tune", path, "--objective", "cost", cwd=tmp_path)
     assert (refused.code, "price" in refused.err) == (2, True)
