@@ -207,12 +207,9 @@ class State:
         reach = self._reach(curve, c, windows, size, alpha)
         if reach is None:
             return 0.0
-        bound = curve.between_episodes(c, 1.0) + reach
-        if not self.unsteady:
-            return normal_cdf(-bound / curve.standard_error(c))
-        judged = (k for k in self.candidates if k.load == c and k.windows >= WINDOWS)
-        own = (_own_bound(k, curve.limit, windows) for k in judged)
-        return normal_cdf(-max([bound, *own]) / math.hypot(curve.standard_error(c), UNSTEADY))
+        judged = (k for k in self.candidates if k.load == c and k.windows >= WINDOWS and self.unsteady)
+        bounds = [curve.between_episodes(c, 1.0) + reach, *(_own_bound(k, curve.limit, windows) for k in judged)]
+        return normal_cdf(-max(bounds) / math.hypot(curve.standard_error(c), UNSTEADY * self.unsteady))
 
     def window_size(self, c: Load) -> int:
         """Requests of each window of a proof at c: more after the first where the server is slow in
@@ -285,10 +282,8 @@ def _own_bound(k: Candidate, limit: Limit, windows: int) -> float:
     """How far (in ln) the bound of a proof will be beyond a limit after so many windows, by its own
     data: an interval narrows with the root of the requests. -inf where it has no bound.
     """
-    reach = k.reach(limit)
-    if reach is None or not math.isfinite(reach):
-        return -math.inf
-    return limit.excess(k.point.value(limit.metric)) + reach * math.sqrt(min(1.0, k.windows / windows))
+    reach, value = k.reach(limit) or math.inf, limit.excess(k.point.value(limit.metric))
+    return value + reach * math.sqrt(min(1.0, k.windows / windows)) if math.isfinite(reach) else -math.inf
 
 
 def _wanders(limits: tuple[Limit, ...], history: History) -> bool:
