@@ -26,6 +26,8 @@ power of concurrency."""
 MOST_OF_TIME, LIKELY = 1 / 3, 0.5
 """The share of the time that one candidate may take while nothing is proven, unless it is at least
 so likely to be proven in the rest."""
+STAYS = 0.75
+"""Where the server is unsteady, a proof goes on with at least this share of another's chance."""
 
 
 def corner(state: State, proven: Sequence[Load], listed: Sequence[Load] = ()) -> Load | None:
@@ -73,25 +75,34 @@ def full_at(rates: Mapping[Load, float], low: Load, high: Load) -> Load | None:
     return c if c * NEAR <= high else between(low, high)
 
 
-def overtaken(state: State, c: Load) -> bool:
+def _unlucky(state: State, c: Load) -> bool:
     """Whether a candidate is the lowest setting, begun as none was seen within the SLA, and a
     higher one was seen within it since. Its own windows may show that a look had been unlucky.
     """
     return state.candidates[0].load == c == min(state.points, default=0) < (state.edge() or 0)
 
 
-def gives_way(state: State, c: Load, proven: Sequence[Load]) -> bool:
-    """Whether a candidate gives way to one that is likely to be proven, as it is not, or was
-    `overtaken`.
-
-    Where time is short and nothing is proven, one does that had MOST_OF_TIME or whose server
-    wanders. Where a server is slow in episodes each does: they come at every load, and only a lower
-    one keeps its limit in them.
+def is_overtaken(state: State, c: Load, other: Load) -> bool:
+    """Whether a candidate that `gives_way` does so to this other setting: a likely one, or where
+    the server is unsteady one that is likelier by far.
     """
-    if overtaken(state, c):
+    chance = forecast(state, other, 1.0).chance
+    needed = forecast(state, c, 1.0).chance / STAYS if state.unsteady else LIKELY
+    return chance > needed or _unlucky(state, c)
+
+
+def gives_way(state: State, c: Load, proven: Sequence[Load]) -> bool:
+    """Whether a candidate may give way to another, as it is not likely to be proven, or was
+    `_unlucky`.
+
+    Where time is short and nothing is proven, one may that had MOST_OF_TIME, or any where the
+    server is unsteady. Where a server is slow in episodes each may: they come at every load, and
+    only a lower one keeps its limit in them.
+    """
+    if _unlucky(state, c) or (not proven and state.unsteady):
         return True
     had = state.spent.get(c, 0.0) >= MOST_OF_TIME * (state.elapsed + state.within)
-    short = not proven and state.within < math.inf and (had or state.wanders)
+    short = not proven and state.within < math.inf and had
     return (state.slow or short) and forecast(state, c, 1.0).chance < LIKELY
 
 

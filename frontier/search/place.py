@@ -13,19 +13,16 @@ import dataclasses
 import itertools
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from frontier.core.claim import solver
-from frontier.core.claim.changes import History, latencies
+from frontier.core.claim.changes import History
 from frontier.core.claim.claimed import claim_points
 from frontier.core.claim.proof import (
     CONTRADICTED,
     FRESH,
     JUDGED_AFTER,
-    SCANS,
     SPEND,
     WANDERED,
     WINDOWS,
@@ -44,9 +41,10 @@ from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.loads import Concurrency, Load
 from frontier.core.model.points import Point
 from frontier.core.model.trials import Phase
-from frontier.core.stats.laws import normal_cdf, normal_quantile
-from frontier.core.window.window import Floats, WindowData
-from frontier.search.curves import DEEP, EXACT, FAR, RUN_TO_RUN, Curve, Part, interpolated, logs_over
+from frontier.core.stats.laws import normal_cdf
+from frontier.core.window.window import WindowData
+from frontier.search import disturbed
+from frontier.search.curves import DEEP, EXACT, FAR, Curve, Part, interpolated
 from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import allowance, dependence, mean_e2e, window_size
 
@@ -55,6 +53,12 @@ WANDER_SECONDS, AROUND = 45.0, 12.0
 show it; and those of a window's warm-up and end."""
 MANY = 1000
 """So many times as many episodes show how much of the time is slow."""
+FITS = 0.8
+"""The share of the time left that a proof may take where the server is unsteady: it may be slow."""
+UNSTEADY = 0.2
+"""Standard error (in ln) of the bound that is forecast for a proof there."""
+SAFE = 0.1
+"""There, before anything is proven, the highest setting goes first of chances so near the best."""
 LOWER = 0.9
 """The next candidate after one given up is at most this share of it, unless something is proven."""
 FAR_LOWER = 0.7
@@ -67,9 +71,6 @@ FALLBACK, GIVEN_UP_AFTER = 0.75, 4
 usually takes."""
 PREFERRED = 0.005
 """The gain in merit for which a setting below a proven one is proven too."""
-CONTRADICTS = 3.0
-"""Where a setting is slower than a higher one by this many standard errors, one of the two is
-wrong."""
 
 
 # --- what is known
@@ -107,8 +108,8 @@ class State:
     def of(cls, known: SeriesHistory, within: float = math.inf) -> "State":
         """The state by the trials of the server as it is now, with so many seconds left."""
         limits, history = known.limits, known.kept
-        points, curves = _curves(limits, joined(_undisturbed(limits, history), tuple(Phase)))
-        contradicted, scanned = _contradicted(curves), scans(history)
+        points, curves = _curves(limits, joined(disturbed.left_out(limits, history), tuple(Phase)))
+        contradicted, scanned = disturbed.contradicted(curves), scans(history)
         looks = Counter(trial.load for trial, _ in history)
         corrected = any(k.reason == CONTRADICTED for k in known.candidates)
         by_grid = () if corrected else _proven_by_grid(limits, history)
@@ -186,7 +187,8 @@ class State:
         """
         error = SPEND * error_left(self.candidates)
         done = next((k.windows for k in self.candidates if k.load == c), 0)
-        size, most = self.window_size(c), done + self.within / self.seconds(c)
+        fits = FITS if self.unsteady else 1.0
+        size, most = self.window_size(c), done + fits * self.within / self.seconds(c)
         chances: dict[int, float] = {}
         for look, windows in enumerate(JUDGED_AFTER):
             alpha = error * (1 - SPEND) ** look
@@ -205,7 +207,9 @@ class State:
         reach = self._reach(curve, c, windows, size, alpha)
         if reach is None:
             return 0.0
-        return normal_cdf(-(curve.between_episodes(c, 1.0) + reach) / curve.standard_error(c))
+        judged = (k for k in self.candidates if k.load == c and k.windows >= WINDOWS and self.unsteady)
+        bounds = [curve.between_episodes(c, 1.0) + reach, *(_own_bound(k, curve.limit, windows) for k in judged)]
+        return normal_cdf(-max(bounds) / math.hypot(curve.standard_error(c), UNSTEADY * self.unsteady))
 
     def window_size(self, c: Load) -> int:
         """Requests of each window of a proof at c: more after the first where the server is slow in
@@ -259,6 +263,11 @@ class State:
         return None if low is None else (low, high)
 
     @property
+    def unsteady(self) -> bool:
+        """Whether the server is slow in episodes or wanders, and time is limited."""
+        return (self.slow or self.wanders) and self.within < math.inf
+
+    @property
     def slow(self) -> bool:
         """Whether the server is slow in episodes."""
         return any(curve.slow is not None for curve in self.curves)
@@ -267,6 +276,14 @@ class State:
         """The likely limit: the highest setting seen within the SLA."""
         bracket = self.bracket()
         return None if bracket is None else bracket[0]
+
+
+def _own_bound(k: Candidate, limit: Limit, windows: int) -> float:
+    """How far (in ln) the bound of a proof will be beyond a limit after so many windows, by its own
+    data: an interval narrows with the root of the requests. -inf where it has no bound.
+    """
+    reach, value = k.reach(limit) or math.inf, limit.excess(k.point.value(limit.metric))
+    return value + reach * math.sqrt(min(1.0, k.windows / windows)) if math.isfinite(reach) else -math.inf
 
 
 def _wanders(limits: tuple[Limit, ...], history: History) -> bool:
@@ -299,47 +316,6 @@ def _curves(
     every = [Curve.of(part, valid, points) for limit in limits for part in Part.of(limit, valid)]
     # A class that no look has seen yet says nothing of any setting.
     return points, tuple(curve for curve in every if curve.level or curve.part.group is curve.limit.of.group is None)
-
-
-def _contradicted(curves: Iterable[Curve]) -> frozenset[Load]:
-    """The settings whose median is above that of a higher setting by more than noise. Other work on
-    the machine can make a look too slow, but never too fast.
-    """
-    return frozenset(
-        c
-        for curve in curves
-        for (c, slow), (k, fast) in itertools.combinations(sorted(curve.medians.items()), 2)
-        if slow - fast > CONTRADICTS * math.hypot(curve.standard_error(c), curve.standard_error(k))
-    )
-
-
-def _undisturbed(limits: tuple[Limit, ...], history: History) -> History:
-    """The history without looks that are slower than another look at the same setting by more than
-    noise. A look of a few seconds is too short for other work on the machine to average out.
-    """
-    looks = by_concurrency([(trial, sample) for trial, sample in history if trial.phase in (*SCANS, Phase.GRID)])
-    slow = {id(sample) for parts in looks.values() if len(parts) > 1 for sample in _slower(limits, parts)}
-    return [(trial, sample) for trial, sample in history if id(sample) not in slow] if slow else history
-
-
-def _slower(limits: tuple[Limit, ...], looks: Sequence[WindowData]) -> Iterable[WindowData]:
-    """The looks at one setting whose median is above that of the quickest look by more than
-    noise.
-    """
-    for limit in limits:
-        if limit.of.p is None or limit.of.quantity in (None, "itl") or limit.of.inverted:
-            continue
-        known = [(look, logs_over(latencies(look, limit), limit.promise)) for look in looks]
-        medians = [(look, float(np.median(x)), _noise(x)) for look, x in known if len(x)]
-        _, least, noise = min(medians, key=lambda each: each[1], default=(None, math.inf, 0.0))
-        yield from (look for look, median, own in medians if median - least > CONTRADICTS * math.hypot(noise, own))
-
-
-def _noise(logs: Floats) -> float:
-    """The standard error of a look's median, with the difference from run to run."""
-    with np.errstate(invalid="ignore"):  # infinite where most failed
-        spread = float(np.median(np.abs(logs - np.median(logs)))) / normal_quantile(0.75)
-    return math.hypot((spread if math.isfinite(spread) else FAR) * math.sqrt(1.57 / len(logs)), RUN_TO_RUN)
 
 
 def _proven_by_grid(limits: tuple[Limit, ...], history: History) -> tuple[Load, ...]:
@@ -408,8 +384,12 @@ def _most(state: State, most: int, proven: Sequence[Load]) -> int:
 
 def _first(state: State, forecasts: Mapping[Load, "ProofForecast"], safe: float, window_worth: float) -> Load:
     """The setting with the highest worth while nothing is proven; a failed proof counts as FALLBACK
-    of `safe`, where the time that is left may hold another.
+    of `safe`, where the time that is left may hold another. Where the server is unsteady, the
+    highest of the surest.
     """
+    if state.unsteady:  # what is proven first may be too low: the search goes on from there
+        best = max(f.chance for f in forecasts.values())
+        return max((c for c, f in forecasts.items() if f.chance >= best - SAFE), key=lambda c: (forecasts[c].rate, -c))
     after = {c: FALLBACK * (2 * GIVEN_UP_AFTER * state.seconds(c) <= state.within) for c in forecasts}
     worth = {
         c: (f.chance * f.rate + (1 - f.chance) * after[c] * safe) / safe - window_worth * f.windows

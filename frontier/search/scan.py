@@ -34,8 +34,8 @@ from frontier.search import auto, rates
 from frontier.search.auto import LOOKS_AT_MOST
 from frontier.search.gaps import between
 from frontier.search.next_trial import Ask, Done
-from frontier.search.options import LIKELY, corner, gives_way, overtaken, soonest
-from frontier.search.place import LOWER, State, candidate, forecast
+from frontier.search.options import corner, gives_way, is_overtaken, soonest
+from frontier.search.place import LOWER, State, candidate
 from frontier.search.series_history import SeriesHistory, nearest, scans
 from frontier.search.window_size import in_flight, longer, requests_per_stream, window_size
 
@@ -296,10 +296,8 @@ def _prove(policy: SearchPolicy, state: State, may_add: bool, window_worth: floa
     known = [*fresh, *state.by_grid]
     searches = attempts_over(state.candidates) < ASCENTS and policy.refine != 0
     step = _another(policy, state, known, may_add, window_worth) if searches else None
-    if begun and not known:
-        likely = step is not None and forecast(state, step.load, 1.0).chance >= LIKELY
-        if step is None or not (likely or overtaken(state, begun[-1])):
-            return _window(state, begun[-1])
+    if begun and not known and not (step is not None and is_overtaken(state, begun[-1], step.load)):
+        return _window(state, begun[-1])
     if step is not None:
         return step
     proven, best = max(fresh, default=None), max(known, default=None)

@@ -11,7 +11,7 @@ from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.trials import Phase
 from frontier.search import options, scan
 from frontier.search.next_trial import Ask, Done
-from frontier.search.place import State
+from frontier.search.place import State, forecast
 from frontier.search.scan import SearchPolicy
 from frontier.search.series_history import SeriesHistory
 from tests.kit.made import SHAPE, Server, loads, trial
@@ -191,6 +191,17 @@ def test_a_proof_that_wanders_gives_way_only_to_a_likely_one():
     unlikely = dataclasses.replace(state, within=1.0)
     assert options.gives_way(unlikely, 6, ())
     assert not options.gives_way(unlikely, 6, (4,)), "something is proven"
+
+
+def test_on_an_unsteady_server_a_proof_is_forecast_by_its_own_bound_and_gives_way_to_one_that_is_likelier_by_far():
+    state = dataclasses.replace(State.of(SeriesHistory.of(TTFT, close_by(4)[1])), wanders=True, within=600.0)
+    assert options.gives_way(state, 6, ())
+    assert [options.is_overtaken(state, 6, c) for c in (4, 6)] == [True, False]
+    (judged,) = state.candidates
+    wide = {name: dataclasses.replace(e, upper=2 * e.upper) for name, e in judged.point.metrics.items()}
+    further = dataclasses.replace(judged, point=dataclasses.replace(judged.point, metrics=wide))
+    far = dataclasses.replace(state, candidates=(further,))
+    assert forecast(far, 6, 1.0).chance < forecast(state, 6, 1.0).chance
 
 
 def test_later_windows_are_longer_where_the_server_wanders_and_time_is_short():

@@ -163,6 +163,7 @@ class Known:
     chances: dict[int, dict[int, float]] = field(default_factory=dict)
     merits: dict[int, float] = field(default_factory=dict)
     within: float = math.inf
+    unsteady: bool = False
 
     def seconds(self, c):
         return 10.0
@@ -192,6 +193,13 @@ def test_where_the_time_holds_no_other_proof_the_first_is_the_surer_one():
     chances = {c: {3: 1.0 if c <= 16 else 0.4} for c in range(1, 32)}
     short = 2 * place.GIVEN_UP_AFTER * 10.0 - 1
     assert (31, 16) == tuple(candidate(Known(chances=chances, within=t), 64, (), 0.0) for t in (math.inf, short))
+
+
+def test_where_the_server_is_unsteady_the_highest_of_the_surest_settings_goes_first():
+    chances = {c: {3: 1.0 if c <= 8 else 0.96 if c <= 12 else 0.8} for c in range(1, 32)}
+    steady = Known(chances=chances, within=600.0)
+    unsteady = dataclasses.replace(steady, unsteady=True)
+    assert (31, 12) == tuple(candidate(known, 64, (), 0.0) for known in (steady, unsteady))
 
 
 @pytest.mark.parametrize(
