@@ -1,6 +1,4 @@
-"""Looks that other work on the machine disturbed: a look of a few seconds is too short for it to
-average out.
-"""
+"""Looks that other work on the machine disturbed, as they are too short for it to average out."""
 
 import itertools
 import math
