@@ -298,7 +298,7 @@ class _Questions:
             lacks = "no tokens of the answer (completion_tokens) in the usage of its stream"
         elif usage:
             shown = self.target.cleaned(str(usage), 120)
-            lacks = f"no prompt_tokens and completion_tokens that are numbers in its usage ({shown})"
+            lacks = f"no counts of tokens in its usage ({shown})"
         return f"the server reports {lacks}{without}"
 
     async def _token_ids(self, client: Client) -> tuple[int, int] | None:
