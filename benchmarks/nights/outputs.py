@@ -129,7 +129,7 @@ _FIGURE = re.compile(
 
 _HEAD = re.compile(
     r"(?:[^\s:]+(?: [^\s:]+)?(?: · [^\s:]+)*: )?(?:Corrected: )?"
-    r"(?P<words>[Rr]un at|[Nn]o setting|[Nn]o valid|[Mm]ore than half)"
+    r"(?P<words>[Rr]un at|[Nn]o setting|[Nn]o valid|[Nn]o answer, as|[Mm]ore than half)"
 )
 """How an answer begins: with the name of its series where that has no room on the right."""
 

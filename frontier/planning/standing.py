@@ -237,7 +237,7 @@ def counts_text(trials: int, refined: int, measured: int, settings: int | None) 
     """'23 trials: 1 listed, 22 of the search; 1 of 5 listed settings measured'; '23 trials; 4
     settings measured' where none is listed.
     """
-    if settings is None:
+    if not settings:
         return f"{count(trials, 'trial')}; {count(measured, 'setting')} measured"
     of_each = f": {trials - refined:,} listed, {refined:,} of the search" if refined else ""
     of_each = ", all of the search" if trials == refined > 1 else of_each

@@ -161,7 +161,7 @@ def test_a_name_is_the_shape_of_the_run(cwd: Path) -> None:
 
 def test_another_shape_is_carried_over_from_the_nearest(cwd: Path) -> None:
     here, there = answer(cwd, "runs/night", "--shape", "4096/256", "--concurrency", "16")
-    assert "carried over from 1024/256" == there["basis"]
+    assert "Carried over from 1024/256" == there["basis"]
     one, other = (s["predictions"][0]["metrics"] for s in (here, there))
     assert other["mean_ttft"]["value"] > 2 * one["mean_ttft"]["value"]
     assert "other shape" == there["predictions"][0]["reach"]
