@@ -277,12 +277,13 @@ def counts_agree(told: Told) -> Iterator[str]:
 
 def left_agrees(told: Told) -> Iterator[str]:
     """What `status` counts as left, and the settings that the answer lists as unfinished; and one
-    says that the sweep is finished where the other does.
+    says that the sweep is finished where the other does. Where all is to be measured anew, what is
+    left says nothing.
     """
     text, answer = told.look("status", RUN), told.look("solve", RUN)
     if text is not None and answer is not None and answer.out and told.night.limits:
-        finished = text.out.startswith("finished")
-        if finished == bool(re.search(r"(?m)^unfinished: ", answer.out)):
+        finished, anew = text.out.startswith("finished"), "measure anew" in re.sub(r"\s+", " ", answer.out)
+        if not anew and finished == bool(re.search(r"(?m)^unfinished: ", answer.out)):
             yield f"status says {text.out.split()[0]}, the answer {'un' if finished else ''}finished"
     status, solved = tree(told.look("status", RUN, "--json")), tree(told.look("show", RUN, "--json"))
     unfinished = solved.get("unfinished") or {}
