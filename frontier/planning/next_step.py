@@ -164,8 +164,8 @@ def with_command(
 
 
 def spoilt_settings(decision: Decision) -> tuple[Reason, ...]:
-    """The settings that a busy client excluded, where they are at least half of those that could be
-    an answer, and there is none; () otherwise.
+    """The settings that a busy client excluded, if there is no answer and they are at least half of
+    the possible ones; else ().
     """
     if decision.load is not None or decision.verdict is Verdict.VIOLATES:
         return ()

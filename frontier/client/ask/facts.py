@@ -1,5 +1,4 @@
-"""Facts of a window from readings: metrics of engines and of devices, in common
-names and units.
+"""Facts of a window from readings: metrics of engines and of devices, in common names and units.
 
 An engine has the table of its metrics' names in its file, devices in theirs. Engines' metrics get
 vLLM's names without the prefix. Counters and the sums and counts of histograms become increases

@@ -96,8 +96,8 @@ class Final:
 
     @cached_property
     def open(self) -> tuple[Runner, float] | None:
-        """The side that may still give more, and by how much (ln), where that widens the interval
-        by more than the pairs do; None otherwise, and where the gain is told.
+        """The side that may still give more, and by how much (ln), if that is more than the reach
+        of the pairs. None otherwise, or once the gain is decided.
         """
         if self.gain is None or self.gain.told or self.sides is None or self.proven is None:
             return None

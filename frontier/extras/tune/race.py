@@ -6,8 +6,8 @@ up or down, until its own edge is known or it is significantly worse. The most p
 lie close together are started once more.
 
 Then comes the final between the baseline and the most promising other variant, also where quick
-looks put the baseline first: they are often wrong by more than a gain. Where that one gives no
-more, those that may still be better are started once more, and the best of them has a final too.
+looks put the baseline first: they are often wrong by more than a gain. If it gives no more, the
+others that may be better are started once more, and the best of these has a final too.
 """
 
 import math
@@ -94,8 +94,8 @@ class Race:
         return tuple(finals)
 
     def _left(self, begun: Sequence[Runner]) -> list[Runner]:
-        """The variants that may have a final after those that were lost, the most promising first:
-        started once they may be better than the baseline, started again they lie close to it.
+        """The variants for the next final after a lost one, the most promising first. One that was
+        started once may still be better than the baseline; one started twice is close to it.
         """
         today = -math.inf if self.baseline.gone is not None else self.baseline.reach(0.0).value
         left = [r for r in self.challengers if r not in begun]

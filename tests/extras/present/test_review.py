@@ -56,7 +56,7 @@ def test_the_first_screen_says_what_was_measured_and_what_it_gives(run: Path) ->
     for row in rows:
         per_gpu, whole = (float(row[head].replace(",", "")) for head in ("tok/s per GPU", "output tok/s"))
         assert whole == pytest.approx(2 * per_gpu, rel=0.01)
-    # The people are those that `frontier users` counts.
+    # As `frontier users` counts them.
     answers = json.loads(frontier("users", str(run), "--think", "45s", "--json", cwd=run.parent).out)["shapes"]
     for answer, row in zip(answers, rows, strict=True):
         known, shown = answer["one"]["people"], int(re.sub(r"\D", "", row[review.per.heads[-1]]))
