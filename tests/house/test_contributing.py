@@ -23,6 +23,7 @@ GOLDEN = {
     for name, text in SECTIONS.items()
 }
 """The tests whose golden files an example changes, as its section says."""
+ENGINES = "tests/client/engines/test_engines"
 MOST_FILES = {"A metric": 6, "An engine": 2, "An extra": 3, "An importer": 2, "A config": 5}
 """Files of the package that each may touch: a new one beside the table that names it."""
 DOES = {
@@ -75,7 +76,7 @@ def test_each_example_is_used() -> None:
 @pytest.mark.process
 @pytest.mark.parametrize("name", DOES)
 def test_an_example_of_a_change_applies_and_works(name: str, tmp_path: Path) -> None:
-    for part in ("frontier", "docs"):
+    for part in ("frontier", "docs", "tests/kit"):
         shutil.copytree(ROOT / part, tmp_path / part, ignore=shutil.ignore_patterns("__pycache__"))
     touched = re.findall(r"^\+\+\+ b/(frontier/\S+)$", EXAMPLES[name], re.M)
     assert 1 <= len(touched) <= MOST_FILES[name]
@@ -93,7 +94,7 @@ def test_an_example_of_a_change_applies_and_works(name: str, tmp_path: Path) -> 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("name", DOES)
 def test_an_example_of_a_change_passes_the_tests_of_the_whole(name: str, tmp_path: Path) -> None:
-    """What starts a process for each extra and each documented command is asked of the extra
+    """What starts a process for each extra, engine or documented command is asked of the new one
     alone."""
     copy = tmp_path / "copy"
     listed = subprocess.check_output(["git", "ls-files", "-z", "-co", "--exclude-standard"], cwd=ROOT, text=True)
@@ -105,8 +106,12 @@ def test_an_example_of_a_change_passes_the_tests_of_the_whole(name: str, tmp_pat
     environ = {**os.environ, "PYTHONPATH": str(copy)}
     fast = [f"tests/house/test_{name}.py" for name in ("shape", "docs", "imports", "extras")]
     runs = [(tests.split(), {"WRITE_GOLDEN": "1"}) for tests in GOLDEN[name]] + [(fast, {})]
-    if name == "An extra":
-        runs.append((["tests/house/test_extras.py", "-m", "process", "-k", "peak"], {}))
+    alone = {"An extra": ("tests/house/test_extras.py", "peak"), "An engine": (f"{ENGINES}_http.py", "lmdeploy")}
+    if name in alone:
+        file, word = alone[name]
+        runs.append(([file, "-m", "process", "-k", word], {}))
+    if name == "An engine":
+        runs.append(([f"{ENGINES}.py", "tests/extras/capacity", "tests/client/ask"], {}))
     for words, more in runs:
         command = [sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider", *words]
         done = subprocess.run(command, cwd=copy, env={**environ, **more}, capture_output=True, text=True)

@@ -2,11 +2,13 @@
 are written.
 
 Every face answers four tokens of nine asked-for prompt tokens; `/FACE/...` of a hostile server.
+What is known of one stands above its function, and nowhere else.
 """
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.kit.hostile import BEHAVIOURS, DONE, Call, chunk, sse
@@ -14,7 +16,42 @@ from tests.kit.hostile import BEHAVIOURS, DONE, Call, chunk, sse
 TOKENS = (" one", " two", " three", " four")
 PROMPT = 9
 
-Face = Callable[[str, dict[str, Any]], Iterator[bytes]]
+Speech = Callable[[str, dict[str, Any]], Iterator[bytes]]
+OPENAI_ROUTES = {"/v1/completions": "completions", "/v1/chat/completions": "chat"}
+CHAT_ROUTE = {"/v1/chat/completions": "chat"}
+
+
+@dataclass(frozen=True, slots=True)
+class Face:
+    """One face: how it writes an answer, and what it is beside that.
+
+    `dialect` is the engine that it must be taken for, on both apis; None for one that has tests of
+    its own. `cached` are the cached tokens that it tells. `owner` is that of the models it lists,
+    `about` what it answers beside the load, by route. `routes` are those of the load, with their
+    api. `words_only` takes no prompt of token ids.
+    """
+
+    speech: Speech
+    dialect: str | None
+    cached: int | None = None
+    owner: str = "someone"
+    about: Mapping[str, Any] = field(default_factory=dict)
+    routes: Mapping[str, str] = field(default_factory=lambda: OPENAI_ROUTES)
+    words_only: bool = False
+
+
+FACES: dict[str, Face] = {}
+"""The faces by their names, those of the functions below."""
+
+
+def face(dialect: str | None, **known: Any) -> Callable[[Speech], Speech]:
+    """Enters the function below in `FACES`, with what is known of it."""
+
+    def enter(speech: Speech) -> Speech:
+        FACES[speech.__name__] = Face(speech, dialect, **known)
+        return speech
+
+    return enter
 
 
 def usage(**more: Any) -> dict[str, Any]:
@@ -25,6 +62,7 @@ def event(choice: dict[str, Any] | None, **more: Any) -> bytes:
     return sse({"id": "x", "created": 1, "model": "m", "choices": [{"index": 0, **choice}] if choice else [], **more})
 
 
+@face("vllm", cached=2, owner="vllm", about={"/version": {"version": "0.32.0"}})
 def vllm(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     """The finish reason on the last token, whose text may be empty; the usage in a chunk of its
     own.
@@ -39,6 +77,7 @@ def vllm(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     yield DONE
 
 
+@face("sglang", cached=2, owner="sglang", about={"/server_info": {"version": "0.5.23"}})
 def sglang(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     """Nulls are written out, reasoning comes in a field of its own, the finish reason in an empty
     delta.
@@ -58,6 +97,11 @@ def sglang(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     yield DONE
 
 
+@face(
+    "trtllm",
+    owner="tensorrt_llm",
+    about={"/version": {"version": "1.2.0"}, "/metrics": [{"iter": 1}]},
+)
 def trtllm(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     """A running usage is possible; both names of reasoning are in the protocol."""
     for i, text in enumerate(TOKENS):
@@ -69,6 +113,12 @@ def trtllm(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     yield DONE
 
 
+@face(
+    "tgi",
+    about={"/info": {"model_id": "m", "version": "3.3.7"}},
+    routes={"/generate_stream": "completions", "/v1/chat/completions": "chat"},
+    words_only=True,
+)
 def tgi(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     """No space after the colon; its own route has one token an event, the counts on the last, and
     no [DONE].
@@ -94,6 +144,7 @@ def tgi(api: str, _: dict[str, Any]) -> Iterator[bytes]:
         yield sse(said).replace(b"data: ", b"data:")
 
 
+@face("llamacpp", cached=2, owner="llamacpp", about={"/props": {"total_slots": 4, "build_info": "b6000"}})
 def llamacpp(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     """The role with a null content, pings, its timings beside the usage."""
     yield b":\n\n"
@@ -107,6 +158,13 @@ def llamacpp(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     yield DONE
 
 
+@face(
+    "ollama",
+    owner="library",
+    about={"/api/version": {"version": "0.12"}, "/api/ps": {"models": [{"model": "m"}]}},
+    routes={"/api/generate": "completions", "/api/chat": "chat"},
+    words_only=True,
+)
 def ollama(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     """Lines of JSON; times in nanoseconds on the last."""
     for text in TOKENS:
@@ -117,6 +175,7 @@ def ollama(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     yield json.dumps({"model": "m", **said, "done": True, "done_reason": "length", **counts}).encode() + b"\n"
 
 
+@face("openai", cached=2, words_only=True)
 def openai(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     """Every chunk has a null usage but the last, which has no choices."""
     if api == "chat":
@@ -129,6 +188,7 @@ def openai(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     yield DONE
 
 
+@face(None, routes=CHAT_ROUTE, words_only=True)
 def thinker(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     """OpenAI's reasoning models: what was thought is counted, and not sent."""
     *chunks, _last, done = openai(api, {})
@@ -138,6 +198,7 @@ def thinker(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     yield done
 
 
+@face(None, routes=CHAT_ROUTE, words_only=True)
 def openrouter(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     """A gateway: comments while it waits, another name for reasoning."""
     yield b": OPENROUTER PROCESSING\n\n" * 3
@@ -148,6 +209,7 @@ def openrouter(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     yield DONE
 
 
+@face("openai", words_only=True)
 def litellm(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     """LiteLLM 1.103 before a vLLM: keys that are null are left out, the usage has a choice beside
     it, without text.
@@ -162,6 +224,7 @@ def litellm(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     yield DONE
 
 
+@face(None)
 def unknowing(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     """LiteLLM where the engine behind it tells no usage: one of zeros, in every chunk."""
     zeros = {"completion_tokens": 0, "prompt_tokens": 0, "total_tokens": 0}
@@ -171,6 +234,7 @@ def unknowing(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     yield DONE
 
 
+@face("openai")
 def transformers(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     """`transformers serve` 5.23: the usage beside the finish reason, and no [DONE]."""
     if api == "chat":
@@ -180,36 +244,6 @@ def transformers(api: str, _: dict[str, Any]) -> Iterator[bytes]:
     last = {"delta": {}} if api == "chat" else {"text": ""}
     yield event({**last, "finish_reason": "length"}, usage=usage())
 
-
-FACES: dict[str, Face] = {
-    f.__name__: f
-    for f in (
-        vllm,
-        sglang,
-        trtllm,
-        tgi,
-        llamacpp,
-        ollama,
-        openai,
-        thinker,
-        openrouter,
-        litellm,
-        unknowing,
-        transformers,
-    )
-}
-
-OWNERS = {"vllm": "vllm", "sglang": "sglang", "llamacpp": "llamacpp", "trtllm": "tensorrt_llm", "ollama": "library"}
-
-# What a face says beside the load, by route.
-ABOUT: dict[str, dict[str, Any]] = {
-    "vllm": {"/version": {"version": "0.32.0"}},
-    "sglang": {"/server_info": {"version": "0.5.23"}},
-    "trtllm": {"/version": {"version": "1.2.0"}, "/metrics": [{"iter": 1}]},
-    "tgi": {"/info": {"model_id": "m", "version": "3.3.7"}},
-    "llamacpp": {"/props": {"total_slots": 4, "build_info": "b6000"}},
-    "ollama": {"/api/version": {"version": "0.12"}, "/api/ps": {"models": [{"model": "m"}]}},
-}
 
 KNOWN = {
     "model",
@@ -224,65 +258,51 @@ KNOWN = {
 }
 
 
-def complaint(face: str, body: dict[str, Any]) -> Any:
+def complaint(name: str, body: dict[str, Any]) -> Any:
     """The answer to a request the engine does not take; None when it does."""
     prompt = body.get("prompt", body.get("inputs"))
-    if face == "trtllm" and (extra := set(body) - KNOWN):
+    if name == "trtllm" and (extra := set(body) - KNOWN):
         return {"object": "error", "message": f"Extra inputs are not permitted: {sorted(extra)}", "code": 400}
-    if face in ("openai", "thinker", "openrouter") and {"ignore_eos", "min_tokens"} & set(body):
+    if name in ("openai", "thinker", "openrouter") and {"ignore_eos", "min_tokens"} & set(body):
         return {"error": {"message": "Unrecognized request argument supplied: ignore_eos", "param": None}}
-    if face == "thinker" and {"max_tokens", "temperature"} & set(body):
+    if name == "thinker" and {"max_tokens", "temperature"} & set(body):
         said = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens'."
         return {"error": {"message": said, "type": "invalid_request_error"}}
-    if isinstance(prompt, list) and face in ("tgi", "ollama", "openai", "thinker", "openrouter", "litellm"):
+    if isinstance(prompt, list) and FACES[name].words_only:
         return {"error": "inputs must be a string", "error_type": "validation"}
     return None
 
 
-CHATS_ONLY = {"thinker", "openrouter"}
-ROUTES = {
-    "/v1/completions": "completions",
-    "/v1/chat/completions": "chat",
-    "/generate_stream": "completions",
-    "/api/generate": "completions",
-    "/api/chat": "chat",
-}
-OWN_ROUTES = {"tgi": {"/generate_stream", "/v1/chat/completions"}, "ollama": {"/api/generate", "/api/chat"}}
-DEFAULT_ROUTES = {"/v1/completions", "/v1/chat/completions"}
-
-
-def install(face: str) -> None:
-    """Make `/FACE/...` of every hostile server answer as that engine."""
+def install(name: str) -> None:
+    """Make `/NAME/...` of every hostile server answer as that engine."""
+    known = FACES[name]
 
     async def answer(call: Call) -> None:
-        route = call.path.removeprefix(f"/{face}").partition("?")[0]
-        about = ABOUT.get(face, {})
+        route = call.path.removeprefix(f"/{name}").partition("?")[0]
         if route == "/v1/models":
-            row = {"id": "m", "object": "model", "owned_by": OWNERS.get(face, "someone")}
+            row = {"id": "m", "object": "model", "owned_by": known.owner}
             await call.json("200 OK", {"object": "list", "data": [row]})
-        elif route in about:
-            await call.json("200 OK", about[route])
-        elif route in OWN_ROUTES.get(face, DEFAULT_ROUTES) and not (
-            face in CHATS_ONLY and ROUTES[route] == "completions"
-        ):
-            await speak(call, face, ROUTES[route])
+        elif route in known.about:
+            await call.json("200 OK", known.about[route])
+        elif route in known.routes:
+            await speak(call, name, known.routes[route])
         else:
             await call.json("404 Not Found", {"detail": "Not Found"})
 
-    BEHAVIOURS[face] = answer
+    BEHAVIOURS[name] = answer
 
 
-async def speak(call: Call, face: str, api: str) -> None:
+async def speak(call: Call, name: str, api: str) -> None:
     body = json.loads(call.body)
-    said = complaint(face, body)
+    said = complaint(name, body)
     if said is not None:
         await call.json("400 Bad Request", said)
         return
-    kind = "application/x-ndjson" if face == "ollama" else "text/event-stream"
-    keep = ("Keep-Alive: timeout=5, max=100",) if face == "llamacpp" else ()
+    kind = "application/x-ndjson" if name == "ollama" else "text/event-stream"
+    keep = ("Keep-Alive: timeout=5, max=100",) if name == "llamacpp" else ()
     await call.head("Transfer-Encoding: chunked", *keep, kind=kind)
-    for piece in FACES[face](api, body):
+    for piece in FACES[name].speech(api, body):
         await call.raw(chunk(piece))
         await asyncio.sleep(0.002)
     await call.raw(b"0\r\n\r\n")
-    call.keep = face != "llamacpp"
+    call.keep = name != "llamacpp"

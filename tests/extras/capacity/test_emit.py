@@ -87,7 +87,7 @@ def test_a_dialect_in_the_config_names_the_engine_where_the_server_does_not(tmp_
 def test_what_needs_the_people_is_refused_without_them() -> None:
     assert set(TARGETS) == TEMPLATES.keys()
     without = [target for target in TARGETS if target not in BY_PEOPLE]
-    assert ["vllm", "sglang"] == without
+    assert {"vllm", "sglang"} <= set(without)
     assert [] == [target for target in without if "48" not in emitted(target, people=None)]
     for target in BY_PEOPLE:
         with pytest.raises(UsageError, match="--think"):
