@@ -19,7 +19,6 @@ import click
 from frontier import registry
 from frontier._version import __version__
 from frontier.cli.streams import final_exit_code, install_streams
-from frontier.client.secrets import forget
 from frontier.core.model.errors import ExitCode, FrontierError, UsageError
 
 SECTIONS = ("Measure", "Decide", "Present", "Exchange", "Also")
@@ -97,7 +96,12 @@ class Commands(click.Group):
 )
 @click.version_option(__version__, prog_name="frontier")
 def cli() -> None:
-    """The group of all commands; its help is HELP."""
+    """The group of all commands; its help is HELP, which imports as little as can be. A command
+    begins without the secrets of the one before.
+    """
+    from frontier.client.secrets import forget
+
+    forget()
 
 
 # ---- errors to exit codes
@@ -108,7 +112,6 @@ def run(arguments: list[str]) -> int:
     """Run a command line. Returns its exit code: every error is reported here, and none is
     raised.
     """
-    forget()
     try:
         _require_text(arguments)
         # Without standalone_mode click returns the command's exit code, and raises instead of

@@ -11,8 +11,6 @@ Untrusted is every text that a server, a file or another tool wrote. Which funct
 None of them removes secrets: `client.secrets` does, on the text as it came.
 """
 
-import difflib
-import hashlib
 import unicodedata
 from collections.abc import Iterable, Sequence
 
@@ -94,6 +92,8 @@ def middle_cut(text: str, longest: int) -> str:
 
 def short_hash(text: str, digits: int = 8) -> str:
     """Digits of a hash that distinguish texts which are alike where they are cut."""
+    import hashlib  # with OpenSSL: a help needs neither this nor `difflib`
+
     return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]
 
 
@@ -104,6 +104,8 @@ def closest(word: str, known: Iterable[str], *, most: int = 1, cutoff: float = 0
     >>> closest("Concurency", ["shapes", "concurrency"])
     ['concurrency']
     """
+    import difflib
+
     by_lower = by_key((name.lower(), name) for name in known if name != word)
     matches = difflib.get_close_matches(word[:80].lower(), by_lower, n=most, cutoff=cutoff)
     return [by_lower[match][0] for match in matches]
