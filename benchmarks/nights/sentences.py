@@ -208,7 +208,9 @@ def _figures_are_of_all(told: Told) -> Iterator[str]:
             points = [found[int(load)] for load in re.findall(r"\d+", match[1]) if int(load) in found]
             if any(point["valid"] for point in points) or " at c=" in match[2]:
                 continue
-            figures = {tuple((f["measured"], f["limit"]) for f in p["flag_details"] if f["fatal"]) for p in points}
+            flags = [[flag for flag in point["flag_details"] if flag["fatal"]] for point in points]
+            told_of = {flag["name"] for each in flags for flag in each if flag["measured"].split("; ")[0] in match[2]}
+            figures = {tuple((f["measured"], f["limit"]) for f in each if f["name"] in told_of) for each in flags}
             if len(figures) > 1:
                 yield f"{said.line}: {match[1]} excluded with the figures of one of {figures}"
 
