@@ -61,6 +61,8 @@ def no_exception(told: Told) -> Iterator[str]:
             yield f"{said.line}: {said.raised.strip().splitlines()[-1]}"
         elif said.code not in CODES:
             yield f"{said.line}: exit {said.code}: {(said.err.strip() or 'nothing said').splitlines()[-2:]}"
+        elif match := re.search(r"\w+\.py:\d+: (\w+Warning: .*)", said.err):
+            yield f"{said.line}: {match[1]}"
 
 
 def codes_agree(told: Told) -> Iterator[str]:
@@ -100,7 +102,7 @@ def no_trial_twice(told: Told) -> Iterator[str]:
                 yield f"{said.line}: {name} was measured again"
     for first, second in itertools.pairwise(told.sweeps):
         whole = first.words == second.words == SWEEP and first.code in (0, 3, 4) and "Plan:" in second.err
-        if whole and "unfinished" not in first.out and "server" not in first.err and second.trials:
+        if whole and "unfinished" not in first.out + first.err and "server" not in first.err and second.trials:
             yield f"{second.line}: {second.trials} trials after a finished sweep"
 
 
@@ -295,9 +297,24 @@ def left_agrees(told: Told) -> Iterator[str]:
         yield f"status has {left} left, the answer names {named} that were not measured"
 
 
+def what_the_budget_ended_is_not_finished(told: Told) -> Iterator[str]:
+    """Where the table says that the budget ended a setting, the sweep is not called finished, and
+    the setting not measured.
+    """
+    text, status = told.look("status", RUN), told.tree("status", RUN, "--json")
+    found = outputs.points(told.tree("show", RUN, "--json"))
+    cut = {load for (_, _, load), p in found.items() if not p["valid"] and "cut_off" in p["flags"]}
+    if not cut or text is None or not told.sweeps or "--prove" in told.sweeps[-1].words:
+        return
+    if text.out.startswith("finished"):
+        yield f"status says finished, and the budget ended {sorted(cut)}"
+    if status.get("settings") and status["measured"] == status["settings"] and len(found) == status["settings"]:
+        yield f"all {status['settings']} settings are measured, and the budget ended {sorted(cut)}"
+
+
 def progress_and_table_agree(told: Told) -> Iterator[str]:
     """A setting that the search called within is not over its limit in the table of the same
-    command.
+    command, and what progress said last of a setting that was measured whole is its verdict there.
     """
     if not alone(told) or any(isinstance(step, Damage | Edit) for step in told.night.steps):
         return
@@ -311,6 +328,11 @@ def progress_and_table_agree(told: Told) -> Iterator[str]:
             over = table.get(load, "").startswith(("over", "violates"))
             if word == "within" and over and load not in measured_later:
                 yield f"{said.line}: the search says c={load} within, the table {table[load]!r}"
+        if not changed(told) and "corrected: " not in said.err:
+            rows = re.findall(r"(?:complete|prove) +c=(\d+) .*   (meets|violates)\b", said.err)
+            for load, word in {int(load): word for load, word in rows}.items():
+                if not table.get(load, word).startswith((word, "excluded")):
+                    yield f"{said.line}: c={load} {word} in the progress, {table[load]!r} in the table"
 
 
 def one_rate_of_arrivals(told: Told) -> Iterator[str]:
@@ -453,6 +475,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     a_harder_question_takes_more,
     counts_agree,
     left_agrees,
+    what_the_budget_ended_is_not_finished,
     progress_and_table_agree,
     one_rate_of_arrivals,
     one_word_for_a_verdict,

@@ -10,6 +10,7 @@ import shutil
 import signal
 import tempfile
 import traceback
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -120,7 +121,14 @@ class Player:
         self._arm(command)
         try:
             wide = mock.patch.dict(os.environ, COLUMNS=WIDTH)
-            with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err), inside(self.world), wide:
+            with (
+                contextlib.redirect_stdout(out),
+                contextlib.redirect_stderr(err),
+                inside(self.world),
+                wide,
+                warnings.catch_warnings(),
+            ):
+                warnings.simplefilter("always", RuntimeWarning)  # each command is a process to its user
                 code = command_line.run(list(command.words))
         except Killed:
             pass

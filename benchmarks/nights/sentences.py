@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks.nights import outputs
 from benchmarks.nights.draw import CONFIG, RUN
-from benchmarks.nights.invariants import CLOSED, changed, shown
+from benchmarks.nights.invariants import CLOSED, alone, changed, shown
 from benchmarks.nights.play import Said, Told
 
 ROUNDED = 0.0051
@@ -154,7 +154,7 @@ def _sayings_disagree(text: str, judged: Mapping[int, tuple[str, str]]) -> Itera
     verdict and its reason.
     """
     first = r"(?:(?<=[.;:] )|(?<=setting )|(?<=Why )|(?<=Also ))(?<!nearest: )"
-    for match in re.finditer(rf"{first}((?:c=\d+, )*c=\d+)(?=[ :])((?:[^.]|\.(?=\d))*)", text):
+    for match in re.finditer(rf"{first}(c=\d+(?:, (?:c=)?\d+)*)(?=[ :])((?:[^.]|\.(?=\d))*)", text):
         said = next((known for known in SAYINGS if re.match(known, match[2])), None)
         if said is None:
             yield f"words that are not known: {match[1]}{match[2][:80]}"
@@ -192,6 +192,27 @@ def causes_are_the_flags(told: Told) -> Iterator[str]:
                 flag in flags and cause not in causes and "…" not in row.verdict
             ):
                 yield f"c={row.setting}: {row.verdict}, and its flags are {flags}"
+    yield from _figures_are_of_all(told)
+
+
+def _figures_are_of_all(told: Told) -> Iterator[str]:
+    """Where a sentence says once why several settings are excluded, and at none of them, each has
+    these figures and limits.
+    """
+    if not alone(told):
+        return
+    found = {load: p for (_, _, load), p in outputs.points(told.tree("show", RUN, "--json")).items()}
+    for said in _answers(told):
+        text = re.sub(r"\s+", " ", said.out)
+        for match in re.finditer(r"(c=\d+(?:, (?:c=)?\d+)+) excluded: ((?:[^.]|\.(?=\d))*)", text):
+            points = [found[int(load)] for load in re.findall(r"\d+", match[1]) if int(load) in found]
+            if any(point["valid"] for point in points) or " at c=" in match[2]:
+                continue
+            flags = [[flag for flag in point["flag_details"] if flag["fatal"]] for point in points]
+            told_of = {flag["name"] for each in flags for flag in each if flag["measured"].split("; ")[0] in match[2]}
+            figures = {tuple((f["measured"], f["limit"]) for f in each if f["name"] in told_of) for each in flags}
+            if len(figures) > 1:
+                yield f"{said.line}: {match[1]} excluded with the figures of one of {figures}"
 
 
 def commands_are_of_the_setting_named(told: Told) -> Iterator[str]:

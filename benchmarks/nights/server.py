@@ -17,7 +17,7 @@ import numpy as np
 
 from benchmarks.nights.virtual_time import EPOCH, Clock
 from frontier.client.load.loop import TrialProgress
-from frontier.client.load.rules import StreamStatus, WindowState, next_state
+from frontier.client.load.rules import StreamStatus, WindowState, next_state, patience
 from frontier.config import Config, DeploymentConfig
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.loads import POISSON, Rate
@@ -26,7 +26,8 @@ from frontier.core.model.trials import ClientHealth, Measurement, Outcome, Recor
 from frontier.sweep.backend import Backend, Facts, OnRecord, OnTick
 
 SILENT = 120.0
-"""Seconds after which a request that nothing comes of is given up, as `timeouts: idle`."""
+"""Seconds after which a request that nothing comes of is given up, as `timeouts: idle`; sooner once
+the window has closed (see `patience`)."""
 LOST = 5.0
 """Seconds without a connection after which the server counts as lost."""
 FAILING = 30.0
@@ -200,7 +201,7 @@ class _Trial:
         self.ends: list[tuple[float, int, bool, float]] = []
         self.begun = set[int]()
         self.finished = self.failed = self.sent_in = self.open_of_window = self.succeeded = 0
-        self.e2e_sum, self.last_success, self.failing_since = 0.0, 0.0, 0.0
+        self.e2e_sum, self.last_success, self.failing_since, self.waited = 0.0, 0.0, 0.0, 0.0
 
     def status(self, now: float) -> StreamStatus:
         """How the streams stand."""
@@ -250,8 +251,8 @@ class _Trial:
             )
             free = BACK_OFF
         elif chance < law.fails + law.silent:
-            record = Record(outcome=Outcome.TIMEOUT, end=now + SILENT, error="no byte for 2 min", status=200, **base)
-            free = BACK_OFF
+            silent = Record(outcome=Outcome.TIMEOUT, end=now + SILENT, error="no byte for 2 min", status=200, **base)
+            record, free = self.given_up(silent), BACK_OFF
         else:
             step = max(1, round(tpot * slower * 1e6))
             record = Record(
@@ -291,14 +292,28 @@ class _Trial:
             self.succeeded += 1
             self.e2e_sum += record.end - record.sent
             self.last_success = end
+            self.waited = max(self.waited, (record.first or end) - record.sent, max(record.gaps, default=0) / 1e6)
         else:
             self.failed += 1
         return end, record.stream, free
 
     def rule(self, now: float) -> bool:
         """Follow the rules of the window; whether the trial is over."""
-        self.state = next_state(self.trial, self.state, self.status(now))
+        before, self.state = self.state, next_state(self.trial, self.state, self.status(now))
+        if before.end is None and self.state.end is not None:
+            self.records = [self.given_up(r) if r.outcome is Outcome.TIMEOUT else r for r in self.records]
+            self.ends = [(self.records[i].end, i, counts, free) for _, i, counts, free in self.ends]
+            heapq.heapify(self.ends)
         return self.state.over
+
+    def given_up(self, silent: Record) -> Record:
+        """A request that nothing comes of. Once the window has closed, the client waits no longer
+        for it than is plausible by the answers that came.
+        """
+        closed, allowed = self.state.end, patience(self.waited)
+        if closed is None or not self.succeeded or silent.end <= (end := max(closed, silent.sent + allowed)):
+            return silent
+        return replace(silent, end=end, error=f"silent for {allowed:.3g} s, and the window had closed")
 
     def closed(self) -> Played:
         """A closed loop."""

@@ -44,8 +44,8 @@ class Standing:
     search. `done` of the `planned` trials need not be run any more: they are finished, or a proof
     stands in their place. `left` are the planned trials that are neither done nor given up;
     `given_up` are the trials that the last session skipped, or dropped for the budget. A setting is
-    measured when one of its trials that is no quick look of the search is finished. `settings` is
-    None where the sweep finds its settings itself.
+    measured when one of its trials is finished that is no quick look of the search and that the
+    budget did not cut off. `settings` is None where the sweep finds its settings itself.
 
     `end` is how the last session ended, `reason` why, where the journal has it, and `cause` why
     there was no server. `again` is the command of that session. `missing` are the listed settings
@@ -198,12 +198,13 @@ def standing(
     given_up = skipped(last_session(lines), finished.keys())
     plan = make_plan(config)
     planned = {t.key: t for t in plan.trials if config.measured_by == "sweep"}
-    own = [t for t in finished.values() if plan.sized or t.phase not in (Phase.SCAN, Phase.FRONTIER)]
+    whole = [t for key, t in finished.items() if key not in _flagged(lines, "cut_off")]
+    own = [t for t in whole if plan.sized or t.phase not in (Phase.SCAN, Phase.FRONTIER)]
     listed = () if config.auto else planned.values()  # the setting that `auto` begins with is not listed
     settings, measured = ({_setting(t) for t in trials} for trials in (listed, own))
     # A setting that the sweep sizes itself may have been proven instead of measured for the grid.
     done = {k for k, t in planned.items() if k in finished or (not plan.sized and _setting(t) in measured)}
-    tried = {_setting(t) for t in finished.values()}
+    tried = {_setting(t) for t in whole}
     last, over = _last(lines)
     running = not over and run.held()
     ended: Any = last["event"] if last["event"] in ENDS else "killed"
@@ -223,14 +224,14 @@ def standing(
         missing=tuple(sorted(settings - tried, key=_place)),
         short=tuple(sorted((settings & tried) - measured, key=_place)),
         several=len({series for series, _ in settings}) > 1,
-        spoilt=len(_spoilt(lines)),
+        spoilt=len(_flagged(lines, "client_bound")),
         removed=len({line["trial"] for line in lines if line["event"] == "trial_done"} - finished.keys()),
     )
 
 
-def _spoilt(lines: Iterable[Mapping[str, Any]]) -> set[str]:
-    """The trials that a busy client spoilt."""
-    return {line["trial"] for line in lines if line["event"] == "flagged" and "client_bound" in line.get("flags", ())}
+def _flagged(lines: Iterable[Mapping[str, Any]], name: str) -> set[str]:
+    """The trials that a flag excluded: a busy client spoilt them, or the budget cut them off."""
+    return {line["trial"] for line in lines if line["event"] == "flagged" and name in line.get("flags", ())}
 
 
 def counts_text(trials: int, refined: int, measured: int, settings: int | None) -> str:

@@ -125,9 +125,8 @@ def is_overloaded(sample: WindowData) -> bool:
     """Whether more arrives than is served: the backlog grew through the window, the server turned
     most of the requests away, or the trial was ended early as that was clear.
     """
-    return (
-        "interrupted" in sample.ended or any(load_flags.overloaded(sample)) or float((~sample.ok).mean()) > TURNED_AWAY
-    )
+    turned_away = int((~sample.ok).sum()) > TURNED_AWAY * len(sample.ok)
+    return "interrupted" in sample.ended or any(load_flags.overloaded(sample)) or turned_away
 
 
 def invalid_because(sample: WindowData, limits: tuple[Limit, ...]) -> str:

@@ -7,7 +7,7 @@ time left.
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from frontier.config import Config
@@ -73,20 +73,20 @@ class Announcer:
         self.progress.stage(Stage(word, number, len(every), measured, in_all))
 
     def judged(self, trial: Trial) -> None:
-        """Report how a setting stands: by the trials that support a claim, or by this trial where
-        nothing may be claimed.
+        """Report how a setting stands: by the trials that support a claim; else by all of its
+        trials, which prove nothing.
         """
         limits = self.config.limits
         history = self.histories[trial.series]
         if not limits:
             return
-        claims = () if trial.phase in (*proof.SCANS, Phase.FRONTIER) else SeriesHistory.of(limits, history).claims
-        point = next((p for p in claims if p.load == trial.load), None)
-        if point is None:
-            own = [s for t, s in history if t.load == trial.load]
-            point = proof.pilot_point(join(own), limits)
+        claims = () if trial.phase in proof.SCANS else SeriesHistory.of(limits, history).claims
+        claimed = next((p for p in claims if p.load == trial.load), None)
+        point = claimed or proof.pilot_point(join([s for t, s in history if t.load == trial.load]), limits)
         judgement = judge(point, limits)
         if (shown := deciding_limit(point, judgement, limits)) is not None:
+            if claimed is None and judgement.verdict is Verdict.MEETS:
+                judgement = replace(judgement, verdict=Verdict.UNPROVEN)
             self.progress.judged(trial, judgement, shown, point.metrics[shown.metric])
 
     def operating_point(self, series: Series) -> None:

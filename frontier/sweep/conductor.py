@@ -409,7 +409,8 @@ class Conductor:
         if trial.key not in self._repeats and self.state.excluded[last].away:  # others were said to be excluded
             self.progress.note(f"{trial.load.label} measured again: {reason}")
         step = await self._measure(again, in_place=True)
-        self.state.dropped.pop(again.key, None)  # without room it counts as it is
+        if not self.state.excluded[last].cut_off or trial.key in self.state.dropped:
+            self.state.dropped.pop(again.key, None)  # without room it counts as it is
         if step == "done":
             self.run.journal("measured_again", trial=trial.key, under=again.key, reason=reason)
             self._count_repeat(trial.key, again.key)

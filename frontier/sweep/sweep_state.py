@@ -68,12 +68,14 @@ class ServerFailures:
 @dataclass(frozen=True, slots=True)
 class Exclusion:
     """Why a trial's numbers mean nothing, and whether that can pass: a busy machine can, a server
-    that counts otherwise cannot. `away`: a gateway answered in the place of its server.
+    that counts otherwise cannot. `away`: a gateway answered in the place of its server. `cut_off`:
+    the budget ended it.
     """
 
     why: str
     may_pass: bool
     away: bool = False
+    cut_off: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -246,7 +246,8 @@ class TrialRunner:
         if fatal:
             # What a server lists changes once, as another is deployed; what answers name, again.
             stays = [flag for flag in fatal if not (flag.name == "server_changed" and any(sample.changed))]
-            self.state.excluded[trial.key] = Exclusion("; ".join(flag.measured for flag in fatal), may_pass(stays))
+            why, cut_off = "; ".join(flag.measured for flag in fatal), "budget" in sample.ended
+            self.state.excluded[trial.key] = Exclusion(why, may_pass(stays), cut_off=cut_off)
         elif away(sample):
             self.state.excluded[trial.key] = Exclusion(failure_words(sample), may_pass=True, away=True)
         else:

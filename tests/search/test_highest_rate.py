@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.loads import Concurrency, Rate
 from frontier.core.model.shapes import Shape
-from frontier.core.model.trials import ClientHealth, Phase, Trial
+from frontier.core.model.trials import ClientHealth, Measurement, Phase, Trial, Window
+from frontier.core.window.from_records import window_data
 from frontier.core.window.histogram import LogHistogram
 from frontier.core.window.window import BLOCKS, WindowData
 from frontier.extras.verify.finding import expected_seconds
@@ -279,7 +280,8 @@ def test_a_trial_that_was_ended_early_is_outside_whatever_its_values() -> None:
     assert isinstance(first, Ask)
     calm, data = queue.trial(dataclasses.replace(first, load=Rate.of(0.3 * queue.top)), 0)
     cut = dataclasses.replace(data, ended=("interrupted",))
-    assert (False, True) == (is_overloaded(data), is_overloaded(cut))
+    none = window_data(Measurement(calm, 0.0, Window(0.0, 1.0), "requests", ClientHealth(0, 0, 0, 0), {}, "m"), [])
+    assert (False, True, False) == (is_overloaded(data), is_overloaded(cut), is_overloaded(none))
     second = next_ask(policy, queue.limits, [(dataclasses.replace(calm, load=first.load), cut)])
     assert isinstance(second, Ask)
     assert second.load < first.load

@@ -98,6 +98,18 @@ def test_played_arrivals_come_at_their_rate() -> None:
     assert all(r.scheduled is not None and r.scheduled <= r.sent for r in run.records)
 
 
+@pytest.mark.parametrize("load", [Concurrency(4), Rate.of(40.0)])
+def test_a_silent_request_holds_a_played_trial_no_longer_than_the_client_does(load: Load) -> None:
+    """In the window it takes the whole timeout; once that has closed, ten seconds of silence."""
+    run = played(trial(load, 400), Law(silent=0.02), Course(), 0.0, 5)
+    end = run.state.end
+    assert end is not None
+    late = [r for r in run.records if r.outcome is Outcome.TIMEOUT and r.end > end]
+    assert late
+    assert all(r.end == pytest.approx(max(end, r.sent + 10.0)) for r in late)
+    assert run.until < end + 11.0
+
+
 @pytest.mark.whole
 def test_a_night_is_the_same_again() -> None:
     night = small(steps=(Command(SWEEP, stop_at=20), Command(SWEEP)))

@@ -30,7 +30,16 @@ from frontier.client.http.pool import requests_each
 from frontier.client.http.retry_after import retry_after
 from frontier.client.load.health import BEAT, HealthMonitor
 from frontier.client.load.pipeline import WHOLE, LiveStats, RequestPipeline, Share
-from frontier.client.load.rules import SEND, WARMUP_SHARE, Pacing, StreamStatus, TrialStage, WindowState
+from frontier.client.load.rules import (
+    SEND,
+    SILENT,
+    WARMUP_SHARE,
+    Pacing,
+    StreamStatus,
+    TrialStage,
+    WindowState,
+    patience,
+)
 from frontier.core.model.trials import Outcome, Trial
 
 _PROGRESS_EVERY = 0.5
@@ -43,9 +52,6 @@ _DOWN_AFTER = 10.0
 _FEW, _MANY = 8, 32
 """Failures in a row that end a trial: the first number after _DOWN_AFTER seconds, the second after
 _LOST_AFTER."""
-_SILENT, _SILENCES = 10.0, 5.0
-"""A request is given up, once the window has closed, after this many seconds without a byte, or
-this many times the longest wait of an answer, whichever is longer."""
 _CUT_OFF = 5.0
 """Seconds until requests that were cut off must be on record: a busy machine may need them."""
 
@@ -277,7 +283,7 @@ class ClosedLoop:
         """
         if (longest := self.pipeline.longest_wait) is None:
             return
-        allowed, engine, api = max(_SILENT, _SILENCES * longest), self.target.engine, self.target.api
+        allowed, engine, api = patience(longest), self.target.engine, self.target.api
         for exchange in tuple(self.client.in_flight):
             idle = no_token_since(exchange, engine, api, self.clock() - allowed)
             if idle or self.silence(exchange) > allowed:
@@ -290,7 +296,7 @@ class ClosedLoop:
 
     def silent(self) -> tuple[float, ...]:
         """The seconds of the requests that have been silent for long."""
-        return tuple(since for exchange in self.client.in_flight if (since := self.silence(exchange)) > _SILENT)
+        return tuple(since for exchange in self.client.in_flight if (since := self.silence(exchange)) > SILENT)
 
     @property
     def server_lost(self) -> bool:

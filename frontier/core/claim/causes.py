@@ -388,6 +388,6 @@ def _excluded(points: Iterable[Point]) -> list[Reason]:
 
 def _flags_of_lowest(group: Sequence[Point]) -> Iterator[Flag]:
     for alike in zip(*(point.fatal for point in group), strict=True):
-        differ = len({flag.measured for flag in alike}) > 1
+        differ = len({(flag.measured, flag.limit) for flag in alike}) > 1
         at = f"at {group[0].load.label} " if differ else ""
         yield dataclasses.replace(alike[0], measured=f"{at}{alike[0].measured}")

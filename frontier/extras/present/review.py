@@ -183,7 +183,9 @@ def _doubts_of(view: SeriesView) -> Iterable[str]:
         at_answer = next((figure for c, figure in kind.where if c == shown), None)
         if kind.fatal:
             loads = ", ".join(c.label for c, _ in kind.where)
-            yield f"{loads} excluded, {words}: {kind.where[0][1]}{limit}."
+            lowest, figure = kind.where[0]
+            at = f"at {lowest.label} " if len({each for _, each in kind.where}) > 1 else ""
+            yield f"{loads} excluded, {words}: {at}{figure}{limit}."
         elif at_answer is not None and shown is not None:
             yield f"{capital(words)} at {shown.label}: {at_answer}{limit} (warning, the point is kept)."
 
