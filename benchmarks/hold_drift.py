@@ -2,6 +2,7 @@
 one that became slower?
 
     python -m benchmarks.hold_drift [--months 12] [--repeats 200]
+    python -m benchmarks.hold_drift --creeps       holds of 8 to 60 windows whose latency creeps up
 
 Latencies are drawn for each request, window by window, as a hold sees them: the percentile and the
 usual request of one limited latency. Asked: one false alarm a month at most; +10% known within 30
@@ -17,6 +18,10 @@ import numpy as np
 from frontier.extras.verify.soak_watch import MONTH, LatencyWatch, threshold
 from frontier.extras.verify.soak_windows import logarithms
 
+CREEPS, HELD = (1.1, 1.2, 1.3, 1.56, 2.0), (10, 12, 14, 16, 30, 60)
+"""Growths over a hold, from its first window to its last, and numbers of windows of 10 s."""
+SPEEDS = (0.01, 0.03, 0.05)
+"""Standard deviations (ln) of the speed from window to window of such a hold."""
 Draw = Callable[[np.random.Generator, int], np.ndarray]
 WINDOW = 60.0
 
@@ -76,11 +81,40 @@ def minutes_to_know(server: str, times: float, before: int = 60, seed: int = 1, 
     return math.inf
 
 
+def names(times: float, number: int, speed: float, seed: int) -> bool:
+    """Whether a hold of so many windows of 10 s names a growth. Its latency creeps up by the factor
+    `times`; each window has 40 requests, and a speed of its own.
+    """
+    rng, limit = np.random.default_rng([seed, number]), threshold(2 * MONTH / 10)
+    pair = LatencyWatch(limit), LatencyWatch(limit)
+    for i, more in enumerate(np.linspace(0, math.log(times), number)):
+        values = np.exp(more + speed * rng.standard_normal() + 0.05 * rng.standard_normal(40))
+        grown = [w.add(x, 10 * i, 10 * i + 10) for w, x in zip(pair, logarithms(values, 0.9), strict=True)]
+        if any(grown):
+            return True
+    return False
+
+
+def creeps(holds: int = 40, steady: int = 400) -> None:
+    """Print how often a creep is named, and a steady latency falsely."""
+    print("| speed varies by | growth over the hold | " + " | ".join(f"{n} windows" for n in HELD) + " |")
+    print("|---|---|" + "--:|" * len(HELD))
+    for speed in SPEEDS:
+        for times, repeats in (*((times, holds) for times in CREEPS), (1.0, steady)):
+            named = [sum(names(times, n, speed, seed) for seed in range(repeats)) for n in HELD]
+            what = f"{times - 1:.0%}" if times > 1 else "none"
+            print(f"| {speed:.0%} | {what} | {' | '.join(f'{n} of {repeats}' for n in named)} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--months", type=float, default=12.0)
     parser.add_argument("--repeats", type=int, default=200)
+    parser.add_argument("--creeps", action="store_true", help="holds whose latency creeps up")
     given = parser.parse_args()
+    if given.creeps:
+        creeps()
+        return
     print(f"{'server':<55} false alarms a month  +10%: known within 30 min  median  90th percentile")
     for server in SERVERS:
         alarms = false_alarms(server, given.months)
