@@ -26,10 +26,12 @@ from frontier.client.http.exchange import Exchange
 from frontier.client.http.http_client import Client
 from frontier.client.http.parse import error_message, parse_all, to_record
 from frontier.client.http.retry_after import retry_after
-from frontier.client.load.health import OTHER_FILES, raise_fd_limit
+from frontier.client.load.health import OTHER_FILES, Heartbeat, raise_fd_limit
+from frontier.core.flags.stream_flags import IMPLAUSIBLE_TPOT
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Outcome, Record
+from frontier.core.model.units import format_seconds
 
 TOKENS_PER_CHUNK = 1.25
 """Tokens per chunk from which chunks count as several tokens: in sixteen tokens, a character cut in
@@ -37,7 +39,8 @@ two does not explain more."""
 _TRIES, _TRY_EVERY = 3, 3.0
 _COUNTS = 3
 """Times that a prompt is sent to be counted: some servers leave the usage out now and then."""
-_NO_USAGE = "have usage sent in streams (stream_options.include_usage), ahead of [DONE], or name the server's dialect"
+_NO_USAGE = "have usage sent in streams (stream_options.include_usage), or name the server's dialect"
+_USAGE_LATE = "have the server, or the gateway before it, send the usage chunk before [DONE]"
 _PASSING = (Outcome.CONNECT, Outcome.TLS, Outcome.TIMEOUT, Outcome.STREAM_ERROR, Outcome.TRUNCATED)
 _BUSY = (408, 425, 429, 502, 503, 504)
 """Statuses of a server, or of a gateway before it, that is temporarily unable to answer."""
@@ -133,6 +136,7 @@ class _Questions:
         self.target = target
         self.checks = checks
         self.pick = pick
+        self._stood_still = 0.0
 
     def note(self, name: str, good: bool | None, detail: str) -> None:
         """Add a check; `good` None is neither good nor bad."""
@@ -227,8 +231,11 @@ class _Questions:
         for api in apis:
             self.target = dataclasses.replace(self.target, api=api)
             for _ in range(_COUNTS):
-                record, exchange = await self._with_fields_taken(client, text)
-                if record.outcome is not Outcome.OK or (record.prompt_tokens and record.completion_tokens is not None):
+                async with Heartbeat() as heart:
+                    record, exchange = await self._with_fields_taken(client, text)
+                self._stood_still = heart.longest
+                counted = record.prompt_tokens and record.completion_tokens is not None
+                if record.outcome is not Outcome.OK or (counted and not self._read_late(record)):
                     break
             if exchange.status in (401, 403):
                 raise unmeasurable.refused(self.target, record.error or "")
@@ -257,10 +264,17 @@ class _Questions:
             self.target = dataclasses.replace(self.target, omitted=self.target.omitted | ours)
             self.note("request", None, f"sent without {', '.join(sorted(ours))}: {record.error}")
 
+    def _read_late(self, record: Record) -> bool:
+        """Whether the client may have made one read of a whole stream, as it stood still for longer
+        than the fastest server takes to send it.
+        """
+        return record.reads <= _LUMP < record.events and self._stood_still > record.events * IMPLAUSIBLE_TPOT
+
     def _check_stream(self, record: Record, answer: Exchange) -> None:
         """The checks of one streamed answer. Raises without token counts."""
         if record.completion_tokens is None or record.prompt_tokens is None:
-            raise MeasurementError(f"{self._uncounted(record, answer)}, so throughput cannot be measured", _NO_USAGE)
+            hint = _USAGE_LATE if _after_done(answer) else _NO_USAGE
+            raise MeasurementError(f"{self._uncounted(record, answer)}, so throughput cannot be measured", hint)
         self.note("usage", True, f"{record.prompt_tokens} tokens in, {record.completion_tokens} out")
         exact = record.completion_tokens == _PROBE_OSL
         forced = self.target.forces_length
@@ -281,7 +295,13 @@ class _Questions:
         if record.events <= _LUMP < record.reads:
             came = f"{record.completion_tokens} tokens in {record.events:,} chunk{'s' if record.events > 1 else ''}"
         held = f"{came}: something holds the answer back; where most answers come so, judge by E2E, not by TPOT or ITL"
-        self.note("unbuffered", not lump, held if lump else came)
+        late = f"{came}, as this machine was busy: its event loop stood still for {format_seconds(self._stood_still)}"
+        if self._read_late(record):
+            self.note(
+                "unbuffered", None, f"{late}; whether the server streams is not known: probe again on an idle machine"
+            )
+        else:
+            self.note("unbuffered", not lump, held if lump else came)
         if record.first is not None:
             tpot = _time_per_token(record)
             each = f", TPOT {tpot * 1e3:.2f} ms" if tpot > 0 else ""
@@ -292,6 +312,8 @@ class _Questions:
         without = "" if "stream_options" not in self.target.omitted else " and refuses the stream_options that ask"
         usage = parse_all(answer, self.target.engine, self.target.api).state.usage
         lacks = "no token counts (usage) in its stream"
+        if _after_done(answer):
+            return "the server sends its token counts (usage) after [DONE], which ends the stream"
         if record.completion_tokens is not None:
             lacks = "no tokens of the prompt (prompt_tokens) in the usage of its stream"
         elif record.prompt_tokens is not None:
@@ -314,6 +336,11 @@ class _Questions:
                 return low, high
         self.note("exact input length", False, "token-id prompts are not taken one for one; prompts are words")
         return None
+
+
+def _after_done(answer: Exchange) -> bool:
+    """Whether a usage came behind the end of the stream."""
+    return b'"usage"' in b"".join(answer.reads).partition(b"[DONE]")[2]
 
 
 def _time_per_token(record: Record) -> float:

@@ -5,6 +5,7 @@ They show whether the client's own slowness could be mistaken for the server's. 
 this system lets a client open.
 """
 
+import asyncio
 import ctypes
 import gc
 import resource
@@ -110,6 +111,34 @@ class HealthMonitor:
             stood_still=self._lag_max if self._lags else None,
             restart_delay_mean=self._delayed / len(self._lates) if self._lates else None,
         )
+
+
+class Heartbeat:
+    """An async context manager that measures the longest time for which the event loop stood
+    still.
+    """
+
+    def __init__(self) -> None:
+        self.longest = 0.0
+
+    async def __aenter__(self) -> Self:
+        self._asleep_since = time.perf_counter()
+        self._task = asyncio.create_task(self._beat())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._task.cancel()
+        self._woke()  # what ran here may have ended before the next beat
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(BEAT)
+            self._woke()
+
+    def _woke(self) -> None:
+        now = time.perf_counter()
+        self.longest = max(self.longest, now - self._asleep_since - BEAT)
+        self._asleep_since = now
 
 
 def p99(values: list[float]) -> float | None:

@@ -432,11 +432,64 @@ def test_an_answer_longer_than_asked_that_ends_is_measured(server: Hostile, monk
 
 
 @pytest.mark.process
-def test_a_short_answer_in_one_piece_is_told_as_buffered(server: Hostile) -> None:
+def test_usage_behind_the_end_of_a_stream_is_told_as_that(server: Hostile) -> None:
+    class Behind(Engine):
+        async def speak(self, call: Call, api: str, tokens: int, prompt_tokens: int) -> None:
+            events = [sse({"choices": [{"text": f" t{i}", "finish_reason": None}]}) for i in range(tokens)]
+            end = sse({"choices": [{"text": "", "finish_reason": "length"}]})
+            usage = sse({"choices": [], "usage": self.usage_of(prompt_tokens, tokens)})
+            await call.stream(*events, end, b"data: [DONE]\n\n", usage, gap=0)
+
+    Behind("p_behind").install()
+    error = refusal(target(server, "p_behind"))
+    assert "no token counts" not in error.what
+    assert error.what.index("usage") < error.what.index("[DONE]")
+
+
+class Still:
+    """A heartbeat that finds that the event loop stood still for so long."""
+
+    longest = 0.0
+
+    async def __aenter__(self) -> "Still":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(("still", "state"), [(0.0, "warn"), (0.3, "note")])
+def test_an_answer_in_one_piece_is_the_servers_fault_unless_the_client_stood_still(
+    server: Hostile, monkeypatch: pytest.MonkeyPatch, still: float, state: str
+) -> None:
+    monkeypatch.setattr(Still, "longest", still)
+    monkeypatch.setattr(module, "Heartbeat", Still)
     only_completions("p_lump", "one_lump")
     (check,) = [c for c in look(target(server, "p_lump", api="chat")).checks if c.name == "unbuffered"]
-    assert "warn" == check.state
-    assert_golden_row("messages", check.detail)
+    assert state == check.state
+    assert ("busy" in check.detail) is (still > 0)
+    if not still:
+        assert_golden_row("messages", check.detail)
+
+
+@pytest.mark.process
+def test_a_stream_that_a_pause_of_the_client_gathered_is_asked_for_again(
+    server: Hostile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def pause(self: object, *given: object) -> object:
+        if not asked:
+            asyncio.get_running_loop().call_later(0.005, time.sleep, 0.4)
+        asked.append(1)
+        return usual(self, *given)
+
+    asked: list[int] = []
+    usual = module._Questions._with_fields_taken
+    monkeypatch.setattr(module._Questions, "_with_fields_taken", pause)
+    Engine("p_paused", ttft=0.05).install()
+    (check,) = [c for c in look(target(server, "p_paused")).checks if c.name == "unbuffered"]
+    assert "ok" == check.state
+    assert len(asked) > 1
 
 
 @pytest.mark.process
