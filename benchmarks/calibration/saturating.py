@@ -20,7 +20,6 @@ from benchmarks.calibration.sweep import Sweep
 from frontier.core.claim import solver
 from frontier.core.model.decisions import Limit
 from frontier.core.model.points import Estimate, Point
-from frontier.core.model.trials import Phase
 from frontier.planning.next_step import between_measured
 from frontier.search.series_history import SeriesHistory
 
@@ -72,7 +71,7 @@ def job(seed: int) -> dict[str, Any]:
     decision = SeriesHistory.of(server.limits, sweep.history).decision
     answer = None if decision is None else decision.load
     step = None if decision is None else decision.next_step or between_measured(decision, sweep.history)
-    early = _announced(sweep)
+    early = sweep.announced()
     return {
         "seed": seed,
         "cap": server.law.seats,
@@ -83,16 +82,9 @@ def job(seed: int) -> dict[str, Any]:
         "named better": _better(server, answer, step and step.load),
         "excess": None if answer is None else excess(server, answer),
         "reference": best and reference_seconds(server, best.load),
-        "announced": early,
+        "announced": early and early[1],
         "seconds": sweep.clock,
     }
-
-
-def _announced(sweep: Sweep) -> float | None:
-    for k, (trial, _) in enumerate(sweep.history, 1):
-        if trial.phase is Phase.PROVE and sweep.decision(k).load is not None:
-            return sum(amount.seconds for _, amount in sweep.taken[:k])
-    return None
 
 
 def _right(server: Process, c: int, best: Point) -> bool:

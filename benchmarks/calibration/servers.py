@@ -95,7 +95,8 @@ class Server(Protocol):
 def excess(server: Server, concurrency: int) -> float:
     """The worst metric over its limit in the long run: above 1 the SLA is broken."""
     true = server.truth(concurrency)
-    return max(true[limit.metric] / limit.promise for limit in server.limits)
+    pairs = ((limit, true[limit.metric]) for limit in server.limits)
+    return max(value / m.promise if m.better == "lower" else m.promise / max(value, 1e-9) for m, value in pairs)
 
 
 def last_inside(server: Server, low: int, high: int) -> int | None:
@@ -695,7 +696,8 @@ class Process:
         if self.limits:
             within = np.ones(len(gone), bool)
             for limit in self.limits:
-                within &= columns[limit.metric.split("_")[1]] <= limit.promise
+                if limit.of.quantity in columns:
+                    within &= columns[limit.of.quantity] <= limit.promise
             found["attainment"] = float(within.mean())
             found["goodput"] = found["attainment"] * len(gone) / lasted
         return found

@@ -12,7 +12,7 @@ from frontier.core.claim.changes import History
 from frontier.core.claim.claim import claim_of, proof_windows
 from frontier.core.claim.claimed import claim_points
 from frontier.core.claim.proof import pilot_point
-from frontier.core.model.decisions import Decision
+from frontier.core.model.decisions import Decision, Limit
 from frontier.core.model.series import Series
 from frontier.core.model.trials import Phase, Trial
 from frontier.planning.budget import Amount, TrialTimes
@@ -43,7 +43,7 @@ def config_of(server: Server, settings: str) -> Config:
     """The config that a user of this deployment would write, with all sizes left to the sweep where
     the deployment states none; `settings` are its concurrencies.
     """
-    sla = ", ".join(f"{limit.metric}: {1e3 * limit.promise:.4f}ms" for limit in server.limits)
+    sla = ", ".join(f"{limit.metric}: {_written(limit)}" for limit in server.limits)
     lines = (
         "endpoint: http://localhost:8000/v1",
         "model: m",
@@ -53,6 +53,14 @@ def config_of(server: Server, settings: str) -> Config:
         *([] if server.requests is None else [f"requests: {server.requests}"]),
     )
     return load_config("\n".join(lines), "calibration")
+
+
+def _written(limit: Limit) -> str:
+    """A limit as a config has it: seconds in ms, a range with its comfort first."""
+    if limit.of.quantity is None:
+        return f"{limit.promise:.6g}"
+    promise = f"{1e3 * limit.promise:.4f}ms"
+    return promise if limit.comfort is None else f"[{1e3 * limit.comfort:.4f}ms, {promise}]"
 
 
 class Sweep:
@@ -109,6 +117,13 @@ class Sweep:
         points = claim_points(history, limits, names=search_names(self.server))
         return solver.solve(points or [pilot_point(s, limits) for _, s in history[:1]], limits, history=history)
 
+    def announced(self) -> tuple[int, float] | None:
+        """The first answer that was said, and when; None without one."""
+        for k, (trial, _) in enumerate(self.history, 1):
+            if (trial.phase is Phase.PROVE or k == self.first) and (c := self.decision(k).load) is not None:
+                return c, sum(amount.seconds for _, amount in self.taken[:k])
+        return None
+
     def _completion(self, within: float) -> Ask | Done:
         return complete.next_ask(self.policy, self.shape, self.config.tiers, self.history, within=within)
 
@@ -147,12 +162,7 @@ def auto(server: Server, _: int) -> Answer:
 def _answered(sweep: Sweep) -> Answer:
     server = sweep.server
     sweep.run()
-    early: tuple[int, float] | None = None
-    for k, (trial, _) in enumerate(sweep.history, 1):
-        announces = trial.phase is Phase.PROVE or k == sweep.first
-        if announces and (c := sweep.decision(k).load) is not None:
-            early = c, sum(amount.seconds for _, amount in sweep.taken[:k])
-            break
+    early = sweep.announced()
     decision = sweep.decision()
     c = decision.load
     claim = None if c is None else claim_of(proof_windows(sweep.history, c, server.limits), server.limits)

@@ -32,7 +32,7 @@ from frontier.search.claim_turns import MORE_TURNS, turns_expected, turns_to_go
 from frontier.search.gaps import between, widest_gap
 from frontier.search.next_trial import Ask, Done
 from frontier.search.scan import VISIT_TURNS, SearchPolicy, settings_beyond, visit_of
-from frontier.search.series_history import SeriesHistory, nearest, scans
+from frontier.search.series_history import SeriesHistory, scans
 from frontier.search.window_size import in_flight, longer, mean_e2e, requests_per_arrival, window_size
 
 FRONTIER_SETTINGS = 4
@@ -240,7 +240,7 @@ def _first_named(tiers: Sequence[tuple[str, Sequence[Limit]]], every: History) -
 
 def window_of_proof(c: Load, known: SeriesHistory, reason: str = "") -> Ask:
     """The next window of a proof at c, of the size that the first window had."""
-    size = window_size(nearest(scans(known.kept), c), known.limits, c, known.before(c))
+    size = window_size(scans(known.kept), known.limits, c, known.before(c))
     return Ask(c, Phase.PROVE, size, reason)
 
 
@@ -406,7 +406,7 @@ def _setting_ask(policy: SearchPolicy, c: Load, known: SeriesHistory) -> Ask:
     streams = math.ceil(in_flight(c, known.points))
     requests = policy.requests or _usual(c, known.points)
     if policy.requests is None and known.limits and (seen := joined(known.kept, tuple(Phase))):
-        requests = WINDOWS * window_size(nearest(seen, c), known.limits, streams)
+        requests = WINDOWS * window_size(seen, known.limits, streams)
     seconds = None if policy.requests else longer(GRID_SECONDS, c, known.points)
     return Ask(
         c, Phase.GRID, requests, f"{c.label} is a setting of the {'frontier' if policy.auto else 'config'}", seconds

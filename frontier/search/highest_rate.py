@@ -271,8 +271,8 @@ def _window(state: _State, rate: Rate) -> Ask:
     """The next window of a candidate, as large as those before."""
     if rate in state.sizes:
         return state.ask(rate, Phase.PROVE, state.sizes[rate])
-    _, nearest = min(state.looks, key=lambda look: (abs(math.log(look[0].load / rate)), look[0].load))
-    size = window_size(nearest, state.limits, state.policy.in_flight)
+    look, nearest = min(state.looks, key=lambda look: (abs(math.log(look[0].load / rate)), look[0].load))
+    size = window_size({look.load: nearest}, state.limits, state.policy.in_flight)
     return state.ask(rate, Phase.PROVE, max(size, least_window(state.policy, state.limits, rate.per_second)))
 
 

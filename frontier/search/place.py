@@ -46,7 +46,15 @@ from frontier.core.window.window import WindowData
 from frontier.search import disturbed
 from frontier.search.curves import DEEP, EXACT, FAR, Curve, Part, interpolated
 from frontier.search.series_history import SeriesHistory, nearest, scans
-from frontier.search.window_size import allowance, dependence, mean_e2e, window_size
+from frontier.search.window_size import (
+    allowance,
+    dependence,
+    fewest_requests,
+    mean_e2e,
+    reach_of_largest,
+    repeats,
+    window_size,
+)
 
 WANDER_SECONDS, AROUND = 45.0, 12.0
 """The least seconds of a window where the server wanders, as one that an episode fills does not
@@ -150,7 +158,7 @@ class State:
                 expected = self._reach(curve, k.load, k.windows, self.window_size(k.load), k.alpha)
                 seen = k.reach(curve.limit)
                 if (times := k.shortage(curve.limit)) is not None:
-                    fewer.append(times)
+                    fewer.append(1.0 if repeats(self.scanned, curve.limit, k.load) else times)
                 elif expected and seen is not None and curve.slow is None:
                     further.append(seen / expected)
             ess_deficit[curve.part] = min(MOST_ESS_DEFICIT, max(fewer))
@@ -164,10 +172,13 @@ class State:
         p = curve.limit.of.p
         if not curve.sigma or p is None:
             return EXACT
-        near = nearest(self.scanned, c)
+        near, alike = nearest(self.scanned, c), repeats(self.scanned, curve.limit, c)
         requests = dependence(near, curve.limit) * self.ess_deficit.get(curve.part, 1.0)
-        effective = int(windows * size * near.shape.class_share(curve.limit.of.group) / requests)
+        each = min(size, c) if alike else size
+        effective = int(windows * each * near.shape.class_share(curve.limit.of.group) / requests)
         allowed = allowance(p, effective, alpha) / (1 - p)
+        if alike and allowed <= 0 and windows * size >= fewest_requests(near.shape, curve.limit, c):
+            allowed = normal_cdf(-reach_of_largest(p, windows * c, alpha)) / (1 - p)
         if allowed <= 0:
             return None
         curve = curve.later(1 + windows * self.seconds(c) / max(1.0, self.elapsed))
@@ -216,7 +227,7 @@ class State:
         episodes, and where it wanders and time is short.
         """
         earlier = tuple(itertools.takewhile(lambda k: k.load != c, self.candidates))
-        size = window_size(nearest(self.scanned, c), self.limits, c, earlier)
+        size = window_size(self.scanned, self.limits, c, earlier)
         longer = len(earlier) < len(self.candidates) and (self.slow or (self.wanders and self.within < math.inf))
         seconds = max(0.0, min(WANDER_SECONDS, self.within / WINDOWS - AROUND)) if longer else 0.0
         return max(size, math.ceil(seconds * c / (mean_e2e(c, self.points) or math.inf)))

@@ -36,7 +36,7 @@ from frontier.search.gaps import between
 from frontier.search.next_trial import Ask, Done
 from frontier.search.options import corner, gives_way, is_overtaken, soonest
 from frontier.search.place import LOWER, State, candidate
-from frontier.search.series_history import SeriesHistory, nearest, scans
+from frontier.search.series_history import SeriesHistory, scans
 from frontier.search.window_size import in_flight, longer, requests_per_stream, window_size
 
 SCAN_REQUESTS, SCAN_PER_STREAM, SCAN_SECONDS = 40, 4, 12.0
@@ -374,7 +374,7 @@ def _as_asked(policy: SearchPolicy, known: SeriesHistory) -> Ask | Done:
         seen = scans(known.kept)
         if not seen:
             return Ask(c, Phase.SCAN, max(SCAN_REQUESTS, SCAN_PER_STREAM * c), f"c={c} was asked")
-        return Ask(c, Phase.PROVE, window_size(nearest(seen, c), known.limits, c), f"c={c} was asked to be proven")
+        return Ask(c, Phase.PROVE, window_size(seen, known.limits, c), f"c={c} was asked to be proven")
     ends = [k for c, k in judged.items() if c in policy.prove]
     reasons = [
         f"c={k.load} is " + ("proven" if k.verdict is Verdict.MEETS else f"not proven: {k.reason}") for k in ends

@@ -7,10 +7,22 @@ import functools
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from frontier.core.claim.changes import PROOFS, latencies
-from frontier.core.claim.proof import ALPHA, ASCENTS, SCANS, SPEND, STEADY, WINDOWS, Candidate, error_left
+from frontier.core.claim.proof import (
+    ALPHA,
+    ASCENTS,
+    JUDGED_AFTER,
+    SCANS,
+    SPEND,
+    STEADY,
+    WINDOWS,
+    Candidate,
+    error_left,
+)
 from frontier.core.model.decisions import Limit, Verdict
-from frontier.core.model.loads import Load
+from frontier.core.model.loads import Concurrency, Load
 from frontier.core.model.metrics import claim_floor
 from frontier.core.model.points import Point
 from frontier.core.model.shapes import Shape
@@ -18,6 +30,7 @@ from frontier.core.model.trials import Phase, Trial
 from frontier.core.stats import intervals, laws
 from frontier.core.window.held import held
 from frontier.core.window.window import WindowData
+from frontier.search.series_history import nearest
 
 PER_STREAM = 4
 """Requests of each stream that a window holds at least: a shorter one costs as much, by its warm-up
@@ -33,6 +46,10 @@ SPARE_CONNECTIONS = 1.25
 requests."""
 
 
+REPEATED = 0.1
+"""The share of the variance of a latency that is left within streams where each repeats its own."""
+
+
 DEPENDENCE_CAP = 4.0
 """The most requests that count as one independent request when a window is sized: the estimate of a
 short scan is noisy."""
@@ -44,23 +61,27 @@ factor."""
 
 
 def window_size(
-    scanned: WindowData, limits: Sequence[Limit], concurrency: int, earlier: Sequence[Candidate] = ()
+    scanned: Mapping[Load, WindowData], limits: Sequence[Limit], concurrency: int, earlier: Sequence[Candidate] = ()
 ) -> int:
     """Requests of each window of a candidate: WINDOWS of them prove it with two violations seen.
+    Where a stream `repeats` its latency only more windows tell more, and the requests are spread
+    over as many as that takes, STEADY at most.
 
-    `scanned` is the nearest data from before the candidate. `earlier` are the candidates before it:
-    they show how much of the error is left, and how far requests depend on each other. A size taken
-    from the candidate's own data would follow its results.
+    `scanned` is data from before the candidate; the nearest counts. `earlier` are the candidates
+    before it: they show how much of the error is left, and how far requests depend on each other. A
+    size taken from the candidate's own data would follow its results.
     """
-    error = SPEND * error_left(earlier)
-    size = WINDOWS * max(30, PER_STREAM * concurrency)
-    for limit in limits:
-        if (p := limit.of.p) is None:
-            continue
-        independent = shortage(earlier, limit) * intervals.needed(p, 1 - error, violations=2)
-        requests = dependence(scanned, limit) * independent / scanned.shape.class_share(limit.of.group)
-        size = max(size, math.ceil(requests), fewest_requests(scanned.shape, limit, concurrency))
-    return -(-size // WINDOWS)
+    near, error = nearest(scanned, Concurrency(concurrency)), SPEND * error_left(earlier)
+    needed = {m: intervals.needed(m.of.p, 1 - error, violations=2) for m in limits if m.of.p is not None}
+    alike = [limit for limit in needed if repeats(scanned, limit, concurrency)]
+    windows = next(k for k in JUDGED_AFTER if k >= STEADY or all(k * concurrency >= needed[m] for m in alike))
+    size = windows * max(30, PER_STREAM * concurrency)
+    for limit, independent in needed.items():
+        size = max(size, fewest_requests(near.shape, limit, concurrency))
+        if limit not in alike:
+            requests = shortage(earlier, limit) * dependence(near, limit) * independent
+            size = max(size, math.ceil(requests / near.shape.class_share(limit.of.group)))
+    return -(-size // windows)
 
 
 def connections_wanted(limits: Sequence[Limit], trial: Trial, windows: int = 1) -> int:
@@ -114,6 +135,28 @@ def dependence(scanned: WindowData, limit: Limit) -> float:
     return min(DEPENDENCE_CAP, len(values) / max(1.0, min(intervals.n_eff(values, p), len(values) / scanned.runs)))
 
 
+def repeats(scanned: Mapping[Load, WindowData], limit: Limit, concurrency: int) -> bool:
+    """Whether a stream meets one latency again and again within a window, by the nearest scan of
+    several: where all answers are equally long, a stream keeps its place among the others.
+    """
+    several = {c: sample for c, sample in scanned.items() if c > 1}
+    return bool(several) and _varies_within(nearest(several, Concurrency(concurrency)), limit) < REPEATED
+
+
+@held
+def _varies_within(sample: WindowData, limit: Limit) -> float:
+    """The share of the variance of a latency that is left within streams."""
+    values = getattr(sample, limit.of.quantity or "e2e", sample.e2e)
+    has = np.isfinite(values) & (values > 0)
+    if len(sample.stream) != sample.n or limit.of.group is not None or not has.any():
+        return 1.0
+    logs, windows = np.log(values[has]), sample.window[has]
+    _, stream = np.unique(windows * (int(sample.stream.max()) + 1) + sample.stream[has], return_inverse=True)
+    means, counts = (np.bincount(stream, weights) for weights in (logs, None))
+    within = float(((logs - (means / counts)[stream]) ** 2).sum()) / max(1, len(logs) - len(counts))
+    return within / max(1e-12, float(logs.var())) if len(logs) >= 2 * len(counts) else 1.0
+
+
 @functools.cache
 def allowance(p: float, effective: int, alpha: float) -> float:
     """The share of requests that may be over the limit when `effective` independent ones prove the
@@ -121,6 +164,15 @@ def allowance(p: float, effective: int, alpha: float) -> float:
     """
     violations = laws.binomial_quantile(alpha, effective, 1 - p) - 1 if effective >= 1 else -1
     return (violations + 0.5) / effective if violations >= 0 else 0.0
+
+
+@functools.cache
+def reach_of_largest(p: float, units: int, alpha: float) -> float:
+    """How many standard deviations beyond the median a bound by the largest values of so many
+    streams lies (`estimates.bounds`), where these follow a normal law.
+    """
+    expected = np.array([laws.normal_quantile((k + 0.5) / units) for k in range(units)])
+    return max(2 * float(expected[-1]), intervals.exponential_upper(expected, p, 1 - alpha))
 
 
 TURNS = 2.0

@@ -16,7 +16,7 @@ from frontier.core.model.trials import Phase
 from frontier.search import claim_turns, complete, scan
 from frontier.search.next_trial import Ask, Done
 from frontier.search.scan import SearchPolicy
-from frontier.search.series_history import SeriesHistory, nearest
+from frontier.search.series_history import SeriesHistory
 from frontier.search.window_size import mean_e2e, window_size
 from tests.kit.made import SHAPE, Server, grid, loads, trial
 
@@ -79,7 +79,7 @@ def test_a_setting_of_the_config_is_measured_as_long_as_its_bound_takes(complete
     sized = {a.load: a for a in asks if a.phase is Phase.GRID}
     scanned = joined([(t, s) for t, s in history if t.phase is Phase.SCAN], tuple(Phase))
     for c in set(sized) & {16}:
-        assert WINDOWS * window_size(nearest(scanned, c), TTFT, c) <= sized[c].requests
+        assert WINDOWS * window_size(scanned, TTFT, c) <= sized[c].requests
     bounded = [p for p in claim_points(history, TTFT) if p.load in sized and p.load > 4]
     assert bounded
     assert all(math.isfinite(p.metrics["p99_ttft"].upper) for p in bounded)

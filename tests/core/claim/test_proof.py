@@ -419,9 +419,9 @@ def test_a_window_is_a_third_of_what_two_late_requests_leave_provable():
     ((_, sample),) = history_of(Server(lambda c: 0.1), 8, Phase.SCAN, requests=4000)
     independent = intervals.needed(0.99, 1 - SPEND * ALPHA, violations=2)
     whole = max(math.ceil(window_size.dependence(sample, TTFT[0]) * independent), claim_floor(0.99, 8))
-    assert window_size.window_size(sample, TTFT, 8) == math.ceil(whole / proof.WINDOWS)
-    assert window_size.window_size(sample, (Limit("mean_ttft", 0.5),), 8) == window_size.PER_STREAM * 8
-    assert window_size.window_size(sample, (), 1) == 30
+    assert window_size.window_size({sample.load: sample}, TTFT, 8) == math.ceil(whole / proof.WINDOWS)
+    assert window_size.window_size({sample.load: sample}, (Limit("mean_ttft", 0.5),), 8) == window_size.PER_STREAM * 8
+    assert window_size.window_size({sample.load: sample}, (), 1) == 30
 
 
 def test_a_scan_counts_no_more_requests_for_one_than_its_noise_allows():

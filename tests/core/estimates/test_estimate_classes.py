@@ -131,7 +131,9 @@ def test_a_class_needs_as_many_of_all_requests_as_bring_enough_of_its_own() -> N
     assert fewest_requests(SHAPE, FIRST, 8) >= claim_floor(0.99) / 0.2
     assert fewest_requests(SHAPE, Limit("p99_ttft", 1.0), 100) == claim_floor(0.99, 100)
     found = mixed()
-    assert window_size(found, [FIRST], 4) > 3 * window_size(found, [Limit("p99_ttft", 1.0)], 4)
+    assert window_size({found.load: found}, [FIRST], 4) > 3 * window_size(
+        {found.load: found}, [Limit("p99_ttft", 1.0)], 4
+    )
     assert len(latencies(found, FIRST)) == 800
 
 
