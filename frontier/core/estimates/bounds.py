@@ -134,8 +134,6 @@ def _beyond(x: Floats, p: float) -> Bools:
     many equal values. Where it is infinite, the infinite values count.
     """
     value = intervals.quantile(x, p)
-    if math.isinf(value):
-        return np.isinf(x)
     beyond: Bools = x > value
     return beyond if beyond.any() else x >= value
 
@@ -262,15 +260,14 @@ def _units(sample: WindowData, has: Bools, x: Floats) -> Ints:
         return windows
     streams = windows * (int(sample.stream.max()) + 1) + sample.stream[has]
     _, first, unit = np.unique(streams, return_index=True, return_inverse=True)
-    largest = np.log(_largest(x, unit.reshape(-1)))
-    return streams if intervals.means_alike(largest, windows[first]) else windows
+    return streams if intervals.means_alike(np.log(_largest(x, unit)), windows[first]) else windows
 
 
 def _largest(x: Floats, units: Ints) -> Floats:
     """The largest value of each unit."""
-    _, unit = np.unique(units, return_inverse=True)
+    unit = intervals.numbered(units)
     largest = np.full(int(unit.max()) + 1, -math.inf)
-    np.maximum.at(largest, unit.reshape(-1), x)
+    np.maximum.at(largest, unit, x)
     return largest
 
 
