@@ -94,14 +94,17 @@ def percentile(
     return wandering(exact, levelled, middle, p, wander, confidence)
 
 
-def in_episodes(found: Estimate, sample: WindowData, quantity: str, values: Floats, has: Bools, p: float) -> Estimate:
+def in_episodes(
+    found: Estimate, sample: WindowData, quantity: str, values: Floats, has: Bools, p: float | None
+) -> Estimate:
     """`found` with upper bounds that hold with the most episodes that there may be; as it is where
     the series shows none.
     """
-    if sample.episodes is None:
+    if sample.episodes is None or p is None:
         return found
-    slowed = episodes.at_share(sample, quantity, values, sample.episodes.share)
-    most = percentile(sample, slowed, has, p, found.confidence, None)
+    most = percentile(
+        sample, episodes.at_share(sample, quantity, values, sample.episodes.share), has, p, found.confidence, None
+    )
     return replace(found, high=max(most.high, found.value), upper=max(most.upper, found.value), need=most.need)
 
 
@@ -134,8 +137,6 @@ def _beyond(x: Floats, p: float) -> Bools:
     many equal values. Where it is infinite, the infinite values count.
     """
     value = intervals.quantile(x, p)
-    if math.isinf(value):
-        return np.isinf(x)
     beyond: Bools = x > value
     return beyond if beyond.any() else x >= value
 
@@ -262,15 +263,14 @@ def _units(sample: WindowData, has: Bools, x: Floats) -> Ints:
         return windows
     streams = windows * (int(sample.stream.max()) + 1) + sample.stream[has]
     _, first, unit = np.unique(streams, return_index=True, return_inverse=True)
-    largest = np.log(_largest(x, unit.reshape(-1)))
-    return streams if intervals.means_alike(largest, windows[first]) else windows
+    return streams if intervals.means_alike(np.log(_largest(x, unit)), windows[first]) else windows
 
 
 def _largest(x: Floats, units: Ints) -> Floats:
     """The largest value of each unit."""
-    _, unit = np.unique(units, return_inverse=True)
+    unit = intervals.numbered(units)
     largest = np.full(int(unit.max()) + 1, -math.inf)
-    np.maximum.at(largest, unit.reshape(-1), x)
+    np.maximum.at(largest, unit, x)
     return largest
 
 
@@ -388,9 +388,13 @@ def share(sample: WindowData, hits: Bools, confidence: float) -> Estimate:
     mid-P one, never within.
     """
     n, windows = len(hits), sample.window
-    effective = _worth_of_sessions(sample, lambda order: intervals.share_n_eff(hits[order]))
-    effective = min(effective, intervals.share_n_eff(hits), connections.share_worth(sample, hits), n / sample.runs)
-    effective = min(effective, _worth_of_streams(sample, np.ones(n, np.bool_), lambda: (hits, hits)))
+    effective = min(
+        _worth_of_sessions(sample, lambda order: intervals.share_n_eff(hits[order])),
+        _worth_of_streams(sample, np.ones(n, np.bool_), lambda: (hits, hits)),
+        intervals.share_n_eff(hits),
+        connections.share_worth(sample, hits),
+        n / sample.runs,
+    )
     value = float(hits.mean())
     counts = np.bincount(windows).astype(np.float64)
     hits_of_window = np.bincount(windows, hits, len(counts)).astype(np.float64)

@@ -24,7 +24,7 @@ from frontier.core.model.units import format_share
 from frontier.core.stats import connections, intervals
 from frontier.core.window.held import held
 from frontier.core.window.histogram import ALPHA, X0, LogHistogram
-from frontier.core.window.window import BLOCKS, Floats, WindowData, gaps, narrowed
+from frontier.core.window.window import BLOCKS, Floats, WindowData, gaps, in_series, narrowed
 
 OF_CLASSES = tuple(f"{s}_{q}" for q in ("ttft", "tpot", "e2e") for s in ("mean", "p50", "p90", "p95", "p99"))
 """The metrics that each class of requests has of its own, where all the default ones are asked for.
@@ -117,26 +117,36 @@ def _of_requests(sample: WindowData, quantity: str, p: float | None, confidence:
     Upper bounds are of the worst that each request may have had, lower bounds of the best.
     """
 
-    def statistic(values: Floats) -> Estimate | None:
-        has = ~np.isnan(values)
-        if not has.any():
-            return None
-        wander = widening(sample).wander.get(quantity)
-        if p is None:
-            return bounds.wandering_mean(bounds.mean(sample, values, has, confidence), wander, confidence)
-        found = bounds.percentile(sample, values, has, p, confidence, wander)
-        return bounds.in_episodes(found, sample, quantity, values, has, p)
+    values = (getattr(sample, quantity), *sides(sample, quantity))
+    plain = sample if sample.episodes is None else in_series(sample.alone, sample.runs, None)
 
-    values: Floats = getattr(sample, quantity)
-    best, worst = sides(sample, quantity)
-    result = statistic(values)
+    def statistic(side: int) -> Estimate | None:
+        found, has = _statistic(plain, quantity, side, p, confidence), ~np.isnan(values[side])
+        return found and bounds.in_episodes(found, sample, quantity, values[side], has, p)
+
+    result = statistic(0)
     if result is None:
         return None
-    if worst is not values and (above := statistic(worst)) is not None:
+    if values[2] is not values[0] and (above := statistic(2)) is not None:
         result = replace(result, high=above.high, upper=above.upper, need=above.need)
-    if best is not values and (below := statistic(best)) is not None:
+    if values[1] is not values[0] and (below := statistic(1)) is not None:
         result = replace(result, low=below.low, lower=below.lower)
     return result
+
+
+@held
+def _statistic(sample: WindowData, quantity: str, side: int, p: float | None, confidence: float) -> Estimate | None:
+    """A percentile or the mean of what each request has (0), has at least (1) or at most (2),
+    without episodes: what they add changes with each window of the series, and this does not.
+    """
+    values: Floats = (getattr(sample, quantity), *sides(sample, quantity))[side]
+    has = ~np.isnan(values)
+    if not has.any():
+        return None
+    wander = widening(sample).wander.get(quantity)
+    if p is None:
+        return bounds.wandering_mean(bounds.mean(sample, values, has, confidence), wander, confidence)
+    return bounds.percentile(sample, values, has, p, confidence, wander)
 
 
 def _itl(sample: WindowData, p: float | None, confidence: float) -> Estimate | None:
