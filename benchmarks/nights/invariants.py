@@ -281,12 +281,13 @@ def counts_agree(told: Told) -> Iterator[str]:
 
 def left_agrees(told: Told) -> Iterator[str]:
     """What `status` counts as left, and the settings that the answer lists as unfinished; and one
-    says that the sweep is finished where the other does. Where all is to be measured anew, what is
-    left says nothing.
+    says that the sweep is finished where the other does. Where all is to be measured anew, or on an
+    idle machine, what is left says nothing.
     """
     text, answer = told.look("status", RUN), told.look("solve", RUN)
     if text is not None and answer is not None and answer.out and told.night.limits:
-        finished, anew = text.out.startswith("finished"), "measure anew" in re.sub(r"\s+", " ", answer.out)
+        finished, told_of = text.out.startswith("finished"), re.sub(r"\s+", " ", answer.out)
+        anew = "measure anew" in told_of or "as this machine was busy" in told_of
         if not anew and finished == bool(re.search(r"(?m)^unfinished: ", answer.out)):
             yield f"status says {text.out.split()[0]}, the answer {'un' if finished else ''}finished"
     status, solved = tree(told.look("status", RUN, "--json")), tree(told.look("show", RUN, "--json"))
