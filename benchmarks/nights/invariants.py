@@ -264,7 +264,9 @@ def a_harder_question_takes_more(told: Told) -> Iterator[str]:
 
 def counts_agree(told: Told) -> Iterator[str]:
     """The trials that a sweep counts, that `status` counts and that are on the disk."""
-    status = told.look("status", RUN)
+    status, config = told.look("status", RUN), told.night.config
+    if status is not None and "auto" in (config.get("concurrency"), config.get("rate")) and " listed" in status.out:
+        yield f"nothing is listed, and status says {status.out.splitlines()[0]}"
     if status is None or any(isinstance(step, Damage | Edit) for step in told.night.steps):
         return
     files = len(oracle.finished(told.run))
@@ -279,12 +281,13 @@ def counts_agree(told: Told) -> Iterator[str]:
 
 def left_agrees(told: Told) -> Iterator[str]:
     """What `status` counts as left, and the settings that the answer lists as unfinished; and one
-    says that the sweep is finished where the other does. Where all is to be measured anew, what is
-    left says nothing.
+    says that the sweep is finished where the other does. Where all is to be measured anew, or on an
+    idle machine, what is left says nothing.
     """
     text, answer = told.look("status", RUN), told.look("solve", RUN)
     if text is not None and answer is not None and answer.out and told.night.limits:
-        finished, anew = text.out.startswith("finished"), "measure anew" in re.sub(r"\s+", " ", answer.out)
+        finished, told_of = text.out.startswith("finished"), re.sub(r"\s+", " ", answer.out)
+        anew = "measure anew" in told_of or "as this machine was busy" in told_of
         if not anew and finished == bool(re.search(r"(?m)^unfinished: ", answer.out)):
             yield f"status says {text.out.split()[0]}, the answer {'un' if finished else ''}finished"
     status, solved = tree(told.look("status", RUN, "--json")), tree(told.look("show", RUN, "--json"))
@@ -535,6 +538,21 @@ def printed_commands_work(player: Player, told: Told) -> Iterator[str]:
                 yield f"frontier {line}: no trial, exit {int(said.code)}, and no word of c={named}"
         elif words[0] == "sweep" and "--prove" not in words and not said.trials and "unfinished" in said.out:
             yield f"frontier {line}: no trial, and still unfinished"
+    yield from _next_commands_work(player, told)
+
+
+def _next_commands_work(player: Player, told: Told) -> Iterator[str]:
+    """What a sweep names as next is a command that this run takes. To verify takes long: not after
+    each sweep of a closed loop.
+    """
+    last = told.sweeps[-1] if told.sweeps else None
+    if last is None or last is not told.said[told.looks - 1] or (told.night.kind == "closed" and told.night.seed % 8):
+        return
+    for words in re.findall(r"(?m)^(?:Next)? +frontier (verify|compare)( .*)$", last.err):
+        said = player.run(Command((words[0], *shlex.split(words[1]))))
+        if said.raised or said.code not in CODES or said.code == 2:
+            line = f"frontier {words[0]}{words[1]}"
+            yield f"{line}: exit {int(said.code)}: {(said.raised or said.err).strip().splitlines()[-1:]}"
 
 
 # --- how often a named setting breaks its SLA

@@ -98,8 +98,19 @@ def names_do_not_matter(told: Told) -> Iterator[str]:
     histories = {_elsewhere(series): renamed(history) for series, history in run.histories.items()}
     deployments = [d.model_copy(update={"name": d.name + OTHER}) for d in run.config.deployments]
     config = run.config.model_copy(update={"deployments": tuple(deployments)})
-    other = replace(run, histories=histories, config=config)
+    settings = {_place(trial): _place(renamed([(trial, s)])[0][0]) for h in run.histories.values() for trial, s in h}
+    standing = run.standing
+    if standing is not None:  # what the budget cut short has the deployment's name too
+        places = {key: key.rsplit("-", 2) for key in standing.given_up}
+        given_up = {"-".join([settings.get(p[0], p[0]), *p[1:]]): standing.given_up[key] for key, p in places.items()}
+        standing = replace(standing, given_up=given_up)
+    other = replace(run, histories=histories, config=config, standing=standing)
     yield from _differences(_answer(run.solve()), _answer(other.solve()), "under other names")
+
+
+def _place(trial: Trial) -> str:
+    """The deployment, shape and load of a trial, as its files are named."""
+    return trial.key.rsplit("-", 2)[0]
 
 
 def _elsewhere(series: Series) -> Series:

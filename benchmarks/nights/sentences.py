@@ -41,6 +41,7 @@ SAYINGS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     r": .*(?:would decide|to decide|about [\d,]+ requests)": ((*OPEN, "invalid"), ()),
     r": [\d,]+ of [\d,]+ (?:requests|trials) |: restarts were |: the server (?:was slower|gave) ": ((), ()),
     r": (?:throughput of successive|the usage of) ": ((), ()),
+    r": (?:p\d+ \w+|error rate) is that of the (?:proof|newest trial); ": (("meets",), ()),
 }
 """How a sentence of an answer goes on after its settings, and the verdicts and reasons in the JSON
 that these have; empty where they have any."""

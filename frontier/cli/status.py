@@ -30,6 +30,7 @@ from frontier.world import world
 
 if TYPE_CHECKING:
     from frontier.config import Config
+    from frontier.core.model.loads import Load
 
 _NAMED = 4
 """Most trials that one line names as left; the others are counted."""
@@ -95,7 +96,7 @@ def read_state(path: Path) -> dict[str, Any]:
     - `open`: the names of the skipped trials and of the trials that are left.
     - `go_on`: the command that measures what is left; '' where the sweep runs or nothing is left.
       It measures all of it anew where this machine `was_busy`.
-    - `words` beside a trial: its name as people read it.
+    - `words` beside a trial or an operating point: its name as people read it.
     """
     from frontier.config.config_file import config_of
     from frontier.planning.standing import standing
@@ -130,7 +131,7 @@ def read_state(path: Path) -> dict[str, Any]:
         "running": None if running is None else _with_words(running, names),
         "seconds_left": None if seconds is None else round(seconds, 1),
         "seconds_left_at_most": told.get("left_at_most"),
-        "proven": [{"deployment": deployment, "shape": shape, **c.facts} for (deployment, shape), c in proven.items()],
+        "proven": [_with_name(deployment, shape, c, config) for (deployment, shape), c in proven.items()],
         "go_on": go_on,
         "was_busy": now.was_busy,
         "elapsed": round(until - session[0]["time"], 1) if session else None,
@@ -255,7 +256,7 @@ def line(state: Mapping[str, Any]) -> str:
     if state["state"] == "imported":
         return f"imported  {state['done']:,} points; nothing is left to measure"
     counted = (state[name] for name in ("trials_finished", "refined", "measured", "settings"))
-    proven = ", ".join(_proven_words(state["proven"])) if state["proven"] else ""
+    proven = ", ".join(one["words"] for one in state["proven"])
     word = "unfinished" if (state["state"], state["end"]) == ("finished", "budget") else state["state"]
     parts = [f"{word}{', proven: ' if proven else ''}{proven}  {counts_text(*counted)}"]
     parts += [f"{count(len(state['open']), 'trial')} {_left(state)}"] if state["open"] else []
@@ -273,10 +274,13 @@ def line(state: Mapping[str, Any]) -> str:
     return f"{text}   last: {_event_text(state['last'][-1])}{killed}"
 
 
-def _proven_words(proven: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The operating points, each with its deployment and shape where these differ."""
-    differ = [name for name in ("deployment", "shape") if len({one[name] for one in proven}) > 1]
-    return [" ".join([*(clean(one[name], 40) for name in differ), load_of(one).label]) for one in proven]
+def _with_name(deployment: str, shape: str, c: "Load", config: "Config") -> dict[str, Any]:
+    """An operating point. Its name has the deployment and the shape where the config has
+    several.
+    """
+    names = ((deployment, config.deployments), (shape, config.shapes))
+    words = " ".join([*(clean(name, 40) for name, each in names if len(each) > 1), c.label])
+    return {"deployment": deployment, "shape": shape, **c.facts, "words": words}
 
 
 def _left(state: Mapping[str, Any]) -> str:

@@ -58,7 +58,7 @@ def next_lines(run: Run, decisions: Sequence[Decision]) -> list[str]:
     commands = [["frontier", "report", str(run.path), "-o", "page.html"]]
     alone = decisions[0] if len(decisions) == 1 else None
     shape = None if alone is None or alone.load is None else alone.shape
-    if shape is not None and shape.arrivals is None and shape.background is None:
+    if shape is not None and shape.kind == "shape" and shape.arrivals is None:
         commands.insert(0, ["frontier", "verify", str(run.path)])
     names = list(dict.fromkeys(deployment for deployment, _ in run.histories))
     if len(names) > 1:

@@ -200,7 +200,8 @@ def standing(
     planned = {t.key: t for t in plan.trials if config.measured_by == "sweep"}
     whole = [t for key, t in finished.items() if key not in _flagged(lines, "cut_off")]
     own = [t for t in whole if plan.sized or t.phase not in (Phase.SCAN, Phase.FRONTIER)]
-    listed = () if config.auto else planned.values()  # the setting that `auto` begins with is not listed
+    finds = config.auto or config.rate == ()  # the setting that `auto` begins with is not listed
+    listed = () if finds else planned.values()
     settings, measured = ({_setting(t) for t in trials} for trials in (listed, own))
     # A setting that the sweep sizes itself may have been proven instead of measured for the grid.
     done = {k for k, t in planned.items() if k in finished or (not plan.sized and _setting(t) in measured)}

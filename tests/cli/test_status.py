@@ -111,6 +111,15 @@ def test_while_a_sweep_runs_only_what_it_told_for_this_sla_and_did_not_correct_i
         assert ["256/32"] == [one["shape"] for one in read_state(tmp_path / "run")["proven"]]
 
 
+@pytest.mark.parametrize(("shapes", "words"), [("['256/32']", "c=4"), ("['256/32', '64/8']", "256/32 c=4")])
+def test_what_is_proven_has_its_shape_where_the_config_has_several(shapes: str, words: str, tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"]).replace("shapes:", f"shapes: {shapes} #")
+    with open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text) as run:
+        facts = {"deployment": "default", "shape": "256/32", "concurrency": 4, "after": 1.0}
+        run.journal("proven", **facts, limits=["p99_ttft=0.05"])
+        assert words == read_state(tmp_path / "run")["proven"][0]["words"]
+
+
 @pytest.mark.parametrize(("event", "killed"), [("trial_begun", True), ("interrupted", False), ("stopped", False)])
 def test_a_sweep_that_was_killed_is_said_to_be_with_the_way_on(event: str, killed: bool, tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"])

@@ -30,16 +30,7 @@ from frontier.client.http.pool import requests_each
 from frontier.client.http.retry_after import retry_after
 from frontier.client.load.health import BEAT, HealthMonitor
 from frontier.client.load.pipeline import WHOLE, LiveStats, RequestPipeline, Share
-from frontier.client.load.rules import (
-    SEND,
-    SILENT,
-    WARMUP_SHARE,
-    Pacing,
-    StreamStatus,
-    TrialStage,
-    WindowState,
-    patience,
-)
+from frontier.client.load.rules import SEND, WARMUP_SHARE, Pacing, StreamStatus, TrialStage, WindowState, patience
 from frontier.core.model.trials import Outcome, Trial
 
 _PROGRESS_EVERY = 0.5
@@ -296,7 +287,7 @@ class ClosedLoop:
 
     def silent(self) -> tuple[float, ...]:
         """The seconds of the requests that have been silent for long."""
-        return tuple(since for exchange in self.client.in_flight if (since := self.silence(exchange)) > SILENT)
+        return tuple(since for exchange in self.client.in_flight if (since := self.silence(exchange)) > patience())
 
     @property
     def server_lost(self) -> bool:

@@ -98,16 +98,16 @@ TrialStage = Literal["ramp", "warmup", "window", "hold"]
 WARMUP_SHARE = 0.5
 SEND = 0.02
 """Seconds that may pass, at the most, between the decision to send and the bytes on their way."""
-SILENT, _SILENCES = 10.0, 5.0
+_SILENT, _SILENCES = 10.0, 5.0
 """A request is given up, once the window has closed, after this many seconds without a byte, or
 this many times the longest wait of an answer, whichever is longer."""
 
 
-def patience(longest_wait: float) -> float:
+def patience(longest_wait: float = 0.0) -> float:
     """Seconds without a byte after which a request is given up once the window has closed, where
     no answer of the trial has kept one waiting for longer than `longest_wait`.
     """
-    return max(SILENT, _SILENCES * longest_wait)
+    return max(_SILENT, _SILENCES * longest_wait)
 
 
 @dataclass(frozen=True, slots=True)
