@@ -43,7 +43,10 @@ def config_of(server: Server, settings: str) -> Config:
     """The config that a user of this deployment would write, with all sizes left to the sweep where
     the deployment states none; `settings` are its concurrencies.
     """
-    sla = ", ".join(f"{limit.metric}: {1e3 * limit.promise:.4f}ms" for limit in server.limits)
+    promises = (
+        limit.promise if limit.metric == "error_rate" else f"{1e3 * limit.promise:.4f}ms" for limit in server.limits
+    )
+    sla = ", ".join(f"{limit.metric}: {promise}" for limit, promise in zip(server.limits, promises, strict=True))
     lines = (
         "endpoint: http://localhost:8000/v1",
         "model: m",
