@@ -46,6 +46,12 @@ KINDS = (*SLOW, *FAIL, *TIMED)
 Result = dict[str, Any]
 
 
+def failing(sample: WindowData, failed: np.ndarray[Any, np.dtype[np.bool_]]) -> WindowData:
+    """The window in which these requests fail."""
+    ways = {name: np.where(failed, np.inf, getattr(sample, name)) for name in ("ttft", "tpot", "e2e")}
+    return dataclasses.replace(sample, ok=sample.ok & ~failed, **ways)
+
+
 class Happens(TailStep):
     """A server of which a share of the requests becomes slow or fails from a request on."""
 
@@ -69,8 +75,7 @@ class Happens(TailStep):
         self.sent += found.n + 3 * trial.load
         hit = (order >= self.after) & (order < self.until) & (rng.random(found.n) < self.share)
         if self.kind in FAIL:
-            ways = {name: np.where(hit, np.inf, getattr(found, name)) for name in ("ttft", "tpot", "e2e")}
-            return dataclasses.replace(found, **ways)
+            return failing(found, hit)
         ttft = np.where(hit, 2 * self.limits[0].promise, found.ttft)
         return dataclasses.replace(found, ttft=ttft, e2e=found.e2e + ttft - found.ttft)
 
@@ -118,9 +123,7 @@ class Restarts(Changing):
     def trial(self, trial: Trial, seed: int, at: float | None = None) -> WindowData:
         """One window."""
         found = super().trial(trial, seed, at)
-        away = self.course.fails(found.sent - 1e9 * (seed // NIGHT))
-        ways = {name: np.where(away, np.inf, getattr(found, name)) for name in ("ttft", "tpot", "e2e")}
-        return dataclasses.replace(found, **ways)
+        return failing(found, self.course.fails(found.sent - 1e9 * (seed // NIGHT)))
 
 
 def swept(number: int, kind: str) -> Result | None:
