@@ -3,7 +3,8 @@
 The level of a window, its mean logarithm, hardly moves where 3% of the requests take five times as
 long, and a p99 then breaks its limit. Here the requests beyond the limit are counted, at their
 effective number. A shift of all requests by as much as counts as no change puts more of them beyond
-the limit, and is no change of the tail either.
+the limit, and is no change of the tail either. Such a shift also moves the usual request: of one
+that surely moved less, no greater shift is allowed for.
 """
 
 import math
@@ -33,10 +34,20 @@ def difference(before: Floats, after: Floats, limit: Limit, shift: float, error:
     )
     if high <= low * math.exp(shift):
         return 0.0
+    shift = min(shift, _moved(few, many))
     if intervals.as_often(*_beyond(few, most * math.exp(-shift)), *_beyond(many, most)) > error:
         return 0.0
     by = min(_MOST, math.log(high / low)) if low > 0 else _MOST
     return by if many is after else -by
+
+
+def _moved(few: Floats, many: Floats) -> float:
+    """The most (ln) by which the median rose from one set to the other (bounds at DOUBT)."""
+    below = intervals.lower_rank(0.5, len(few), intervals.n_eff(few, 0.5), DOUBT)
+    above = intervals.upper_rank(0.5, len(many), intervals.n_eff(many, 0.5), DOUBT)
+    if below is None or above is None or (low := float(np.partition(few, below - 1)[below - 1])) <= 0:
+        return math.inf
+    return max(0.0, math.log(float(np.partition(many, above - 1)[above - 1]) / low))
 
 
 def excluded(lower: Floats, higher: Floats, limit: Limit, shift: float) -> bool:

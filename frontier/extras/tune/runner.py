@@ -38,6 +38,9 @@ proven setting and the edge stays open: at 3% proofs stood at two thirds of the 
 the race could not show gains of 15%."""
 MOST_RAISING = 36
 """Windows of proofs after the first one at most: as many as the longest proof takes."""
+MOST_AT_ONE = MOST_RAISING // 2
+"""The most of them at one load. Where it took all, and was not proven, none were left for a lower
+one when the other side was better known."""
 NEAR_LOAD = 1.1
 """The factor within which a setting that was measured stands for another."""
 FINAL = (*PROOFS, Phase.VISIT)
@@ -297,11 +300,10 @@ class Runner:
         if edge is None or c is None or len(self.raising) >= MOST_RAISING:
             return None
         verdicts = {k.load: k.verdict for k in self.known.candidates}
-        above = map(
-            Concurrency,
-            range(c + 1, min([edge + 1, *(k for k, v in verdicts.items() if k > c and v is Verdict.VIOLATES)])),
-        )
-        begun = (t.load for t in reversed(self.raising) if verdicts.get(t.load) is Verdict.UNPROVEN)
+        tried = Counter(trial.load for trial in self.raising)
+        given_up = [k for k, v in verdicts.items() if k > c and (v is Verdict.VIOLATES or tried[k] >= MOST_AT_ONE)]
+        above = map(Concurrency, range(c + 1, min([edge + 1, *given_up])))
+        begun = (k for k in reversed(tried) if verdicts.get(k) is Verdict.UNPROVEN and k not in given_up)
         target = next(itertools.chain(begun, (k for k in above if interpolated(self.worths, k) >= worth)), None)
         return None if target is None else window_of_proof(target, self.known, "more has to be proven")
 

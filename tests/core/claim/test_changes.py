@@ -329,9 +329,9 @@ class Tail(Server):
 P99 = (Limit("p99_ttft", 0.05),)
 
 
-def with_tail(share, *trials, before=PROOF, seed=1):
+def with_tail(share, *trials, before=PROOF, seed=1, **how):
     """A history in which a tail begins after the trials `before`."""
-    server = Tail(share, seed=seed)
+    server = Tail(share, seed=seed, **how)
     history = history_of(server, *before)
     server.since = server.clock
     return history_of(server, *trials, history=history)
@@ -361,6 +361,15 @@ def test_a_tail_inside_the_limit_and_one_that_a_shift_of_ten_percent_explains_ar
     assert () == unchanged(with_tail(0.05, *visits), (Limit("p99_ttft", 0.2),)).changes
     near = (Limit("p99_ttft", 0.0228),)  # 1% over it at first
     assert () == unchanged(changed(1.05, *visits), near).changes
+
+
+@pytest.mark.parametrize("headroom", [1.01, 1.04, 1.08])
+def test_a_tail_is_seen_where_a_shift_of_ten_percent_would_put_all_requests_over_the_limit(headroom):
+    """A night said yes to 1% of headroom, though 11% of the requests had become slow."""
+    limit = (Limit("p90_ttft", 0.02 * headroom),)
+    (change,) = unchanged(with_tail(0.2, *[(4, Phase.VISIT)] * 3, sigma=0.001), limit).changes
+    assert change.tail
+    assert () == unchanged(changed(1.05, *[(4, Phase.VISIT)] * 3), limit).changes, "all are slower by 5%"
 
 
 def test_each_limit_on_a_latency_is_watched():
