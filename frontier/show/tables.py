@@ -135,7 +135,7 @@ def _metric_cell(setting: SettingView, name: str, view: SeriesView, *, marked: b
     text = text.partition(" ")[0] if metric(name).unit in RATES else text
     return Cell(
         f"{text} {NO_BOUND}" if marked and has_no_bound(name, estimate) else text,
-        view.doubt(name, estimate).removesuffix(f" {NO_BOUND}"),
+        view.doubt(name, estimate),
         estimate.value if math.isfinite(estimate.value) else 1e300,
         "red" if name in setting.over else "",
     )

@@ -218,7 +218,8 @@ def test_that_command_has_room_in_a_budget_that_is_spent(runs: Path, tmp_path: P
     journal = tmp_path / "new" / "journal.jsonl"
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     spent = [line | {"spent": {**line["spent"], "requests": 100_000}} if "spent" in line else line for line in lines]
-    journal.write_text("".join(json.dumps(line) + "\n" for line in spent))
+    command = {"time": 0.0, "event": "resumed", "config": "new/config.yaml", "directory": str(tmp_path), "settings": []}
+    journal.write_text("".join(json.dumps(line) + "\n" for line in (spent[0], command, *spent[1:])))
     said = frontier("compare", "--gate", runs / "main", "new", "--allow", "25%", "--json", cwd=tmp_path)
     assert re.search(r"--prove 8 .*--set budget\.requests=1[0-9]{5}$", verdict(said)["notes"][-1])
 
