@@ -295,10 +295,13 @@ these say nothing of the server, and their advice would not help."""
 
 
 def told(flags: Iterable[Flag]) -> list[Flag]:
-    """The flags that are told: where the client was the limit, not what it may have made."""
+    """The flags that are told: where the client was the limit, not what it may have made; where it
+    was merely slow, not that fewer requests were in flight for it.
+    """
     every = list(flags)
-    busy = any(flag.name == "client_bound" and flag.fatal for flag in every)
-    return [flag for flag in every if not (busy and flag.name in BY_THE_CLIENT)]
+    busy = {flag.fatal for flag in every if flag.name == "client_bound"}
+    its = BY_THE_CLIENT if True in busy else frozenset({"under_concurrency"}) if busy else frozenset()
+    return [flag for flag in every if flag.name not in its or (flag.fatal and True not in busy)]
 
 
 def flag_words(flag: Flag) -> str:

@@ -134,6 +134,17 @@ def test_copies_of_a_run_are_one_night(copies: Path) -> None:
     assert_golden_row("messages", "\n".join(named))
 
 
+def test_a_run_of_a_folder_that_never_measured_is_left_out_and_named(runs: Path, tmp_path: Path) -> None:
+    for night in (0, 1):
+        shutil.copytree(runs / "main" / f"night-{night}", tmp_path / "nights" / f"night-{night}")
+    shutil.copytree(runs / "main" / "night-0", tmp_path / "nights" / "failed")
+    shutil.rmtree(tmp_path / "nights" / "failed" / "trials")
+    said = frontier("trend", "nights", cwd=tmp_path)
+    assert 0 == said.code, said.err
+    assert "nights/failed" in said.err
+    assert "failed" not in said.out
+
+
 def test_the_copy_that_holds_most_is_kept(runs: Path, tmp_path: Path) -> None:
     whole = runs / "main" / "night-0"
     for name in ("part", "whole"):

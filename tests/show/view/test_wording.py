@@ -26,6 +26,7 @@ from frontier.show.view.wording import (
     interval_text,
     limit_value_text,
     load_words,
+    told,
     value_text,
 )
 from tests.kit.golden import assert_golden_row
@@ -77,6 +78,22 @@ def test_an_interval_has_the_unit_of_its_value() -> None:
 def test_each_of_several_values_of_a_flag_stands_beside_its_own_limit() -> None:
     flag = Flag("client_bound", "event loop late (p99) 31 ms; sends late (p99) 8.73 ms", "5.00 ms, 7.83 ms", "")
     assert_golden_row("messages", flag_words(flag))
+
+
+@pytest.mark.parametrize(
+    ("busy", "fewer", "left"),
+    [
+        (None, False, ["under_concurrency"]),
+        (False, False, ["client_bound"]),
+        (False, True, ["client_bound", "under_concurrency"]),
+        (True, True, ["client_bound"]),
+    ],
+    ids=["the server's", "of a slow client", "excludes by itself", "of a busy client"],
+)
+def test_one_cause_has_one_flag(busy: bool | None, fewer: bool, left: list[str]) -> None:
+    """Fewer requests in flight for a slow client say nothing of the server."""
+    flags = [Flag("client_bound", "", "", "", fatal=busy)] if busy is not None else []
+    assert left == [flag.name for flag in told([*flags, Flag("under_concurrency", "", "", "", fatal=fewer)])]
 
 
 def test_what_is_not_known_is_a_dash() -> None:
