@@ -292,6 +292,8 @@ def _section(view: SeriesView, report: Report) -> dict[str, Any]:
       `tightest`: whether it has the least headroom.
     """
     points, answer, around, table = view.points, view.answer, neighbours(view), table_of(view)
+    load, *measured, verdict = table.columns
+    table = Table((load, verdict, *measured))  # the verdict is read first, where the table scrolls
     samples = report.samples.get(view.series, {})
     lines: Sequence[tuple[str, str]] = (("", no_sla_sentence(points, view.frontier, view.gpus)),)
     whole = lines

@@ -151,11 +151,13 @@ NO_BOUND_LEGEND = "* too few independent requests to bound this percentile"
 NOT_NEEDED = "; not needed for the answer"
 
 
-def has_no_bound(name: str, estimate: Estimate) -> bool:
-    """Whether a percentile has too few requests for any bound on the side that an SLA limits."""
+def has_no_bound(name: str, estimate: Estimate, *, limited: bool) -> bool:
+    """Whether a percentile has too few requests for the bound that decides, where it is `limited`;
+    elsewhere for any on the side that an SLA would limit.
+    """
     higher = metric(name).higher_is_better
     bounds = (estimate.lower, estimate.low) if higher else (estimate.upper, estimate.high)
-    without = estimate.has_bound and all(map(math.isinf, bounds))
+    without = estimate.has_bound and all(map(math.isinf, bounds[: 1 if limited else 2]))
     return metric(name).p is not None and without and math.isfinite(estimate.value)
 
 

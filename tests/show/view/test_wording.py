@@ -165,10 +165,11 @@ def test_a_bound_stands_where_an_interval_has_no_end() -> None:
     proven = Estimate(0.0132, 0.0131, math.inf, 300, 0.013, 0.0137, confidence=0.9875)
     for estimate, level in ((proven, "98%"), (dataclasses.replace(proven, confidence=0.95), "95%")):
         text = interval_text("p99_tpot", estimate)
-        assert (True, True, False) == ("13.7" in text, level in text, has_no_bound("p99_tpot", estimate))
+        assert (True, True, False) == ("13.7" in text, level in text, has_no_bound("p99_tpot", estimate, limited=True))
     unbounded = dataclasses.replace(proven, upper=math.inf)
-    assert has_no_bound("p99_tpot", unbounded)
-    assert not has_no_bound("p99_tpot", dataclasses.replace(unbounded, high=0.014)), "the interval's end is a bound"
+    ended = dataclasses.replace(unbounded, high=0.014)
+    none = [has_no_bound("p99_tpot", each, limited=limited) for each in (unbounded, ended) for limited in (True, False)]
+    assert none == [True, True, True, False], "the interval's end is a bound where none has to decide"
 
 
 @pytest.mark.parametrize("value", [0.0999, 0.09999, 0.1, 0.100003, 0.1003, 0.13, math.inf])
