@@ -31,13 +31,13 @@ def proof() -> None:
     plt.figure(figsize=(7, 3.4))
     samples = {n: np.sort(rng.lognormal(0, sigma, (1000, n)), axis=1) / true for n in sizes}
     bounds = {n: k for n in sizes if (k := upper_rank(0.99, n, n)) is not None}
-    for label, colour, ranks in (
-        ("the value: it may be far below the truth", ORANGE, {n: rank(0.99, n) for n in sizes}),
-        ("the bound: above the truth in 95 of 100 samples", BLUE, bounds),
+    for label, colour, dashes, ranks in (
+        ("the value: it may be far below the truth", ORANGE, "--", {n: rank(0.99, n) for n in sizes}),
+        ("the bound: above the truth in 95 of 100 samples", BLUE, "-", bounds),
     ):
         band = np.array([np.quantile(samples[n][:, k - 1], [0.05, 0.5, 0.95]) for n, k in ranks.items()])
         plt.fill_between(list(ranks), band[:, 0], band[:, 2], color=colour, alpha=0.2, lw=0)
-        plt.plot(list(ranks), band[:, 1], color=colour, label=label)
+        plt.plot(list(ranks), band[:, 1], color=colour, ls=dashes, label=label)
     plt.axhline(1, color="black", lw=0.8, ls=":")
     plt.axvline(299, color="grey", lw=0.8, ls="--")
     plt.text(285, 1.2, "no bound", ha="right", color="grey")

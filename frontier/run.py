@@ -122,16 +122,21 @@ class Run:
         """The command that measures what is left, or all of it where a busy client spoilt it."""
         if self.again is None or self.standing is None or not self.standing.unfinished:
             return ""
-        if self.standing.was_busy:
-            return self.again.anew()
+        if self.standing.was_busy or self.standing.is_virtual:
+            return self.again.fresh().command
         return go_on(self.again, self.histories, most_connections(MOST))
 
     @property
     def again(self) -> SweepAgain | None:
-        """The sweep of this run once more; None for an import."""
+        """The sweep of this run once more, in a run of its own where this one is of virtual time;
+        None for an import.
+        """
         known = self.standing
-        path = self.path.absolute() if known and " && " in known.again else self.path  # after a cd
-        return SweepAgain(self.config, known.again, self.times, self.spent, str(free_beside(path))) if known else None
+        if known is None:
+            return None
+        path = self.path.absolute() if " && " in known.again else self.path  # after a cd
+        again = SweepAgain(self.config, known.again, self.times, self.spent, str(free_beside(path)))
+        return again.fresh() if known.is_virtual else again
 
     @property
     def is_imported(self) -> bool:

@@ -59,10 +59,11 @@ complete_parts = _of_config(lambda config: [*(s.label for s in config.shapes), *
 
 
 def complete_keys(_ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The keys of --set, as 'budget.time'."""
-    from frontier.config import Config
+    """The keys of --set, as 'budget.time': of the sweep, and of each deployment."""
+    from frontier.config import Config, DeploymentConfig
 
-    return [key for key in _keys(Config, "") if key.startswith(incomplete)]
+    keys = dict.fromkeys((*_keys(Config, ""), *_keys(DeploymentConfig, "")))
+    return [key for key in keys if key.startswith(incomplete)]
 
 
 def _keys(model: Any, head: str) -> Iterator[str]:

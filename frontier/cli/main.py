@@ -140,10 +140,15 @@ def run(arguments: list[str]) -> int:
 
 def _usage_text(error: click.ClickException) -> str:
     """click's message in the form of all other errors, and where the options are listed: 'error: no
-    such option '--verbos'. Did you mean '--verbose'?'.
+    such option '--verbos'. Did you mean '--verbose'?'. A key of the config has its own hint.
     """
     text = error.format_message()
     context = error.ctx if isinstance(error, click.UsageError) else None
+    if isinstance(error, click.NoSuchOption) and context is not None:
+        key = error.option_name.lstrip("-").replace("-", "_")
+        takes = (option for option in context.command.params if "--set" in option.opts)
+        if key in [item.value for option in takes for item in option.shell_complete(context, key)]:
+            return f"error: {error.option_name} is no option, but a key of the config\n  write  --set {key}=VALUE"
     return f"error: {text[:1].lower()}{text[1:]}\n  options: {context.command_path if context else 'frontier'} --help"
 
 

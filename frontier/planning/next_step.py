@@ -78,12 +78,11 @@ class SweepAgain:
     def elsewhere(self, concurrency: Load, decision: Decision) -> str:
         """The command that proves a setting of a decision in a run of its own."""
         needs = {decision.series: least_to_prove(decision.limits)}
-        fresh = replace(self, command=self._with({"-o": self.free}), spent=Amount())
-        return fresh.to_prove(concurrency, decision.limits, needs, ENOUGH_FOR_PROOFS)[0]
+        return self.fresh().to_prove(concurrency, decision.limits, needs, ENOUGH_FOR_PROOFS)[0]
 
-    def anew(self) -> str:
-        """The command of the whole sweep in a run of its own."""
-        return self._with({"-o": self.free})
+    def fresh(self) -> "SweepAgain":
+        """The whole sweep in a run of its own, of which nothing is spent."""
+        return replace(self, command=self._with({"-o": self.free}), spent=Amount())
 
     def in_varied_lengths(self, shape: Shape) -> str | None:
         """The command of the sweep of a shape in a run of its own, its outputs up to a quarter
@@ -142,7 +141,7 @@ def with_command(
     step, spoilt = decision.next_step, spoilt_settings(decision)
     if spoilt and again is not None:
         first = step or NextStep(spoilt[0].settings[0])
-        return replace(first, requests=None, widened=(), command=again.anew())
+        return replace(first, requests=None, widened=(), command=again.fresh().command)
     if step is None and again is not None and again.config.marginal_gain:
         step = between_measured(decision, history)
     if step is None:

@@ -23,7 +23,7 @@ from frontier.core.model.text import MASK, capital, clean, some_of
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.model.units import count
 from frontier.planning.plan import make_plan
-from frontier.store.journal import last_session
+from frontier.store.journal import VIRTUAL, last_session
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError
 
@@ -51,6 +51,7 @@ class Standing:
     there was no server. `again` is the command of that session. `missing` are the listed settings
     without any trial, `short` those with nothing but trials of a search; `several`: of several
     series. `removed` trials were finished, and their files are gone; a busy client `spoilt` some.
+    `is_virtual`: swept by a program in virtual time, which no command goes on with.
     """
 
     end: End
@@ -70,6 +71,7 @@ class Standing:
     several: bool = False
     removed: int = 0
     spoilt: int = 0
+    is_virtual: bool = False
 
     @property
     def state(self) -> Literal["running", "finished", "stopped"]:
@@ -144,6 +146,7 @@ class Standing:
         if self.end == "running":
             return f"{self.brief}. {self.gaps}"
         way = "This machine was busy. Where it is idle, measure anew" if self.was_busy else "To complete the sweep"
+        way = "To measure all of it in real time, in a run of its own" if self.is_virtual else way
         if damaged is not None:
             what = "" if damaged.trial in self.reason else f"trial {damaged.trial} was changed or damaged: "
             way = f"{capital(f'{what}{damaged.hint}')}. Then"
@@ -226,6 +229,7 @@ def standing(
         short=tuple(sorted((settings & tried) - measured, key=_place)),
         several=len({series for series, _ in settings}) > 1,
         spoilt=len(_flagged(lines, "client_bound")),
+        is_virtual=_session(lines) is None and VIRTUAL in {line.get("identity") for line in lines},
         removed=len({line["trial"] for line in lines if line["event"] == "trial_done"} - finished.keys()),
     )
 
@@ -273,9 +277,7 @@ def _command(run: RunDirectory, lines: Sequence[Mapping[str, Any]], name: str) -
     settings given beside it, where that is still the same; after a `cd` where it lies elsewhere.
     Otherwise it uses the run's copy, which has the settings in it.
     """
-    session: Mapping[str, Any] = next(
-        (line for line in reversed(lines) if "config" in line and "directory" in line), {}
-    )
+    session = _session(lines) or {}
     file = str(session.get("config", run.manifest.get("config_file", "")))
     given = tuple(session.get("settings", ()))
     options = [word for setting in given for word in ("--set", setting)]
@@ -289,6 +291,11 @@ def _command(run: RunDirectory, lines: Sequence[Mapping[str, Any]], name: str) -
             words = shlex.join(["frontier", name, file, "-o", str(path), *options])
             return clean(f"cd {shlex.quote(directory)} && {words}" if directory else words, 4000)
     return clean(shlex.join(["frontier", name, str(run.path / "config.yaml"), "-o", str(run.path)]), 4000)
+
+
+def _session(lines: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
+    """The line with the last command that swept; None where a program did."""
+    return next((line for line in reversed(lines) if "config" in line and "directory" in line), None)
 
 
 def _line_options(settings: Sequence[str]) -> list[str]:

@@ -9,7 +9,7 @@ from rich.text import Text
 from frontier.show.table import Cell, Table, indented, to_text
 from frontier.show.verbosity import Detail
 from frontier.show.view.answer_view import LONGEST, AnswerView, TierView, Tone
-from frontier.show.view.wording import NO_BOUND, NO_BOUND_LEGEND, clean
+from frontier.show.view.wording import clean
 
 _STYLES: dict[Tone, str] = {"yes": "green", "no": "red", "open": "yellow"}
 _MARK_STYLES = {"✓": "green", "✗": "red", "?": "yellow"}
@@ -81,8 +81,6 @@ def _answer(answer: AnswerView, name: str, width: int) -> list[RenderableType]:
     rows = [[Cell(mark, style=_MARK_STYLES.get(mark, "")), *map(Cell, cells)] for mark, *cells in marked]
     if rows:
         lines.append(indented(Table.of((), rows, right=(2,)).drawn(width)))
-    if any(NO_BOUND in cell for row in marked for cell in row):
-        lines.append(indented(NO_BOUND_LEGEND, "dim"))
     # Below the figures, which are of the setting in the headline: the step may be of another.
     words, command = answer.step
     lines += [Text(words)] if words else []

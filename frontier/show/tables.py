@@ -133,9 +133,10 @@ def _metric_cell(setting: SettingView, name: str, view: SeriesView, *, marked: b
         return Cell("–", style="dim")
     text = value_text(name, estimate.value, view.gpus)
     text = text.partition(" ")[0] if metric(name).unit in RATES else text
+    limited = any(limit.metric == name for limit in view.sla)
     return Cell(
-        f"{text} {NO_BOUND}" if marked and has_no_bound(name, estimate) else text,
-        view.doubt(name, estimate).removesuffix(f" {NO_BOUND}"),
+        f"{text} {NO_BOUND}" if marked and has_no_bound(name, estimate, limited=limited) else text,
+        view.doubt(name, estimate),
         estimate.value if math.isfinite(estimate.value) else 1e300,
         "red" if name in setting.over else "",
     )

@@ -153,6 +153,10 @@ def server_words(model: Any, identity: Any) -> str:
     return f"{stored(str(model))} on {stored(str(identity))}"
 
 
+VIRTUAL = "virtual"
+"""The identity of the simulator in virtual time."""
+
+
 def servers(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     """The model and server each deployment was begun with."""
     begun = [line for line in lines if line["event"] == "server"]

@@ -244,6 +244,23 @@ def test_a_mistyped_command_is_answered_with_the_right_one(tmp_path: Path) -> No
     assert "solve" in said.err
 
 
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        (("sweep", "--model", "m"), "--set model="),
+        (("sweep", "--max-time", "5s"), "--set max_time="),
+        (("serve-sim", "--model", "m"), "serve-sim --help"),
+        (("sweep", "--modle", "m"), "sweep --help"),
+    ],
+)
+def test_a_key_of_the_config_given_as_an_option_is_answered_with_how_to_give_it(
+    words: tuple[str, ...], hint: str, tmp_path: Path
+) -> None:
+    said = frontier(*words, cwd=tmp_path, here=True)
+    assert said.code == 2
+    assert hint in said.err.splitlines()[-1]
+
+
 NO_ADDRESSES = (
     "http://[::1",
     "http://[]",

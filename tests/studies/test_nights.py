@@ -210,7 +210,7 @@ No setting is proven to meet p99 TPOT ≤ 18 ms; nearest: c=45                  
 c=32 may keep the SLA: about a minute (1,800 requests) would decide:
   frontier sweep configs/quickstart.yaml -o runs/q --prove 32 --set 'sla={p99_tpot: 18ms}'
      output throughput  2,725 tok/s  95% CI 2,664 to 3,135
-  ?  p99 TPOT               16.5 ms  no bound *             limit 18 ms  not proven
+  ?  p99 TPOT               16.5 ms  no bound               limit 18 ms  not proven
   ✓  error rate                  0%  at most 2.77% (95%)    limit 5%     3% headroom
 """
     (answer,) = outputs.answers(text)

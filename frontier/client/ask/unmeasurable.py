@@ -8,7 +8,7 @@ from frontier.client.ask.refused_fields import refused_fields
 from frontier.client.ask.target import Target
 from frontier.client.engines.stream import SEVERAL
 from frontier.client.http.exchange import Exchange
-from frontier.client.http.parse import COMPRESSED, error_message
+from frontier.client.http.parse import COMPRESSED, error_message, is_page
 from frontier.client.http.retry_after import retry_after
 from frontier.core.model.errors import MeasurementError
 from frontier.core.model.groups import by_key
@@ -38,7 +38,7 @@ def unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
     kind, reason = exchange.failure or (Outcome.HTTP_ERROR, error_message(exchange))
     wait = f"frontier probe {url} --wait 10min"
     if kind is Outcome.HTTP_ERROR:
-        what = f"{url} is not ready: {reason} ({tries} tries)"
+        what = f"{url} is not ready: {reason}{_after(tries)}"
         return MeasurementError(what, f"wait for it with  {wait}", retry_after=retry_after(exchange))
     plain = url.startswith("http:")
     hints = {
@@ -56,9 +56,18 @@ def unreachable(url: str, exchange: Exchange, tries: int) -> MeasurementError:
     }.get(kind, f"is the server still loading?   watch with:  {wait}")
     hint = next((hint for words, hint in hints.items() if re.search(words, reason)), other)
     reached = "no secure connection to" if kind is Outcome.TLS else "cannot reach"
-    reason = "connection refused" if "Connect call failed" in reason else reason
+    reason = "connection refused" if "Connect call failed" in reason else _CONNECTING.sub(r"\1", reason)
     error = MeasurementError if kind is Outcome.TLS else NoAnswerError
-    return error(f"{reached} {url}: {reason} ({tries} tries)", hint)
+    return error(f"{reached} {url}: {reason}{_after(tries)}", hint)
+
+
+_CONNECTING = re.compile(r"Cannot connect to host \S+ ssl:\w+ \[(.+)\]")
+"""How the client's library says why it did not connect: in it stands what the system said."""
+
+
+def _after(tries: int) -> str:
+    """' (3 tries)'; '' after the first."""
+    return f" ({tries} tries)" if tries > 1 else ""
 
 
 def refused(target: Target, reason: str) -> MeasurementError:
@@ -70,8 +79,8 @@ def refused(target: Target, reason: str) -> MeasurementError:
         )
     return MeasurementError(
         f"{target.base_url} refuses a request without a key: {reason}",
-        "name the variable that holds it:  api_key_env: NAME  in the config  (api_key_file: FILE),  or for probe and "
-        "quick  --api-key-env NAME;  for a header of its own,  headers: {X-Api-Key: '${NAME}'}",
+        "name the variable that holds it:  --set api_key_env=NAME  (probe, quick:  --api-key-env NAME),\n"
+        "  or in the config  api_key_env: NAME,  api_key_file: FILE  or  headers: {X-Api-Key: '${NAME}'}",
     )
 
 
@@ -85,14 +94,18 @@ def _of_key(key: str) -> str:
 
 def unnamed_model(target: Target, models: tuple[str, ...], listing: Exchange) -> MeasurementError:
     """The error that no model was named, and that none can be picked from the server's list."""
-    hint = "name one with  model: NAME  in the config, or with  --model NAME  for probe and quick"
-    why = f"serves {model_names(target, models)}" if models else "does not list its models"
-    if not models:
-        why += f" ({error_message(listing)})"
+    hint = "name one:  --set model=NAME  (probe, quick:  --model NAME),  or in the config  model: NAME"
+    if models:
+        return MeasurementError(f"no model was named, and {target.base_url} serves {model_names(target, models)}", hint)
+    where, said = target.url("/v1/models"), error_message(listing)
+    if listing.status == 200 and is_page(listing):
+        what = f"{where} is a web page ({said.partition(': ')[2]}), no list of models"
+        return MeasurementError(what, "write the address of the API, as  http://host:8000/v1")
     if listing.status == 404:
-        hint += f"; or is the address another one? nothing is at {target.url('/v1/models')}  (without /v1: write the "
-        hint += "address with its route, as  http://host/llm/chat/completions)"
-    return MeasurementError(f"no model was named, and it {why}", hint)
+        hint += (
+            "\n  or is the address another one? without /v1, write it with its route:  http://host/llm/chat/completions"
+        )
+    return MeasurementError(f"no model was named, and {where} lists none: {said}", hint)
 
 
 def unanswered(target: Target, failures: Sequence[FailedStream]) -> MeasurementError:
@@ -138,6 +151,8 @@ def stream_hint(record: Record, wait: float | None) -> str:
     status = record.status or 0
     if record.outcome is Outcome.TIMEOUT:
         return "is it overloaded? else give it longer with  timeouts: {first_byte: 10min, total: 30min}  in the config"
+    if status == 404 and "model" in (record.error or "").lower():
+        return "does the server know the model by another name?  --set model=NAME  (probe, quick:  --model NAME)"
     if status in (429, 503):
         return _BY_STATUS[status] + ("later" if wait is None else f"in {format_elapsed(wait)}, as it asks")
     if status in _BY_STATUS:

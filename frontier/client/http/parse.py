@@ -226,10 +226,15 @@ def error_body(exchange: Exchange) -> Any:
         return body.decode(errors="replace")
 
 
+def is_page(exchange: Exchange) -> bool:
+    """Whether an answer is a web page."""
+    return b"".join(exchange.reads).lstrip().startswith(b"<")
+
+
 def error_message(exchange: Exchange) -> str:
     """The message of a non-2xx answer with its status, bounded and printable."""
     content = error_body(exchange)
-    if isinstance(content, str) and content.lstrip().startswith("<"):
+    if isinstance(content, str) and is_page(exchange):
         title = _TITLE.search(content)  # of a proxy's page: it says all
         content = html.unescape(title[1]) if title else content
     if isinstance(content, dict) and "error" in content:

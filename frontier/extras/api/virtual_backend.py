@@ -7,6 +7,7 @@ from frontier.config import DeploymentConfig
 from frontier.core.model.trials import Measurement, Trial
 from frontier.simulator.spec import EngineSpec
 from frontier.simulator.virtual import virtual_trial
+from frontier.store.journal import VIRTUAL
 from frontier.sweep.backend import Backend, Facts, OnRecord, OnTick
 
 
@@ -20,7 +21,7 @@ class VirtualBackend(Backend):
 
     async def prepare(self, deployment: DeploymentConfig) -> Facts:
         spec = self._specs[deployment.name]
-        return Facts(deployment.name, "virtual", spec.model_name, "virtual")
+        return Facts(deployment.name, VIRTUAL, spec.model_name, VIRTUAL)
 
     async def run(
         self, trial: Trial, *, expected_e2e: float | None, on_record: OnRecord, on_tick: OnTick, stop: asyncio.Event

@@ -10,6 +10,7 @@ import click
 
 from frontier.cli import common, completion
 from frontier.core.model.errors import UsageError, exit_code
+from frontier.core.model.text import some_of
 from frontier.core.model.units import parse_share
 from frontier.store.run_dir import RunDirectory, last_measured, runs_under
 
@@ -155,15 +156,18 @@ def _gate(
 
 def runs_in(paths: Sequence[Path]) -> list[Path]:
     """The runs named, and those in folders that are named, oldest first; of copies of a run the one
-    that holds most (of equal ones the first begun), and the others are named. UsageError for a
-    folder without any.
+    that holds most (of equal ones the first begun), and the others are named; so are those in a
+    folder that hold no finished trial. UsageError for a folder without any.
     """
     found: list[Path] = []
     for path in paths:
         inside = [] if (path / "manifest.json").exists() else runs_under(path)
         if not inside and not (path / "manifest.json").exists():
             raise UsageError(f"{path} is neither a run nor a folder of runs", "name a run directory, or one of runs")
-        found += inside or [path]
+        measured = [run for run in inside if last_measured(run) is not None]
+        if measured and (empty := [str(run) for run in inside if run not in measured]):
+            common.say(f"left out, as no trial was finished: {some_of(empty, 3)}")
+        found += measured or inside or [path]
     return without_copies(sorted(dict.fromkeys(found), key=lambda path: last_measured(path) or 0.0))
 
 

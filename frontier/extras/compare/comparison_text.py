@@ -25,15 +25,21 @@ _STYLES = {"better": "green", "no worse": "green", "not resolved": "yellow", "wo
 def comparisons_text(
     views: Sequence[ComparisonView], *, detail: Detail = Detail.USUAL, width: int = 80, colour: bool = False
 ) -> str:
-    """Each verdict with its sentence, and the evidence: a row for each figure, and notes."""
+    """Each verdict with its sentence, and the evidence: a row for each figure, and notes. Notes on
+    all of several comparisons stand once, below the last.
+    """
     blocks = []
+    shared = set.intersection(*({*view.notes, *view.more} for view in views)) if len(views) > 1 else set()
     for view in views:
         head = Text.assemble(
             (view.verdict, f"bold {_STYLES[view.verdict]}"), "   ", (view.title, "bold"), f"   {view.about}"
         )
         rows: list[RenderableType] = [Table.of((), view.rows).drawn(width)] if view.rows else []
+        notes, more = (
+            [line for line in lines if view is views[-1] or line not in shared] for lines in (view.notes, view.more)
+        )
         lines: list[RenderableType] = detail.of(
-            [Text(view.sentence)] if view.sentence else [], [*rows, *map(_note, view.notes)], map(Text, view.more)
+            [Text(view.sentence)] if view.sentence else [], [*rows, *map(_note, notes)], map(Text, more)
         )
         blocks.append(to_text(head, *map(indented, lines), width=width, colour=colour))
     return "\n\n".join(blocks) or "nothing to compare"

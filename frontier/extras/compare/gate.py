@@ -386,7 +386,8 @@ def gate(
     # A setting that only NEW spoils must not make NEW pass by being left out.
     if lost := sorted({c for one in new for c in one.excluded} & set(common_settings(olds, rules.names))):
         verdicts.append("not resolved")
-        notes.append(f"Excluded in {names[1]} and usable in {names[0]}: {', '.join(load.label for load in lost)}.")
+        others = ", ".join(load.label for load in lost if load != proven)  # of that the SLA's note tells
+        notes += [f"Excluded in {names[1]} and usable in {names[0]}: {others}."] if others else []
     worst = overall(verdicts)
     spread = rules.spread if stated else None
     return replace(result, units=units, changes=made, at_proven=check, verdict=worst, notes=tuple(notes), spread=spread)

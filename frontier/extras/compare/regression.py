@@ -34,7 +34,7 @@ from frontier.planning.next_step import ENOUGH_FOR_PROOFS, least_to_prove
 from frontier.run import Run
 from frontier.show.view.comparison_view import ComparisonView, TrendView
 from frontier.show.view.json_out import tree_of
-from frontier.show.view.wording import beside_limit, bound_words, count, limit_value_text
+from frontier.show.view.wording import beside_limit, bound_text, count, limit_value_text
 from frontier.store.journal import servers
 from frontier.store.run_dir import RunDirectory
 
@@ -222,9 +222,9 @@ def _change_row(change: MetricChange, allow: float, confidence: float) -> tuple[
     if change.verdict == "worse":
         bound = f"worse by at least {_percent(change.at_least)} ({confidence:.1%})"
     elif math.isinf(change.at_most):
-        bound = "no bound: how much runs differ is not known"
+        bound = "no bound"
     elif change.at_most >= TELLS_NOTHING:
-        bound = f"too few requests for a bound near {_percent(allow)}"
+        bound = f"no bound near {_percent(allow)}"
     elif change.at_most <= 0:
         bound = f"not worse ({1 - MISS:.0%})"
     else:
@@ -244,7 +244,7 @@ def _proven_row(check: AtProven, allow: float) -> tuple[str, ...]:
     value = f"{check.limit.of.label} {beside_limit(check.estimate.value, check.limit)}"
     sign = "+" if check.limit.better == "lower" else "-"
     wanted = f"limit {limit_value_text(check.limit.metric, check.limit.promise)} {sign} {_percent(allow)}"
-    return label, word, f"{value}, {bound_words(check.estimate, check.limit)}, {wanted}"
+    return label, word, f"{value}, {bound_text(check.estimate, check.limit)}, {wanted}"
 
 
 def _elsewhere(one: Gate, run: Run, series: Series, limits: Sequence[Limit]) -> Gate:

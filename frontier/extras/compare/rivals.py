@@ -273,7 +273,8 @@ def _token_note(comparison: Comparison) -> str:
     of_tokens = (d for d in comparison.differences if metric(d.metric).unit is Unit.TOKENS_PER_SECOND)
     ratio = next((d.ratio.value for d in of_tokens), None)
     counted = f" In characters per second the ratio of {ratio:.3g} is {ratio * b / a:.3g}." if ratio else ""
-    lengths = f"A's have {a:.3g} characters on average, B's {b:.3g}"
+    names = comparison.contest.names
+    lengths = f"those of {names[0]} have {a:.3g} characters on average, those of {names[1]} {b:.3g}"
     return f"Tokens differ: {lengths} (another tokenizer, or other text).{counted}"
 
 

@@ -415,8 +415,8 @@ def _held(
     limits = tuple(limits_if_any(roofline, series.shape, max(1, round(p.concurrency))) for p in predictions)
     held = tuple(not_faster(p, at, series.shape.osl.mean) for p, at in zip(predictions, limits, strict=True))
     slowed = [p.concurrency for p, q in zip(predictions, held, strict=True) if q.throughput.value < p.throughput.value]
-    basis += f"; held at the roofline at c = {', '.join(f'{c:g}' for c in slowed)}" if slowed else ""
-    return Forecast(series.deployment, series.shape, basis, held, measured, limits)
+    at_most = f"Held at the roofline: c={', '.join(f'{c:g}' for c in slowed)}. " if slowed else ""
+    return Forecast(series.deployment, series.shape, at_most + basis, held, measured, limits)
 
 
 def not_faster(prediction: Prediction, limits: Limits | None, osl: float) -> Prediction:

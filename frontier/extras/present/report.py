@@ -21,7 +21,7 @@ from frontier.core.model.text import capital, clean
 from frontier.core.window.window import WindowData
 from frontier.extras.present.evidence_tables import cost_tables, evidence_tables, time_tables
 from frontier.extras.present.neighbours import HEADS, neighbours
-from frontier.extras.present.review import SIMULATED, VIRTUAL, Review, made_by, portable, review_of, unowned
+from frontier.extras.present.review import SIMULATED, Review, made_by, portable, review_of, unowned
 from frontier.extras.present.speeds import Speeds, speeds_of
 from frontier.run import Run
 from frontier.show.picture.data import Picture
@@ -45,6 +45,7 @@ from frontier.show.view.wording import (
     flag_kinds,
     time_line,
 )
+from frontier.store.journal import VIRTUAL
 from frontier.store.run_dir import RunDirectory
 
 _OF_LOADS = {
@@ -291,6 +292,8 @@ def _section(view: SeriesView, report: Report) -> dict[str, Any]:
       `tightest`: whether it has the least headroom.
     """
     points, answer, around, table = view.points, view.answer, neighbours(view), table_of(view)
+    load, *measured, verdict = table.columns
+    table = Table((load, verdict, *measured))  # the verdict is read first, where the table scrolls
     samples = report.samples.get(view.series, {})
     lines: Sequence[tuple[str, str]] = (("", no_sla_sentence(points, view.frontier, view.gpus)),)
     whole = lines
@@ -310,7 +313,6 @@ def _section(view: SeriesView, report: Report) -> dict[str, Any]:
         "verdict": f"{answer.headline}." if answer else None,
         "step": answer.step if answer else ("", ""),
         "figures": Table.of(FIGURE_HEADS, rows, "Limits and measured values") if rows else None,
-        "legend": NO_BOUND_LEGEND if any(NO_BOUND in cell for row in rows for cell in row) else "",
         "lines": lines,
         "more": more,
         "points": table,

@@ -21,10 +21,9 @@ from frontier.show.picture.labels import panel_names
 from frontier.show.table import Table
 from frontier.show.view.series_view import SeriesView
 from frontier.show.view.wording import flag_kind, flag_kinds, value_text
+from frontier.store.journal import VIRTUAL
 from frontier.store.run_dir import RunDirectory
 
-VIRTUAL = "virtual"
-"""What a run in virtual time has as its server."""
 SIMULATED = "simulated in virtual time: the numbers of a server will differ"
 _PARALLEL = re.compile(r"(?:tensor|pipeline|data|expert)_parallel(?:_size)?|[tpd]p(?:_size)?|max_model_len")
 _MATTER = {

@@ -327,14 +327,15 @@ def _slowdown_title(view: SeriesView, first: Load, lines: Mapping[str, Sequence[
 
 UNEXPLAINED = "unexplained"
 INKS = {
-    "connect": Role.DOMINATED,
-    "network": Role.PREDICTED,
-    "front_end": Role.THIRD,
+    "connect": Role.SIXTH,
+    "network": Role.THIRD,
+    "front_end": Role.OPERATING,
     "queue": Role.OTHER,
-    "prefill": Role.FOURTH,
+    "prefill": Role.ROOFLINE,
     "decode": Role.FRONTIER,
     UNEXPLAINED: Role.DOMINATED,
 }
+"""The roles of the parts of a column, each part of another grey than its neighbours in print."""
 THIN = 0.01
 """The share of every bar below which a layer is left out: it would not be seen, and would lengthen
 the legend."""

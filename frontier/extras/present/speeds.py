@@ -13,7 +13,7 @@ from frontier.run import Run
 from frontier.show.picture.labels import panel_names
 from frontier.show.table import Table
 from frontier.show.view.series_view import SeriesView
-from frontier.show.view.wording import bound_text, deciding_bound, value_text
+from frontier.show.view.wording import bound_text, value_text
 
 SPEEDS = (10, 20, 30, 50, 100)
 """Tokens per second of one user."""
@@ -83,8 +83,7 @@ def _cell(points: Sequence[Point], limit: Limit, decision: Decision | None, gpus
     best = max(inside, key=lambda p: p.metrics["output_throughput"].value)
     made, estimate = best.metrics["output_throughput"].value, best.metrics[limit.metric]
     judged = decision.judgement(best.load) if decision is not None else None
-    bound = bound_text(estimate, limit) if deciding_bound(estimate, limit) is not None else "no bound"
-    text = f"{value_text('output_throughput', made, gpus)} at {best.load.label}, {bound}"
+    text = f"{value_text('output_throughput', made, gpus)} at {best.load.label}, {bound_text(estimate, limit)}"
     if judged is not None and judged.verdict is Verdict.MEETS:
         return _Cell(f"{text}: proven")
     rate = best.metrics.get("request_throughput")

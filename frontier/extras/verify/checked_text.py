@@ -5,6 +5,7 @@ from typing import Any
 
 from rich.text import Text
 
+from frontier.core.claim.undecided import widened
 from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.loads import NO_LOAD
 from frontier.core.model.metrics import metric
@@ -17,11 +18,10 @@ from frontier.show.verbosity import Detail
 from frontier.show.view.json_out import choice_json, tree_of
 from frontier.show.view.rough import roughly
 from frontier.show.view.wording import (
-    NO_BOUND,
-    NO_BOUND_LEGEND,
     VERDICT_WORDS,
     beside_limit,
     bound_text,
+    flag_figures,
     flag_kind,
     flag_words,
     interval_text,
@@ -54,10 +54,7 @@ def _verified(checked: Checked, width: int, again: str, detail: Detail) -> str:
     )
     rows = [open_row(point, decision, limit, checked.judgement.binding) for limit in decision.limits]
     there = f"{format_number(checked.in_flight)} in flight or waiting on average"
-    lines = [NO_BOUND_LEGEND] * any(NO_BOUND in cell for row in rows for cell in row)
-    lines += [
-        f"{point.n:,} requests, at most {checked.cap:,} in flight; what came beyond waited, which counts; {there}"
-    ]
+    lines = [f"{point.n:,} requests, at most {checked.cap:,} in flight; what came beyond waited, which counts; {there}"]
     lines += [clean(note, 300) for note in checked.notes]
     if not checked.notes:
         lines += [f"{flag_words(flag)}; {flag.advice}" for flag in told(point.fatal)]
@@ -73,12 +70,17 @@ def _verified(checked: Checked, width: int, again: str, detail: Detail) -> str:
 
 
 def _to_decide(checked: Checked, again: str) -> list[str]:
-    """What would decide a check that is not proven, with the command for it."""
-    if checked.judgement.need is None:
+    """What would decide a check that is not proven, with the command for it. Bounds that a busy
+    client made wider say nothing of the rate.
+    """
+    busy, need = widened(checked.point), checked.judgement.need
+    if need is None and not busy:
         return ["too close to the limit to decide at this rate; find the rate that holds:", f"  {again} --find"]
     load = "" if not checked.check.asked else f" --load {trimmed(format_number(checked.check.load * 100))}%"
-    need = checked.judgement.need
-    return [f"about {roughly(need)} requests would decide:", f"  {again}{load} --requests {need}"]
+    why = "".join(f"{flag_kind(flag.name)} ({flag_figures(flag)}), which widened its bounds; " for flag in busy)
+    enough = f"about {roughly(need)} requests would decide" if need is not None else "as many again would decide"
+    idle = "on an idle core " if busy else ""
+    return [f"{why}{idle}{enough}:", f"  {again}{load} --requests {need or checked.point.n}"]
 
 
 def open_row(point: Point, decision: Decision, limit: Limit, binds: str | None) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from frontier.show.view.limit_lines import knob_sentence, room_sentence
 from frontier.show.view.rough import date_text, format_rough, roughly
 from frontier.show.view.wording import (
     VERDICT_WORDS,
-    bound_words,
+    bound_text,
     ci_text,
     count,
     flag_figures,
@@ -73,7 +73,7 @@ def answer_cells(decision: Decision, throughput: str = "output_throughput", gpus
     if figure is None or figure.limit is None:
         return (where, rate)
     label, value, _, limit, _ = figure_row(figure, gpus)
-    return (where, rate, f"{label} {value}", bound_words(figure.estimate, figure.limit), limit)
+    return (where, rate, f"{label} {value}", bound_text(figure.estimate, figure.limit), limit)
 
 
 _NO_ANSWER = {Verdict.VIOLATES: "no setting meets", Verdict.INVALID: "nothing valid"}

@@ -147,16 +147,18 @@ RUN_HERE = "   <- run here"
 NO_BOUND = "*"
 """Marks a percentile with too few requests for an upper bound; the legend below a table explains
 it."""
-NO_BOUND_LEGEND = "* too few requests to bound this percentile"
+NO_BOUND_LEGEND = "* too few independent requests to bound this percentile"
 NOT_NEEDED = "; not needed for the answer"
 
 
-def has_no_bound(name: str, estimate: Estimate) -> bool:
-    """Whether a percentile has too few requests for the one-sided bound that an SLA would be judged
-    by.
+def has_no_bound(name: str, estimate: Estimate, *, limited: bool) -> bool:
+    """Whether a percentile has too few requests for the bound that decides, where it is `limited`;
+    elsewhere for any on the side that an SLA would limit.
     """
-    bound = estimate.lower if metric(name).higher_is_better else estimate.upper
-    return metric(name).p is not None and estimate.has_bound and math.isinf(bound) and math.isfinite(estimate.value)
+    higher = metric(name).higher_is_better
+    bounds = (estimate.lower, estimate.low) if higher else (estimate.upper, estimate.high)
+    without = estimate.has_bound and all(map(math.isinf, bounds[: 1 if limited else 2]))
+    return metric(name).p is not None and without and math.isfinite(estimate.value)
 
 
 def _is_stated(name: str, estimate: Estimate) -> bool:
@@ -166,7 +168,7 @@ def _is_stated(name: str, estimate: Estimate) -> bool:
 
 def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str:
     """'[373, 438]' in the unit of `value_text`, '' without an interval. Without an upper end
-    '≥ 373, at most 440 (95%)' with the bound that there is, '≥ 373 *' without one.
+    '≥ 373, at most 440 (95%)' with the bound that there is, '≥ 373' without one.
     """
     if _is_stated(name, estimate) or (math.isinf(estimate.low) and math.isinf(estimate.high)):
         return ""
@@ -177,7 +179,7 @@ def interval_text(name: str, estimate: Estimate, gpus: int | None = None) -> str
     if math.isfinite(estimate.high) or math.isinf(estimate.value):
         return f"[{low}, {high}]"
     if math.isinf(estimate.upper):
-        return f"≥ {low} {NO_BOUND}"
+        return f"≥ {low}"
     return f"≥ {low}, at most {upper} ({level_text(estimate.confidence)})"
 
 
@@ -202,7 +204,7 @@ def bound_text(estimate: Estimate, limit: Limit) -> str:
     if estimate.has_interval and not estimate.has_bound:
         return f"{beside_limit(estimate.low, limit)} to {beside_limit(estimate.high, limit)} between runs"
     if bound is None:
-        return f"no bound {NO_BOUND}" if estimate.has_bound or estimate.need is not None else "no interval"
+        return "no bound" if estimate.has_bound or estimate.need is not None else "no interval"
     if _is_stated(limit.metric, estimate):
         return "stated"
     word = "at most" if limit.holds(estimate.value) == (limit.better == "lower") else "at least"
@@ -219,18 +221,13 @@ def level_text(confidence: float) -> str:
     return f"{per_mille / 10 if per_mille > 995 else per_mille // 10:g}%"
 
 
-def bound_words(estimate: Estimate, limit: Limit) -> str:
-    """The bound in words, for places without a legend of the sign."""
-    return bound_text(estimate, limit).replace(f"no bound {NO_BOUND}", "too few requests to bound it")
-
-
 def evidence_text(estimate: Estimate | None, limit: Limit) -> str:
     """A value, the bound that decides and the limit: 'p99 TTFT 396 ms, at most 438 ms (95%), limit
     500 ms'.
     """
     if estimate is None or math.isnan(estimate.value):
         return f"{limit.of.label} not measured"
-    bound = bound_words(estimate, limit)
+    bound = bound_text(estimate, limit)
     value, promise = beside_limit(estimate.value, limit), limit_value_text(limit.metric, limit.promise)
     return f"{limit.of.label} {value}, {bound}, limit {promise}"
 
@@ -300,10 +297,13 @@ these say nothing of the server, and their advice would not help."""
 
 
 def told(flags: Iterable[Flag]) -> list[Flag]:
-    """The flags that are told: where the client was the limit, not what it may have made."""
+    """The flags that are told: where the client was the limit, not what it may have made; where it
+    was merely slow, not that fewer requests were in flight for it.
+    """
     every = list(flags)
-    busy = any(flag.name == "client_bound" and flag.fatal for flag in every)
-    return [flag for flag in every if not (busy and flag.name in BY_THE_CLIENT)]
+    busy = {flag.fatal for flag in every if flag.name == "client_bound"}
+    its = BY_THE_CLIENT if True in busy else frozenset({"under_concurrency"}) if busy else frozenset()
+    return [flag for flag in every if flag.name not in its or (flag.fatal and True not in busy)]
 
 
 def flag_words(flag: Flag) -> str:

@@ -197,6 +197,28 @@ def test_a_server_that_does_not_list_its_models_is_told_with_what_it_said(server
 
 
 @pytest.mark.process
+def test_a_web_page_is_told_as_that_and_not_as_a_missing_model(server: Hostile) -> None:
+    async def answer(call: Call) -> None:
+        await call.json("200 OK", b"<!doctype html><title>Welcome to nginx!</title>")
+
+    BEHAVIOURS["p_page"] = answer
+    error = refusal(target(server, "p_page"))
+    assert "web page (Welcome to nginx!)" in error.what
+    assert "model was named" not in error.what
+    assert "/v1" in error.hint
+
+
+@pytest.mark.process
+def test_a_model_that_a_server_without_a_list_does_not_know_is_to_be_named_otherwise(server: Hostile) -> None:
+    async def answer(call: Call) -> None:
+        await call.json("404 Not Found", {"error": {"message": "The model `m` does not exist."}})
+
+    BEHAVIOURS["p_unknown"] = answer
+    error = refusal(target(server, "p_unknown", model="m"))
+    assert "--set model=" in error.hint
+
+
+@pytest.mark.process
 def test_a_length_that_nothing_forces_is_no_promise(server: Hostile) -> None:
     engine = Engine("p_unforced", owner="someone").install()
 

@@ -3,6 +3,7 @@
 import builtins
 import copy
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +80,18 @@ def test_a_simulated_deployment_is_swept_in_virtual_time(tmp_path: Path) -> None
     file.write_text(CONFIG.replace("simulator", "http://127.0.0.1:9/v1"))
     with pytest.raises(UsageError, match="virtual time"):
         frontier.run_sweep(file, tmp_path / "c", virtual=True)
+
+
+def test_the_command_that_would_decide_a_run_in_virtual_time_measures_in_a_run_of_its_own(tmp_path: Path) -> None:
+    """No command goes on with such a run, as another server answers it."""
+    file, path = tmp_path / "sweep.yaml", tmp_path / "a"
+    file.write_text(CONFIG)
+    run = frontier.run_sweep(file, path, virtual=True)
+    (decision,) = run.solve("p99_e2e<=10s")
+    assert decision.next_step is not None
+    words = shlex.split(decision.next_step.command or "")
+    assert f"{path}-2" == words[words.index("-o") + 1]
+    assert not Path(f"{path}-2").exists()
 
 
 @pytest.mark.parametrize("kind", [str, Path])

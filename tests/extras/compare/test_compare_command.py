@@ -134,6 +134,17 @@ def test_copies_of_a_run_are_one_night(copies: Path) -> None:
     assert_golden_row("messages", "\n".join(named))
 
 
+def test_a_run_of_a_folder_that_never_measured_is_left_out_and_named(runs: Path, tmp_path: Path) -> None:
+    for night in (0, 1):
+        shutil.copytree(runs / "main" / f"night-{night}", tmp_path / "nights" / f"night-{night}")
+    shutil.copytree(runs / "main" / "night-0", tmp_path / "nights" / "failed")
+    shutil.rmtree(tmp_path / "nights" / "failed" / "trials")
+    said = frontier("trend", "nights", cwd=tmp_path)
+    assert 0 == said.code, said.err
+    assert "nights/failed" in said.err
+    assert "failed" not in said.out
+
+
 def test_the_copy_that_holds_most_is_kept(runs: Path, tmp_path: Path) -> None:
     whole = runs / "main" / "night-0"
     for name in ("part", "whole"):
@@ -218,7 +229,8 @@ def test_that_command_has_room_in_a_budget_that_is_spent(runs: Path, tmp_path: P
     journal = tmp_path / "new" / "journal.jsonl"
     lines = [json.loads(line) for line in journal.read_text().splitlines()]
     spent = [line | {"spent": {**line["spent"], "requests": 100_000}} if "spent" in line else line for line in lines]
-    journal.write_text("".join(json.dumps(line) + "\n" for line in spent))
+    command = {"time": 0.0, "event": "resumed", "config": "new/config.yaml", "directory": str(tmp_path), "settings": []}
+    journal.write_text("".join(json.dumps(line) + "\n" for line in (spent[0], command, *spent[1:])))
     said = frontier("compare", "--gate", runs / "main", "new", "--allow", "25%", "--json", cwd=tmp_path)
     assert re.search(r"--prove 8 .*--set budget\.requests=1[0-9]{5}$", verdict(said)["notes"][-1])
 

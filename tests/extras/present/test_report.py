@@ -274,7 +274,7 @@ def test_a_page_has_one_verdict_for_a_setting() -> None:
     (decision,) = solve_all([p for p in points if p.load != 60], (LIMIT,), scanned=[points[3]])
     (section,) = page_of(Report([series_view(points, toy_frontier(points), decision, (LIMIT,))]))["sections"]
     verdicts = {row[0].removeprefix("c="): row[1] for row in section["neighbours"].texts}
-    table = {row[0]: row[-1].removesuffix(RUN_HERE) for row in section["points"].texts}
+    table = {row[0]: row[1].removesuffix(RUN_HERE) for row in section["points"].texts}
     assert {c: table[c] for c in verdicts} == verdicts
     words = {re.match(r"not proven|\w+", text)[0] for text in table.values()}
     assert words <= {"meets", "not proven", "violates", "excluded", "over"}
@@ -415,7 +415,7 @@ def test_each_row_has_its_role() -> None:
     styles = {row[0].value: (row[0].key, row[0].style) for row in section["points"].rows}
 
     assert ((64, "bold"), (128, "dim"), (8, "")) == (styles["64"], styles["128"], styles["8"])
-    assert ("concurrency", "tok/s/GPU") == section["points"].heads[:2]
+    assert ("concurrency", "verdict", "tok/s/GPU") == section["points"].heads[:3]
 
 
 def test_rows_of_rates_are_sorted_by_number_and_belong_to_their_marks() -> None:

@@ -6,6 +6,7 @@ import math
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -28,15 +29,19 @@ from frontier.extras.present.request_figures import (
 )
 from frontier.extras.present.series_figures import (
     FROM_POINTS,
+    INKS,
+    UNEXPLAINED,
     goodput_figure,
     inflation_figure,
     latency_figure,
     throughput_figure,
     time_figure,
 )
+from frontier.show.picture.colours import COLOURS
 from frontier.show.picture.data import Line, Panel, Picture, Role
 from frontier.show.picture.draw import render
 from frontier.show.view.series_view import SeriesView, changed, series_view
+from frontier.show.view.wording import PART_WORDS
 from tests.kit.golden import assert_golden_row
 from tests.kit.made import loads
 from tests.kit.toy import LIMIT, SHAPE, estimate, toy_decision, toy_frontier, toy_point, toy_points, with_times
@@ -471,6 +476,18 @@ def test_what_is_flagged_is_not_in_the_lines_and_said_below() -> None:
         assert_golden_row("pictures", "\n".join(figure.notes), figure.name)
         highest = 2.0 if figure.name == "time" else 32.0  # its third column is that of c=32
         assert highest == max(x for chart in figure.panels for li in chart.lines for x, *_ in li.points or li.band)
+
+
+def test_neighbours_in_a_column_of_parts_differ_in_print_without_colour() -> None:
+    """At least an eighth of the range from black to white lies between the greys of two."""
+    greys = [_grey(COLOURS["light"][INKS[part].value]) for part in (*PART_WORDS, UNEXPLAINED)]
+    assert all(abs(a - b) >= 32 for a, b in pairwise(greys)), greys
+    assert len({INKS[part] for part in (*PART_WORDS, UNEXPLAINED)}) == len(greys)
+
+
+def _grey(colour: str) -> float:
+    red, green, blue = (int(colour[i : i + 2], 16) for i in (1, 3, 5))
+    return 0.299 * red + 0.587 * green + 0.114 * blue
 
 
 def test_the_time_figure_stacks_the_parts_up_to_the_means() -> None:

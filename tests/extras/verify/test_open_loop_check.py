@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from frontier.config import DeploymentConfig, parse_sla
 from frontier.core.model.decisions import Verdict
 from frontier.core.model.errors import AnotherServerError, ExitCode, exit_code
 from frontier.core.model.loads import CappedRate
+from frontier.core.model.points import Flag
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import Measurement, Outcome, Phase, Record, Trial, Window
 from frontier.extras.verify import finding, open_loop_check
@@ -30,7 +32,7 @@ from frontier.extras.verify.found_text import found_json, found_text, load_trial
 from frontier.planning.sla_result import Checked
 from frontier.run import Run
 from frontier.search.rate_policy import is_overloaded
-from frontier.show.view.wording import NO_BOUND_LEGEND, VERDICT_WORDS
+from frontier.show.view.wording import VERDICT_WORDS
 from frontier.simulator.spec import EngineSpec
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Facts, OnRecord
@@ -215,8 +217,19 @@ def test_too_few_requests_are_unproven_and_say_what_would_do(swept: Path) -> Non
     need = done.judgement.need
     text = verified_text([done], again="frontier verify runs/x")
     assert f"    frontier verify runs/x --requests {need}" == text.splitlines()[-1]
-    assert "no bound *" in text
-    assert NO_BOUND_LEGEND in text, "the star is explained where it stands"
+    assert "no bound" in text
+    assert "*" not in text, "a star has no legend here"
+
+
+@pytest.mark.parametrize("need", [None, 700])
+def test_a_busy_client_that_widened_the_bounds_is_the_cause_that_is_told(swept: Path, need: int | None) -> None:
+    (done,) = check(frontier.load(swept), Queue(places=10_000, service=0.2), requests=60, load=0.8)
+    flag = Flag("client_bound", "event loop late (p99) 23.3 ms", "5.00 ms", "free a core", fatal=False)
+    busy = replace(done, point=replace(done.point, flags=(flag,)), judgement=replace(done.judgement, need=need))
+    text = " ".join(verified_text([busy]).split())
+    assert "event loop late (p99) 23.3 ms, limit 5.00 ms" in text
+    assert f"frontier verify --load 80% --requests {need or done.point.n}" in text
+    assert not any(wrong in text for wrong in ("too few", "too close", "--find"))
 
 
 def test_the_command_that_would_decide_keeps_the_load(swept: Path) -> None:

@@ -18,14 +18,15 @@ from frontier.core.model.text import clean
 from frontier.show.view.explain import SENTENCES, sentence, words_of
 from frontier.show.view.figures import figure_row, figures
 from frontier.show.view.wording import (
-    NO_BOUND,
     WIDENS,
     beside_limit,
     flag_kinds,
     flag_words,
+    has_no_bound,
     interval_text,
     limit_value_text,
     load_words,
+    told,
     value_text,
 )
 from tests.kit.golden import assert_golden_row
@@ -70,13 +71,29 @@ def test_an_interval_has_the_unit_of_its_value() -> None:
     assert "[373, 438]" == interval_text("p99_ttft", Estimate(0.396, 0.373, 0.438, 900))
     assert "[0.963, 1.14]" == interval_text("p99_ttft", Estimate(1.04, 0.963, 1.14, 900))
     assert "[704, 721]" == interval_text("output_throughput", Estimate(2850, 2816, 2884, 900), 4)
-    assert "≥ 373 *" == interval_text("p99_ttft", Estimate(0.396, 0.373, math.inf, 100))
+    assert "≥ 373" == interval_text("p99_ttft", Estimate(0.396, 0.373, math.inf, 100))
     assert "" == interval_text("p99_ttft", Estimate.without_interval(0.396, 100))
 
 
 def test_each_of_several_values_of_a_flag_stands_beside_its_own_limit() -> None:
     flag = Flag("client_bound", "event loop late (p99) 31 ms; sends late (p99) 8.73 ms", "5.00 ms, 7.83 ms", "")
     assert_golden_row("messages", flag_words(flag))
+
+
+@pytest.mark.parametrize(
+    ("busy", "fewer", "left"),
+    [
+        (None, False, ["under_concurrency"]),
+        (False, False, ["client_bound"]),
+        (False, True, ["client_bound", "under_concurrency"]),
+        (True, True, ["client_bound"]),
+    ],
+    ids=["the server's", "of a slow client", "excludes by itself", "of a busy client"],
+)
+def test_one_cause_has_one_flag(busy: bool | None, fewer: bool, left: list[str]) -> None:
+    """Fewer requests in flight for a slow client say nothing of the server."""
+    flags = [Flag("client_bound", "", "", "", fatal=busy)] if busy is not None else []
+    assert left == [flag.name for flag in told([*flags, Flag("under_concurrency", "", "", "", fatal=fewer)])]
 
 
 def test_what_is_not_known_is_a_dash() -> None:
@@ -148,8 +165,11 @@ def test_a_bound_stands_where_an_interval_has_no_end() -> None:
     proven = Estimate(0.0132, 0.0131, math.inf, 300, 0.013, 0.0137, confidence=0.9875)
     for estimate, level in ((proven, "98%"), (dataclasses.replace(proven, confidence=0.95), "95%")):
         text = interval_text("p99_tpot", estimate)
-        assert (True, True, False) == ("13.7" in text, level in text, NO_BOUND in text)
-    assert NO_BOUND in interval_text("p99_tpot", dataclasses.replace(proven, upper=math.inf))
+        assert (True, True, False) == ("13.7" in text, level in text, has_no_bound("p99_tpot", estimate, limited=True))
+    unbounded = dataclasses.replace(proven, upper=math.inf)
+    ended = dataclasses.replace(unbounded, high=0.014)
+    none = [has_no_bound("p99_tpot", each, limited=limited) for each in (unbounded, ended) for limited in (True, False)]
+    assert none == [True, True, True, False], "the interval's end is a bound where none has to decide"
 
 
 @pytest.mark.parametrize("value", [0.0999, 0.09999, 0.1, 0.100003, 0.1003, 0.13, math.inf])
