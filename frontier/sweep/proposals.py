@@ -176,12 +176,12 @@ class Proposals:
         return replace(policy, grid=below[0], prove=below[1], lost=lost)
 
     def _remembered(self, what: str, series: Series, work: Callable[[SearchPolicy, History], T]) -> T:
-        """A result that follows from a history, computed again only after another trial, because
-        that takes a while.
+        """A result that follows from a history and its share of the budget, computed again only
+        after another trial or for another share, because that takes a while.
         """
         policy, history = self._policy(series), self.state.histories[series]
         gone = len(self.state.dropped), len(self.state.skipped)
-        state = policy, gone, tuple((trial.key, sample) for trial, sample in history)
+        state = policy, self.ledger.caps, gone, tuple((trial.key, sample) for trial, sample in history)
         before = self._known.get((what, series))
         if before is not None and before[0] == state:
             found: T = before[1]

@@ -24,7 +24,7 @@ from frontier.extras.api.virtual_backend import VirtualBackend
 from frontier.extras.present.report import page_of, report_of
 from frontier.planning.plan import NO_PROOFS, make_plan
 from frontier.planning.sweep_progress import HigherSetting
-from frontier.search.next_trial import Ask
+from frontier.search.next_trial import Ask, Done
 from frontier.store.run_dir import RunDirectory
 from frontier.sweep.backend import Facts
 from frontier.sweep.conductor import Conductor
@@ -192,6 +192,23 @@ def test_the_next_trial_takes_the_number_of_a_removed_one_and_replaces_none() ->
         assert number == kept[-1].repeat
     del state.histories[series][0]
     assert proposals.trial(series, ask) == kept[0]
+
+
+def test_a_search_that_found_no_room_in_its_share_is_asked_again_with_the_time_that_others_left() -> None:
+    text = "endpoint: simulator\nshapes: [256/32]\nsla: {p90_tpot: 12ms}\nbudget: {time: 60s}\n"
+    config, series = load_config(text, "sweep.yaml"), Series("default", Shape.of(256, 32))
+    state, ledger = SweepState(), Ledger(config.budget, lambda: 0.0, lambda: 0.0)
+    proposals, lefts = Proposals(config, make_plan(config), NO_PROOFS, ledger, state), list[float]()
+
+    def next_ask(*_: object, within: float) -> Done:
+        lefts.append(within)
+        return Done("nothing fits")
+
+    with patch("frontier.search.scan.next_ask", next_ask):
+        for parts in (2.0, 2.0, 1.0):
+            ledger.begin_share(parts)
+            proposals.to_search(series)
+    assert [30.0, 60.0] == lefts, "once for each share"
 
 
 def test_derived_files_can_be_deleted_or_damaged_without_changing_the_answer(tmp_path: Path) -> None:
