@@ -47,9 +47,9 @@ requests."""
 
 
 REPEATED, SECOND_TURNS, FEWER = 0.1, 4, 6
-"""The share of the variance of a latency that is left within streams where each repeats its own;
-the requests that follow another of their stream which show it; and by which factor a bound by the
-largest values of streams needs fewer than one by ranks."""
+"""The share of the variance of a latency that is left within streams where each repeats its own. So
+many requests that follow another of their stream show it. The last is the factor by which a bound
+by the largest values of streams needs fewer than one by ranks."""
 
 
 DEPENDENCE_CAP = 4.0
