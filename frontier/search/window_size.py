@@ -46,8 +46,10 @@ SPARE_CONNECTIONS = 1.25
 requests."""
 
 
-REPEATED = 0.1
-"""The share of the variance of a latency that is left within streams where each repeats its own."""
+REPEATED, SECOND_TURNS, FEWER = 0.1, 4, 6
+"""The share of the variance of a latency that is left within streams where each repeats its own. So
+many requests that follow another of their stream show it. The last is the factor by which a bound
+by the largest values of streams needs fewer than one by ranks."""
 
 
 DEPENDENCE_CAP = 4.0
@@ -74,7 +76,7 @@ def window_size(
     near, error = nearest(scanned, Concurrency(concurrency)), SPEND * error_left(earlier)
     needed = {m: intervals.needed(m.of.p, 1 - error, violations=2) for m in limits if m.of.p is not None}
     alike = [limit for limit in needed if repeats(scanned, limit, concurrency)]
-    windows = next(k for k in JUDGED_AFTER if k >= STEADY or all(k * concurrency >= needed[m] for m in alike))
+    windows = next(k for k in JUDGED_AFTER if k >= STEADY or all(FEWER * k * concurrency >= needed[m] for m in alike))
     size = windows * max(30, PER_STREAM * concurrency)
     for limit, independent in needed.items():
         size = max(size, fewest_requests(near.shape, limit, concurrency))
@@ -154,7 +156,7 @@ def _varies_within(sample: WindowData, limit: Limit) -> float:
     _, stream = np.unique(windows * (int(sample.stream.max()) + 1) + sample.stream[has], return_inverse=True)
     means, counts = (np.bincount(stream, weights) for weights in (logs, None))
     within = float(((logs - (means / counts)[stream]) ** 2).sum()) / max(1, len(logs) - len(counts))
-    return within / max(1e-12, float(logs.var())) if len(logs) >= 2 * len(counts) else 1.0
+    return within / max(1e-12, float(logs.var())) if len(logs) - len(counts) >= SECOND_TURNS else 1.0
 
 
 @functools.cache
