@@ -1,5 +1,4 @@
-"""A run read back: the points, frontiers and decisions that follow from its samples.
-`read_run.load` reads one.
+"""A run read back: points, frontiers and decisions from its samples; `read_run.load` reads one.
 
 Nothing here is for the eye: what a notebook shows of a run is the extra `notebook`'s.
 """
@@ -120,7 +119,7 @@ class Run:
     @functools.cached_property
     def go_on(self) -> str:
         """The command that measures what is left, or all of it where a busy client spoilt it."""
-        if self.again is None or self.standing is None or not self.standing.unfinished:
+        if not (self.again and self.standing and self.standing.unfinished):
             return ""
         if self.standing.was_busy or self.standing.is_virtual:
             return self.again.fresh().command
@@ -128,14 +127,11 @@ class Run:
 
     @property
     def again(self) -> SweepAgain | None:
-        """The sweep of this run once more, in a run of its own where this one is of virtual time;
-        None for an import.
-        """
-        known = self.standing
-        if known is None:
+        """The sweep once more, in a run of its own after virtual time; None for an import."""
+        if (known := self.standing) is None:
             return None
-        path = self.path.absolute() if " && " in known.again else self.path  # after a cd
-        again = SweepAgain(self.config, known.again, self.times, self.spent, str(free_beside(path)))
+        beside = free_beside(self.path.absolute() if " && " in known.again else self.path)  # after a cd
+        again = SweepAgain(self.config, known.again, self.times, self.spent, str(beside))
         return again.fresh() if known.is_virtual else again
 
     @property

@@ -131,11 +131,10 @@ def _metric_cell(setting: SettingView, name: str, view: SeriesView, *, marked: b
     estimate = setting.metrics.get(name)
     if estimate is None:
         return Cell("–", style="dim")
-    text = value_text(name, estimate.value, view.gpus)
-    text = text.partition(" ")[0] if metric(name).unit in RATES else text
-    limited = any(limit.metric == name for limit in view.sla)
+    text = value_text(name, estimate.value, view.gpus).partition(" " if metric(name).unit in RATES else "\n")[0]
+    none = has_no_bound(name, estimate, limited=name in [limit.metric for limit in view.sla])
     return Cell(
-        f"{text} {NO_BOUND}" if marked and has_no_bound(name, estimate, limited=limited) else text,
+        f"{text} {NO_BOUND}" if marked and none else text,
         view.doubt(name, estimate),
         estimate.value if math.isfinite(estimate.value) else 1e300,
         "red" if name in setting.over else "",

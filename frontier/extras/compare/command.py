@@ -156,8 +156,8 @@ def _gate(
 
 def runs_in(paths: Sequence[Path]) -> list[Path]:
     """The runs named, and those in folders that are named, oldest first; of copies of a run the one
-    that holds most (of equal ones the first begun), and the others are named; so are those in a
-    folder that hold no finished trial. UsageError for a folder without any.
+    that holds most (of equal ones the first begun). The other copies are named, and so are those in
+    a folder that hold no finished trial. UsageError for a folder without any.
     """
     found: list[Path] = []
     for path in paths:

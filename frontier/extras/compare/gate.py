@@ -350,6 +350,12 @@ def _differences(
     return broken, [f"Changed between the two: {name} {differs[name]}." for name in said]
 
 
+def _lost_note(lost: Sequence[Load], proven: Load | None, names: tuple[str, str]) -> list[str]:
+    """The note that settings are excluded in NEW alone; of the proven one the SLA's note tells."""
+    others = [load.label for load in lost if load != proven]
+    return [f"Excluded in {names[1]} and usable in {names[0]}: {', '.join(others)}."] if others else []
+
+
 def gate(
     base: Sequence[Measured],
     new: Sequence[Measured],
@@ -386,8 +392,7 @@ def gate(
     # A setting that only NEW spoils must not make NEW pass by being left out.
     if lost := sorted({c for one in new for c in one.excluded} & set(common_settings(olds, rules.names))):
         verdicts.append("not resolved")
-        others = ", ".join(load.label for load in lost if load != proven)  # of that the SLA's note tells
-        notes += [f"Excluded in {names[1]} and usable in {names[0]}: {others}."] if others else []
+        notes += _lost_note(lost, proven, names)
     worst = overall(verdicts)
     spread = rules.spread if stated else None
     return replace(result, units=units, changes=made, at_proven=check, verdict=worst, notes=tuple(notes), spread=spread)

@@ -302,8 +302,9 @@ def told(flags: Iterable[Flag]) -> list[Flag]:
     """
     every = list(flags)
     busy = {flag.fatal for flag in every if flag.name == "client_bound"}
-    its = BY_THE_CLIENT if True in busy else frozenset({"under_concurrency"}) if busy else frozenset()
-    return [flag for flag in every if flag.name not in its or (flag.fatal and True not in busy)]
+    if True in busy:
+        return [flag for flag in every if flag.name not in BY_THE_CLIENT]
+    return [flag for flag in every if flag.fatal or not busy or flag.name != "under_concurrency"]
 
 
 def flag_words(flag: Flag) -> str:

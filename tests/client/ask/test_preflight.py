@@ -203,7 +203,7 @@ def test_a_web_page_is_told_as_that_and_not_as_a_missing_model(server: Hostile) 
 
     BEHAVIOURS["p_page"] = answer
     error = refusal(target(server, "p_page"))
-    assert "web page (Welcome to nginx!)" in error.what
+    assert all(words in error.what for words in ("web page", "nginx"))
     assert "model was named" not in error.what
     assert "/v1" in error.hint
 
