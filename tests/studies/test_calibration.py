@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks.calibration import budgets, tables
+from benchmarks.calibration import budgets, others, tables
 from benchmarks.calibration.__main__ import known
 from benchmarks.calibration.rules import GRID
 from benchmarks.calibration.servers import (
@@ -366,3 +366,17 @@ def test_a_requirement_is_missed_as_observed_and_surely_missed_by_its_bound():
         "answered where it should": (False, True),
         "lowest coverage of an interval": (True, False),
     }
+
+
+def test_servers_that_no_family_draws_have_the_law_of_their_kind():
+    law = dataclasses.replace(others.draw_law(np.random.default_rng(1), "smooth"), error_rate=0.0)
+
+    def truth(kind, c):
+        return others.Other(law, kind, (), 1)._long(c, 4, 400)
+
+    assert truth("429 above 20", 40)["error_rate"] == 0.5 > truth("429 above 20", 20)["error_rate"] == 0.0
+    pace, later = truth("range", 4), truth("chunks of 8 tokens", 4)
+    assert later["p50_ttft"] == pytest.approx(pace["p50_ttft"] + 7 * pace["p50_tpot"], rel=0.1)
+    assert truth("slow replica", 4)["p99_e2e"] > 1.02 * pace["p99_e2e"]
+    gaps = truth("gaps between tokens", 4)
+    assert gaps["p99_itl"] > gaps["p90_itl"] > gaps["p50_tpot"]
