@@ -380,7 +380,7 @@ def one_word_for_a_verdict(told: Told) -> Iterator[str]:
         if said.words[0] != "report":
             continue
         text = outputs.page_text(said.out)
-        every = re.findall(r"^(\d+) \| .* \| ([^|]+?) \| *$", text, re.M)
+        every = re.findall(r"^(\d+) \| ([^|]+?) \| ", text, re.M)
         around = re.findall(r"^c=(\d+) \| ([^|]+?) \| (?:p\d+|error)", text, re.M)
         words: dict[str, set[str]] = {}
         for load, verdict in [*every, *around]:  # the whole verdict is the same, but for the mark of the row

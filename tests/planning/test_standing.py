@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from frontier.config import load_config
+from frontier.planning import standing
 from frontier.planning.next_step import with_budget
 from frontier.planning.standing import counts_text
 from frontier.read_run import load
@@ -36,6 +37,12 @@ DEFAULTING = (
 )
 QUICK = (["show"], ["solve", "--json"], ["verify"], ["status"])
 """Of those, the ones that are tried each time."""
+
+
+@pytest.fixture(autouse=True)
+def runs_of_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runs of these tests stand for those of a server, which a command goes on with."""
+    monkeypatch.setattr(standing, "VIRTUAL", "none of them")
 
 
 def emptied(path: Path, reason: str = "cannot reach http://127.0.0.1:9: connection refused") -> None:
