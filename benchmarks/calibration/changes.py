@@ -9,9 +9,9 @@ The truth is the law when the last window of the series starts.
 
 import argparse
 import dataclasses
-import json
 import math
 from collections.abc import Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.calibration import rules
 from benchmarks.calibration.servers import NIGHT, Law, Process, Truth, _between, excess
-from benchmarks.calibration.study import quiet
+from benchmarks.calibration.study import Result, run_missing
 from benchmarks.calibration.sweep import Sweep
 from frontier.core.claim.changes import unchanged
 from frontier.core.model.trials import Trial
@@ -31,7 +31,6 @@ KINDS = ("step up", "step down", "step up", "creep")
 LONGEST = 25.0
 """The step comes within this many times the reference time: sweeps take about as long."""
 STEPS = ((1.1, 1.5), (1.5, 5.0))
-Result = dict[str, Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -150,18 +149,8 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="a file of results to go on from and add to")
     parser.add_argument("--tables", action="store_true", help="only print the table of what the file holds")
     asked = parser.parse_args()
-    text = asked.results.read_text() if asked.results is not None and asked.results.exists() else ""
-    results = [json.loads(line) for line in text.splitlines()]
-    done = {r["number"] for r in results}
-    quiet()
-    for number in range(0 if asked.tables else asked.sweeps):
-        if number in done or (result := swept(number)) is None:
-            continue
-        results.append(result)
-        if asked.results is not None:
-            with asked.results.open("a") as sink:
-                sink.write(json.dumps(result) + "\n")
-    print(table(results))
+    jobs = (({"number": n}, partial(swept, n)) for n in range(0 if asked.tables else asked.sweeps))
+    print(table(run_missing(asked.results, jobs)))
 
 
 if __name__ == "__main__":

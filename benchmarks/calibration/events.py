@@ -9,8 +9,8 @@ a cache warms, the server restarts, or each minute takes 1% longer. Counted are 
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import numpy as np
 from benchmarks.calibration import rules
 from benchmarks.calibration.changes import LONGEST, Changing, share_text
 from benchmarks.calibration.servers import NIGHT, Process, Truth, excess
-from benchmarks.calibration.study import quiet
+from benchmarks.calibration.study import Result, run_missing
 from benchmarks.calibration.sweep import Sweep
 from benchmarks.calibration.tails import GRIDS, TailStep
 from frontier.core.claim.changes import unchanged
@@ -43,7 +43,6 @@ SLOW = {
 FAIL = {"1% fail": 0.01, "5% fail": 0.05}
 TIMED = ("a cache warms", "a restart", "a restart, slower after", "1% a minute")
 KINDS = (*SLOW, *FAIL, *TIMED)
-Result = dict[str, Any]
 
 
 def failing(sample: WindowData, failed: np.ndarray[Any, np.dtype[np.bool_]]) -> WindowData:
@@ -192,19 +191,10 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="a file of results to go on from and add to")
     parser.add_argument("--tables", action="store_true", help="only print the table of what the file holds")
     asked = parser.parse_args()
-    text = asked.results.read_text() if asked.results is not None and asked.results.exists() else ""
-    results: list[Result] = [json.loads(line) for line in text.splitlines()]
-    done = {(r["kind"], r["number"]) for r in results}
-    quiet()
-    for number in range(0 if asked.tables else asked.first, 0 if asked.tables else asked.first + asked.sweeps):
-        for kind in (asked.kind,) if asked.kind else KINDS:
-            if (kind, number) in done or (result := swept(number, kind)) is None:
-                continue
-            results.append(result)
-            if asked.results is not None:
-                with asked.results.open("a") as sink:
-                    sink.write(json.dumps(result) + "\n")
-    print(table(results))
+    numbers = range(asked.first, asked.first + (0 if asked.tables else asked.sweeps))
+    kinds = (asked.kind,) if asked.kind else KINDS
+    jobs = (({"kind": kind, "number": n}, partial(swept, n, kind)) for n in numbers for kind in kinds)
+    print(table(run_missing(asked.results, jobs)))
 
 
 if __name__ == "__main__":

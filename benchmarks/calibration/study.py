@@ -2,10 +2,12 @@
 its truth."""
 
 import dataclasses
+import json
 import math
 import os
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -116,6 +118,27 @@ def quiet() -> None:
     """Let a worker give way to everything else on the machine."""
     os.nice(19)
     warnings.simplefilter("ignore")
+
+
+Result = dict[str, Any]
+"""What came of one sweep of a study, as a line of its file."""
+
+
+def run_missing(file: Path | None, jobs: Iterable[tuple[Result, Callable[[], Result | None]]]) -> list[Result]:
+    """The results that a file has, and those of the jobs that it lacks, each added to it at once.
+    A job has the values by which its result is known; None of it leaves it out.
+    """
+    text = file.read_text() if file is not None and file.exists() else ""
+    found: list[Result] = [json.loads(line) for line in text.splitlines()]
+    quiet()
+    for known_by, job in jobs:
+        if any(known_by.items() <= result.items() for result in found) or (result := job()) is None:
+            continue
+        found.append(result)
+        if file is not None:
+            with file.open("a") as sink:
+                sink.write(json.dumps(result) + "\n")
+    return found
 
 
 def _coverage(server: Process, seed: int) -> dict[str, list[bool | None]]:

@@ -10,16 +10,15 @@ study that do not change: how often is a setting proven anew, and how much later
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks.calibration.changes import share_text
 from benchmarks.calibration.servers import Law, Process, Truth, _between, excess
-from benchmarks.calibration.study import quiet
+from benchmarks.calibration.study import Result, run_missing
 from benchmarks.calibration.sweep import Sweep
 from frontier.core.claim.changes import unchanged
 from frontier.core.model.decisions import Limit
@@ -33,7 +32,6 @@ RUN = 8
 LATEST = 6_000
 """The tail changes within so many requests: sweeps send about as many."""
 STEADY = ("smooth", "cliff", "queue_capped", "stalling", "drifting", "noisy", "rare_stalls", "non_monotone")
-Result = dict[str, Any]
 
 
 class TailStep(Process):
@@ -126,19 +124,9 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="a file of results to go on from and add to")
     parser.add_argument("--tables", action="store_true", help="only print the table of what the file holds")
     asked = parser.parse_args()
-    text = asked.results.read_text() if asked.results is not None and asked.results.exists() else ""
-    results: list[Result] = [json.loads(line) for line in text.splitlines()]
-    done = {r["number"] for r in results}
-    quiet()
-    for number in range(0 if asked.tables else asked.sweeps):
-        if number in done:
-            continue
-        result = steady(number) if asked.steady else swept(number, bursts=asked.bursts)
-        results.append(result)
-        if asked.results is not None:
-            with asked.results.open("a") as sink:
-                sink.write(json.dumps(result) + "\n")
-    print(table(results))
+    sweep = steady if asked.steady else partial(swept, bursts=asked.bursts)
+    jobs = (({"number": n}, partial(sweep, n)) for n in range(0 if asked.tables else asked.sweeps))
+    print(table(run_missing(asked.results, jobs)))
 
 
 if __name__ == "__main__":

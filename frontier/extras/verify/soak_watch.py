@@ -131,7 +131,7 @@ class LatencyWatch:
         return grown
 
     def learn(self, level: float) -> None:
-        """Add a window to those that the next ones are held against."""
+        """Add a window to those that later windows are compared with."""
         self.n += 1
         if len(self.recent) == LAG:
             rise = level - self.recent[0]
