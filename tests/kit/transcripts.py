@@ -28,7 +28,7 @@ JOURNEYS = {
     "key": ("troubleshooting.md", "The server wants a key"),
     "model": ("troubleshooting.md", "A wrong model name"),
     "import": ("troubleshooting.md", "A point is excluded"),
-    "percentile": ("troubleshooting.md", "My p99 is unproven"),
+    "percentile": ("troubleshooting.md", "My p99 is not proven"),
     "killed": ("troubleshooting.md", "The sweep is dead in the morning"),
     "precisions": ("compare.md", "Two precisions"),
     "gate": ("compare.md", "Gate"),
