@@ -6,7 +6,7 @@ the median to the tail is pooled over settings.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -101,15 +101,14 @@ class Curve:
             level = {c: max(DEEP, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
             level = level if m.name in RISING else rising(level, {c: p.n for c, p in points.items()})
             return cls(part, level, {c: points[c].n for c in level}, {}, {})
-        logs = _logs(part, samples)
-        middles = {c: float(np.median(x)) for c, x in logs.items()}
-        medians = {c: max(DEEP, min(FAR, x)) for c, x in middles.items()}
+        over = {c: _over_limit(sample, part) for c, sample in samples.items()}
+        medians = {c: max(DEEP, min(FAR, middle)) for c, (_, middle) in over.items() if not math.isnan(middle)}
         level = rising(medians, {c: p.n for c, p in points.items()})
-        tails = {c: _tail(logs, middles, c) for c in level}
-        sigma, pooled = ({c: tail[i] for c, tail in tails.items()} for i in (0, 1))
-        counts = {c: int(k) for c, k in pooled.items()}
+        tails = _tails({c: samples[c] for c in level}, part)
+        sigma = {c: width for c, (width, _) in tails.items()}
+        counts = {c: number for c, (_, number) in tails.items()}
         slow = [sample.episodes for sample in samples.values()][:1]
-        return cls(part, level, {c: len(logs[c]) for c in level}, sigma, counts, medians, *slow)
+        return cls(part, level, {c: len(over[c][0]) for c in level}, sigma, counts, medians, *slow)
 
     def _z(self, tail: float) -> float:
         """The normal quantile for `tail`, as a share of the requests that may exceed the limit."""
@@ -152,14 +151,14 @@ class Curve:
         return math.hypot(self.sigma[near] * math.sqrt(1.57 / self.requests[near] + of_tail), RUN_TO_RUN)
 
 
-def _logs(part: Part, samples: Mapping[Load, WindowData]) -> dict[Load, Floats]:
-    """The logarithms over the limit between the episodes, of the settings that have any."""
-    even = {
-        c: narrowed(_between_episodes(sample) if sample.episodes else sample, part.group)
-        for c, sample in samples.items()
-    }
-    logs = {c: logs_over(latencies(sample, part.limit), part.limit.promise) for c, sample in even.items()}
-    return {c: x for c, x in logs.items() if len(x)}
+@held
+def _over_limit(sample: WindowData, part: Part) -> tuple[Floats, float]:
+    """The logarithms over the limit between the episodes, and their median, NaN where there are
+    none.
+    """
+    even = narrowed(_between_episodes(sample) if sample.episodes else sample, part.group)
+    logs = logs_over(latencies(even, part.limit), part.limit.promise)
+    return logs, float(np.median(logs)) if len(logs) else math.nan
 
 
 @held
@@ -175,15 +174,29 @@ def logs_over(values: Floats, promise: float) -> Floats:
     return logs
 
 
-def _tail(logs: Mapping[Load, Floats], medians: Mapping[Load, float], c: Load) -> tuple[float, int]:
-    """The standard deviation of the normal law with the tail of the settings nearest to c (in ln,
-    from the median), and the number of values behind it.
+def _tails(samples: Mapping[Load, WindowData], part: Part) -> dict[Load, tuple[float, int]]:
+    """The tail of each setting by the three that are nearest to it, as one has few requests."""
+    return {c: _tail(*_nearest(samples, c), part=part) for c in samples}
 
-    Three settings are taken together, as one has few requests. Several quantiles are tried, and the
-    largest deviation counts.
+
+def _nearest(of: Mapping[Load, WindowData], c: Load) -> list[WindowData]:
+    """The three settings nearest to c."""
+    return [of[k] for k in sorted(of, key=lambda k: (abs(math.log(k / c)), k))[:3]]
+
+
+@held
+def _tail(nearest: WindowData, *others: WindowData, part: Part) -> tuple[float, int]:
+    """`_widest` of these settings."""
+    return _widest([_over_limit(sample, part) for sample in (nearest, *others)])
+
+
+def _widest(over: Iterable[tuple[Floats, float]]) -> tuple[float, int]:
+    """The standard deviation of the normal law with the tail of these logarithms (from their
+    medians), and the number of values behind it.
+
+    Several quantiles are tried, and the largest deviation counts.
     """
-    near = sorted(logs, key=lambda k: (abs(math.log(k / c)), k))[:3]
-    parts = [logs[k] - medians[k] for k in near if math.isfinite(medians[k])]
+    parts = [logs - middle for logs, middle in over if math.isfinite(middle)]
     pooled = np.sort(np.concatenate(parts)) if parts else np.zeros(1)
     telling = [p for p in (0.8, 0.9, 0.95, 0.99) if len(pooled) * (1 - p) >= 3]
     widths = [float(pooled[math.ceil(p * len(pooled)) - 1]) / normal_quantile(p) for p in telling]

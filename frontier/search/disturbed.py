@@ -2,7 +2,7 @@
 
 import itertools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -24,12 +24,14 @@ def contradicted(curves: Iterable[Curve]) -> frozenset[Load]:
     """The settings whose median is above that of a higher setting by more than noise. Other work on
     the machine can make a look too slow, but never too fast.
     """
-    return frozenset(
-        c
-        for curve in curves
-        for (c, slow), (k, fast) in itertools.combinations(sorted(curve.medians.items()), 2)
-        if slow - fast > CONTRADICTS * math.hypot(curve.standard_error(c), curve.standard_error(k))
-    )
+    return frozenset(c for curve in curves for c in _too_slow(curve))
+
+
+def _too_slow(curve: Curve) -> Iterator[Load]:
+    errors = {c: curve.standard_error(c) for c in curve.medians}
+    for (c, slow), (k, fast) in itertools.combinations(sorted(curve.medians.items()), 2):
+        if slow - fast > CONTRADICTS * math.hypot(errors[c], errors[k]):
+            yield c
 
 
 def left_out(limits: tuple[Limit, ...], history: History) -> History:

@@ -349,6 +349,7 @@ def test_the_answer_has_the_point_of_the_rate_proven() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1500)
 @pytest.mark.parametrize("count", [10, pytest.param(120, marks=pytest.mark.nightly)])
 def test_over_many_queues_at_most_five_in_a_hundred_break_the_sla(count: int) -> None:
     """What docs/decisions/0011-open-loop-rate.md says of the search. Nine times in ten it finds a

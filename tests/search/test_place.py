@@ -71,14 +71,18 @@ def test_a_tail_is_the_widest_of_what_the_quantiles_of_enough_requests_say():
         return np.where(np.arange(1, n + 1) >= high, 1.0, 0.0)
 
     def tail(*values):
-        return curves._tail(dict(enumerate(values, 1)), {c: np.median(x) for c, x in enumerate(values, 1)}, 1)
+        return curves._widest((x, np.median(x)) for x in values)
 
     assert tail(wide(80)) == (pytest.approx(1 / 0.84162, abs=1e-4), 100)
     assert tail(wide(90)) == (pytest.approx(1 / 1.28155, abs=1e-4), 100)
     assert tail(wide(95)) == (pytest.approx(1 / 1.64485, abs=1e-4), 100)
     assert tail(wide(96)) == (0.01, 100), "of 100 requests the 99th percentile says nothing"
     assert tail(wide(297, 300)) == (pytest.approx(1 / 2.32635, abs=1e-4), 300)
-    assert tail(*[wide(90)] * 3, np.full(100, 9.0))[1] == 300, "of the three settings nearest by"
+    assert tail(*[wide(90)] * 3)[1] == 300
+
+
+def test_the_tail_of_a_setting_is_of_the_three_nearest_to_it():
+    assert ["c", "b", "d"] == curves._nearest(dict(zip((1, 8, 10, 16, 64), "abcde", strict=True)), 10)
 
 
 def state_of(limits, history):

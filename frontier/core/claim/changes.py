@@ -68,13 +68,15 @@ MOST_CHANGES = 3
 @dataclass(frozen=True, slots=True)
 class Level:
     """The mean logarithm of a window's latencies, the means of its parts relative to it, when the
-    window ended, and the latencies in the order of sending.
+    window ended, the latencies in the order of sending, and the numbers of those beyond the limit
+    and of their runs.
     """
 
     mean: float
     parts: Floats
     at: float
     values: Floats
+    runs: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,7 @@ def level(sample: WindowData, limit: Limit) -> Level | None:
     if len(logs) < 2 * BATCHES:
         return None
     means = np.array([part.mean() for part in np.array_split(logs, BATCHES)])
-    return Level(float(logs.mean()), means - means.mean(), float(sample.ends[-1]), values)
+    return Level(float(logs.mean()), means - means.mean(), float(sample.ends[-1]), values, tails.runs(values, limit))
 
 
 def _within(levels: Sequence[Level]) -> float:
@@ -220,9 +222,9 @@ def _runs(loads: Sequence["_Load"], limits: tuple[Limit, ...]) -> int:
     1 where there are too few runs to tell.
     """
     found = [1]
-    for which, limit in enumerate(limits):
-        windows = [x.values for load in loads for levels in (*load.looks, *load.every) if (x := levels[which])]
-        late, begun = tails.runs(windows, limit)
+    for which in range(len(limits)):
+        windows = [x.runs for load in loads for levels in (*load.looks, *load.every) if (x := levels[which])]
+        late, begun = (sum(each[i] for each in windows) for i in (0, 1))
         found += [round(late / begun)] if begun >= FEWEST_RUNS and late >= SHORTEST * begun else []
     return max(found)
 

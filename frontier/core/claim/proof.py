@@ -229,31 +229,46 @@ def attempts_over(judged: Sequence[Candidate]) -> int:
 
 def _judged(trials: History, limits: tuple[Limit, ...], error: float) -> Candidate:
     """A candidate, judged after some windows of its proof by all that was measured until then."""
-    clean = [(trial, sample) for trial, sample in trials if not spoilt(sample)]
+    phases, windows = tuple(trial.phase for trial, _ in trials), tuple(sample for _, sample in trials)
+    return _judged_at(windows[-1], windows[:-1], phases, trials[0][0].load, limits, error)
+
+
+@held
+def _judged_at(
+    last: WindowData,
+    before: tuple[WindowData, ...],
+    phases: tuple[Phase, ...],
+    load: Load,
+    limits: tuple[Limit, ...],
+    error: float,
+) -> Candidate:
+    """`_judged`, held by the last window: a trial of one setting changes nothing for the others."""
+    trials = list(zip(phases, (*before, last), strict=True))
+    clean = [(phase, sample) for phase, sample in trials if not spoilt(sample)]
     every = [sample for _, sample in clean or trials]
-    sizes = [sample.n for trial, sample in clean if trial.phase in FRESH]
+    sizes = [sample.n for phase, sample in clean if phase in FRESH]
     verdict, reason, alpha = Verdict.UNPROVEN, "", SPEND * error
     point = proof = None
     count = looks = 0
-    for k, (trial, _) in enumerate(clean, 1):
-        if trial.phase not in FRESH:
+    for k, (phase, _) in enumerate(clean, 1):
+        if phase not in FRESH:
             continue
         count += 1
-        before, (windows, fresh) = looks, (units(sizes[:count]), sum(sizes[:count]))
+        looked, (windows, fresh) = looks, (units(sizes[:count]), sum(sizes[:count]))
         looks = _looks(windows)
         alpha = SPEND * error * (1 - SPEND) ** max(0, looks - 1)
         point = claim_point(join(every[:k]), limits, alpha)
-        proof = point if looks > before else proof
-        verdict, reason = _standing(point, limits, alpha, windows, fresh, look=looks > before)
+        proof = point if looks > looked else proof
+        verdict, reason = _standing(point, limits, alpha, windows, fresh, look=looks > looked)
         if _goes_on(verdict, point, every[:k], limits, windows):
             verdict, reason = Verdict.UNPROVEN, ""
-        elif verdict is not Verdict.VIOLATES or not _went_on(clean[k:], windows):
+        elif verdict is not Verdict.VIOLATES or not _went_on([phase for phase, _ in clean[k:]], windows):
             break
     if verdict is Verdict.UNPROVEN and len(trials) - len(clean) >= MOST_SPOILT:
         verdict, reason = Verdict.VIOLATES, TOO_BUSY
     if point is None:
         point = claim_point(join(every), limits, alpha)
-    candidate = Candidate(trials[0][0].load, verdict, reason, alpha, units(sizes), point, proof, sum(sizes[:count]))
+    candidate = Candidate(load, verdict, reason, alpha, units(sizes), point, proof, sum(sizes[:count]))
     return with_visits(candidate, every, limits) if verdict is Verdict.MEETS else candidate
 
 
@@ -282,9 +297,9 @@ def with_visits(candidate: Candidate, parts: Sequence[WindowData], limits: tuple
     return dataclasses.replace(candidate, verdict=Verdict.VIOLATES, reason=CONTRADICTED, point=point)
 
 
-def _went_on(later: History, windows: int) -> bool:
+def _went_on(later: Sequence[Phase], windows: int) -> bool:
     """Whether a proof that was set aside before its first judgement went on."""
-    return windows < WINDOWS and any(trial.phase is Phase.PROVE for trial, _ in later)
+    return windows < WINDOWS and Phase.PROVE in later
 
 
 def _goes_on(

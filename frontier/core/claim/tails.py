@@ -8,7 +8,6 @@ that surely moved less, no greater shift is allowed for.
 """
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
 
@@ -69,16 +68,15 @@ MOST_LATE = 0.1
 requests wait in waves, which says nothing of lower loads."""
 
 
-def runs(windows: Iterable[Floats], limit: Limit) -> tuple[int, int]:
-    """The numbers of requests beyond a limit on a percentile and of the runs in which they follow
-    each other, over windows with few of them: where most are beyond it, they follow each other.
+def runs(values: Floats, limit: Limit) -> tuple[int, int]:
+    """The numbers of requests of a window beyond a limit on a percentile and of the runs in which
+    they follow each other. None of a window with many of them: where most are beyond it, they
+    follow each other.
     """
-    late = begun = 0
-    for values in windows if limit.of.p is not None else ():
-        hits = values > _most(limit)
-        if hits.mean() <= min(MOST_LATE, 1 - intervals.steadier(limit.of.p or 0.5)):
-            late, begun = late + int(hits.sum()), begun + int((np.diff(hits, prepend=False) & hits).sum())
-    return late, begun
+    hits = values > _most(limit)
+    if limit.of.p is None or hits.mean() > min(MOST_LATE, 1 - intervals.steadier(limit.of.p)):
+        return 0, 0
+    return int(hits.sum()), int((np.diff(hits, prepend=False) & hits).sum())
 
 
 def _over(values: Floats, p: float, most: float) -> bool:

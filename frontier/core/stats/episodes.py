@@ -32,8 +32,9 @@ GOLDEN = 0.6180339887498949
 
 
 @held_alone
-def slow_blocks(sample: WindowData) -> tuple[wander.TimeBlocks, Bools]:
-    """The time blocks of one load, and which of them belong to episodes.
+def slow_blocks(sample: WindowData) -> tuple[wander.TimeBlocks, Bools, dict[str, float]]:
+    """The time blocks of one load, which of them belong to episodes, and by how much (in ln) each
+    latency is longer in these.
 
     All latencies are longer in these, and one window at least has both kinds of blocks: each run
     may have a speed of its own.
@@ -44,10 +45,11 @@ def slow_blocks(sample: WindowData) -> tuple[wander.TimeBlocks, Bools]:
     slow = levels[surest] > above
     mixed = np.intersect1d(blocks.windows[slow], blocks.windows[~slow])
     if beyond <= 1 or sample.open_loop or not len(mixed) or min(_shifts(levels, slow).values()) < CLEAR:
-        return blocks, np.zeros(len(slow), np.bool_)
+        return blocks, np.zeros(len(slow), np.bool_), {}
     span = (np.diff(slow, prepend=False) | (np.diff(blocks.windows, prepend=0) > 0)).cumsum()
     requests = np.bincount(span[blocks.of_request], minlength=span[-1] + 1)
-    return blocks, slow & (requests[span] >= LASTS * sample.streams)
+    slow &= requests[span] >= LASTS * sample.streams
+    return blocks, slow, _shifts(levels, slow)
 
 
 def _levels(x: Floats, blocks: wander.TimeBlocks) -> Floats:
@@ -90,14 +92,13 @@ def seen(loads: Sequence[WindowData]) -> Episodes | None:
     """
     every, shifts = [np.empty((3, 0))], []
     for sample in loads:
-        blocks, slow = slow_blocks(sample)
+        blocks, slow, longer = slow_blocks(sample)
         counts = np.bincount(blocks.windows)
         seconds = ((sample.ends - sample.starts) / counts)[blocks.windows]
         into = np.arange(len(slow)) - (counts.cumsum() - counts)[blocks.windows]
         every.append(np.stack([sample.starts[blocks.windows] + into * seconds, seconds, slow]))
         if slow.any():
-            levels = {name: _levels(getattr(sample, name), blocks) for name in wander.BASIC}
-            shifts.append((int(slow.sum()), _shifts(levels, slow)))
+            shifts.append((int(slow.sum()), longer))
     if not shifts:
         return None
     starts, seconds, marks = np.concatenate(every, axis=1)
@@ -125,7 +126,7 @@ def at_share(sample: WindowData, quantity: str, values: Floats, share: float) ->
     if sample.episodes is None:
         return values
     shifts = dict(sample.episodes.shifts)
-    blocks, slow = slow_blocks(sample)
+    blocks, slow, _ = slow_blocks(sample)
     chosen = np.modf(np.arange(sample.n) * GOLDEN)[0] < share
     moved = chosen.astype(np.float64) - slow[blocks.of_request]
     slowed: Floats = values * np.exp(moved * shifts.get(quantity, max(shifts.values())))

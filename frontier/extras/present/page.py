@@ -108,7 +108,8 @@ def _companions(report: Report, view: SeriesView, head: str, room: int, dark: Ma
     page_figures, drawn = registry.PAGE_FIGURES.find(), []
     sheets = page_figures(view, report.samples.get(view.frontier.series, {})) if page_figures is not None else ()
     for k, sheet in enumerate(sheets):
-        charts = [_inlined(_chart(sheet, j), f"{head}-{k}-{j}-", dark) for j in range(len(sheet.panels))]
+        panels = range(len(sheet.panels)) if room >= 0 else ()  # beyond the room nothing is drawn in vain
+        charts = [_inlined(_chart(sheet, j), f"{head}-{k}-{j}-", dark) for j in panels]
         room -= sum(map(len, charts))
         key = tuple(
             (line.name, _variable(line_colour(line).lower(), dark), " ".join(f"{2 * dash:g}" for dash in line.dashes))

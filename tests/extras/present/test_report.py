@@ -21,6 +21,7 @@ from frontier.extras.present.evidence_tables import evidence_tables, time_tables
 from frontier.extras.present.neighbours import neighbours
 from frontier.extras.present.page import LONGEST_MARKDOWN, escape_markdown, report_html, report_markdown
 from frontier.extras.present.report import LIMIT_AT, NOT_SAID, Report, bar_ends, page_of
+from frontier.show.picture import draw as draw_module
 from frontier.show.picture.frontier_picture import small_multiples
 from frontier.show.view.figures import Figure
 from frontier.show.view.series_view import DrawnRoofline, changed, series_view
@@ -342,9 +343,16 @@ def test_counts_on_the_page_have_no_decimals() -> None:
 
 
 def test_companions_beyond_the_room_of_a_page_are_named_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn = []
+    draw = draw_module.render
+    monkeypatch.setattr(draw_module, "render", lambda *given, **how: drawn.append(given) or draw(*given, **how))
+    report = dataclasses.replace(usual(), samples={("default", SHAPE): SAMPLES})
+    report_html(report)
+    every = len(drawn)
     monkeypatch.setattr("frontier.extras.present.page.ROOM", 100_000)
-    html = report_html(dataclasses.replace(usual(), samples={("default", SHAPE): SAMPLES}))
+    html = report_html(report)
 
+    assert 0 < len(drawn) - every < every, "what has no room is not drawn"
     assert "frontier plot --figure tails" in html
     assert len(html) < 250_000
 
