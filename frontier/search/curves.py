@@ -6,7 +6,7 @@ the median to the tail is pooled over settings.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -21,7 +21,8 @@ from frontier.core.stats import episodes
 from frontier.core.stats.laws import normal_quantile
 from frontier.core.stats.wander import BASIC
 from frontier.core.window.held import held
-from frontier.core.window.window import Episodes, Floats, WindowData, narrowed
+from frontier.core.window.histogram import LogHistogram
+from frontier.core.window.window import Episodes, Floats, WindowData, gaps, narrowed
 
 AnyLoad = TypeVar("AnyLoad", bound=int)
 """Requests in flight, or arrivals per second."""
@@ -40,6 +41,10 @@ FAR = 3.0
 
 DEEP = -12.0
 """The level (in ln) of what takes no time at all."""
+
+
+LEAST = 0.01
+"""The least standard deviation (in ln) of a latency."""
 
 
 STEEP = 3.0
@@ -76,18 +81,21 @@ class Curve:
     `level` is ln of median over limit by concurrency, non-decreasing (isotonic regression, weighted
     by requests): a median needs few requests where a p99 needs many. `sigma` turns normal quantiles
     into the distance from median to tail, by the tail of the nearest settings, which has `pooled`
-    values. For a limit that is not on a percentile, the level is of its value, and there is no
-    tail. `medians` are the medians that the level is made of. All are of the time between the
-    episodes `slow`.
+    values: a deviation for each of several normal quantiles, as a mixture follows no normal law.
+    For a limit that is not on a percentile, the level is of its value, and there is no tail. Of
+    gaps between tokens a quantile is that of all `gaps` of a look: they are many, and those in
+    which a prompt is read are far longer. `medians` are the medians that the level is made of. All
+    are of the time between the episodes `slow`.
     """
 
     part: Part
     level: Mapping[Load, float]
     requests: Mapping[Load, int]
-    sigma: Mapping[Load, float]
+    sigma: Mapping[Load, tuple[Sequence[float], Sequence[float]]]
     pooled: Mapping[Load, int]
     medians: Mapping[Load, float] = field(default_factory=dict)
     slow: Episodes | None = None
+    gaps: Mapping[Load, LogHistogram] = field(default_factory=dict)
 
     @property
     def limit(self) -> Limit:
@@ -96,25 +104,36 @@ class Curve:
 
     @classmethod
     def of(cls, part: Part, samples: Mapping[Load, WindowData], points: Mapping[Load, Point]) -> "Curve":
-        limit, m = part.limit, part.limit.of
+        m = part.limit.of
         if m.p is None or m.quantity in (None, "itl") or m.inverted:
-            level = {c: max(DEEP, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
-            level = level if m.name in RISING else rising(level, {c: p.n for c, p in points.items()})
-            return cls(part, level, {c: points[c].n for c in level}, {}, {})
+            return cls._of_values(part, samples, points)
         logs = _logs(part, samples)
         middles = {c: float(np.median(x)) for c, x in logs.items()}
         medians = {c: max(DEEP, min(FAR, x)) for c, x in middles.items()}
         level = rising(medians, {c: p.n for c, p in points.items()})
-        tails = {c: _tail(logs, middles, c) for c in level}
-        sigma, pooled = ({c: tail[i] for c, tail in tails.items()} for i in (0, 1))
-        counts = {c: int(k) for c, k in pooled.items()}
-        slow = [sample.episodes for sample in samples.values()][:1]
-        return cls(part, level, {c: len(logs[c]) for c in level}, sigma, counts, medians, *slow)
+        pooled = {c: _pooled(logs, middles, c) for c in level}
+        sigma = {c: _deviations(values) for c, values in pooled.items()}
+        counts = {c: len(values) for c, values in pooled.items()}
+        slow = next((sample.episodes for sample in samples.values()), None)
+        return cls(part, level, {c: len(logs[c]) for c in level}, sigma, counts, medians, slow)
+
+    @classmethod
+    def _of_values(cls, part: Part, samples: Mapping[Load, WindowData], points: Mapping[Load, Point]) -> "Curve":
+        """The curve of a limit that is on no percentile of what each request has."""
+        limit, requests = part.limit, {c: p.n for c, p in points.items()}
+        level = {c: max(DEEP, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
+        level = level if limit.metric in RISING else rising(level, requests)
+        of_gaps = limit.of.quantity == "itl" and limit.of.p is not None
+        return cls(part, level, requests, {}, {}, gaps={c: gaps(samples[c]) for c in points if of_gaps})
 
     def _z(self, tail: float) -> float:
         """The normal quantile for `tail`, as a share of the requests that may exceed the limit."""
         p = self.limit.of.p
         return normal_quantile(1 - tail * (1 - p)) if self.sigma and p is not None else 0.0
+
+    def _deviation(self, c: Load, z: float) -> float:
+        """The standard deviation of the normal law with the quantile of a measured setting at z."""
+        return float(np.interp(z, *self.sigma[c])) if c in self.sigma else 0.0
 
     def at(self, c: Load, tail: float, least: float = -FAR) -> float:
         """Expected ln of that quantile over the limit at c, `least` at the lowest, with the most
@@ -138,18 +157,27 @@ class Curve:
         if not self.level:
             return FAR
         z = self._z(tail)
-        levels = {k: max(least, min(FAR, x + z * self.sigma.get(k, 0.0))) for k, x in self.level.items()}
+        levels = {k: max(least, min(FAR, x + z * self._deviation(k, z))) for k, x in self.level.items()}
+        p = self.limit.of.p
+        if self.gaps and p is not None:
+            seen = {k: self.limit.excess(gaps.quantile(1 - tail * (1 - p))) for k, gaps in self.gaps.items()}
+            levels = rising({k: max(least, min(FAR, x)) for k, x in seen.items()}, self.requests)
         return interpolated(levels, c)
 
     def standard_error(self, c: Load) -> float:
         """Standard error of the expected value: of its median, its tail, and the difference from
         run to run.
         """
-        if not self.sigma:
+        p = self.limit.of.p
+        if p is None or not (self.sigma or self.gaps):
             return EXACT
         near = min(self.level, key=lambda k: abs(math.log(k / c)))
-        of_tail = self._z(1.0) ** 2 / (2 * self.pooled[near])
-        return math.hypot(self.sigma[near] * math.sqrt(1.57 / self.requests[near] + of_tail), RUN_TO_RUN)
+        if self.gaps:  # a request reads its prompt once: it counts as one gap of those that are long
+            rarer = 1 / (1 + math.sqrt(p / (1 - p) / self.requests[near]))
+            return math.hypot(self.at(c, rarer) - self.at(c, 1.0), EXACT)
+        z = self._z(1.0)
+        of_both = 1.57 / self.requests[near] + z**2 / (2 * self.pooled[near])
+        return math.hypot(self._deviation(near, z) * math.sqrt(of_both), RUN_TO_RUN)
 
 
 def _logs(part: Part, samples: Mapping[Load, WindowData]) -> dict[Load, Floats]:
@@ -175,19 +203,23 @@ def logs_over(values: Floats, promise: float) -> Floats:
     return logs
 
 
-def _tail(logs: Mapping[Load, Floats], medians: Mapping[Load, float], c: Load) -> tuple[float, int]:
-    """The standard deviation of the normal law with the tail of the settings nearest to c (in ln,
-    from the median), and the number of values behind it.
-
-    Three settings are taken together, as one has few requests. Several quantiles are tried, and the
-    largest deviation counts.
+def _pooled(logs: Mapping[Load, Floats], medians: Mapping[Load, float], c: Load) -> Floats:
+    """The distances (in ln) from the median at the three settings nearest to c, ascending: one has
+    few requests.
     """
     near = sorted(logs, key=lambda k: (abs(math.log(k / c)), k))[:3]
     parts = [logs[k] - medians[k] for k in near if math.isfinite(medians[k])]
-    pooled = np.sort(np.concatenate(parts)) if parts else np.zeros(1)
+    return np.sort(np.concatenate(parts)) if parts else np.zeros(1)
+
+
+def _deviations(pooled: Floats) -> tuple[Sequence[float], Sequence[float]]:
+    """Normal quantiles that at least three of these distances lie beyond, and for each the standard
+    deviation of the normal law with the quantile that was seen there.
+    """
     telling = [p for p in (0.8, 0.9, 0.95, 0.99) if len(pooled) * (1 - p) >= 3]
-    widths = [float(pooled[math.ceil(p * len(pooled)) - 1]) / normal_quantile(p) for p in telling]
-    return min(FAR, max([0.01, *widths])), len(pooled)
+    z = [normal_quantile(p) for p in telling]
+    seen = [float(pooled[math.ceil(p * len(pooled)) - 1]) / at for p, at in zip(telling, z, strict=True)]
+    return z or [0.0], [min(FAR, max(LEAST, width)) for width in seen] or [LEAST]
 
 
 def interpolated(level: Mapping[Load, float], c: Load) -> float:
