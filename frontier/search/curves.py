@@ -6,7 +6,7 @@ the median to the tail is pooled over settings.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
@@ -21,10 +21,13 @@ from frontier.core.stats import episodes
 from frontier.core.stats.laws import normal_quantile
 from frontier.core.stats.wander import BASIC
 from frontier.core.window.held import held
-from frontier.core.window.window import Episodes, Floats, WindowData, narrowed
+from frontier.core.window.histogram import LogHistogram
+from frontier.core.window.window import Episodes, Floats, WindowData, gaps, narrowed
 
 AnyLoad = TypeVar("AnyLoad", bound=int)
 """Requests in flight, or arrivals per second."""
+Deviations = tuple[Sequence[float], Sequence[float]]
+"""Normal quantiles and, for each, the deviation of the normal law with the quantile seen there."""
 EXACT = 0.05
 """The distance (in ln) from the limit that is asked for where the limit is on a mean, a rate or a
 share."""
@@ -40,6 +43,10 @@ FAR = 3.0
 
 DEEP = -12.0
 """The level (in ln) of what takes no time at all."""
+
+
+LEAST = 0.01
+"""The least standard deviation (in ln) of a latency."""
 
 
 STEEP = 3.0
@@ -76,18 +83,21 @@ class Curve:
     `level` is ln of median over limit by concurrency, non-decreasing (isotonic regression, weighted
     by requests): a median needs few requests where a p99 needs many. `sigma` turns normal quantiles
     into the distance from median to tail, by the tail of the nearest settings, which has `pooled`
-    values. For a limit that is not on a percentile, the level is of its value, and there is no
-    tail. `medians` are the medians that the level is made of. All are of the time between the
-    episodes `slow`.
+    values: a deviation for each of several normal quantiles, as a mixture follows no normal law.
+    For a limit that is not on a percentile, the level is of its value, and there is no tail. Of
+    gaps between tokens a quantile is that of all `gaps` of a look: they are many, and those in
+    which a prompt is read are far longer. `medians` are the medians that the level is made of. All
+    are of the time between the episodes `slow`.
     """
 
     part: Part
     level: Mapping[Load, float]
     requests: Mapping[Load, int]
-    sigma: Mapping[Load, float]
+    sigma: Mapping[Load, Deviations]
     pooled: Mapping[Load, int]
     medians: Mapping[Load, float] = field(default_factory=dict)
     slow: Episodes | None = None
+    gaps: Mapping[Load, LogHistogram] = field(default_factory=dict)
 
     @property
     def limit(self) -> Limit:
@@ -96,24 +106,35 @@ class Curve:
 
     @classmethod
     def of(cls, part: Part, samples: Mapping[Load, WindowData], points: Mapping[Load, Point]) -> "Curve":
-        limit, m = part.limit, part.limit.of
+        m = part.limit.of
         if m.p is None or m.quantity in (None, "itl") or m.inverted:
-            level = {c: max(DEEP, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
-            level = level if m.name in RISING else rising(level, {c: p.n for c, p in points.items()})
-            return cls(part, level, {c: points[c].n for c in level}, {}, {})
+            return cls._of_values(part, samples, points)
         over = {c: _over_limit(sample, part) for c, sample in samples.items()}
         medians = {c: max(DEEP, min(FAR, middle)) for c, (_, middle) in over.items() if not math.isnan(middle)}
         level = rising(medians, {c: p.n for c, p in points.items()})
         tails = _tails({c: samples[c] for c in level}, part)
-        sigma = {c: width for c, (width, _) in tails.items()}
+        sigma = {c: deviations for c, (deviations, _) in tails.items()}
         counts = {c: number for c, (_, number) in tails.items()}
-        slow = [sample.episodes for sample in samples.values()][:1]
-        return cls(part, level, {c: len(over[c][0]) for c in level}, sigma, counts, medians, *slow)
+        slow = next((sample.episodes for sample in samples.values()), None)
+        return cls(part, level, {c: len(over[c][0]) for c in level}, sigma, counts, medians, slow)
+
+    @classmethod
+    def _of_values(cls, part: Part, samples: Mapping[Load, WindowData], points: Mapping[Load, Point]) -> "Curve":
+        """The curve of a limit that is on no percentile of what each request has."""
+        limit, requests = part.limit, {c: p.n for c, p in points.items()}
+        level = {c: max(DEEP, min(FAR, limit.excess(p.metrics[limit.metric].value))) for c, p in points.items()}
+        level = level if limit.metric in RISING else rising(level, requests)
+        of_gaps = limit.of.quantity == "itl" and limit.of.p is not None
+        return cls(part, level, requests, {}, {}, gaps={c: gaps(samples[c]) for c in points if of_gaps})
 
     def _z(self, tail: float) -> float:
         """The normal quantile for `tail`, as a share of the requests that may exceed the limit."""
         p = self.limit.of.p
         return normal_quantile(1 - tail * (1 - p)) if self.sigma and p is not None else 0.0
+
+    def _deviation(self, c: Load, z: float) -> float:
+        """The standard deviation of the normal law with the quantile of a measured setting at z."""
+        return float(np.interp(z, *self.sigma[c])) if c in self.sigma else 0.0
 
     def at(self, c: Load, tail: float, least: float = -FAR) -> float:
         """Expected ln of that quantile over the limit at c, `least` at the lowest, with the most
@@ -137,18 +158,27 @@ class Curve:
         if not self.level:
             return FAR
         z = self._z(tail)
-        levels = {k: max(least, min(FAR, x + z * self.sigma.get(k, 0.0))) for k, x in self.level.items()}
+        levels = {k: max(least, min(FAR, x + z * self._deviation(k, z))) for k, x in self.level.items()}
+        p = self.limit.of.p
+        if self.gaps and p is not None:
+            seen = {k: self.limit.excess(gaps.quantile(1 - tail * (1 - p))) for k, gaps in self.gaps.items()}
+            levels = rising({k: max(least, min(FAR, x)) for k, x in seen.items()}, self.requests)
         return interpolated(levels, c)
 
     def standard_error(self, c: Load) -> float:
         """Standard error of the expected value: of its median, its tail, and the difference from
         run to run.
         """
-        if not self.sigma:
+        p = self.limit.of.p
+        if p is None or not (self.sigma or self.gaps):
             return EXACT
         near = min(self.level, key=lambda k: abs(math.log(k / c)))
-        of_tail = self._z(1.0) ** 2 / (2 * self.pooled[near])
-        return math.hypot(self.sigma[near] * math.sqrt(1.57 / self.requests[near] + of_tail), RUN_TO_RUN)
+        if self.gaps:  # a request reads its prompt once: it counts as one gap of those that are long
+            rarer = 1 / (1 + math.sqrt(p / (1 - p) / self.requests[near]))
+            return math.hypot(self.at(c, rarer) - self.at(c, 1.0), EXACT)
+        z = self._z(1.0)
+        of_both = 1.57 / self.requests[near] + z**2 / (2 * self.pooled[near])
+        return math.hypot(self._deviation(near, z) * math.sqrt(of_both), RUN_TO_RUN)
 
 
 @held
@@ -174,8 +204,10 @@ def logs_over(values: Floats, promise: float) -> Floats:
     return logs
 
 
-def _tails(samples: Mapping[Load, WindowData], part: Part) -> dict[Load, tuple[float, int]]:
-    """The tail of each setting by the three that are nearest to it, as one has few requests."""
+def _tails(samples: Mapping[Load, WindowData], part: Part) -> dict[Load, tuple[Deviations, int]]:
+    """The tail of each setting by the three nearest to it, as one has few requests, and the number
+    of values behind it.
+    """
     return {c: _tail(*_nearest(samples, c), part=part) for c in samples}
 
 
@@ -185,22 +217,25 @@ def _nearest(of: Mapping[Load, WindowData], c: Load) -> list[WindowData]:
 
 
 @held
-def _tail(nearest: WindowData, *others: WindowData, part: Part) -> tuple[float, int]:
-    """`_widest` of these settings."""
-    return _widest([_over_limit(sample, part) for sample in (nearest, *others)])
+def _tail(nearest: WindowData, *others: WindowData, part: Part) -> tuple[Deviations, int]:
+    pooled = _pooled(_over_limit(sample, part) for sample in (nearest, *others))
+    return _deviations(pooled), len(pooled)
 
 
-def _widest(over: Iterable[tuple[Floats, float]]) -> tuple[float, int]:
-    """The standard deviation of the normal law with the tail of these logarithms (from their
-    medians), and the number of values behind it.
-
-    Several quantiles are tried, and the largest deviation counts.
-    """
+def _pooled(over: Iterable[tuple[Floats, float]]) -> Floats:
+    """The distances (in ln) from the median in each of these settings, ascending."""
     parts = [logs - middle for logs, middle in over if math.isfinite(middle)]
-    pooled = np.sort(np.concatenate(parts)) if parts else np.zeros(1)
+    return np.sort(np.concatenate(parts)) if parts else np.zeros(1)
+
+
+def _deviations(pooled: Floats) -> Deviations:
+    """Normal quantiles that at least three of these distances lie beyond, and for each the standard
+    deviation of the normal law with the quantile that was seen there.
+    """
     telling = [p for p in (0.8, 0.9, 0.95, 0.99) if len(pooled) * (1 - p) >= 3]
-    widths = [float(pooled[math.ceil(p * len(pooled)) - 1]) / normal_quantile(p) for p in telling]
-    return min(FAR, max([0.01, *widths])), len(pooled)
+    z = [normal_quantile(p) for p in telling]
+    seen = [float(pooled[math.ceil(p * len(pooled)) - 1]) / at for p, at in zip(telling, z, strict=True)]
+    return z or [0.0], [min(FAR, max(LEAST, width)) for width in seen] or [LEAST]
 
 
 def interpolated(level: Mapping[Load, float], c: Load) -> float:

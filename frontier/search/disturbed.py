@@ -1,4 +1,5 @@
-"""Looks that other work on the machine disturbed, as they are too short for it to average out."""
+"""Looks that other work on the machine disturbed, as they are too short for it to average out; and
+whether the server wanders in longer windows."""
 
 import itertools
 import math
@@ -7,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from frontier.core.claim.changes import History, latencies
-from frontier.core.claim.proof import SCANS, by_concurrency
+from frontier.core.claim.proof import FRESH, SCANS, WANDERED, by_concurrency, spread
 from frontier.core.model.decisions import Limit
 from frontier.core.model.loads import Load
 from frontier.core.model.trials import Phase
@@ -61,3 +62,10 @@ def _noise(logs: Floats) -> float:
     with np.errstate(invalid="ignore"):  # infinite where most failed
         spread = float(np.median(np.abs(logs - np.median(logs)))) / normal_quantile(0.75)
     return math.hypot((spread if math.isfinite(spread) else FAR) * math.sqrt(1.57 / len(logs)), RUN_TO_RUN)
+
+
+def wanders(limits: tuple[Limit, ...], history: History) -> bool:
+    """Whether the windows of some proof differ by more than noise."""
+    proofs = by_concurrency([(trial, sample) for trial, sample in history if trial.phase in FRESH])
+    spreads = (spread(parts, limits) for parts in proofs.values() if len(parts) > 1)
+    return any(worst - middle > WANDERED for middle, worst in spreads)

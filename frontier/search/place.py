@@ -21,18 +21,14 @@ from frontier.core.claim.changes import History
 from frontier.core.claim.claimed import claim_points
 from frontier.core.claim.proof import (
     CONTRADICTED,
-    FRESH,
     JUDGED_AFTER,
     SPEND,
-    WANDERED,
     WINDOWS,
     Candidate,
     attempts_over,
-    by_concurrency,
     error_left,
     joined,
     pilot_point,
-    spread,
     violation,
 )
 from frontier.core.claim.undecided import CLEARLY_MORE
@@ -67,6 +63,11 @@ UNSTEADY = 0.2
 """Standard error (in ln) of the bound that is forecast for a proof there."""
 SAFE = 0.1
 """There, before anything is proven, the highest setting goes first of chances so near the best."""
+WIDER = 1.4
+"""The factor by which a bound lies further from its value than looks say, before a candidate has
+shown it: looks are too short to see a speed that wanders."""
+MAYBE = 2.0
+"""A look whose value is beyond a limit by at most so many standard errors does not show it."""
 LOWER = 0.9
 """The next candidate after one given up is at most this share of it, unless something is proven."""
 FAR_LOWER = 0.7
@@ -127,7 +128,7 @@ class State:
         )
         deficit, inflation = state._seen()
         spent, elapsed = _spent(known.every)
-        wanders = _wanders(limits, history)
+        wanders = disturbed.wanders(limits, history)
         return dataclasses.replace(
             state,
             ess_deficit=deficit,
@@ -147,32 +148,31 @@ class State:
         from its value does not show that other bounds cannot be given: else one disturbance of the
         machine would send the search to the lowest settings.
         """
-        ess_deficit, bound_inflation = {}, {}
-        for curve in self.curves:
-            fewer, further = [1.0], [1.0]
-            proven = [k for k in self.candidates if k.verdict is Verdict.MEETS]
-            for k in proven or self.candidates:
-                e = k.point.metrics.get(curve.limit.metric)
-                if k.windows < WINDOWS or e is None:
-                    continue
-                expected = self._reach(curve, k.load, k.windows, self.window_size(k.load), k.alpha)
-                seen = k.reach(curve.limit)
-                if (times := k.shortage(curve.limit)) is not None:
-                    fewer.append(1.0 if repeats(self.scanned, curve.limit, k.load) else times)
-                elif expected and seen is not None and curve.slow is None:
-                    further.append(seen / expected)
-            ess_deficit[curve.part] = min(MOST_ESS_DEFICIT, max(fewer))
-            bound_inflation[curve.part] = min(MOST_BOUND_INFLATION, max(further))
-        return ess_deficit, bound_inflation
+        proven = [k for k in self.candidates if k.verdict is Verdict.MEETS]
+        judged = [k for k in proven or self.candidates if k.windows >= WINDOWS]
+        seen = {curve.part: self._seen_of(curve, judged) for curve in self.curves}
+        return {part: fewer for part, (fewer, _) in seen.items()}, {part: wider for part, (_, wider) in seen.items()}
+
+    def _seen_of(self, curve: Curve, judged: Sequence[Candidate]) -> tuple[float, float]:
+        """The two corrections of one part."""
+        fewer, further = [1.0], list[float]()
+        for k in judged:
+            expected = self._reach(curve, k.load, k.windows, self.window_size(k.load), k.alpha)
+            seen = k.reach(curve.limit)
+            if (times := k.shortage(curve.limit)) is not None:
+                fewer.append(1.0 if repeats(self.scanned, curve.limit, k.load) else times)
+            elif expected and seen is not None and curve.slow is None:
+                further.append(seen / expected)
+        return min(MOST_ESS_DEFICIT, max(fewer)), min(MOST_BOUND_INFLATION, max(1.0, max(further, default=WIDER)))
 
     def _reach(self, curve: Curve, c: Load, windows: int, size: int, alpha: float) -> float | None:
         """The expected distance (in ln) of the bound beyond the value; None where no bound is
         expected.
         """
         p = curve.limit.of.p
-        if not curve.sigma or p is None:
+        if p is None or not (curve.sigma or curve.gaps):
             return EXACT
-        near, alike = nearest(self.scanned, c), repeats(self.scanned, curve.limit, c)
+        near, alike = nearest(self.scanned, c), not curve.gaps and repeats(self.scanned, curve.limit, c)
         requests = dependence(near, curve.limit) * self.ess_deficit.get(curve.part, 1.0)
         each = min(size, c) if alike else size
         effective = int(windows * each * near.shape.class_share(curve.limit.of.group) / requests)
@@ -191,6 +191,13 @@ class State:
     def surely_outside(self, c: Load) -> bool:
         """Whether the value is beyond a limit by more than its noise."""
         return any(curve.later(MANY).at(c, 1.0) > curve.standard_error(c) for curve in self.curves)
+
+    def may_be_within(self, c: Load) -> bool:
+        """Whether the value may be within each limit that more load does not help to keep: it is
+        beyond none of them by more than MAYBE standard errors.
+        """
+        curves = [curve for curve in self.curves if curve.limit.metric not in RISING]
+        return all(curve.later(MANY).at(c, 1.0) <= MAYBE * curve.standard_error(c) for curve in curves)
 
     def prospects(self, c: Load) -> Mapping[int, float]:
         """The chance that a proof at c has succeeded, by its number of windows, as far as these fit
@@ -295,13 +302,6 @@ def _own_bound(k: Candidate, limit: Limit, windows: int) -> float:
     """
     reach, value = k.reach(limit) or math.inf, limit.excess(k.point.value(limit.metric))
     return value + reach * math.sqrt(min(1.0, k.windows / windows)) if math.isfinite(reach) else -math.inf
-
-
-def _wanders(limits: tuple[Limit, ...], history: History) -> bool:
-    """Whether the windows of some proof differ by more than noise."""
-    proofs = by_concurrency([(trial, sample) for trial, sample in history if trial.phase in FRESH])
-    spreads = (spread(parts, limits) for parts in proofs.values() if len(parts) > 1)
-    return any(worst - middle > WANDERED for middle, worst in spreads)
 
 
 def _spent(history: History) -> tuple[Mapping[Load, float], float]:

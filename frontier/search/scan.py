@@ -57,6 +57,8 @@ SCAN_OF_TIME = 1 / 4
 """The share of the time after which looks only go on while no setting was seen within the SLA."""
 CLOSE = 1.25
 """The scan ends when the edge is known within this factor."""
+NEAR = 2.0
+"""Once the edge is known within this factor, a scan ends whose setting to prove lies below it."""
 SINGLE_FROM = 64
 """From this concurrency on, a scan without a list goes up by single steps: the edge often lies
 there, and a look at four times the load costs four times as much."""
@@ -133,7 +135,7 @@ def next_ask(
     states = [State.of(known, within) for known in tried]
     may_add = policy.refine is None or len(settings_beyond(policy, history)) < policy.refine
     for state in states:
-        if (look := _scan(policy, state, may_add)) is not None:
+        if (look := _scan(policy, state, may_add, window_worth)) is not None:
             return look
     ends = []
     for state in sorted(states, key=lambda state: state.edge() or 0):
@@ -197,9 +199,10 @@ def visit_of(c: Load, points: Mapping[Load, Point], reason: str = "") -> Ask:
 # --- scan
 
 
-def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
+def _scan(policy: SearchPolicy, state: State, may_add: bool, window_worth: float) -> Ask | None:
     """The next cheap look, None when the scan is over: upwards in double steps until the SLA is
-    broken, then into the gap that holds its edge.
+    broken, then into the gap that holds its edge. Once that is known within NEAR, a setting to
+    prove below the gap goes first: further looks would not change it.
 
     The first candidate ends the scan, and so does SCAN_OF_TIME. An exception is a candidate at the
     lowest setting, which a look had shown outside by bad luck, unless it was given up.
@@ -209,10 +212,22 @@ def _scan(policy: SearchPolicy, state: State, may_add: bool) -> Ask | None:
     late = state.elapsed > SCAN_OF_TIME * (state.elapsed + state.within) and state.bracket() is not None
     if late or any(k.verdict is Verdict.VIOLATES or k.load > lowest for k in state.candidates):
         return None
-    unseen = [c for c in policy.grid if c not in state.points and state.looks.get(c, 0) < LOOKS_AT_MOST]
+    unseen = _unseen(policy, state)
     if unseen and unseen[0] == policy.grid[0]:
         return look(policy.grid[0], "the lowest setting shows how long a request takes")
-    return _once_more(state) or _to_edge(policy, state, unseen, may_add)
+    if (again := _once_more(state)) is not None:
+        return again
+    low, high = state.bracket() or (0, None)
+    if high is not None and high <= NEAR * low:
+        first = _candidate(policy, state, state.by_grid, may_add, window_worth)
+        if first is not None and first <= low:
+            return None
+    return _to_edge(policy, state, unseen, may_add)
+
+
+def _unseen(policy: SearchPolicy, state: State) -> list[Load]:
+    """The settings of the grid that may be looked at."""
+    return [c for c in policy.grid if c not in state.points and state.looks.get(c, 0) < LOOKS_AT_MOST]
 
 
 def _to_edge(policy: SearchPolicy, state: State, unseen: Sequence[Load], may_add: bool) -> Ask | None:
@@ -248,15 +263,20 @@ def _higher(state: State, unseen: Sequence[Load], low: Load, high: Load | None) 
 
 
 def _below_all(policy: SearchPolicy, state: State, unseen: Sequence[Load], may_add: bool) -> Ask | None:
-    """The next look where no setting was seen within the SLA: below the lowest setting, or at the
-    next one of the grid where none could be measured.
+    """The next look where no setting was seen within the SLA: below the lowest setting, above the
+    highest where its look does not show it outside, or at the next one of the grid where none could
+    be measured.
     """
-    lowest = min(state.points, default=1)
+    if not state.points:
+        return look_at(policy, state.points, unseen[0], "no lower setting could be measured") if unseen else None
+    lowest, highest = min(state.points), max(state.points)
     lower = Concurrency(max(1, lowest // 4))
     if lower < lowest and may_add and state.looks.get(lower, 0) < LOOKS_AT_MOST:
         return look_at(policy, state.points, lower, f"c={lowest}, the lowest measured, breaks the SLA")
-    above = [] if state.points else unseen
-    return look_at(policy, state.points, above[0], "no lower setting could be measured") if above else None
+    step = _higher(state, unseen, highest, None) if state.may_be_within(highest) else None
+    if step is None:
+        return None
+    return look_at(policy, state.points, step, f"c={highest} may be within the SLA; looking higher")
 
 
 def _once_more(state: State) -> Ask | None:
@@ -313,18 +333,37 @@ def _another(
     named = max(known, key=state.merit if policy.marginal_gain else state.rate, default=None)
     if named is not None and state.wanders and state.looks[named] < STEADY // 2:
         return visit_of(named, state.points, f"the server wanders; c={named} is measured longer")
-    top = policy.top if known else min(policy.top, max(state.points, default=policy.top))
-    if policy.auto:  # well below a setting under which the server was lost
-        top = Concurrency(min(max(state.points, default=1), LOWER * policy.lost))
-    among = None if may_add else {*policy.grid, *state.looks}
-    c = candidate(state, top, known, window_worth, among, marginal_gain=policy.marginal_gain)
+    c = _candidate(policy, state, known, may_add, window_worth)
     if c is not None and _worth_more_windows(state, c, known, marginal_gain=policy.marginal_gain):
         return _window(state, c)
     if not known:
         c = soonest(state, below=policy.lost)
+        among = _among(policy, state, may_add)
         return None if c is None or (among is not None and c not in among) else _window(state, c)
+    # The scan may have left a gap for the first proof. A setting that was given up closes it.
+    open_gap = all(k.verdict is Verdict.MEETS and k.load <= (state.edge() or 0) for k in state.candidates)
+    if open_gap and (look := _to_edge(policy, state, _unseen(policy, state), may_add)) is not None:
+        return look
     full = corner(state, known, policy.grid) if policy.marginal_gain and may_add else None
     return None if full is None else _beside(policy, state, full)
+
+
+def _candidate(
+    policy: SearchPolicy, state: State, known: Sequence[Load], may_add: bool, window_worth: float
+) -> Load | None:
+    """The setting to prove next, beside those that are `known` to keep the SLA; None where none is
+    worth it.
+    """
+    top = policy.top if known else min(policy.top, max(state.points, default=policy.top))
+    if policy.auto:  # well below a setting under which the server was lost
+        top = Concurrency(min(max(state.points, default=1), LOWER * policy.lost))
+    among = _among(policy, state, may_add)
+    return candidate(state, top, known, window_worth, among, marginal_gain=policy.marginal_gain)
+
+
+def _among(policy: SearchPolicy, state: State, may_add: bool) -> set[Load] | None:
+    """The settings that may be proven; None for any."""
+    return None if may_add else {*policy.grid, *state.looks}
 
 
 def _beside(policy: SearchPolicy, state: State, c: Load) -> Ask:

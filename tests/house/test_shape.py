@@ -82,7 +82,7 @@ def test_functions_of_many_arguments_are_few() -> None:
 
 MOST_IN_CORE = 4_560
 """Statements of the core, without imports and docstrings."""
-MOST_IMPORTED = {"frontier.core.claim.solver": 4_040, "frontier.search.scan": 5_110}
+MOST_IMPORTED = {"frontier.core.claim.solver": 4_040, "frontier.search.scan": 5_150}
 """Statements of a module and of all modules of the package that it imports."""
 
 

@@ -13,7 +13,8 @@ from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.trials import Phase
 from frontier.core.stats.episodes import most_times
-from frontier.core.window.window import Episodes
+from frontier.core.window.histogram import LogHistogram
+from frontier.core.window.window import BLOCKS, Episodes
 from frontier.search import curves, place
 from frontier.search.curves import DEEP, FAR, Curve, Part
 from frontier.search.place import MANY, State, candidate
@@ -25,7 +26,7 @@ MEAN = Part(Limit("mean_e2e", 2.0))
 
 
 def curve(level, sigma=0.2, requests=400, pooled=1000, part=P99):
-    sigmas = dict.fromkeys(level, sigma) if sigma else {}
+    sigmas = dict.fromkeys(level, ([0.0], [sigma])) if sigma else {}
     return Curve(part, level, dict.fromkeys(level, requests), sigmas, dict.fromkeys(sigmas, pooled))
 
 
@@ -65,24 +66,54 @@ def test_between_two_settings_a_latency_is_on_a_straight_line_and_a_cliff_is_hal
     assert math.exp(curves.interpolated({k: math.log(v) for k, v in ends.items()}, c)) == pytest.approx(value)
 
 
-def test_a_tail_is_the_widest_of_what_the_quantiles_of_enough_requests_say():
-    def wide(high, n=100):
-        """n values whose median is 0, and of which the last from rank `high` on are 1."""
-        return np.where(np.arange(1, n + 1) >= high, 1.0, 0.0)
+def test_a_tail_has_the_quantiles_of_enough_requests_and_goes_on_as_the_last_of_them():
+    def tail(share, n=100):
+        """A setting of n values whose median is at the limit; this share of them is e times it."""
+        pooled = curves._pooled([(np.where(np.arange(1, n + 1) > (1 - share) * n, 1.0, 0.0), 0.0)])
+        return dataclasses.replace(curve({1: 0.0}), sigma={1: curves._deviations(pooled)}, pooled={1: len(pooled)})
 
-    def tail(*values):
-        return curves._widest((x, np.median(x)) for x in values)
+    def beyond(tail, share):
+        return tail.between_episodes(1, share / 0.01)
 
-    assert tail(wide(80)) == (pytest.approx(1 / 0.84162, abs=1e-4), 100)
-    assert tail(wide(90)) == (pytest.approx(1 / 1.28155, abs=1e-4), 100)
-    assert tail(wide(95)) == (pytest.approx(1 / 1.64485, abs=1e-4), 100)
-    assert tail(wide(96)) == (0.01, 100), "of 100 requests the 99th percentile says nothing"
-    assert tail(wide(297, 300)) == (pytest.approx(1 / 2.32635, abs=1e-4), 300)
-    assert tail(*[wide(90)] * 3)[1] == 300
+    assert beyond(tail(0.3), 0.2) == pytest.approx(1.0)
+    assert beyond(tail(0.3), 0.05) == pytest.approx(1.0), "a second hump lies no further out in the tail"
+    assert beyond(tail(0.3), 0.01) == pytest.approx(2.32635 / 1.64485, abs=1e-4), "beyond the last by a normal law"
+    assert beyond(tail(0.06), 0.2) == pytest.approx(0.01 * 0.84162, abs=1e-4), "a rare hump makes no usual request late"
+    assert beyond(tail(0.04), 0.01) == pytest.approx(0.01 * 2.32635, abs=1e-4), (
+        "of 100 the 99th percentile says nothing"
+    )
+    assert beyond(tail(0.02, 300), 0.01) == pytest.approx(1.0)
+    assert 300 == len(curves._pooled([(np.zeros(100), 0.0)] * 3))
 
 
 def test_the_tail_of_a_setting_is_of_the_three_nearest_to_it():
     assert ["c", "b", "d"] == curves._nearest(dict(zip((1, 8, 10, 16, 64), "abcde", strict=True)), 10)
+
+
+def test_gaps_between_tokens_have_the_quantiles_that_were_seen():
+    """3.5% of the gaps are five times as long, as a prompt is read in them: the 95th percentile is
+    within the limit, and a bound that leaves 3% beyond it is not.
+    """
+    limit = Limit("p95_itl", 0.02)
+
+    def server(share):
+        rng = np.random.default_rng(3)
+        parts = [np.where(rng.random(4000) < share, 0.05, 0.01) for _ in range(BLOCKS)]
+        return tuple(LogHistogram.of(part) for part in parts)
+
+    history = [
+        (t, dataclasses.replace(sample, block_itl=server(0.035 if t.load <= 16 else 0.08)))
+        for t, sample in grid(Server(lambda c: 0.01 * c), (1, 8, 16, 32), requests=100)
+    ]
+    state = state_of((limit,), history)
+    (gaps,) = state.curves
+    assert gaps.at(16, 1.0) == pytest.approx(math.log(0.5), abs=2e-3)
+    assert gaps.at(16, 0.6) == pytest.approx(math.log(2.5), abs=2e-3)
+    assert gaps.at(32, 1.0) == pytest.approx(math.log(2.5), abs=2e-3)
+    few, many = (state._reach(gaps, 16, windows, 100, 0.0125) for windows in (3, 36))
+    assert few == pytest.approx(place.WIDER * math.log(5), abs=1e-2)
+    assert many == 0.0
+    assert gaps.standard_error(16) > 1.0, "a look of 100 requests cannot tell 3.5% from 5"
 
 
 def state_of(limits, history):
@@ -238,7 +269,10 @@ def test_how_far_bounds_lie_is_learned_from_what_is_proven_where_anything_is():
     expected = state._reach(state.curves[0], 24, 3, state.window_size(24), 0.0125)
     assert wider(proven) == wider(proven, disturbed) == pytest.approx(math.log(0.46 / 0.38) / expected)
     assert wider(disturbed) > wider(proven) > 1.0
-    assert 1.0 == wider() == wider(judged(24, Verdict.MEETS, windows=2, value=0.38, upper=0.46)), "not judged"
+    near = dataclasses.replace(proven, point=judged(24, Verdict.MEETS, value=0.38, upper=0.381).point)
+    assert wider(near) == 1.0, "a bound that lies nearer is luck"
+    unjudged = judged(24, Verdict.MEETS, windows=2, value=0.38, upper=0.46)
+    assert place.WIDER == wider() == wider(unjudged), "before a judgement, what is usual"
 
 
 def test_a_lower_setting_is_the_next_candidate_where_it_gave_clearly_more_and_was_not_tried():

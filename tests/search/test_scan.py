@@ -241,6 +241,29 @@ def test_a_lowest_setting_that_looked_outside_by_bad_luck_is_no_end_of_the_searc
     assert len(of_lowest) < WINDOWS, "its proof gives way once its data are within the SLA"
 
 
+def test_a_lowest_setting_whose_look_is_within_its_noise_is_no_end_of_the_scan():
+    """Twenty requests, whose 99th percentile is expected a little over the limit."""
+    unlucky, history = trial(1, Phase.SCAN, 1, 20), []
+    history.append((unlucky, Server(lambda c: 0.38, sigma=0.3).run(unlucky)))
+    state = State.of(SeriesHistory.of(TTFT, history))
+    assert 0 < state.value(1) < 2 * state.curves[0].standard_error(1)
+    ask = next_ask(POLICY, TTFT, history)
+    assert (Phase.SCAN, 4) == (ask.phase, ask.load)
+    assert_golden_row("progress", ask.reason)
+    over = [(unlucky, Server(lambda c: 1.0).run(unlucky))]
+    assert Phase.PROVE is next_ask(POLICY, TTFT, over).phase, "this one is surely outside"
+
+
+def test_a_setting_to_prove_below_a_near_edge_goes_first_and_the_gap_is_looked_at_afterwards():
+    server, history = Server(lambda c: 0.05 if c <= 50 else 3.0), []
+    asks, done = go_on(server, history)
+    looks_and_proofs = list(dict.fromkeys((a.phase, a.load) for a in asks))
+    proof = looks_and_proofs.index((Phase.PROVE, 32))
+    assert {(Phase.SCAN, 32), (Phase.SCAN, 64)} < set(looks_and_proofs[:proof])
+    assert (Phase.SCAN, 45) in looks_and_proofs[proof:], "it may still find a better one"
+    assert done.proven > 32
+
+
 def test_what_the_user_asks_to_prove_comes_first():
     server = Server(**SMOOTH)
     history = grid(server)
