@@ -6,7 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from frontier.core.claim.changes import History, latencies
+from frontier.core.claim.changes import History
+from frontier.core.claim.levels import latencies
 from frontier.core.claim.proof import SCANS, by_concurrency
 from frontier.core.model.decisions import Limit
 from frontier.core.model.loads import Load
