@@ -199,19 +199,19 @@ def _given_up(history: Unchanged, limits: tuple[Limit, ...]) -> dict[Load, Ended
 
 
 def _outgrown(history: Unchanged, points: Mapping[Load, Point], limits: Sequence[Limit]) -> dict[Load, Growth]:
-    """The settings where a latency grows so fast that it would be over its limit within the time of
-    one more proof.
+    """The settings where a latency grows so fast that its bound would be over the limit within the
+    time of one more proof.
     """
     found, growths = {}, {growth.limit.metric: growth for growth in history.growing}
     for limit, c in itertools.product(limits, points if growths else ()):
         growth, windows = growths.get(limit.metric), proof_windows(history, c, limits)
-        if growth is None or not windows:
+        estimate = points[c].metrics.get(limit.metric)
+        if growth is None or estimate is None or not windows:
             continue
         sent = join(windows).sent
         lasts = WINDOWS * max(float(np.median([w.ends[-1] - w.starts[0] for w in windows])), LEAST_WINDOW)
         ahead = float(windows[-1].ends[-1]) + lasts - float(sent.mean())
-        value = points[c].value(limit.metric)
-        if limit.breaks(value * math.exp(growth.rate * ahead)):
+        if limit.breaks(limit.bound(estimate) * math.exp(growth.rate * ahead)):
             found[c] = growth
     return found
 

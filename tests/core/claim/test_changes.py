@@ -294,8 +294,14 @@ def test_a_latency_that_grows_is_found_and_a_step_is_no_growth():
 def test_a_creep_that_passes_the_limit_within_one_more_proof_leaves_the_setting_unproven():
     history = creeping(0.02)
     value = claim_points(history, TTFT)[0].metrics["p90_ttft"]
-    close, far = ((Limit("p90_ttft", value.upper * factor),) for factor in (1.1, 3.0))
-    assert Verdict.MEETS is decided(history, far).verdict
+    close, near, far = ((Limit("p90_ttft", value.upper * factor),) for factor in (1.1, 1.235, 3.0))
+    (growth,) = unchanged(history, near).growing
+    last = history[-1][1]
+    lasts = proof.WINDOWS * (last.ends[-1] - last.starts[0])
+    ahead = last.ends[-1] + lasts - join([sample for _, sample in history]).sent.mean()
+    grown = math.exp(growth.rate * ahead)
+    assert value.value * grown < near[0].promise < value.upper * grown, "the bound passes it"
+    assert (Verdict.UNPROVEN, Verdict.MEETS) == (decided(history, near).verdict, decided(history, far).verdict)
     decision = decided(history, close)
     assert (Verdict.UNPROVEN, None) == (decision.verdict, decision.load)
     (reason,) = (r for r in decision.explanation.settings if r.cause is Cause.GROWS)
