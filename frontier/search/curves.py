@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from frontier.core.claim.changes import latencies
+from frontier.core.claim.levels import latencies
 from frontier.core.claim.verdict import RISING
 from frontier.core.model.decisions import Limit
 from frontier.core.model.loads import Load

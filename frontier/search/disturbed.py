@@ -7,7 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
-from frontier.core.claim.changes import History, latencies
+from frontier.core.claim.changes import History
+from frontier.core.claim.levels import latencies
 from frontier.core.claim.proof import FRESH, SCANS, WANDERED, by_concurrency, spread
 from frontier.core.model.decisions import Limit
 from frontier.core.model.loads import Load

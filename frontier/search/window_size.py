@@ -9,7 +9,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from frontier.core.claim.changes import PROOFS, latencies
+from frontier.core.claim.changes import PROOFS
+from frontier.core.claim.levels import latencies
 from frontier.core.claim.proof import (
     ALPHA,
     ASCENTS,

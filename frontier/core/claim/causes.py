@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from frontier.core.claim.changes import Change, Growth
+from frontier.core.claim.changes import Change
+from frontier.core.claim.levels import Growth
 from frontier.core.claim.undecided import OPEN, may_pass, next_step, requests_to_decide, widened
 from frontier.core.claim.verdict import RISING, inside, judge
 from frontier.core.model.decisions import (

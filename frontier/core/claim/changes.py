@@ -1,28 +1,25 @@
 """Changes of the server during a series: which windows were measured of the server as it is now.
 
 A claim is about the server as it was when its series ended, so windows from before a change must
-not prove anything. Only windows of one load are compared, as latency need not grow with load. The
-*level* of a window is the mean logarithm of its latencies.
+not prove anything. Only windows of one load are compared, as latency need not grow with load.
 
 A load becomes *suspect* when the level of a window lies beyond CHANGE, and beyond the noise, from
 the level of its earlier windows. It is then measured again. Where that window says the same, the
 server has changed, and the earlier windows of the load are stale. The windows of other loads from
 before the change are stale too. A load counts again once it was measured after the change and is as
 it was: other work on the server's machine during one trial is no reason to prove everything anew.
-
-The noise has two parts: the scatter of whole windows, to which NOISE adds as much prior knowledge
-as PRIOR windows would, and the uncertainty that the requests within each window leave.
 """
 
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from frontier.core.claim import tails
+from frontier.core.claim.levels import NOISE, PRIOR, Growth, Level, Levels, growths, level, within
 from frontier.core.flags import load_flags
 from frontier.core.model.decisions import Limit
 from frontier.core.model.groups import by_key
@@ -42,17 +39,8 @@ CLAIMED = (Phase.GRID, *PROOFS, Phase.VISIT)
 trials were sized for a claim."""
 CHANGE = math.log(1.10)
 """A change of the level (in ln) up to this does not count as one."""
-NOISE, PRIOR = 0.05, 4
-"""Expected standard deviation (in ln) of the levels of windows of an unchanged server, and how many
-windows this knowledge weighs as much as."""
 SUSPECT, SURE = 0.02, 0.0005
 """Error, in a pair of levels, at which a load is measured again, and at which it has changed."""
-BATCHES = 10
-"""Parts of a window whose means show how sure its level is."""
-MOST_AUTOCORRELATION = 0.9
-"""The most correlation of neighbouring parts of a window: ten parts cannot show more."""
-FEWEST, GROWS = 4, 0.005
-"""Fewest windows of a load from which growth is concluded, and the error of that conclusion."""
 SHORTEST = 2.5
 """The shortest mean of runs that counts: requests side by side share a step, and come in pairs."""
 FEWEST_RUNS = 3
@@ -63,20 +51,6 @@ MOST_SUSPECT = 3
 """This many windows that differ from the earlier ones, but not in the same way, are noise."""
 MOST_CHANGES = 3
 """A server that changed so often is not searched any further."""
-
-
-@dataclass(frozen=True, slots=True)
-class Level:
-    """The mean logarithm of a window's latencies, the means of its parts relative to it, when the
-    window ended, the latencies in the order of sending, and the numbers of those beyond the limit
-    and of their runs.
-    """
-
-    mean: float
-    parts: Floats
-    at: float
-    values: Floats
-    runs: tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,34 +69,21 @@ class Change:
     tail: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """A latency that grows at a load: by `rate` (in ln) per second."""
-
-    limit: Limit
-    rate: float
-
-    @property
-    def per_minute(self) -> float:
-        """The share that is added in a minute."""
-        return math.expm1(60 * self.rate)
-
-
 class Unchanged(tuple[tuple[Trial, WindowData], ...]):
     """The part of a history that was measured of the server as it was at the end.
 
     `changes` made the rest stale; the last of them came before the trial number `since`. The last
     window of a load in `suspect` differs from its earlier ones. What was measured of a load in
     `doubted` excludes the tail that the next higher load showed since: it has to be proven anew.
-    `growing` holds the loads at which a latency grows, and by how much. It holds what follows from
-    it (see `held`): there is one for each history and limits.
+    `growing` holds the latencies that grow. It holds what follows from it (see `held`): there is
+    one for each history and limits.
     """
 
     changes: tuple[Change, ...] = ()
     since: int = 0
     suspect: tuple[Load, ...] = ()
     doubted: tuple[Load, ...] = ()
-    growing: Mapping[Load, Growth] = {}
+    growing: tuple[Growth, ...] = ()
 
 
 @held_alone
@@ -142,41 +103,6 @@ def away(sample: WindowData) -> bool:
     504), until the trial was ended.
     """
     return sample.ended == ("failing",) and bool(sample.failures) and all(map(_AWAY.match, sample.failures))
-
-
-def latencies(sample: WindowData, limit: Limit) -> Floats:
-    """The known per-request values of the limited latency; of E2E for a limit on ITL or on no
-    latency.
-    """
-    mine = window.narrowed(sample, limit.of.group)
-    values: Floats = getattr(mine, limit.of.quantity or "e2e", mine.e2e)
-    return values[~np.isnan(values)]
-
-
-@held_alone
-def level(sample: WindowData, limit: Limit) -> Level | None:
-    """The level of a window in what a limit is on; None where too few requests succeeded."""
-    values = latencies(sample, limit)
-    logs = np.log(values[np.isfinite(values) & (values > 0)])
-    if len(logs) < 2 * BATCHES:
-        return None
-    means = np.array([part.mean() for part in np.array_split(logs, BATCHES)])
-    return Level(float(logs.mean()), means - means.mean(), float(sample.ends[-1]), values, tails.runs(values, limit))
-
-
-def _within(levels: Sequence[Level]) -> float:
-    """The variance of a window's level that comes from its requests. Neighbouring parts that are
-    alike show a speed that wanders slowly; a whole window then says little more than one part.
-    """
-    parts = np.array([x.parts for x in levels])
-    own = float((parts**2).sum()) / (len(levels) * (BATCHES - 1))
-    if own <= 0:
-        return 0.0
-    autocorrelation = float((parts[:, 1:] * parts[:, :-1]).sum()) / (len(levels) * (BATCHES - 1)) / own
-    autocorrelation = min(
-        MOST_AUTOCORRELATION, max(0.0, autocorrelation + (1 + 3 * max(0.0, autocorrelation)) / BATCHES)
-    )
-    return own * (1 + autocorrelation) / (1 - autocorrelation) / BATCHES
 
 
 def unchanged(history: History, limits: Sequence[Limit]) -> Unchanged:
@@ -207,7 +133,7 @@ def _unchanged(history: tuple[tuple[Trial, WindowData], ...], limits: tuple[Limi
     found.changes, found.since = tuple(followed.changes), followed.since
     found.suspect = tuple(c for c, load in followed.loads.items() if load.suspects)
     found.doubted = tuple(c for c, load in followed.loads.items() if load.doubted)
-    found.growing = {c: g for c, load in followed.loads.items() if (g := _growth(load, limits)) is not None}
+    found.growing = growths((load.seen for load in followed.loads.values()), limits)
     return found
 
 
@@ -232,24 +158,27 @@ def _runs(loads: Sequence["_Load"], limits: tuple[Limit, ...]) -> int:
 @dataclass(slots=True)
 class _Load:
     """The windows of one load. `known` are the levels since its last change, `suspects` those that
-    differ from them, `every` all levels, `looks` those of its scans. `start` is the number of the
-    first trial that counts, `proof` of the last that was sized for a claim.
+    differ from them, `every` all levels, `looks` those of its scans since a change, `seen` those of
+    all its windows without a backlog. `start` is the number of the first trial that counts, `proof`
+    of the last that was sized for a claim.
     """
 
     start: int = 0
     proof: int = 0
     doubted: bool = False
-    looks: list[tuple[Level | None, ...]] = field(default_factory=list)
+    looks: list[Levels] = field(default_factory=list)
+    seen: list[Levels] = field(default_factory=list)
     numbers: list[int] = field(default_factory=list)
-    every: list[tuple[Level | None, ...]] = field(default_factory=list)
-    known: list[tuple[Level | None, ...]] = field(default_factory=list)
-    suspects: list[tuple[Level | None, ...]] = field(default_factory=list)
+    every: list[Levels] = field(default_factory=list)
+    known: list[Levels] = field(default_factory=list)
+    suspects: list[Levels] = field(default_factory=list)
 
     def copy(self) -> "_Load":
         """The same in lists of its own."""
         return replace(
             self,
             looks=[*self.looks],
+            seen=[*self.seen],
             numbers=[*self.numbers],
             every=[*self.every],
             known=[*self.known],
@@ -272,6 +201,8 @@ class _Followed:
         """The next window."""
         c, levels = trial.load, tuple(level(sample, limit) for limit in self.limits)
         load = self.loads.setdefault(c, _Load())
+        if not any(load_flags.overloaded(sample)):  # a backlog grows although the server is as it was
+            load.seen.append(levels)
         if trial.phase not in (*CLAIMED, Phase.FRONTIER):
             load.looks.append(levels)
             return
@@ -280,7 +211,7 @@ class _Followed:
         self._follow(number, c, load, levels)
         self._doubt(number, c)
 
-    def _follow(self, number: int, c: Load, load: _Load, levels: tuple[Level | None, ...]) -> None:
+    def _follow(self, number: int, c: Load, load: _Load, levels: Levels) -> None:
         stale = bool(load.numbers) and load.numbers[-1] < self.since
         # The scans of a load from before a change show another server.
         load.start = load.start if load.numbers else self.since
@@ -305,7 +236,7 @@ class _Followed:
         elif len(load.suspects) >= MOST_SUSPECT or not self._differs(load, levels):
             load.known, load.suspects = [*load.known, *load.suspects], []
 
-    def _seen_again(self, load: _Load, number: int, levels: tuple[Level | None, ...]) -> None:
+    def _seen_again(self, load: _Load, number: int, levels: Levels) -> None:
         """The first window of a load since the server changed. If the load is as it was, its
         earlier windows count again; noise is not allowed for. Of a tail that is never said, as one
         window shows too little of it. The change then came before the first of these windows. Where
@@ -347,10 +278,10 @@ class _Followed:
                 self.loads[lower] = replace(load.copy(), doubted=True, start=number, known=[], suspects=[])
                 return
 
-    def _differs(self, load: _Load, levels: tuple[Level | None, ...]) -> bool:
+    def _differs(self, load: _Load, levels: Levels) -> bool:
         return self._differ(load, [levels], SUSPECT)[0] != 0
 
-    def _differ(self, load: _Load, after: Sequence[tuple[Level | None, ...]], error: float) -> tuple[float, str, bool]:
+    def _differ(self, load: _Load, after: Sequence[Levels], error: float) -> tuple[float, str, bool]:
         """The largest difference (in ln), its metric, and whether it is that of a tail alone; 0
         without one. Levels differ by more than CHANGE and the noise at this error. Tails differ
         where the share of the requests beyond the limit changed at this error.
@@ -376,7 +307,7 @@ class _Followed:
         """
         total, freedom = self._scatter(which)
         between = (PRIOR * NOISE**2 + total) / (PRIOR + freedom)
-        variance = (between + _within([*old, *new])) * (1 / len(old) + 1 / len(new))
+        variance = (between + within([*old, *new])) * (1 / len(old) + 1 / len(new))
         return math.sqrt(variance) * laws.t_quantile(1 - error / 2, PRIOR + freedom)
 
     def _scatter(self, which: int) -> tuple[float, int]:
@@ -415,32 +346,3 @@ def _mean(levels: Sequence[Level]) -> float:
 
 def _values(levels: Sequence[Level]) -> Floats:
     return np.concatenate([x.values for x in levels])
-
-
-def _growth(load: _Load, limits: tuple[Limit, ...]) -> Growth | None:
-    """The limited latency that grows at a load, the fastest of several; None without one. A single
-    step does not count as growth: the largest rise from one window to the next is taken out.
-    """
-    found = []
-    for which, limit in enumerate(limits):
-        levels = [x for each in load.every if (x := each[which])]
-        if len(levels) >= FEWEST and (rate := _slope(levels)) > 0:
-            found.append(Growth(limit, rate))
-    return max(found, key=lambda g: g.rate, default=None)
-
-
-def _slope(levels: Sequence[Level]) -> float:
-    """The rise of the levels per second (in ln), where it is certain; else 0."""
-    means, times = np.array([x.mean for x in levels]), np.array([x.at for x in levels])
-    rises, apart = np.diff(means), np.diff(times)
-    if (apart <= 0).any():  # clocks can be set
-        return 0.0
-    largest = int(rises.argmax())
-    means[largest + 1 :] -= max(0.0, rises[largest])
-    away = times - times.mean()
-    rate = float(away @ means / (away @ away))
-    rest = means - means.mean() - rate * away
-    freedom = PRIOR + len(means) - 3
-    variance = (PRIOR * NOISE**2 + float(rest @ rest)) / freedom + _within(levels)
-    error = math.sqrt(variance / float(away @ away))
-    return rate if rate > error * laws.t_quantile(1 - GROWS, freedom) else 0.0

@@ -10,6 +10,7 @@ itself (`verdict`). The subtle part is which violations forbid the settings abov
 (`_choose`).
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -18,8 +19,9 @@ from typing import Any
 import numpy as np
 
 from frontier.core.claim.causes import Server, facts_of, with_causes
-from frontier.core.claim.changes import Growth, History, Unchanged, unchanged
+from frontier.core.claim.changes import History, Unchanged, unchanged
 from frontier.core.claim.claim import claim_of, corrected_settings, ended_early, proof_windows
+from frontier.core.claim.levels import Growth
 from frontier.core.claim.pareto import by_concurrency
 from frontier.core.claim.proof import TOO_BUSY, WINDOWS, candidates
 from frontier.core.claim.verdict import inside, judge, violating_settings
@@ -197,20 +199,19 @@ def _given_up(history: Unchanged, limits: tuple[Limit, ...]) -> dict[Load, Ended
 
 
 def _outgrown(history: Unchanged, points: Mapping[Load, Point], limits: Sequence[Limit]) -> dict[Load, Growth]:
-    """The settings where a latency grows so fast that it would be over its limit within the time of
-    one more proof.
+    """The settings where a latency grows so fast that its bound would be over the limit within the
+    time of one more proof.
     """
-    found = {}
-    for c, growth in history.growing.items():
-        windows = proof_windows(history, c, limits)
-        limit = next((limit for limit in limits if limit.metric == growth.limit.metric), None)
-        if limit is None or c not in points or not windows:
+    found, growths = {}, {growth.limit.metric: growth for growth in history.growing}
+    for limit, c in itertools.product(limits, points if growths else ()):
+        growth, windows = growths.get(limit.metric), proof_windows(history, c, limits)
+        estimate = points[c].metrics.get(limit.metric)
+        if growth is None or estimate is None or not windows:
             continue
         sent = join(windows).sent
         lasts = WINDOWS * max(float(np.median([w.ends[-1] - w.starts[0] for w in windows])), LEAST_WINDOW)
         ahead = float(windows[-1].ends[-1]) + lasts - float(sent.mean())
-        value = points[c].value(limit.metric)
-        if limit.breaks(value * math.exp(growth.rate * ahead)):
+        if limit.breaks(limit.bound(estimate) * math.exp(growth.rate * ahead)):
             found[c] = growth
     return found
 

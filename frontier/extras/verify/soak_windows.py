@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from frontier.core.claim.changes import latencies
+from frontier.core.claim.levels import latencies
 from frontier.core.estimates.estimate import estimate
 from frontier.core.flags.flags import flags
 from frontier.core.model.decisions import Decision, Limit

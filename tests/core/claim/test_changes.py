@@ -6,9 +6,10 @@ import math
 import numpy as np
 import pytest
 
-from frontier.core.claim import changes, proof, solver
-from frontier.core.claim.changes import CHANGE, FEWEST, Unchanged, unchanged
+from frontier.core.claim import proof, solver
+from frontier.core.claim.changes import CHANGE, Unchanged, unchanged
 from frontier.core.claim.claimed import claim_points, over_at_last
+from frontier.core.claim.levels import BATCHES, FEWEST, level
 from frontier.core.claim.verdict import judge
 from frontier.core.model.decisions import Cause, Limit, Verdict
 from frontier.core.model.trials import ClientHealth, Phase
@@ -283,29 +284,63 @@ def creeping(per_minute, visits=6):
 
 
 def test_a_latency_that_grows_is_found_and_a_step_is_no_growth():
-    found = unchanged(creeping(0.05), TTFT).growing
-    assert [4] == list(found)
-    assert found[4].per_minute == pytest.approx(0.04, abs=0.02)
-    assert {} == unchanged(changed(2.0, *[(4, Phase.VISIT)] * 6), TTFT).growing
-    assert {} == unchanged(creeping(0.0), TTFT).growing
-    assert {} == unchanged(creeping(0.05, visits=FEWEST - 4), TTFT).growing
+    (found,) = unchanged(creeping(0.05), TTFT).growing
+    assert found.per_minute == pytest.approx(0.04, abs=0.02)
+    assert () == unchanged(changed(2.0, *[(4, Phase.VISIT)] * 6), TTFT).growing
+    assert () == unchanged(creeping(0.0), TTFT).growing
+    assert () == unchanged(creeping(0.05, visits=FEWEST - 4), TTFT).growing
 
 
 def test_a_creep_that_passes_the_limit_within_one_more_proof_leaves_the_setting_unproven():
     history = creeping(0.02)
     value = claim_points(history, TTFT)[0].metrics["p90_ttft"]
-    close, far = ((Limit("p90_ttft", value.upper * factor),) for factor in (1.1, 3.0))
-    assert Verdict.MEETS is decided(history, far).verdict
+    close, near, far = ((Limit("p90_ttft", value.upper * factor),) for factor in (1.1, 1.235, 3.0))
+    (growth,) = unchanged(history, near).growing
+    last = history[-1][1]
+    lasts = proof.WINDOWS * (last.ends[-1] - last.starts[0])
+    ahead = last.ends[-1] + lasts - join([sample for _, sample in history]).sent.mean()
+    grown = math.exp(growth.rate * ahead)
+    assert value.value * grown < near[0].promise < value.upper * grown, "the bound passes it"
+    assert (Verdict.UNPROVEN, Verdict.MEETS) == (decided(history, near).verdict, decided(history, far).verdict)
     decision = decided(history, close)
     assert (Verdict.UNPROVEN, None) == (decision.verdict, decision.load)
     (reason,) = (r for r in decision.explanation.settings if r.cause is Cause.GROWS)
-    assert reason.growth == pytest.approx(unchanged(history, close).growing[4].per_minute)
+    assert reason.growth == pytest.approx(unchanged(history, close).growing[0].per_minute)
+
+
+ROUNDS = [(c, phase) for phase in (Phase.SCAN, Phase.GRID, Phase.VISIT) for c in (2, 4, 8)]
+
+
+def test_a_growth_shows_in_all_loads_together_where_none_has_windows_enough():
+    def rates(factor):
+        history = history_of(Course(factor, sigma=0.05), *ROUNDS)
+        return [growth.per_minute for growth in unchanged(history, TTFT).growing]
+
+    assert len(ROUNDS) < 3 * FEWEST
+    assert rates(lambda clock: 1 + 0.01 * clock / 60) == [pytest.approx(0.01, abs=0.004)]
+    assert [] == rates(lambda clock: 1.0) == rates(lambda clock: 1 - 0.01 * clock / 60)
+    for at in (200.0, 350.0, 450.0):
+        assert [] == rates(lambda clock, at=at: 1.09 if clock > at else 1.0), at
+
+
+def test_a_growth_that_passes_its_limit_counts_although_another_latency_grows_faster():
+    def tpot(c):
+        return 0.01 * (1 + 0.02 * server.clock / 60)
+
+    server = Course(lambda clock: 1 + 0.05 * clock / 60, sigma=0.05)
+    server.tpot = tpot
+    history = history_of(server, *PROOF, *[(4, Phase.VISIT)] * 6)
+    limits = (Limit("p90_ttft", 1.0), Limit("p90_tpot", 1.0))
+    assert {"p90_ttft", "p90_tpot"} == {growth.limit.metric for growth in unchanged(history, limits).growing}
+    value = claim_points(history, limits)[0].metrics["p90_tpot"]
+    decision = decided(history, (limits[0], Limit("p90_tpot", value.upper * 1.08)))
+    assert ["p90_tpot"] == [r.metric for r in decision.explanation.settings if r.cause is Cause.GROWS]
 
 
 def test_a_window_of_few_requests_has_no_level():
-    t = trial(4, Phase.VISIT, 1, 2 * changes.BATCHES - 1)
-    assert changes.level(Course(lambda clock: 1.0).run(t), TTFT[0]) is None
-    found = changes.level(Course(lambda clock: 1.0).run(trial(4, Phase.VISIT, 1, 4000)), TTFT[0])
+    t = trial(4, Phase.VISIT, 1, 2 * BATCHES - 1)
+    assert level(Course(lambda clock: 1.0).run(t), TTFT[0]) is None
+    found = level(Course(lambda clock: 1.0).run(trial(4, Phase.VISIT, 1, 4000)), TTFT[0])
     assert found.mean == pytest.approx(math.log(0.02), abs=0.01)
     assert CHANGE == pytest.approx(math.log(1.1))
 
@@ -528,10 +563,8 @@ def test_once_a_proof_was_corrected_a_setting_needs_windows_of_its_own_proof(cor
     quiet = Tail(0.0)
     history = [(t, quiet.run(t)) for t in (long(2, Phase.GRID), *[trial(8, Phase.PROVE, k, 400) for k in (1, 2, 3)])]
     history += [(t, server.run(t)) for t in [trial(8, Phase.VISIT, k, 700) for k in (1, 2, 3)]]
-    kept = changes.Unchanged(history)  # as if no change had been found
+    kept = Unchanged(history)  # as if no change had been found
     assert (Verdict.UNPROVEN if corrected else Verdict.MEETS) is verdict_of(kept, 2)
     if corrected:
-        own = changes.Unchanged(
-            [*history, *[(t, quiet.run(t)) for t in [trial(2, Phase.PROVE, k, 400) for k in (1, 2, 3)]]]
-        )
+        own = Unchanged([*history, *[(t, quiet.run(t)) for t in [trial(2, Phase.PROVE, k, 400) for k in (1, 2, 3)]]])
         assert Verdict.MEETS is verdict_of(own, 2)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from frontier.core.claim.changes import latencies
+from frontier.core.claim.levels import latencies
 from frontier.core.claim.proof import violation
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates.estimate import estimate, point
