@@ -216,6 +216,43 @@ def _figures_are_of_all(told: Told) -> Iterator[str]:
                 yield f"{said.line}: {match[1]} excluded with the figures of one of {figures}"
 
 
+def one_limit_is_the_reason(told: Told) -> Iterator[str]:
+    """The limit by which a sentence says that a setting is over or not proven is the one that its
+    row names.
+    """
+    for said, block, rows in _blocks_and_rows(told):
+        for load, words in re.findall(rf"c=(\d+){_GIVES} {_WHY}(p\d+ \w+|error rate) ", block):
+            row = next((row.verdict for row in rows if row.setting == int(load)), "")
+            named = re.search(r"(p\d+ \w+|error rate)(?: is| needs| has| rests| \(quick|$)", row)
+            if named and named[1] != words:
+                yield f"{said.line}: c={load}, by {words}; in the table {row!r}"
+
+
+_WHY = r"(?:violates: |is not proven: |had a quick look only(?:, which proves nothing)?: )"
+
+
+def no_higher_setting_is_passed_over(told: Told) -> Iterator[str]:
+    """Where an answer says why no higher setting is the answer, the first higher one that was
+    measured is named, unless it is excluded or meets.
+    """
+    for said, block, rows in _blocks_and_rows(told):
+        head = re.search(r"(?:[Rr]un at|so far:) (?:concurrency )?(\d+)\b", block)
+        higher = sorted((row.setting, row.verdict) for row in rows if head and row.setting > int(head[1]))
+        if not higher or " Next higher setting " not in block or higher[0][1].startswith(("excluded", "meets")):
+            continue
+        if not re.search(rf"\bc=(?:\d+, )*{higher[0][0]}\b", block.partition(" Next higher setting ")[2]):
+            yield f"{said.line}: no word of c={higher[0][0]}, {higher[0][1]}"
+
+
+def _blocks_and_rows(told: Told) -> Iterator[tuple[Said, str, list[outputs.Row]]]:
+    """Each answer's text, with the rows of its series, where one tier is asked for."""
+    tables = [rows for _, rows, _ in shown(told)]
+    for said in _answers(told):
+        blocks = outputs.blocks(said.out)
+        if len(blocks) == len(tables):
+            yield from ((said, re.sub(r"\s+", " ", " ".join(b)), rows) for b, rows in zip(blocks, tables, strict=True))
+
+
 def commands_are_of_the_setting_named(told: Told) -> Iterator[str]:
     """A command that would decide a setting is of that setting, and of this run."""
     for said in _answers(told):
@@ -241,5 +278,7 @@ SENTENCES: tuple[Callable[[Told], Iterator[str]], ...] = (
     requests_are_of_the_setting,
     sentences_and_verdicts_agree,
     causes_are_the_flags,
+    one_limit_is_the_reason,
+    no_higher_setting_is_passed_over,
     commands_are_of_the_setting_named,
 )

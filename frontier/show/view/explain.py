@@ -290,7 +290,7 @@ _TOP = (
     Cause.NO_MORE_THROUGHPUT,
     Cause.SCAN_CUT,
 )
-_HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.EXCLUDED, *_TOP)
+_HIGHER = (*UNDECIDED, Cause.NOT_JUDGED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.EXCLUDED, *_TOP)
 
 
 def _is_aside(reason: Reason, decision: Decision) -> bool:
