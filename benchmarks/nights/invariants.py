@@ -300,6 +300,21 @@ def left_agrees(told: Told) -> Iterator[str]:
         yield f"status has {left} left, the answer names {named} that were not measured"
 
 
+def one_way_on(told: Told) -> Iterator[str]:
+    """`status` and the answer name the same command to go on with, after the same words; and of a
+    damaged trial `status` says what to do, as the answer does.
+    """
+    status, solved = told.tree("status", RUN, "--json"), told.look("solve", RUN)
+    if not status or solved is None or not solved.out or not told.night.limits:
+        return
+    text = re.sub(r"\s+", " ", solved.out)
+    if "\n  frontier " in solved.out and status["go_on"] and status["go_on"] not in text:
+        yield f"status goes on with {status['go_on']}, the answer with {outputs.commands(solved.out)}"
+    hint = re.search(r"remove (\S+) and sweep again", text)
+    if hint and hint[1] not in status["way"]:
+        yield f"the answer says {hint[0]!r} first, and status {status['way']!r}"
+
+
 def what_the_budget_ended_is_not_finished(told: Told) -> Iterator[str]:
     """Where the table says that the budget ended a setting, the sweep is not called finished, and
     the setting not measured.
@@ -478,6 +493,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     a_harder_question_takes_more,
     counts_agree,
     left_agrees,
+    one_way_on,
     what_the_budget_ended_is_not_finished,
     progress_and_table_agree,
     one_rate_of_arrivals,

@@ -50,7 +50,8 @@ class Standing:
     `end` is how the last session ended, `reason` why, where the journal has it, and `cause` why
     there was no server. `again` is the command of that session. `missing` are the listed settings
     without any trial, `short` those with nothing but trials of a search; `several`: of several
-    series. `removed` trials were finished, and their files are gone; a busy client `spoilt` some.
+    series. `removed` trials were finished, and their files are gone; a busy client `spoilt` some;
+    the first that was changed or cut since is `damaged`.
     `is_virtual`: swept by a program in virtual time, which no command goes on with.
     """
 
@@ -72,6 +73,7 @@ class Standing:
     removed: int = 0
     spoilt: int = 0
     is_virtual: bool = False
+    damaged: AlteredError | None = None
 
     @property
     def state(self) -> Literal["running", "finished", "stopped"]:
@@ -137,20 +139,32 @@ class Standing:
         why = () if self.unfinished or not lines else dict.fromkeys(map(capital, self.given_up.values()))
         return "\n  ".join([" ".join(lines), *why])
 
-    def text(self, go_on: str, damaged: AlteredError | None = None) -> str:
-        """How the run ended, which settings are not measured, and the command that measures them,
-        after what to do first of a trial that is `damaged`; '' for a finished run.
+    @property
+    def first(self) -> str:
+        """What to do of a damaged trial before the run is gone on with; '' for nothing."""
+        if self.damaged is None:
+            return ""
+        what = "" if self.damaged.trial in self.reason else f"trial {self.damaged.trial} was changed or damaged: "
+        return clean(capital(f"{what}{self.damaged.hint}"), 1000)
+
+    @property
+    def way(self) -> str:
+        """What stands before the command that goes on: what to do first, or what it does."""
+        if self.first:
+            return f"{self.first}. Then"
+        if self.is_virtual:
+            return "To measure all of it in real time, in a run of its own"
+        return "This machine was busy. Where it is idle, measure anew" if self.was_busy else "To complete the sweep"
+
+    def text(self, go_on: str) -> str:
+        """How the run ended, which settings are not measured, and the command that measures them;
+        '' for a finished run.
         """
         if not self.unfinished:
             return ""
         if self.end == "running":
             return f"{self.brief}. {self.gaps}"
-        way = "This machine was busy. Where it is idle, measure anew" if self.was_busy else "To complete the sweep"
-        way = "To measure all of it in real time, in a run of its own" if self.is_virtual else way
-        if damaged is not None:
-            what = "" if damaged.trial in self.reason else f"trial {damaged.trial} was changed or damaged: "
-            way = f"{capital(f'{what}{damaged.hint}')}. Then"
-        return f"{self.brief}. {self.gaps} {way}:\n  {go_on}"
+        return f"{self.brief}. {self.gaps} {self.way}:\n  {go_on}"
 
     def tree(self, go_on: str) -> dict[str, Any] | None:
         """The standing for JSON; None for a finished run."""
@@ -193,10 +207,14 @@ def lost_server(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def standing(
-    run: RunDirectory, lines: Sequence[dict[str, Any]], config: Config, finished: Mapping[str, Trial]
+    run: RunDirectory,
+    lines: Sequence[dict[str, Any]],
+    config: Config,
+    finished: Mapping[str, Trial],
+    altered: Sequence[AlteredError] = (),
 ) -> Standing:
     """How far the sweep of `run` has come, by the `lines` of its journal; `finished` are its
-    finished trials by key.
+    finished trials by key, `altered` are known to be damaged.
     """
     given_up = skipped(last_session(lines), finished.keys())
     plan = make_plan(config)
@@ -230,6 +248,7 @@ def standing(
         several=len({series for series, _ in settings}) > 1,
         spoilt=len(_flagged(lines, "client_bound")),
         is_virtual=_session(lines) is None and VIRTUAL in {line.get("identity") for line in lines},
+        damaged=next(iter(altered), None),
         removed=len({line["trial"] for line in lines if line["event"] == "trial_done"} - finished.keys()),
     )
 
