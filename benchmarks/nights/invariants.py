@@ -439,6 +439,35 @@ def the_budget_is_no_excuse(told: Told) -> Iterator[str]:
                 yield f"{said.line}: the budget ended no proof of c={match[1]}"
 
 
+def what_was_skipped_is_not_the_budgets(told: Told) -> Iterator[str]:
+    """A setting that the last session skipped for another reason than the budget is named with that
+    reason where the budget ended the sweep.
+    """
+    if not alone(told):
+        return
+    began, skipped = "", set[int]()
+    for line in journal(told):
+        if "config" in line and "directory" in line:
+            began, skipped = str(line["time"]), set()
+        elif line["event"] == "skipped" and (load := re.search(r"-c0*(\d+)-", str(line.get("trial")))):
+            skipped.add(int(load[1]))
+    for said in told.said[told.looks :]:
+        text = re.sub(r"\s+", " ", said.out)
+        for match in re.finditer(r"the budget had no room for more\. Not measured: c=([\d, ]+)\.", text):
+            if began and (wrong := skipped & set(map(int, re.findall(r"\d+", match[1])))):
+                yield f"{said.line}: {sorted(wrong)} were skipped, and not for the budget"
+
+
+def one_time_of_proof(told: Told) -> Iterator[str]:
+    """A sweep that measures nothing says of an operating point the time that was said of it."""
+    known: set[str] = set()
+    for said in told.sweeps:
+        times = set(re.findall(r"Run at .*?: (?:.*, )?(proven after [^.]*)\.", said.err))
+        if known and not said.trials and not times <= known:
+            yield f"{said.line}: {sorted(times - known)}, before {sorted(known)}"
+        known |= times
+
+
 # --- relations
 
 
@@ -500,6 +529,8 @@ INVARIANTS: tuple[Invariant, ...] = (
     one_word_for_a_verdict,
     the_cause_is_named,
     the_budget_is_no_excuse,
+    what_was_skipped_is_not_the_budgets,
+    one_time_of_proof,
     a_looser_sla_keeps_what_met,
 )
 

@@ -7,7 +7,7 @@ import shlex
 import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -51,7 +51,8 @@ class Standing:
     there was no server. `again` is the command of that session. `missing` are the listed settings
     without any trial, `short` those with nothing but trials of a search; `several`: of several
     series. `removed` trials were finished, and their files are gone; a busy client `spoilt` some;
-    the first that was changed or cut since is `damaged`.
+    the first that was changed or cut since is `damaged`. `skipped_for` says why the last session
+    skipped a setting, other than for the budget.
     `is_virtual`: swept by a program in virtual time, which no command goes on with.
     """
 
@@ -74,6 +75,7 @@ class Standing:
     spoilt: int = 0
     is_virtual: bool = False
     damaged: AlteredError | None = None
+    skipped_for: Mapping[tuple[Series, Load], str] = field(default_factory=dict)
 
     @property
     def state(self) -> Literal["running", "finished", "stopped"]:
@@ -129,8 +131,13 @@ class Standing:
         trial. For a finished run it also says why, line by line.
         """
         short = self.short if self.unfinished else ()
-        named = (("Not measured", self.missing), ("Quick looks only", short))
-        lines = [f"{what}: {_named(settings, self.several)}." for what, settings in named if settings]
+        reasons = self.skipped_for if self.unfinished else {}  # of a finished run they stand below
+        missing = by_key((f" ({clean(reasons[s], 160)})" if s in reasons else "", s) for s in self.missing)
+        named = [
+            *(("Not measured", settings, why) for why, settings in missing.items()),
+            ("Quick looks only", short, ""),
+        ]
+        lines = [f"{what}: {_named(settings, self.several)}{why}." for what, settings, why in named if settings]
         if self.unfinished and not lines:
             part = f"{self.done:,} of {count(self.planned, 'listed trial')} are done."
             every = "Every listed setting is measured; the search is not over."
@@ -216,7 +223,8 @@ def standing(
     """How far the sweep of `run` has come, by the `lines` of its journal; `finished` are its
     finished trials by key, `altered` are known to be damaged.
     """
-    given_up = skipped(last_session(lines), finished.keys())
+    session = last_session(lines)
+    given_up = skipped(session, finished.keys())
     plan = make_plan(config)
     planned = {t.key: t for t in plan.trials if config.measured_by == "sweep"}
     whole = [t for key, t in finished.items() if key not in _flagged(lines, "cut_off")]
@@ -249,8 +257,15 @@ def standing(
         spoilt=len(_flagged(lines, "client_bound")),
         is_virtual=_session(lines) is None and VIRTUAL in {line.get("identity") for line in lines},
         damaged=next(iter(altered), None),
+        skipped_for=_skipped_for(session, planned),
         removed=len({line["trial"] for line in lines if line["event"] == "trial_done"} - finished.keys()),
     )
+
+
+def _skipped_for(session: Iterable[Mapping[str, Any]], planned: Mapping[str, Trial]) -> dict[tuple[Series, Load], str]:
+    """Why a session skipped planned settings, other than for the budget."""
+    unfit = skipped((line for line in session if line["event"] == "skipped"), ())
+    return {_setting(planned[key]): why for key, why in unfit.items() if key in planned}
 
 
 def _flagged(lines: Iterable[Mapping[str, Any]], name: str) -> set[str]:

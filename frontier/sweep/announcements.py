@@ -114,12 +114,12 @@ class Announcer:
             self.progress.stands(decision)
             return
         self._announced[series] = decision.load
-        seconds = self._proven_before(series, decision.load) or self.ledger.spent().seconds
+        seconds = self._proven_before(series, decision.load) or round(self.ledger.spent().seconds, 1)
         run.journal(
             "proven",
             deployment=series.deployment,
             shape=series.shape.label,
-            after=round(seconds, 1),
+            after=seconds,
             limits=limit_texts(config.limits),
             **decision.load.facts,
         )

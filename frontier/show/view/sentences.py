@@ -5,7 +5,7 @@ are in `explain`; callers lay the sentences out.
 import math
 from collections.abc import Sequence
 
-from frontier.core.model.decisions import Cause, Decision, NextStep, Reason, Verdict
+from frontier.core.model.decisions import Cause, Decision, EndedEarly, NextStep, Reason, Verdict
 from frontier.core.model.loads import NO_LOAD, Rate, listed
 from frontier.core.model.metrics import fewest_to_bound, metric
 from frontier.core.model.points import Frontier, Point
@@ -118,6 +118,7 @@ def reason_words(reason: Reason) -> str:
     label = metric(reason.metric).label if reason.metric else ""
     limit, estimate = reason.limit, reason.estimate
     over = limit.of.label if limit is not None and estimate is not None and limit.breaks(estimate.value) else ""
+    over = "" if reason.cause in (Cause.STALE, Cause.DOUBTED) else over  # its values are of another time
     if reason.cause in (Cause.SCANNED, Cause.NOT_JUDGED):
         return f"over {over} (quick look)" if over else "not proven (quick look)"
     word = VERDICT_WORDS[reason.verdict or Verdict.UNPROVEN]
@@ -129,7 +130,8 @@ def reason_words(reason: Reason) -> str:
         return f"{word}: {f'over {over}' if over else 'within'} by value only"
     if over:
         return f"{word}: {over} is probably over its limit"
-    if reason.need is None and any(flag.name == "client_bound" for flag in reason.flags):
+    hopeless = reason.need is None or reason.cut == EndedEarly("given_up")
+    if hopeless and any(flag.name == "client_bound" for flag in reason.flags):
         return f"{word}: this machine was busy"
     close = how_close(reason, "has too wide a bound", "is too close to its limit", "is infinite, as requests failed")
     few = "rests on requests too much alike" if reason.cause is Cause.TOO_FEW else close

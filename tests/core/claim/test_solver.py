@@ -12,8 +12,9 @@ from frontier.core.claim import proof, solver
 from frontier.core.claim.causes import with_causes
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates import estimate as summarize
-from frontier.core.model.decisions import Cause, EndedEarly, Limit, Verdict
+from frontier.core.model.decisions import Cause, EndedEarly, Limit, Reason, Verdict
 from frontier.core.model.errors import ExitCode, UsageError
+from frontier.core.model.loads import Concurrency
 from frontier.core.model.points import Estimate, Flag, Frontier, Point
 from frontier.core.model.shapes import Shape
 from frontier.planning import sla_result
@@ -21,9 +22,9 @@ from frontier.planning.budget import TrialTimes
 from frontier.planning.next_step import SweepAgain, spoilt_settings, with_command
 from frontier.show.view.answer_view import answer_view
 from frontier.show.view.explain import sentence, why_not_more, with_notes
-from frontier.show.view.sentences import headline, next_step_lines
+from frontier.show.view.sentences import headline, next_step_lines, reason_words
 from frontier.show.view.series_view import series_view
-from frontier.show.view.wording import deciding_bound
+from frontier.show.view.wording import deciding_bound, flag_kind
 from frontier.store.journal import Amount
 from tests.kit import made
 from tests.kit.golden import assert_golden_row
@@ -812,6 +813,20 @@ def test_of_two_broken_limits_every_output_names_the_one_that_is_broken_most():
             assert ("p99_tpot", "p99_tpot") == (why.metric, setting.broken)
             assert TPOT.of.label in setting.words
             assert TTFT.of.label not in setting.words
+
+
+def test_a_row_gives_the_reason_that_the_answer_gives():
+    over = estimate(0.6, 0.45, INF, n=300, need=900)
+    busy = Flag("client_bound", "event loop late (p99) 7.21 ms", "5.00 ms", "run it on an idle core", fatal=False)
+    few = Reason(Cause.TOO_FEW, (Concurrency(16),), "p99_ttft", over, TTFT, Verdict.UNPROVEN, need=900)
+    assert ("at least 450 ms" in sentence(few), "no bound" in sentence(few)) == (True, False)
+    assert TTFT.of.label in reason_words(few)
+    stale = dataclasses.replace(few, cause=Cause.STALE)
+    assert ("changed since" in reason_words(stale), TTFT.of.label in reason_words(stale)) == (True, False)
+    inside = dataclasses.replace(few, estimate=estimate(0.4, 0.3, 0.6), flags=(busy,))
+    ended = dataclasses.replace(inside, cut=EndedEarly("given_up"))
+    assert [False, True] == [flag_kind("client_bound") in reason_words(each) for each in (inside, ended)]
+    assert flag_kind("client_bound") in sentence(ended)
 
 
 def test_of_two_better_settings_the_one_that_can_be_decided_is_the_next_step():
