@@ -426,6 +426,15 @@ def the_cause_is_named(told: Told) -> Iterator[str]:
                 yield f"{said.line}: c={match[1]} is not proven, this machine was busy, and the answer does not say so"
 
 
+def what_was_spoilt_is_excluded(told: Told) -> Iterator[str]:
+    """Where an answer says that a busy machine spoilt other settings, it excluded one."""
+    points = outputs.points(tree(told.look("show", RUN, "--json"))).values()
+    excluded = any(f["name"] == "client_bound" and f["fatal"] for point in points for f in point["flag_details"])
+    for said in told.said[told.looks :]:
+        if "which spoilt other settings" in re.sub(r"\s+", " ", said.out) and not excluded:
+            yield f"{said.line}: a busy machine excluded no setting"
+
+
 def the_budget_is_no_excuse(told: Told) -> Iterator[str]:
     """Only a proof that the budget cut is said to have ended with the budget."""
     lines = journal(told)
@@ -528,6 +537,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     one_rate_of_arrivals,
     one_word_for_a_verdict,
     the_cause_is_named,
+    what_was_spoilt_is_excluded,
     the_budget_is_no_excuse,
     what_was_skipped_is_not_the_budgets,
     one_time_of_proof,

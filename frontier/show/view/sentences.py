@@ -224,9 +224,8 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
         return f"{flag_kind(flag.name)} ({flag_figures(flag)}), which widened its bounds; on an idle core "
     if any(flag.name == "client_bound" for flag in step.flags):
         return "on an idle machine "
-    if decision.load is None and any(
-        flag.name == "client_bound" for r in decision.explanation.settings for flag in r.flags
-    ):
+    flags = (flag for r in decision.explanation.settings for flag in r.flags)
+    if decision.load is None and any(flag.name == "client_bound" and flag.fatal for flag in flags):
         return "this machine was busy, which spoilt other settings; on an idle machine "
     reason = next((r for r in decision.explanation.settings if r.settings == (step.load,)), None)
     if reason is None and step.gain is not None and step.throughput is None:

@@ -829,6 +829,18 @@ def test_a_row_gives_the_reason_that_the_answer_gives():
     assert flag_kind("client_bound") in sentence(ended)
 
 
+@pytest.mark.parametrize("fatal", [True, False])
+def test_a_busy_client_that_only_widened_bounds_spoilt_no_other_setting(fatal):
+    busy = Flag("client_bound", "event loop late (p99) 7.21 ms", "5.00 ms", "run it on an idle core", fatal=fatal)
+    few = {"need": 1000, "n": 300}
+    points = [point(c, estimate(0.3 + c / 100, 0.1, INF, **few), 100.0 * c) for c in (1, 2, 4)]
+    points.append(point(8, (0.4, 0.6, 0.7), 800, flags=(busy,)))
+    d = solver.solve(points, [TTFT])
+    assert d.load is None
+    assert d.next_step.load != 8
+    assert fatal == (flag_kind("client_bound") in next_step_lines(d)[0])
+
+
 def test_of_two_better_settings_the_one_that_can_be_decided_is_the_next_step():
     too_close = point(96, estimate(0.4999, 0.3, 0.9), 900)
     d = solver.solve([point(8, 0.1, 100), point(64, (0.3, 0.4, 0.51), 500), too_close], [TTFT])
