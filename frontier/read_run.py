@@ -65,7 +65,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
         history = histories.setdefault(trial.series, [])
         if all(other.load != trial.load for other, _ in history):
             history.append((trial, sample))
-    trials = {key: evidence.measurement.trial for key, evidence in finished.items()}
+    trials, damaged = {key: evidence.measurement.trial for key, evidence in finished.items()}, [e for _, e in altered]
     return Run(
         path=run.path,
         config=config,
@@ -75,7 +75,7 @@ def load(path: str | Path, settings: Sequence[str] = ()) -> Run:
         imported=run.imported(),
         altered=tuple(altered),
         unhashed=sum(evidence.sha256 is None for evidence in finished.values()) + run.imported_unhashed(),
-        standing=None if "imported" in run.manifest else standing(run, lines, config, trials),
+        standing=None if "imported" in run.manifest else standing(run, lines, config, trials, damaged),
         times=TrialTimes.of(lines, trials),
         spent=Amount.of(lines),
         identities=first,

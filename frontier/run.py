@@ -108,8 +108,7 @@ class Run:
     @property
     def unfinished(self) -> str:
         """What of the plan is not measured, with the command that goes on; '' for nothing."""
-        damaged = next((error for _, error in self.altered), None)
-        return "" if self.standing is None else self.standing.text(self.go_on, damaged)
+        return "" if self.standing is None else self.standing.text(self.go_on)
 
     @property
     def not_measured(self) -> str:

@@ -300,6 +300,21 @@ def left_agrees(told: Told) -> Iterator[str]:
         yield f"status has {left} left, the answer names {named} that were not measured"
 
 
+def one_way_on(told: Told) -> Iterator[str]:
+    """`status` and the answer name the same command to go on with, after the same words; and of a
+    damaged trial `status` says what to do, as the answer does.
+    """
+    status, solved = told.tree("status", RUN, "--json"), told.look("solve", RUN)
+    if not status or solved is None or not solved.out or not told.night.limits:
+        return
+    text = re.sub(r"\s+", " ", solved.out)
+    if "\n  frontier " in solved.out and status["go_on"] and status["go_on"] not in text:
+        yield f"status goes on with {status['go_on']}, the answer with {outputs.commands(solved.out)}"
+    hint = re.search(r"remove (\S+) and sweep again", text)
+    if hint and hint[1] not in status["way"]:
+        yield f"the answer says {hint[0]!r} first, and status {status['way']!r}"
+
+
 def what_the_budget_ended_is_not_finished(told: Told) -> Iterator[str]:
     """Where the table says that the budget ended a setting, the sweep is not called finished, and
     the setting not measured.
@@ -411,6 +426,15 @@ def the_cause_is_named(told: Told) -> Iterator[str]:
                 yield f"{said.line}: c={match[1]} is not proven, this machine was busy, and the answer does not say so"
 
 
+def what_was_spoilt_is_excluded(told: Told) -> Iterator[str]:
+    """Where an answer says that a busy machine spoilt other settings, it excluded one."""
+    points = outputs.points(tree(told.look("show", RUN, "--json"))).values()
+    excluded = any(f["name"] == "client_bound" and f["fatal"] for point in points for f in point["flag_details"])
+    for said in told.said[told.looks :]:
+        if "which spoilt other settings" in re.sub(r"\s+", " ", said.out) and not excluded:
+            yield f"{said.line}: a busy machine excluded no setting"
+
+
 def the_budget_is_no_excuse(told: Told) -> Iterator[str]:
     """Only a proof that the budget cut is said to have ended with the budget."""
     lines = journal(told)
@@ -422,6 +446,35 @@ def the_budget_is_no_excuse(told: Told) -> Iterator[str]:
             mark = f"-c{int(match[1]):04d}-"
             if not any(mark in key and "-grid-" not in key for key in cut):
                 yield f"{said.line}: the budget ended no proof of c={match[1]}"
+
+
+def what_was_skipped_is_not_the_budgets(told: Told) -> Iterator[str]:
+    """A setting that the last session skipped for another reason than the budget is named with that
+    reason where the budget ended the sweep.
+    """
+    if not alone(told):
+        return
+    began, skipped = "", set[int]()
+    for line in journal(told):
+        if "config" in line and "directory" in line:
+            began, skipped = str(line["time"]), set()
+        elif line["event"] == "skipped" and (load := re.search(r"-c0*(\d+)-", str(line.get("trial")))):
+            skipped.add(int(load[1]))
+    for said in told.said[told.looks :]:
+        text = re.sub(r"\s+", " ", said.out)
+        for match in re.finditer(r"the budget had no room for more\. Not measured: c=([\d, ]+)\.", text):
+            if began and (wrong := skipped & set(map(int, re.findall(r"\d+", match[1])))):
+                yield f"{said.line}: {sorted(wrong)} were skipped, and not for the budget"
+
+
+def one_time_of_proof(told: Told) -> Iterator[str]:
+    """A sweep that measures nothing says of an operating point the time that was said of it."""
+    known: set[str] = set()
+    for said in told.sweeps:
+        times = set(re.findall(r"Run at .*?: (?:.*, )?(proven after [^.]*)\.", said.err))
+        if known and not said.trials and not times <= known:
+            yield f"{said.line}: {sorted(times - known)}, before {sorted(known)}"
+        known |= times
 
 
 # --- relations
@@ -478,12 +531,16 @@ INVARIANTS: tuple[Invariant, ...] = (
     a_harder_question_takes_more,
     counts_agree,
     left_agrees,
+    one_way_on,
     what_the_budget_ended_is_not_finished,
     progress_and_table_agree,
     one_rate_of_arrivals,
     one_word_for_a_verdict,
     the_cause_is_named,
+    what_was_spoilt_is_excluded,
     the_budget_is_no_excuse,
+    what_was_skipped_is_not_the_budgets,
+    one_time_of_proof,
     a_looser_sla_keeps_what_met,
 )
 

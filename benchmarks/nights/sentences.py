@@ -40,6 +40,7 @@ SAYINGS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     r" is the (?:highest|lowest) (?:measured|tried|that concurrency)": ((), ()),
     r": .*(?:would decide|to decide|about [\d,]+ requests)": ((*OPEN, "invalid"), ()),
     r": [\d,]+ of [\d,]+ (?:requests|trials) |: restarts were |: the server (?:was slower|gave) ": ((), ()),
+    r" \([^)]*\)": ((), ()),
     r": (?:throughput of successive|the usage of) ": ((), ()),
     r": (?:p\d+ \w+|error rate) is that of the (?:proof|newest trial); ": (("meets",), ()),
 }
@@ -216,6 +217,75 @@ def _figures_are_of_all(told: Told) -> Iterator[str]:
                 yield f"{said.line}: {match[1]} excluded with the figures of one of {figures}"
 
 
+def one_limit_is_the_reason(told: Told) -> Iterator[str]:
+    """The limit by which a sentence says that a setting is over or not proven is the one that its
+    row names.
+    """
+    for said, block, rows in _blocks_and_rows(told):
+        for load, words in re.findall(rf"c=(\d+){_GIVES} {_WHY}(p\d+ \w+|error rate) ", block):
+            row = next((row.verdict for row in rows if row.setting == int(load)), "")
+            named = re.search(r"(p\d+ \w+|error rate)(?: is| needs| has| rests| \(quick|$)", row)
+            if named and named[1] != words:
+                yield f"{said.line}: c={load}, by {words}; in the table {row!r}"
+
+
+_WHY = r"(?:violates: |is not proven: |had a quick look only(?:, which proves nothing)?: )"
+
+
+def rows_give_the_reason_of_the_answer(told: Told) -> Iterator[str]:
+    """A row of what was measured before the server changed says so, and one of a proof that a busy
+    machine ended names the machine, as the answer does.
+    """
+    for said, block, rows in _blocks_and_rows(told):
+        stale = re.findall(r"c=(\d+)[^.;:]* was measured before the server changed", block)
+        busy = re.findall(r"c=(\d+)[^.;]*; its proof was given up after [\d,]+ requests: this machine was busy", block)
+        for row in rows:
+            word = "the server changed since" if str(row.setting) in stale else ""
+            word = "this machine was busy" if str(row.setting) in busy else word
+            if word not in row.verdict:
+                yield f"{said.line}: c={row.setting}, {word!r}; in the table {row.verdict!r}"
+    for _, rows, points in shown(told):
+        for row in rows:
+            reason = points.get(row.setting, {}).get("reason")
+            if reason == "stale" and "the server changed since" not in row.verdict:
+                yield f"c={row.setting} is stale in the JSON, in the table {row.verdict!r}"
+
+
+def no_bound_is_denied(told: Told) -> Iterator[str]:
+    """Where a figure of an answer has a bound, no sentence says that there is none."""
+    for said in told.said[told.looks :]:
+        if said.words[0] != "solve" or "--json" in said.words or told.night.kind not in CLOSED:
+            continue
+        for lines in outputs.blocks(said.out):
+            block = re.sub(r"\s+", " ", " ".join(lines))
+            nearest = re.search(r"; nearest: c=(\d+)", block)
+            for label in re.findall(r"[✓✗?] (p\d+ \w+|error rate) [\d.]+ \S+ at (?:most|least) ", block):
+                if nearest and re.search(rf"c={nearest[1]}\b[^.;]* is not proven: {label} [^;]*, no bound", block):
+                    yield f"{said.line}: {label} at c={nearest[1]} has a bound, and no bound"
+
+
+def no_higher_setting_is_passed_over(told: Told) -> Iterator[str]:
+    """Where an answer says why no higher setting is the answer, the first higher one that was
+    measured is named, unless it is excluded or meets.
+    """
+    for said, block, rows in _blocks_and_rows(told):
+        head = re.search(r"(?:[Rr]un at|so far:) (?:concurrency )?(\d+)\b", block)
+        higher = sorted((row.setting, row.verdict) for row in rows if head and row.setting > int(head[1]))
+        if not higher or " Next higher setting " not in block or higher[0][1].startswith(("excluded", "meets")):
+            continue
+        if not re.search(rf"\bc=(?:\d+, )*{higher[0][0]}\b", block.partition(" Next higher setting ")[2]):
+            yield f"{said.line}: no word of c={higher[0][0]}, {higher[0][1]}"
+
+
+def _blocks_and_rows(told: Told) -> Iterator[tuple[Said, str, list[outputs.Row]]]:
+    """Each answer's text, with the rows of its series, where one tier is asked for."""
+    tables = [rows for _, rows, _ in shown(told)]
+    for said in _answers(told):
+        blocks = outputs.blocks(said.out)
+        if len(blocks) == len(tables):
+            yield from ((said, re.sub(r"\s+", " ", " ".join(b)), rows) for b, rows in zip(blocks, tables, strict=True))
+
+
 def commands_are_of_the_setting_named(told: Told) -> Iterator[str]:
     """A command that would decide a setting is of that setting, and of this run."""
     for said in _answers(told):
@@ -241,5 +311,9 @@ SENTENCES: tuple[Callable[[Told], Iterator[str]], ...] = (
     requests_are_of_the_setting,
     sentences_and_verdicts_agree,
     causes_are_the_flags,
+    one_limit_is_the_reason,
+    rows_give_the_reason_of_the_answer,
+    no_bound_is_denied,
+    no_higher_setting_is_passed_over,
     commands_are_of_the_setting_named,
 )

@@ -247,10 +247,12 @@ def _time_line(found: Outlook, sooner: Sequence[str]) -> str:
     if found.left is None:
         known = ", ".join(["How long it takes is known after the first trial", *sooner])
         return f"{known}; it ends after {latest} at the latest." if latest else f"{known}."
+    if limit <= 0:
+        return "Nothing is left of the budget."
     low, high = found.left.range
     whole = format_range(low, high)
     text = f"{capital(whole)} left"
-    return f"{text}; the budget ends it after {latest}." if limit < high else f"{text}."
+    return f"{text}; the budget ends it after {latest} at the latest." if limit < high else f"{text}."
 
 
 def _session_rates(config: "Config") -> list[str]:

@@ -30,6 +30,7 @@ from frontier.world import world
 
 if TYPE_CHECKING:
     from frontier.config import Config
+    from frontier.core.model.decisions import Decision
     from frontier.core.model.loads import Load
 
 _NAMED = 4
@@ -95,7 +96,8 @@ def read_state(path: Path) -> dict[str, Any]:
     - `skipped`: the trials that were given up in the session that runs, or ran last.
     - `open`: the names of the skipped trials and of the trials that are left.
     - `go_on`: the command that measures what is left; '' where the sweep runs or nothing is left.
-      It measures all of it anew where this machine `was_busy`.
+      It measures all of it anew where this machine `was_busy`. `way` says what it does, and what
+      to do first of a trial that was changed.
     - `words` beside a trial or an operating point: its name as people read it.
     """
     from frontier.config.config_file import config_of
@@ -116,7 +118,7 @@ def read_state(path: Path) -> dict[str, Any]:
     seconds = 0.0 if now.state == "finished" else told.get("left")
     if running is not None and seconds is not None:
         seconds = max(0.0, seconds - running["since"])
-    proven, go_on = _proven(config, journal) if is_running else _judged(path)
+    proven, *on = (_proven(config, journal), "", "") if is_running else _judged(path)
     until = world().wall() if is_running or not journal else journal[-1]["time"]
     return {
         "schema": "frontier.status/1",
@@ -132,7 +134,7 @@ def read_state(path: Path) -> dict[str, Any]:
         "seconds_left": None if seconds is None else round(seconds, 1),
         "seconds_left_at_most": told.get("left_at_most"),
         "proven": [_with_name(deployment, shape, c, config) for (deployment, shape), c in proven.items()],
-        "go_on": go_on,
+        **dict(zip(("way", "go_on"), on, strict=True)),
         "was_busy": now.was_busy,
         "elapsed": round(until - session[0]["time"], 1) if session else None,
         "events": len(journal),
@@ -142,24 +144,32 @@ def read_state(path: Path) -> dict[str, Any]:
     }
 
 
-def _proven(config: "Config", journal: Sequence[dict[str, Any]]) -> tuple[_Proven, str]:
-    """The operating points of a sweep that runs, of its journal; and no command, as it goes on."""
+def _proven(config: "Config", journal: Sequence[dict[str, Any]]) -> _Proven:
+    """The operating points of a sweep that runs, of its journal."""
     from frontier.planning.standing import proven_settings
 
-    return {(e["deployment"], e["shape"]): load_of(e) for e in proven_settings(journal, config.limits)}, ""
+    return {(e["deployment"], e["shape"]): load_of(e) for e in proven_settings(journal, config.limits)}
 
 
-def _judged(path: Path) -> tuple[_Proven, str]:
+def _judged(path: Path) -> tuple[_Proven, str, str]:
     """The operating points of a sweep that does not run, whose trials are judged anew as `solve`
-    does; and the command that measures what is left, '' for nothing.
+    does; then what the command that goes on does, and the command: '' for nothing. Where only an
+    idle machine would decide, both are those of the answer.
     """
+    from frontier.planning.next_step import needs_an_idle_machine
     from frontier.read_run import load
 
-    run = load(path)
+    run, decisions = load(path), list["Decision"]()
     with suppress(UsageError):  # a limit on what no point has a value of
-        decisions = run.solve() if run.histories and run.limits() else ()
-        return {(d.deployment, d.shape.label): d.load for d in decisions if d.load is not None}, run.go_on
-    return {}, run.go_on
+        decisions += run.solve() if run.histories and run.limits() else ()
+    proven = {(d.deployment, d.shape.label): d.load for d in decisions if d.load is not None}
+    if run.standing is None or not run.go_on:
+        return proven, "" if run.standing is None else run.standing.first, ""
+    idle = (d.next_step for d in decisions if needs_an_idle_machine(d))
+    better = next((step.command for step in idle if step is not None and step.command), None)
+    if better is not None and not run.standing.first:
+        return proven, "This machine was busy. On an idle machine or core", better
+    return proven, run.standing.way, run.go_on
 
 
 def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
@@ -185,6 +195,7 @@ def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:
         "seconds_left": None,
         "seconds_left_at_most": None,
         "proven": [],
+        "way": "",
         "go_on": "",
         "was_busy": False,
         "events": 0,
@@ -300,7 +311,7 @@ def page(state: Mapping[str, Any], detail: Detail = Detail.USUAL) -> list[str]:
         lines.append(f"  {_left(state)}: {', '.join(names)}{f' and {others} more' if others > 0 else ''}")
     in_line = _event_text(state["last"][-1]) if state["last"] and state["running"] is None else None
     lines += [f"  {text}" for text in state["warnings"] if text != in_line]
-    way = "This machine was busy. Where it is idle, measure anew:" if state["was_busy"] else "To complete it:"
-    lines += [f"  {way}", f"  {state['go_on']}"] if state["go_on"] else []
+    lines += [f"  {state['way']}{':' if state['go_on'] else '.'}"] if state["way"] else []
+    lines += [f"  {state['go_on']}"] if state["go_on"] else []
     every = [f"  {_left(state)}: {name}" for name in state["open"]]
     return detail.of([line(state)], lines, [*every, *(f"  event: {_event_text(event)}" for event in state["last"])])

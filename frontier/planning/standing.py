@@ -7,7 +7,7 @@ import shlex
 import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -50,7 +50,9 @@ class Standing:
     `end` is how the last session ended, `reason` why, where the journal has it, and `cause` why
     there was no server. `again` is the command of that session. `missing` are the listed settings
     without any trial, `short` those with nothing but trials of a search; `several`: of several
-    series. `removed` trials were finished, and their files are gone; a busy client `spoilt` some.
+    series. `removed` trials were finished, and their files are gone; a busy client `spoilt` some;
+    the first that was changed or cut since is `damaged`. `skipped_for` says why the last session
+    skipped a setting, other than for the budget.
     `is_virtual`: swept by a program in virtual time, which no command goes on with.
     """
 
@@ -72,6 +74,8 @@ class Standing:
     removed: int = 0
     spoilt: int = 0
     is_virtual: bool = False
+    damaged: AlteredError | None = None
+    skipped_for: Mapping[tuple[Series, Load], str] = field(default_factory=dict)
 
     @property
     def state(self) -> Literal["running", "finished", "stopped"]:
@@ -127,8 +131,13 @@ class Standing:
         trial. For a finished run it also says why, line by line.
         """
         short = self.short if self.unfinished else ()
-        named = (("Not measured", self.missing), ("Quick looks only", short))
-        lines = [f"{what}: {_named(settings, self.several)}." for what, settings in named if settings]
+        reasons = self.skipped_for if self.unfinished else {}  # of a finished run they stand below
+        missing = by_key((f" ({clean(reasons[s], 160)})" if s in reasons else "", s) for s in self.missing)
+        named = [
+            *(("Not measured", settings, why) for why, settings in missing.items()),
+            ("Quick looks only", short, ""),
+        ]
+        lines = [f"{what}: {_named(settings, self.several)}{why}." for what, settings, why in named if settings]
         if self.unfinished and not lines:
             part = f"{self.done:,} of {count(self.planned, 'listed trial')} are done."
             every = "Every listed setting is measured; the search is not over."
@@ -137,20 +146,32 @@ class Standing:
         why = () if self.unfinished or not lines else dict.fromkeys(map(capital, self.given_up.values()))
         return "\n  ".join([" ".join(lines), *why])
 
-    def text(self, go_on: str, damaged: AlteredError | None = None) -> str:
-        """How the run ended, which settings are not measured, and the command that measures them,
-        after what to do first of a trial that is `damaged`; '' for a finished run.
+    @property
+    def first(self) -> str:
+        """What to do of a damaged trial before the run is gone on with; '' for nothing."""
+        if self.damaged is None:
+            return ""
+        what = "" if self.damaged.trial in self.reason else f"trial {self.damaged.trial} was changed or damaged: "
+        return clean(capital(f"{what}{self.damaged.hint}"), 1000)
+
+    @property
+    def way(self) -> str:
+        """What stands before the command that goes on: what to do first, or what it does."""
+        if self.first:
+            return f"{self.first}. Then"
+        if self.is_virtual:
+            return "To measure all of it in real time, in a run of its own"
+        return "This machine was busy. Where it is idle, measure anew" if self.was_busy else "To complete the sweep"
+
+    def text(self, go_on: str) -> str:
+        """How the run ended, which settings are not measured, and the command that measures them;
+        '' for a finished run.
         """
         if not self.unfinished:
             return ""
         if self.end == "running":
             return f"{self.brief}. {self.gaps}"
-        way = "This machine was busy. Where it is idle, measure anew" if self.was_busy else "To complete the sweep"
-        way = "To measure all of it in real time, in a run of its own" if self.is_virtual else way
-        if damaged is not None:
-            what = "" if damaged.trial in self.reason else f"trial {damaged.trial} was changed or damaged: "
-            way = f"{capital(f'{what}{damaged.hint}')}. Then"
-        return f"{self.brief}. {self.gaps} {way}:\n  {go_on}"
+        return f"{self.brief}. {self.gaps} {self.way}:\n  {go_on}"
 
     def tree(self, go_on: str) -> dict[str, Any] | None:
         """The standing for JSON; None for a finished run."""
@@ -193,12 +214,17 @@ def lost_server(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def standing(
-    run: RunDirectory, lines: Sequence[dict[str, Any]], config: Config, finished: Mapping[str, Trial]
+    run: RunDirectory,
+    lines: Sequence[dict[str, Any]],
+    config: Config,
+    finished: Mapping[str, Trial],
+    altered: Sequence[AlteredError] = (),
 ) -> Standing:
     """How far the sweep of `run` has come, by the `lines` of its journal; `finished` are its
-    finished trials by key.
+    finished trials by key, `altered` are known to be damaged.
     """
-    given_up = skipped(last_session(lines), finished.keys())
+    session = last_session(lines)
+    given_up = skipped(session, finished.keys())
     plan = make_plan(config)
     planned = {t.key: t for t in plan.trials if config.measured_by == "sweep"}
     whole = [t for key, t in finished.items() if key not in _flagged(lines, "cut_off")]
@@ -230,8 +256,16 @@ def standing(
         several=len({series for series, _ in settings}) > 1,
         spoilt=len(_flagged(lines, "client_bound")),
         is_virtual=_session(lines) is None and VIRTUAL in {line.get("identity") for line in lines},
+        damaged=next(iter(altered), None),
+        skipped_for=_skipped_for(session, planned),
         removed=len({line["trial"] for line in lines if line["event"] == "trial_done"} - finished.keys()),
     )
+
+
+def _skipped_for(session: Iterable[Mapping[str, Any]], planned: Mapping[str, Trial]) -> dict[tuple[Series, Load], str]:
+    """Why a session skipped planned settings, other than for the budget."""
+    unfit = skipped((line for line in session if line["event"] == "skipped"), ())
+    return {_setting(planned[key]): why for key, why in unfit.items() if key in planned}
 
 
 def _flagged(lines: Iterable[Mapping[str, Any]], name: str) -> set[str]:

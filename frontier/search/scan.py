@@ -382,7 +382,7 @@ def _how_it_ended(state: State, proven: Load | None, given_up: Sequence[Candidat
         reason = f"c={proven} is proven on fresh data" if proven is not None else "nothing is proven"
     if given_up:
         lowest = min(given_up, key=lambda k: k.load)
-        return f"{reason}; c={lowest.load} is not proven: {lowest.reason}"
+        return f"{reason}; c={lowest.load} was given up: {lowest.reason}"
     if proven is None and not state.by_grid and state.bracket() is None:
         return "no measured setting is within the SLA" if state.points else "no setting could be measured"
     return reason if may_add else f"{reason}; no extra settings are left"

@@ -114,12 +114,12 @@ class Announcer:
             self.progress.stands(decision)
             return
         self._announced[series] = decision.load
-        seconds = self._proven_before(series, decision.load) or self.ledger.spent().seconds
+        seconds = self._proven_before(series, decision.load) or round(self.ledger.spent().seconds, 1)
         run.journal(
             "proven",
             deployment=series.deployment,
             shape=series.shape.label,
-            after=round(seconds, 1),
+            after=seconds,
             limits=limit_texts(config.limits),
             **decision.load.facts,
         )
@@ -149,15 +149,14 @@ class Announcer:
 
 
 def deciding_limit(point: Point, judgement: Judgement, limits: Sequence[Limit]) -> Limit | None:
-    """The limit by which a setting is reported. A setting that is not decided is over the first
-    limit that its values break, as in the table. Otherwise, of the limits with its verdict, it is
-    the one that needs most requests to have a bound, else the nearest.
+    """The limit by which a setting is reported. It is the one that binds, as in the table, where
+    the value of a setting that is not decided is over it. Otherwise, of the limits with its
+    verdict, it is the one that needs most requests to have a bound, else the nearest.
     """
     known = [limit for limit in limits if limit.metric in point.metrics]
     same = [limit for limit in known if judgement.per_metric[limit.metric] is judgement.verdict]
-    broken = [limit for limit in known if limit.breaks(point.metrics[limit.metric].value)]
-    if judgement.verdict is not Verdict.VIOLATES and broken:
-        return broken[0]
-    wanted = same or known
+    binding = [limit for limit in known if limit.metric == judgement.binding]
+    over = [limit for limit in binding if limit.breaks(point.metrics[limit.metric].value)]
+    wanted = over if over and judgement.verdict is not Verdict.VIOLATES else same or known
     needs = {limit: (point.metrics[limit.metric].need or 0, limit.metric == judgement.binding) for limit in wanted}
     return max(wanted, key=lambda limit: needs[limit], default=None)

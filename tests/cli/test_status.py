@@ -133,6 +133,22 @@ def test_a_sweep_that_was_killed_is_said_to_be_with_the_way_on(event: str, kille
     assert str(tmp_path / "run") in told["go_on"]
 
 
+@pytest.mark.parametrize("finished", [True, False])
+def test_of_a_damaged_run_the_first_step_is_told_as_the_answer_tells_it(finished: bool, tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"])
+    sweep_in_virtual_time(tmp_path / "run", text)
+    if not finished:
+        with open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text) as run:
+            run.journal("interrupted")
+    file = min((tmp_path / "run" / "trials").glob("*.jsonl"))
+    file.write_bytes(file.read_bytes()[:-20])
+    told, run = read_state(tmp_path / "run"), load(tmp_path / "run")
+    assert (f"remove {file}" in told["way"], told["way"] in run.unfinished) == (True, not finished)
+    lines = page(told)
+    at = next(i for i, text in enumerate(lines) if str(file) in text)
+    assert [f"  {run.go_on}"] * (not finished) == lines[at + 1 :]
+
+
 def test_what_ended_the_sweep_is_said_once(tmp_path: Path) -> None:
     text = config_text(ENGINES["smooth"])
     with open_run(tmp_path / "run", load_config(text, "sweep.yaml"), text) as run:

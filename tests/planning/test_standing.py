@@ -13,6 +13,7 @@ import pytest
 from frontier.config import load_config
 from frontier.planning import standing
 from frontier.planning.next_step import with_budget
+from frontier.planning.plan import make_plan
 from frontier.planning.standing import counts_text
 from frontier.read_run import load
 from frontier.store.journal import Amount
@@ -280,6 +281,29 @@ def test_the_command_below_a_run_has_room_in_the_budget_however_the_run_ended(ev
     swept(tmp_path / "run", config_text(ENGINES["smooth"], requests=100) + "budget: {requests: 900}\n")
     cut(tmp_path / "run", 9, event)
     assert "--set budget.requests=" in load(tmp_path / "run").unfinished.splitlines()[-1]
+
+
+def test_a_setting_that_was_skipped_for_another_reason_is_not_the_budgets(tmp_path: Path) -> None:
+    swept(tmp_path / "run", TEXT)
+    for c in (2, 4):
+        for file in (tmp_path / "run" / "trials").glob(f"*-c{c:04}-*"):
+            file.unlink()
+    cut(tmp_path / "run", 15, "budget")
+    lines = (tmp_path / "run" / "journal.jsonl").read_text().splitlines()
+    keys = [trial.key for trial in make_plan(load_config(TEXT, "sweep.yaml")).trials]
+    said = {
+        2: {"event": "dropped", "reason": "the budget had no room"},
+        4: {"event": "skipped", "reason": "c=2 failed"},
+    }
+    for c, line in said.items():
+        mine = [key for key in keys if f"-c{c:04}-" in key]
+        where = {"trials": mine} if line["event"] == "dropped" else {"trial": mine[0]}
+        lines.insert(-1, json.dumps({"time": time.time(), **line, **where}))
+    (tmp_path / "run" / "journal.jsonl").write_text("\n".join(lines) + "\n")
+    found = load(tmp_path / "run").standing
+    assert found is not None
+    assert [(4, "c=2 failed")] == [(c, why) for (_, c), why in found.skipped_for.items()]
+    assert [False, True] == ["c=2 failed" in part for part in found.gaps.split(". ")]
 
 
 def test_below_a_damaged_run_stands_what_to_do_first(tmp_path: Path) -> None:

@@ -96,9 +96,11 @@ def test_each_row_says_how_its_setting_stands() -> None:
 
 def test_a_setting_of_which_nothing_is_claimed_is_a_short_trial() -> None:
     points, (short,) = toy_points((1, 8, 64)), toy_points((32,))
-    (decision,) = solve_all(points, (LIMIT,), scanned=[short])
     over = dataclasses.replace(short, metrics={**short.metrics, "p99_ttft": Estimate.without_interval(9.0, 40)})
-    words = [series_view([p], toy_frontier(points), decision).settings[0].words for p in (short, over)]
+    solved = [solve_all(points, (LIMIT,), scanned=[p])[0] for p in (short, over)]
+    words = [
+        series_view([p], toy_frontier(points), d).settings[0].words for p, d in zip((short, over), solved, strict=True)
+    ]
     assert all("quick look" in text for text in words)
     assert [LIMIT.of.label in text for text in words] == [False, True]
 

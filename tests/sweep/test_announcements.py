@@ -24,9 +24,14 @@ def short(*values: float) -> Point:
 
 @pytest.mark.parametrize(
     ("values", "told"),
-    [((0.05, 0.0196, 0.0), "p95_tpot"), ((0.16, 0.0196, 0.0), "p95_ttft"), ((0.05, 0.015, 0.0), "p95_ttft")],
+    [
+        ((0.05, 0.0196, 0.0), "p95_tpot"),
+        ((0.16, 0.0196, 0.0), "p95_tpot"),
+        ((0.2, 0.0196, 0.0), "p95_ttft"),
+        ((0.05, 0.015, 0.0), "p95_ttft"),
+    ],
 )
-def test_a_setting_is_over_the_limit_that_its_values_break(values: tuple[float, ...], told: str) -> None:
+def test_a_setting_is_over_the_limit_that_its_values_break_most(values: tuple[float, ...], told: str) -> None:
     point = short(*values)
     judgement = judge(point, LIMITS)
     assert judgement.verdict is not Verdict.VIOLATES

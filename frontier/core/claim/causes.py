@@ -291,9 +291,10 @@ def _higher(decision: Decision, chosen: Load, settings: Mapping[Load, Reason], s
     better = settings[step.load] if step is not None and step.load > chosen else None
     if not higher:
         return [Reason(Cause.HIGHEST_MEASURED, (chosen,))]
+    looked = _looked_at(settings[higher[0]], better)
     if not above:
-        return [better if better is not None else settings[higher[0]]]
-    reasons = [settings[decision.rejected.load]] if decision.rejected is not None else []
+        return [*looked, better] if better is not None else [settings[higher[0]]]
+    reasons = looked if decision.rejected is None else [settings[decision.rejected.load], *looked]
     beyond, fail = min(above), decision.first_fail
     if settings[beyond].verdict is not Verdict.MEETS or (fail is not None and beyond > fail):
         reasons.append(settings[beyond])
@@ -306,6 +307,13 @@ def _higher(decision: Decision, chosen: Load, settings: Mapping[Load, Reason], s
     if fail is not None and fail != beyond and decision.last_pass is not None:
         reasons.append(Reason(Cause.BRACKET, (decision.last_pass, fail)))
     return reasons
+
+
+def _looked_at(first: Reason, better: Reason | None) -> list[Reason]:
+    """The reason of the next higher setting where it had a quick look only: one that was over its
+    limit, or inside it where no setting is `better`.
+    """
+    return [first] if first.cause is Cause.NOT_JUDGED or (first.cause is Cause.SCANNED and better is None) else []
 
 
 def _range(decision: Decision) -> list[Reason]:

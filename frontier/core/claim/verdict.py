@@ -65,10 +65,12 @@ def judge(point: Point, limits: Sequence[Limit], *, alpha: float = 0.05, point_e
         if verdicts[limit.metric] is not Verdict.MEETS
     }
     margins = {limit: limit.margin(point.value(limit.metric)) for limit in limits}
-    # What no number of requests decides holds back the rest, whatever its own verdict.
+    # Of an undecided setting, what is over its limit by its value comes first. Otherwise what no
+    # number of requests decides holds back the rest, whatever its own verdict.
+    over = [limit for limit in limits if margins[limit] < 0]
     hopeless = [limit for limit, n in needed.items() if n is None and not math.isnan(margins[limit])]
     deciding = [limit for limit in limits if verdicts[limit.metric] is verdict] or list(limits)
-    deciding = hopeless if undecided and hopeless else deciding
+    deciding = (over or hopeless or deciding) if undecided else deciding
     known = {limit: margins[limit] for limit in deciding if not math.isnan(margins[limit])}
     binding = min(known, key=known.__getitem__) if known else deciding[0]
     return Judgement(

@@ -20,6 +20,7 @@ from frontier.show.view.sentences import claim_sentence, next_step_note, undecid
 from frontier.show.view.wording import (
     beside_limit,
     count,
+    deciding_bound,
     evidence_text,
     flag_kind,
     flag_words,
@@ -58,7 +59,7 @@ SENTENCES = {
     Cause.MOST_TRIED: "{c} is the highest that concurrency: auto tries; list higher ones to find the limit.",
     Cause.CLIENT_CAPACITY: "{c} is the highest tried: this client can hold no more.",
     Cause.NO_MORE_THROUGHPUT: "{c} is the highest tried: throughput no longer grows there.",
-    Cause.SCAN_CUT: "{c} is the highest measured so far: the sweep ended before it found the limit.",
+    Cause.SCAN_CUT: "{c} is the highest measured so far: the limit is not found yet.",
     Cause.LOWEST_MEASURED: "{c} is the lowest measured setting{lower_ones}.",
     Cause.BRACKET: "{first} is the highest proven setting, {last} the lowest that violates.",
     Cause.OPTIMUM: "{most} is at {c}: {value}.",
@@ -138,8 +139,7 @@ def _figure_words(reason: Reason) -> dict[str, str]:
     finite = known and estimate is not None and math.isfinite(estimate.value)
     takes_time = finite and reason.metric is not None and metric(reason.metric).quantity
     failed = next((f" ({flag.measured})" for flag in reason.flags if flag.name == "errors"), "")
-    sent = "" if reason.cut else f" from {count(estimate.n if estimate else 0, 'request')}"  # which the cut says
-    lacks = f"{label} {value}, limit {promise}, no bound{sent}"
+    without = "; ".join(_flag_with_advice(f) for f in told(reason.flags) if f.name not in _WIDEN)
     return {
         "label": label,
         "value": value,
@@ -149,9 +149,20 @@ def _figure_words(reason: Reason) -> dict[str, str]:
         "evidence": f"{evidence_text(estimate, limit)}{failed}" if limit else "its limit was not measured",
         "not_load": "this is service time, not queueing" if takes_time else "load is not the cause",
         "alone": _alone(reason, known=known),
-        "lacks": "; ".join(_flag_with_advice(f) for f in told(reason.flags) if f.name not in _WIDEN) or lacks,
+        "lacks": without or _without_bound(reason, f"{label} {value}, limit {promise}"),
         "where": _where_in_range(reason),
     }
+
+
+def _without_bound(reason: Reason, figure: str) -> str:
+    """The `figure` of a reason with the requests that are too few for a bound; with the bound where
+    there is one on the limit's side, which does not decide.
+    """
+    limit, estimate = reason.limit, reason.estimate
+    if limit is not None and estimate is not None and deciding_bound(estimate, limit) is not None:
+        return evidence_text(estimate, limit)
+    sent = "" if reason.cut else f" from {count(estimate.n if estimate else 0, 'request')}"  # which the cut says
+    return f"{figure}, no bound{sent}"
 
 
 _WIDEN = ("client_bound", ALIKE)
@@ -290,7 +301,7 @@ _TOP = (
     Cause.NO_MORE_THROUGHPUT,
     Cause.SCAN_CUT,
 )
-_HIGHER = (*UNDECIDED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.EXCLUDED, *_TOP)
+_HIGHER = (*UNDECIDED, Cause.NOT_JUDGED, Cause.VIOLATES, Cause.STEP_NOT_WORTH, Cause.EXCLUDED, *_TOP)
 
 
 def _is_aside(reason: Reason, decision: Decision) -> bool:

@@ -5,7 +5,7 @@ are in `explain`; callers lay the sentences out.
 import math
 from collections.abc import Sequence
 
-from frontier.core.model.decisions import Cause, Decision, Limit, NextStep, Reason, Verdict
+from frontier.core.model.decisions import Cause, Decision, EndedEarly, NextStep, Reason, Verdict
 from frontier.core.model.loads import NO_LOAD, Rate, listed
 from frontier.core.model.metrics import fewest_to_bound, metric
 from frontier.core.model.points import Frontier, Point
@@ -113,23 +113,25 @@ _NEEDS = {
 }
 
 
-def reason_words(reason: Reason, broken: Sequence[Limit] = ()) -> str:
-    """The verdict of a setting in a few words, one of VERDICT_WORDS first; `broken` are the limits
-    that its values break.
-    """
+def reason_words(reason: Reason) -> str:
+    """The verdict of a setting in a few words, one of VERDICT_WORDS first."""
     label = metric(reason.metric).label if reason.metric else ""
+    limit, estimate = reason.limit, reason.estimate
+    over = limit.of.label if limit is not None and estimate is not None and limit.breaks(estimate.value) else ""
+    over = "" if reason.cause in (Cause.STALE, Cause.DOUBTED) else over  # its values are of another time
     if reason.cause in (Cause.SCANNED, Cause.NOT_JUDGED):
-        return f"over {broken[0].of.label} (quick look)" if broken else "not proven (quick look)"
+        return f"over {over} (quick look)" if over else "not proven (quick look)"
     word = VERDICT_WORDS[reason.verdict or Verdict.UNPROVEN]
     if reason.verdict is Verdict.VIOLATES:
         return f"{word} {label}"
     if reason.cause not in _NEEDS or reason.verdict is Verdict.MEETS:
         return word
-    if reason.cause is Cause.NO_INTERVAL and (broken or reason.estimate is not None):
-        return f"{word}: {f'over {broken[0].of.label}' if broken else 'within'} by value only"
-    if broken:
-        return f"{word}: {broken[0].of.label} is probably over its limit"
-    if reason.need is None and any(flag.name == "client_bound" for flag in reason.flags):
+    if reason.cause is Cause.NO_INTERVAL and reason.estimate is not None:
+        return f"{word}: {f'over {over}' if over else 'within'} by value only"
+    if over:
+        return f"{word}: {over} is probably over its limit"
+    hopeless = reason.need is None or reason.cut == EndedEarly("given_up")
+    if hopeless and any(flag.name == "client_bound" for flag in reason.flags):
         return f"{word}: this machine was busy"
     close = how_close(reason, "has too wide a bound", "is too close to its limit", "is infinite, as requests failed")
     few = "rests on requests too much alike" if reason.cause is Cause.TOO_FEW else close
@@ -222,9 +224,8 @@ def _cause_words(decision: Decision, step: NextStep) -> str:
         return f"{flag_kind(flag.name)} ({flag_figures(flag)}), which widened its bounds; on an idle core "
     if any(flag.name == "client_bound" for flag in step.flags):
         return "on an idle machine "
-    if decision.load is None and any(
-        flag.name == "client_bound" for r in decision.explanation.settings for flag in r.flags
-    ):
+    flags = (flag for r in decision.explanation.settings for flag in r.flags)
+    if decision.load is None and any(flag.name == "client_bound" and flag.fatal for flag in flags):
         return "this machine was busy, which spoilt other settings; on an idle machine "
     reason = next((r for r in decision.explanation.settings if r.settings == (step.load,)), None)
     if reason is None and step.gain is not None and step.throughput is None:

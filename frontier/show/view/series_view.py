@@ -216,7 +216,8 @@ def _setting(point: Point, frontier: Frontier, sla: Sequence[Limit], decision: D
         reason = next((reason for reason in decision.explanation.settings if reason.settings == (load,)), None)
     measured = [limit for limit in sla if limit.metric in point.metrics]
     broken = [limit for limit in measured if limit.breaks(point.metrics[limit.metric].value)]
-    words, verdict, cause = _stand(point, frontier, sla, reason, broken)
+    broken.sort(key=lambda limit: limit.margin(point.metrics[limit.metric].value))
+    words, verdict, cause = _stand(point, frontier, sla, reason)
     over = frozenset(limit.metric for limit in broken)
     sign = _sign(point, sla, judged, over)
     return SettingView(
@@ -262,7 +263,7 @@ def _place(load: Load, frontier: Frontier) -> FrontierPlace:
 
 
 def _stand(
-    point: Point, frontier: Frontier, sla: Sequence[Limit], reason: Reason | None, broken: Sequence[Limit]
+    point: Point, frontier: Frontier, sla: Sequence[Limit], reason: Reason | None
 ) -> tuple[str, str | None, str | None]:
     """How a setting stands to the SLA: 'meets', 'not proven (quick look)', 'violates p95 TPOT',
     'excluded: this machine was busy'; its verdict and the reason as codes, None where it was not
@@ -277,7 +278,7 @@ def _stand(
         word = VERDICT_WORDS[Verdict.VIOLATES] if judged else "excluded"
         return f"{word}: {flag_kind(OVERLOADED)}", *(codes or excluded)
     if reason is not None and codes is not None:
-        return reason_words(reason, broken), *codes
+        return reason_words(reason), *codes
     placed = frontier.objectives and not sla
     return _PLACES[_place(point.load, frontier)] if placed else "not proven", None, None
 

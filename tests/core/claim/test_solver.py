@@ -12,17 +12,19 @@ from frontier.core.claim import proof, solver
 from frontier.core.claim.causes import with_causes
 from frontier.core.claim.verdict import judge
 from frontier.core.estimates import estimate as summarize
-from frontier.core.model.decisions import Cause, EndedEarly, Limit, Verdict
+from frontier.core.model.decisions import Cause, EndedEarly, Limit, Reason, Verdict
 from frontier.core.model.errors import ExitCode, UsageError
-from frontier.core.model.points import Estimate, Flag, Point
+from frontier.core.model.loads import Concurrency
+from frontier.core.model.points import Estimate, Flag, Frontier, Point
 from frontier.core.model.shapes import Shape
 from frontier.planning import sla_result
 from frontier.planning.budget import TrialTimes
 from frontier.planning.next_step import SweepAgain, spoilt_settings, with_command
 from frontier.show.view.answer_view import answer_view
-from frontier.show.view.explain import sentence, with_notes
-from frontier.show.view.sentences import headline, next_step_lines
-from frontier.show.view.wording import deciding_bound
+from frontier.show.view.explain import sentence, why_not_more, with_notes
+from frontier.show.view.sentences import headline, next_step_lines, reason_words
+from frontier.show.view.series_view import series_view
+from frontier.show.view.wording import deciding_bound, flag_kind
 from frontier.store.journal import Amount
 from tests.kit import made
 from tests.kit.golden import assert_golden_row
@@ -782,6 +784,61 @@ def test_a_setting_that_was_only_scanned_is_named_and_never_chosen():
     assert ((32,), 0.32) == (looked_at.settings, pytest.approx(looked_at.estimate.value))
     assert_golden_row("answers", sentence(looked_at))
     assert [8] == [j.load for j in d.judgements]
+
+
+@pytest.mark.parametrize("gain", [1.03, 3.0], ids=["no better answer", "a better answer"])
+@pytest.mark.parametrize("seen", [0.4, 0.6], ids=["inside", "over"])
+@pytest.mark.parametrize("above", [[], [point(64, 0.9, 400)]], ids=["nothing judged", "a violation"])
+def test_a_quick_look_at_the_next_setting_is_not_passed_over(seen, above, gain):
+    looks = [point(9, estimate(seen, 0.05, INF, n=40, need=900), 103.0)]
+    looks += [point(10, estimate(0.3, 0.05, INF, n=40, need=900), gain * 100)] if gain > 2 else []
+    d = solver.solve([point(8, 0.1, 100), *above], [TTFT], scanned=looks)
+    named = [r.settings for r in d.explanation.reasons if r.cause in (Cause.SCANNED, Cause.NOT_JUDGED)]
+    assert [(9,)] * (seen > 0.5 or gain < 2) + [(10,)] * (gain > 2) == named
+    assert 8 == d.load
+    assert any(f"c={named[0][0]}" in text for text in why_not_more(d))
+
+
+def test_of_two_broken_limits_every_output_names_the_one_that_is_broken_most():
+    few = {"need": 900, "n": 40}
+    both = {"p99_ttft": estimate(0.51, 0.1, INF, **few), "p99_tpot": estimate(0.06, 0.01, INF, **few)}
+    p = dataclasses.replace(point(16, 0.1), metrics=both)
+    for limits in ([TTFT, TPOT], [TPOT, TTFT]):
+        for judged in (True, False):
+            known, looks = [point(8, 0.1, 100)], [p]
+            d = solver.solve([*known, *looks] if judged else known, limits, scanned=[] if judged else looks)
+            (why,) = (r for r in d.explanation.settings if r.settings == (16,))
+            view = series_view([p], Frontier("d", p.shape, ("output_throughput", "p99_e2e"), (), ()), d, limits)
+            (setting,) = view.settings
+            assert ("p99_tpot", "p99_tpot") == (why.metric, setting.broken)
+            assert TPOT.of.label in setting.words
+            assert TTFT.of.label not in setting.words
+
+
+def test_a_row_gives_the_reason_that_the_answer_gives():
+    over = estimate(0.6, 0.45, INF, n=300, need=900)
+    busy = Flag("client_bound", "event loop late (p99) 7.21 ms", "5.00 ms", "run it on an idle core", fatal=False)
+    few = Reason(Cause.TOO_FEW, (Concurrency(16),), "p99_ttft", over, TTFT, Verdict.UNPROVEN, need=900)
+    assert ("at least 450 ms" in sentence(few), "no bound" in sentence(few)) == (True, False)
+    assert TTFT.of.label in reason_words(few)
+    stale = dataclasses.replace(few, cause=Cause.STALE)
+    assert ("changed since" in reason_words(stale), TTFT.of.label in reason_words(stale)) == (True, False)
+    inside = dataclasses.replace(few, estimate=estimate(0.4, 0.3, 0.6), flags=(busy,))
+    ended = dataclasses.replace(inside, cut=EndedEarly("given_up"))
+    assert [False, True] == [flag_kind("client_bound") in reason_words(each) for each in (inside, ended)]
+    assert flag_kind("client_bound") in sentence(ended)
+
+
+@pytest.mark.parametrize("fatal", [True, False])
+def test_a_busy_client_that_only_widened_bounds_spoilt_no_other_setting(fatal):
+    busy = Flag("client_bound", "event loop late (p99) 7.21 ms", "5.00 ms", "run it on an idle core", fatal=fatal)
+    few = {"need": 1000, "n": 300}
+    points = [point(c, estimate(0.3 + c / 100, 0.1, INF, **few), 100.0 * c) for c in (1, 2, 4)]
+    points.append(point(8, (0.4, 0.6, 0.7), 800, flags=(busy,)))
+    d = solver.solve(points, [TTFT])
+    assert d.load is None
+    assert d.next_step.load != 8
+    assert fatal == (flag_kind("client_bound") in next_step_lines(d)[0])
 
 
 def test_of_two_better_settings_the_one_that_can_be_decided_is_the_next_step():
