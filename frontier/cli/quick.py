@@ -268,7 +268,7 @@ def _chat(findings: Findings) -> str:
 
     chat = limits_text(parse_sla(CHAT))
     if findings.fit is None:
-        return f"Not even {count(findings.users, 'user')} fit a chat ({chat})."
+        return f"Not even {count(findings.users, 'user')} {'fits' if findings.users == 1 else 'fit'} a chat ({chat})."
     users, fit = count(findings.fit, "user"), "fits" if findings.fit == 1 else "at once fit"
     if findings.binding is not None:
         name = metric(findings.binding).label

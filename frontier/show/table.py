@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import escape
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, OverflowMethod, RenderableType
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -119,7 +119,9 @@ class Table:
         shown = [parts[at] for at in self._fitting(width)]
         for head, texts, column, left in shown:
             wide = left and max([len(head), *(text.cell_len for text in texts)]) > width // 2
-            table.add_column(head, justify="left" if left else "right", no_wrap=not (column.wraps or wide))
+            broken = column.wraps or wide
+            overflow: OverflowMethod = "fold" if broken else "ellipsis"  # a word of a text is broken, not lost
+            table.add_column(head, justify="left" if left else "right", no_wrap=not broken, overflow=overflow)
         for row in zip(*(texts for _, texts, _, _ in shown), strict=True):
             table.add_row(*row)
         return table
