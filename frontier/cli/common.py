@@ -137,7 +137,7 @@ def layout() -> Layout:
     else:
         columns = whole_number(os.environ.get("COLUMNS", ""), 1, 100_000)
     colour = sys.stdout.isatty() and "NO_COLOR" not in os.environ and os.environ.get("TERM") != "dumb"
-    return Layout(width=max(60, min(columns, 1_000)) if columns else 100, colour=colour)
+    return Layout(width=max(40, min(columns, 1_000)) if columns else 100, colour=colour)
 
 
 # ---- runs

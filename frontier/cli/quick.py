@@ -19,7 +19,7 @@ from frontier.core.model.points import Point
 from frontier.core.model.trials import Record
 from frontier.core.model.units import count, format_number, format_seconds, format_share
 from frontier.show.verbosity import Detail
-from frontier.show.view.wording import flag_kind
+from frontier.show.view.wording import flag_kind, told
 
 if TYPE_CHECKING:
     from frontier.client.ask.preflight import Preflight
@@ -97,9 +97,9 @@ def command(options: RunOptions, url: str | None, model: str | None, api_key_env
     points = run.points()
     findings = findings_of(points)
     if findings is None:
-        flags = {flag.name for p in points for flag in p.flags if flag.fatal}
+        flags = dict.fromkeys(flag_kind(flag.name) for p in points for flag in told(p.fatal))
         raise MeasurementError(
-            "nothing measured in this minute can be relied on: " + (", ".join(sorted(flags)) or "no request succeeded"),
+            f"nothing measured in this minute can be relied on: {', '.join(flags) or 'no request succeeded'}",
             f"look closer with  frontier probe {address}",
         )
     if options.as_json:
@@ -268,7 +268,7 @@ def _chat(findings: Findings) -> str:
 
     chat = limits_text(parse_sla(CHAT))
     if findings.fit is None:
-        return f"Not even {count(findings.users, 'user')} fit a chat ({chat})."
+        return f"Not even {count(findings.users, 'user')} {'fits' if findings.users == 1 else 'fit'} a chat ({chat})."
     users, fit = count(findings.fit, "user"), "fits" if findings.fit == 1 else "at once fit"
     if findings.binding is not None:
         name = metric(findings.binding).label

@@ -105,7 +105,7 @@ def _print(
         name = f"{frontier.series.label()}: " if len(frontiers) > 1 else ""
         common.answer_prose(f"{name}{frontier_sentence(frontier)}")
     if detail is Detail.ALL:
-        common.answer("\n" + table(below=True, summaries=summaries, notes=notes))
+        common.answer("\n" + table(below=True, repeats=False, summaries=summaries, notes=notes))
     if len(run.config.deployments) > 1 and pooled:
         common.answer("\n" + captioned(pooled, **layout))
     print_knob(run, detail)

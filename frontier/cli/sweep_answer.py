@@ -40,7 +40,7 @@ def print_answer(run: Run, shown: common.RunOptions, *, ended: bool, cut: Sequen
     if shown.detail >= Detail.USUAL or not decisions:
         common.answer(table(whole=False) + "\n" * bool(decisions))
     if shown.detail is Detail.ALL:
-        common.answer(table(below=True) + "\n" * bool(decisions))
+        common.answer(table(below=True, repeats=False) + "\n" * bool(decisions))
     if decisions:
         common.answer(answers_text(tier_views(answers, run.gpus), detail=shown.detail, **layout))
     print_knob(run, shown.detail)

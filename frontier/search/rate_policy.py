@@ -8,6 +8,7 @@ from frontier.core.claim.proof import WINDOWS, pilot_point
 from frontier.core.flags import load_flags
 from frontier.core.model.decisions import Limit
 from frontier.core.model.loads import Load, Rate, SessionRate
+from frontier.core.model.points import FLAG_WORDS
 from frontier.core.stats import intervals
 from frontier.core.window.window import WindowData
 from frontier.search.next_trial import Ask
@@ -130,7 +131,8 @@ def is_overloaded(sample: WindowData) -> bool:
 
 
 def invalid_because(sample: WindowData, limits: tuple[Limit, ...]) -> str:
-    """The flags that make a trial's numbers mean nothing; '' for a trial that counts, as an
-    overloaded one does.
+    """The kinds of flags that make a trial's numbers mean nothing, in words; '' for a trial that
+    counts, as an overloaded one does.
     """
-    return "" if is_overloaded(sample) else ", ".join(flag.name for flag in pilot_point(sample, limits).fatal)
+    fatal = () if is_overloaded(sample) else pilot_point(sample, limits).fatal
+    return ", ".join(FLAG_WORDS[flag.name] for flag in fatal)

@@ -25,12 +25,14 @@ def answers_text(
     for tier in tiers:
         lines = [textwrap.fill(clean(text, LONGEST), width) for text in tier.above]
         lines.append(decision_table(tier.answers, detail=detail, width=width, colour=colour))
-        lines += [textwrap.fill(clean(text, LONGEST), width) for text in tier.below]
+        below = [textwrap.fill(clean(text, LONGEST), width) for text in tier.below]
+        lines += [""] * bool(below) + below
         if len(tier.answers) > 1 and detail >= Detail.USUAL:
             lines += ["", to_text(summary(tier.answers).drawn(width), width=width, colour=colour)]
         if len(tiers) > 1:
             name = tier.name
-            lines.insert(0, name if name == tier.promise or "<" in name or ">" in name else f"{name}   {tier.promise}")
+            alone = name == tier.promise or "<" in name or ">" in name
+            lines.insert(0, textwrap.fill(name if alone else f"{name}   {tier.promise}", width))
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks)
 
@@ -57,7 +59,7 @@ def summary(answers: Sequence[AnswerView]) -> Table:
     """Several answers, a row each: where to run, the throughput there, and the tightest limit."""
     among = [answer.series for answer in answers]
     rows = [(answer.series.label(among, longest=40, keep_shape=True), *answer.cells) for answer in answers]
-    return Table.of((), rows, right=(2,))
+    return Table.of((), rows, right=(2,), spared=(3, 4, 5))
 
 
 def _fits(rows: Sequence[Sequence[str]], width: int) -> bool:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import escape
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, Group, OverflowMethod, RenderableType
 from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
@@ -70,17 +70,20 @@ class Table:
         caption: str = "",
         *,
         right: Sequence[int] = (),
+        spared: Sequence[int] = (),
         gap: int = 2,
     ) -> "Table":
         """A table of rows whose first cell names the row; without heads none are drawn. `right` are
-        the columns set to the right. These columns and the first are not broken.
+        the columns set to the right. These columns and the first are not broken. `spared` are left
+        out where there is no room, the last one first.
         """
         cells = [[Cell(cell) if isinstance(cell, str) else cell for cell in row] for row in rows]
         columns = zip(heads, *cells, strict=True) if heads else itertools.zip_longest(*cells, fillvalue=Cell(""))
         made = []
         for i, column in enumerate(columns):
             head, texts = (str(column[0]), column[1:]) if heads else ("", column)
-            made.append(Column(head, tuple(texts), left=i not in right, wraps=i not in (0, *right)))
+            rank = 1 + i if i in spared else 0
+            made.append(Column(head, tuple(texts), rank, left=i not in right, wraps=i not in (0, *right)))
         return cls(tuple(made), caption, gap=gap)
 
     @property
@@ -114,8 +117,11 @@ class Table:
         )
         parts = self._parts()
         shown = [parts[at] for at in self._fitting(width)]
-        for head, _, column, left in shown:
-            table.add_column(head, justify="left" if left else "right", no_wrap=not column.wraps)
+        for head, texts, column, left in shown:
+            wide = left and max([len(head), *(text.cell_len for text in texts)]) > width // 2
+            broken = column.wraps or wide
+            overflow: OverflowMethod = "fold" if broken else "ellipsis"  # a word of a text is broken, not lost
+            table.add_column(head, justify="left" if left else "right", no_wrap=not broken, overflow=overflow)
         for row in zip(*(texts for _, texts, _, _ in shown), strict=True):
             table.add_row(*row)
         return table
@@ -135,6 +141,17 @@ class Table:
         ranks = {i: 0 if (i, True) in hidden else None for i, _ in hidden}
         columns = (replace(self.columns[i], rank=0, interval_rank=rank) for i, rank in ranks.items())
         return replace(self, columns=(self.columns[0], *columns))
+
+    def beside(self, above: "Table", width: int) -> "Table":
+        """The table without the columns that one drawn `above` it at that width has, but for the
+        first, and for those whose intervals have room here.
+        """
+        stated = {above.columns[i].head for i, interval in above._fitting(width) if not interval}
+        shown = self._fitting(width)
+        kept = (
+            column for i, column in enumerate(self.columns) if i == 0 or column.head not in stated or (i, True) in shown
+        )
+        return replace(self, columns=tuple(kept))
 
     def _parts(self) -> dict[tuple[int, bool], tuple[str, list[Text], Column, bool]]:
         """The parts that may be drawn: head, texts, column, whether they are its intervals, and

@@ -49,7 +49,7 @@ def _style(setting: SettingView) -> str:
     return "" if setting.usable and setting.sign != "excluded" else "dim"
 
 
-_WARNING_FIGURES = 2
+WARNING_FIGURES = 2
 """Most figures that a table lists of a flag that only warns; with all settings it would fill a
 page."""
 _RANKS = {"p50_ttft": 5, "p50_tpot": 6, "cost": 6, "energy": 6}
@@ -182,18 +182,21 @@ def points_table(
     notes: Mapping[str, Noted] | None = None,
     whole: bool = True,
     below: bool = False,
+    repeats: bool = True,
     width: int = 80,
     colour: bool = False,
 ) -> str:
     """One table per series.
 
     With `whole` it shows all metrics, the flags, the time breakdown and the notes on the whole
-    series. It has no verdicts and no frontier where it stands `below` a table that has them.
+    series. It has no verdicts and no frontier where it stands `below` an answer that has them, and
+    without `repeats` not the columns of the short table either.
     """
     known = {summary.frontier.series: summary.notes for summary in summaries}
     blocks = []
     for view in views:
         table = table_of(view, whole=whole, verdicts=not below)
+        table = table if repeats else table.beside(table_of(view, whole=False), width)
         lines: list[RenderableType] = [Text(view.series.label(), "bold")] if whole or len(views) > 1 else []
         lines.append(table.drawn(width))
         if view.frontier.objectives and not view.sla and not below:
@@ -241,10 +244,10 @@ def _flag_lines(view: SeriesView) -> list[RenderableType]:
     lines: list[RenderableType] = []
     kinds = flag_kinds(view.points)
     for kind in kinds:
-        text = f"excluded: {kind.text()}" if kind.fatal else f"note: {kind.text(_WARNING_FIGURES)}"
+        text = f"excluded: {kind.text()}" if kind.fatal else f"note: {kind.text(WARNING_FIGURES)}"
         lines.append(indented(text, "" if kind.fatal else "dim"))
         lines += [indented(kind.advice, "dim", by=4)] if kind.advice else []
-    if any(kind.text(_WARNING_FIGURES) != kind.text() for kind in kinds if not kind.fatal):
+    if any(kind.text(WARNING_FIGURES) != kind.text() for kind in kinds if not kind.fatal):
         lines.append(indented("frontier show --json lists every setting of each flag.", "dim"))
     return lines
 

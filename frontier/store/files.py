@@ -34,9 +34,14 @@ _KINDS = (
 
 
 def free_beside(path: Path) -> Path:
-    """A run's name that is not taken: the first of PATH-2, PATH-3, ..."""
+    """A run's name that is not taken: the first of PATH-2, PATH-3, ... Of PATH-2 itself it is
+    PATH-3, where PATH is there.
+    """
     path = path.resolve() if path.name in ("", "..") else path
-    return next(free for n in itertools.count(2) if not (free := path.with_name(f"{path.name}-{n}")).exists())
+    name, _, number = path.name.rpartition("-")
+    before = (name, *(f"{name}-{n}" for n in range(2, int(number)))) if name and number.isdecimal() else ()
+    first = name if before and all(path.with_name(other).exists() for other in before) else path.name
+    return next(free for n in itertools.count(2) if not (free := path.with_name(f"{first}-{n}")).exists())
 
 
 class NotPlainError(StoreError):

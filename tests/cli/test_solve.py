@@ -224,6 +224,15 @@ def test_show_says_how_sure_the_frontier_is_and_where_capacity_ends(cwd: Path) -
     assert_golden_row("answers", without_numbers("\n".join([*short["notes"], *long["notes"]])))
 
 
+@pytest.mark.parametrize("columns", [40, 80])
+@pytest.mark.parametrize("words", [("show",), ("show", "-v"), ("solve",), ("trend",), ("compare", "runs/night")])
+def test_what_is_printed_fits_a_narrow_terminal(words: tuple[str, ...], columns: int, cwd: Path) -> None:
+    said = frontier(words[0], "runs/night", *words[1:], cwd=cwd, COLUMNS=str(columns))
+    lines = [line for line in said.out.splitlines() if not line.lstrip().startswith("frontier ")]
+    assert [] == [line for line in lines if len(line) > columns]
+    assert "…" not in said.out
+
+
 def test_an_invalid_setting_has_no_part_in_the_band_nor_in_the_odds_of_others(cwd: Path) -> None:
     run, busy = load(cwd / "runs" / "fast"), ClientHealth(loop_lag_p99=1.0)
     ((at, history),) = run.histories.items()

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from frontier.core.model.decisions import Decision, Limit, Verdict
 from frontier.core.model.loads import Concurrency, Rate
+from frontier.core.model.points import FLAG_WORDS
 from frontier.core.model.shapes import Shape
 from frontier.core.model.trials import ClientHealth, Measurement, Phase, Trial, Window
 from frontier.core.window.from_records import window_data
@@ -304,7 +305,7 @@ def test_measurements_that_mean_nothing_end_it() -> None:
     done = next_ask(queue.policy(), queue.limits, [bad] * INVALID)
     assert isinstance(done, Done)
     assert done.verdict is Verdict.INVALID
-    assert "client_bound" in done.reason
+    assert FLAG_WORDS["client_bound"] in done.reason
 
 
 def test_the_queue_remembers_longer_the_nearer_the_top() -> None:

@@ -47,3 +47,27 @@ def test_rows_make_a_table_with_or_without_heads() -> None:
 
 def test_text_from_outside_is_no_markup() -> None:
     assert "[red]x[/red] \\[" in to_text(Table.of((), [("[red]x[/red] \\[",)]).drawn(60))
+
+
+def test_on_a_narrow_terminal_nothing_is_cut_off() -> None:
+    rows = [("output throughput within the SLA", "0.859×", "2,734 tok/s at c=45"), ("p95 TPOT", "1.00×", "c=8")]
+    lines = to_text(Table.of((), rows).drawn(40), width=40).splitlines()
+    assert max(map(len, lines)) <= 40
+    assert {word for row in rows for cell in row for word in cell.split()} == set(" ".join(lines).split())
+
+
+def test_spared_columns_are_left_out_from_the_last_on() -> None:
+    rows = [("2026-11-30", "a", "1,308 tok/s", "20.4 ms", "c=45")]
+    table = Table.of(("date", "run", "output throughput", "p50 TTFT", "proven"), rows, right=(2, 3, 4), spared=(2, 3))
+    assert "p50 TTFT" in to_text(table.drawn(60), width=60)
+    narrow = to_text(table.drawn(45), width=45)
+    assert "p50 TTFT" not in narrow
+    assert "output throughput" in narrow
+    assert ["date        run  proven", "2026-11-30  a      c=45"] == to_text(table.drawn(24), width=24).splitlines()
+
+
+def test_a_table_below_another_has_only_what_that_one_has_not() -> None:
+    above, below = a_table(), Table((*a_table().columns, Column("n", (Cell("7"), Cell("9")), 4)))
+    assert [" c  n", " 1  7", "16  9"] == to_text(below.beside(above, 20).drawn(20), width=20).splitlines()
+    assert "[199, 201]" in to_text(below.beside(above, 50).drawn(50), width=50), "its intervals are new"
+    assert above.heads[1] in below.beside(above, 4).heads, "it had no room above"

@@ -37,7 +37,12 @@ def test_what_was_there_stays_until_the_new_is_whole(tmp_path: Path, monkeypatch
 
 
 def test_a_run_beside_another_gets_the_first_name_that_is_free(tmp_path: Path) -> None:
+    (tmp_path / "night").mkdir()
     assert free_beside(tmp_path / "night").name == "night-2"
     (tmp_path / "night-2").mkdir()
     assert free_beside(tmp_path / "night").name == "night-3"
+    assert free_beside(tmp_path / "night-2").name == "night-3", "not night-2-2"
+    (tmp_path / "night-70").mkdir()
+    assert free_beside(tmp_path / "night-70").name == "night-70-2", "a number of the name"
+    assert free_beside(tmp_path / "llama-8").name == "llama-8-2", "a run that is not there yet"
     assert free_beside(Path()).name == f"{Path.cwd().name}-2", "a run that is looked at from inside"

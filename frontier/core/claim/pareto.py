@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from frontier.core.model.loads import Load
 from frontier.core.model.metrics import Metric, metric
-from frontier.core.model.points import Frontier, Point
+from frontier.core.model.points import FLAG_WORDS, Frontier, Point
 from frontier.core.window.window import Bools
 
 
@@ -117,7 +117,7 @@ def by_concurrency(points: Sequence[Point]) -> dict[Load, Point]:
 def exclusion(point: Point, objectives: Sequence[Metric]) -> str | None:
     """Why a point has no place on a frontier of these metrics; None when it has one."""
     if not point.valid:
-        return "invalid: " + ", ".join(flag.name for flag in point.fatal)
+        return "invalid: " + ", ".join(FLAG_WORDS.get(flag.name, flag.name) for flag in point.fatal)
     if point.overloaded:
         return "more arrived than was served, so latency grew for as long as it lasted"
     for m in objectives:

@@ -25,7 +25,7 @@ from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Load
 from frontier.core.model.metrics import metric
-from frontier.core.model.points import Point
+from frontier.core.model.points import FLAG_WORDS, Point
 from frontier.core.model.trials import Phase
 from frontier.core.window.held import held
 from frontier.core.window.window import WindowData, join
@@ -337,7 +337,7 @@ def _standing(
     if judged.verdict is Verdict.MEETS and look:
         return Verdict.MEETS, ""
     if not point.valid:
-        return Verdict.VIOLATES, "its measurement is not valid: " + ", ".join(f.name for f in point.fatal)
+        return Verdict.VIOLATES, "its measurement is not valid: " + ", ".join(FLAG_WORDS[f.name] for f in point.fatal)
     if judged.verdict is Verdict.VIOLATES or over is None:
         return Verdict.VIOLATES, f"{named} is over its limit"
     if over > (0 if look else EARLY_OVER):  # by its value alone; another limit may bind

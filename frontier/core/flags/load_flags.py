@@ -177,43 +177,43 @@ def stationary(sample: WindowData) -> Iterator[Flag]:
     or between windows.
     """
     changes = next((found for w, blocks in windows(sample) if (found := _drifts(sample, w, blocks))), [])
-    limit = f"±{format_share(DRIFT)}, {format_share(TRANSIENT)}" if changes else f"±{format_share(WANDER)}"
     wandering = {
         name.upper(): moves.deviation
         for name, moves in wander.of_latencies(sample).items()
         if name in wander.BASIC
         and moves.certain
         and moves.deviation > WANDER
-        and not any(name.upper() in change for change in changes)
+        and not any(name.upper() in change for change, _ in changes)
     }
     if wandering:
-        changes.append(f"{', '.join(wandering)} varied by up to ±{format_share(max(wandering.values()))} over time")
+        most = format_share(max(wandering.values()))
+        changes.append((f"{', '.join(wandering)} varied by up to ±{most} over time", f"±{format_share(WANDER)}"))
     if changes:
         yield Flag(
             "non_stationary",
-            ", ".join(changes),
-            limit,
+            "; ".join(change for change, _ in changes),
+            ", ".join(limit for _, limit in changes),
             "let it warm up longer, and look for throttling, other load on the machine, or a filling cache; a longer "
             "or later window narrows the intervals",
             fatal=False,
         )
 
 
-def _drifts(sample: WindowData, w: int, blocks: slice) -> list[str]:
-    """What changed from half to half of a window."""
+def _drifts(sample: WindowData, w: int, blocks: slice) -> list[tuple[str, str]]:
+    """What changed from half to half of a window, each with its limit."""
     e2e = sample.e2e[(sample.window == w) & sample.ok]
     count = stationarity.blocks(sample.ends[w] - sample.starts[w], float(e2e.mean()) if len(e2e) else math.inf)
-    changes: list[str] = []
+    changes: list[tuple[str, str]] = []
     drift = stationarity.rate_drift(sample.block_output_tokens[blocks], sample.block_seconds[blocks], count)
     if drift is not None and drift.sure and abs(drift.change) > DRIFT:
-        changes.append(f"throughput from half to half {math.expm1(drift.change):+.0%}")
+        changes.append((f"throughput from half to half {math.expm1(drift.change):+.0%}", f"±{format_share(DRIFT)}"))
     for name, values in (("TTFT", sample.ttft), ("TPOT", sample.tpot), ("E2E", sample.e2e)):
         finite = values[(sample.window == w) & np.isfinite(values)]
         shift = stationarity.median_drift(finite, count)
         if shift is not None and shift.sure and abs(shift.change) > DRIFT:
-            changes.append(f"{name} from half to half {math.expm1(shift.change):+.0%}")
+            changes.append((f"{name} from half to half {math.expm1(shift.change):+.0%}", f"±{format_share(DRIFT)}"))
         if name == "TTFT" and (cut := stationarity.transient(finite, count, DRIFT)) > TRANSIENT:
-            changes.append(f"TTFT was settling for {format_share(cut)} of the window")
+            changes.append((f"TTFT was settling for {format_share(cut)} of the window", format_share(TRANSIENT)))
     return changes
 
 

@@ -124,6 +124,47 @@ class Flag:
     fatal: bool = True
 
 
+FLAG_WORDS = {
+    "errors": "requests failed",
+    "cut_off": "the budget ended it",
+    "short_output": "answers of another length than asked",
+    "wrong_input_length": "prompts of another length than asked",
+    "cache_contaminated": "prompts came from the cache",
+    "recomputed": "preempted requests were computed again",
+    "history_read_again": "the history of sessions was read again",
+    "server_lost": "the server was lost",
+    "server_changed": "the server changed",
+    "server_restarted": "the server was restarted",
+    "buffered_stream": "the stream was held back",
+    "coalesced": "several tokens in a chunk",
+    "token_mismatch": "the server's token counts do not fit its stream",
+    "identity": "times and token counts do not fit together",
+    "uncounted": "answers without the server's token count",
+    "odd_finish": "answers were not finished",
+    "hollow_first": "a first token that shows nothing",
+    "client_bound": "this machine was busy",
+    "resent": "kept connections were closed",
+    "under_concurrency": "fewer requests in flight than asked",
+    "over_concurrency": "more requests in flight than asked",
+    "background_missing": "the background was not there",
+    "littles_law": "rate and latency do not fit the concurrency",
+    "overloaded": "more arrived than was served",
+    "lockstep": "requests came in waves",
+    "non_stationary": "the speed was not steady",
+    "too_few_samples": "too few requests",
+    "too_few_connections": "connections to too few replicas",
+    "fingerprint_changed": "the system's fingerprint changed",
+    "faster_than_light": "faster than its hardware can be",
+    "power_unmeasured": "energy was not measured",
+    "clocks_held_down": "the clocks of its GPUs were held down",
+    "no_requests": "no request counts",
+    "records_changed": "its records were changed",
+    "under_rate": "fewer requests a second than asked",
+    "marked_invalid": "marked as not valid",
+}
+"""The kinds of flags in words, by name, for readers who do not know the names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Distance:
     """The roofline of a setting at its own concurrency, and the share of it that was reached.

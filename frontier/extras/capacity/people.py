@@ -38,11 +38,11 @@ def _users(users: Users, detail: Detail, width: int, colour: bool) -> str:
         return to_text(Text(head, style="bold yellow"), Text(why), width=width, colour=colour)
     head = f"{about_people(users.one.people)} per replica, each asking again {_time(users.think)} after an answer"
     claim = users.decision.claim
-    early = [claim_sentence(users.decision)] if claim is not None and claim.stage == "early" else []
+    early = [f"Confidence {claim_sentence(users.decision)}"] if claim is not None and claim.stage == "early" else []
     limit = f"On each replica {knob_sentence(users.decision.engine, users.cap, users.decision.ranks)}."
     lines = [_basis(users), *early, limit, people_assumed(users)] if detail >= Detail.USUAL else [_basis(users), limit]
     if detail is Detail.ALL:
-        lines += [*([claim_sentence(users.decision)] if not early else []), "The operating point:"]
+        lines += [*([f"Confidence {claim_sentence(users.decision)}"] if not early else []), "The operating point:"]
         lines.append(decision_table([answer_view(users.decision)], detail=Detail.ANSWER, width=width))
     return to_text(
         Text.assemble((head, "bold green"), f"   {name}"),
@@ -61,7 +61,7 @@ def _rows(users: Users) -> list[tuple[str, str]]:
         if (alone := users.sticky or 0) > fleet.replicas:
             rows.append(("if each stays on one", _replicas(alone, users.spare)))
         rows.append(("headroom", f"{fleet.people / users.people - 1:.0%} on {count(fleet.replicas, 'replica')}"))
-    load = f"{trimmed(format_number(shown.in_flight))} in flight on average, {_rate(shown.rate)}"
+    load = f"{trimmed(format_number(shown.in_flight))} in flight, {_rate(shown.rate)}"
     waits = "" if shown.waiting is None else f"; {_share(shown.waiting)} wait for a slot"
     rows.append(("a full replica", load + waits))  # with all the people that it serves at most
     if users.cost is not None:
@@ -107,8 +107,8 @@ def _basis(users: Users) -> str:
     if users.verified is not None:
         return f"By the {_rate(users.verified.rate)} of independent users that are proven on one replica."
     how = "by values alone" if decided_on_values(users.decision) else "proven"
-    estimate = f"Estimate from the closed loop, with {users.cap.label} {how}"
-    return f"{estimate}. For a measured figure run  frontier verify --find  first."
+    estimate = f"Closed-loop estimate with {users.cap.label} {how}"
+    return f"{estimate}; to measure it:  frontier verify --find"
 
 
 def people_assumed(users: Users, shape: str = "") -> str:

@@ -177,7 +177,7 @@ def changed_settings(a: Settings, of_a: str, b: Settings, of_b: str) -> list[str
         for name in sorted({*before, *after})
         if before.get(name) != after.get(name)
     ]
-    return [f"The servers tell other settings: {some_of(changes, MOST_CHANGES)}."] if changes else []
+    return [f"Server settings differ: {some_of(changes, MOST_CHANGES)}."] if changes else []
 
 
 def two_deployments(run: Run, named: Sequence[str]) -> tuple[str, str]:

@@ -70,7 +70,8 @@ def trends_text(
     for one in trends:
         blocks.append(Text.assemble((one.series.label(), "bold"), f"   {count(len(one.rows), 'run')}"))
         blocks += [indented(clean(line, 600)) for line in one.notes if detail >= Detail.USUAL]
-        heads = ["date", "run", *(metric(name).label for name in one.metrics), one.chosen.replace("_", " "), ""]
+        heads = ["date", "run", *(metric(name).label for name in one.metrics), one.chosen.replace("_", " ")]
+        heads += [""] * any(row.begins for row in one.rows)
         rows = [
             [
                 date_text(row.at),
@@ -78,10 +79,11 @@ def trends_text(
                 *(value_text(name, mean.value) for name, mean in row.means.items()),
                 row.chosen.label if row.chosen else "–",
                 "break" if row.begins else "",
-            ]
+            ][: len(heads)]
             for row in one.rows
         ]
-        blocks.append(Table.of(heads, rows, right=range(2, len(heads) - 1)).drawn(width))
+        figures = range(2, 2 + len(one.metrics))
+        blocks.append(Table.of(heads, rows, right=(*figures, figures.stop), spared=figures).drawn(width))
         if detail is Detail.ALL:
             heads = ["run", *(f"{metric(name).label}, 95% CI" for name in one.metrics)]
             rows = [[row.run, *(interval_text(name, mean) for name, mean in row.means.items())] for row in one.rows]

@@ -73,7 +73,9 @@ def _block(forecast: Forecast, detail: Detail, width: int) -> list[RenderableTyp
 def _sla_note(sla: SlaBreak, best: str) -> str:
     """Where the SLA is expected to break, and what was not looked at."""
     where = f"up to c={sla.inside}{best}" if sla.inside else "nowhere"
-    at = f"; {limits_text(sla.limits)} breaks at c={sla.breaks_at}" if sla.breaks_at else ", the highest predicted"
+    next_one = sla.breaks_at is None or sla.breaks_at == (sla.inside or 0) + 1
+    at = f"at c={sla.breaks_at}" if next_one or not sla.inside else f"between c={sla.inside} and c={sla.breaks_at}"
+    at = f"; {limits_text(sla.limits)} breaks {at}" if sla.breaks_at else ", the highest predicted"
     without = f" Not predicted: {limits_text(sla.unjudged)}." if sla.unjudged else ""
     return f"Predicted to meet the SLA {where}{at}.{without}"
 

@@ -24,7 +24,7 @@ def baseline_tables(views: Sequence[SeriesView], old: Run, limits: Sequence[Limi
         raise UsageError("there is no SLA by which to set a run beside another", "name one:  --sla 'p99_ttft<=500ms'")
     if not asked and old.limits() != tuple(limits):
         theirs = limits_text(old.limits()) or "none"
-        what = f"{old.path} has another SLA: {theirs}, and this run {limits_text(limits)}"
+        what = f"{old.path} has another SLA: {theirs}; this run has {limits_text(limits)}"
         raise UsageError(what, "judge both by one:  --sla 'p99_ttft<=500ms'")
     before = views_of(old, limits)
     return [_table(view, _partner(view, views, before, old), old) for view in views]

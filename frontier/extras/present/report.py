@@ -28,7 +28,7 @@ from frontier.show.picture.data import Picture
 from frontier.show.picture.labels import answer_rows, panel_names, view_name
 from frontier.show.picture.labels import headline as title_of
 from frontier.show.table import Table
-from frontier.show.tables import table_of
+from frontier.show.tables import WARNING_FIGURES, table_of
 from frontier.show.view.costs import power_text
 from frontier.show.view.figures import Figure
 from frontier.show.view.json_out import Tree
@@ -335,7 +335,8 @@ def _health(report: Report) -> list[str]:
         for kind in flag_kinds(view.points):
             head = f"{view_name(view)}: " if len(report.views) > 1 else ""
             effect = "excluded" if kind.fatal else "warning, the point is kept"
-            lines.append(capital(f"{head}{kind.text()} ({effect}). {capital(kind.advice)}".strip()))
+            text = kind.text() if kind.fatal else kind.text(WARNING_FIGURES)
+            lines.append(capital(f"{head}{text} ({effect}). {capital(kind.advice)}".strip()))
     if not any(p.flags for p in points):
         lines.append("No flag was raised.")
     return lines

@@ -112,7 +112,8 @@ def _over_limit(view: SeriesView, ordered: Mapping[str, Mapping[Load, Floats]]) 
         return ""
     over, may = float((values > limit.promise).mean()), f"{100 * (1 - limit.of.p):.6g}%"
     named = f"{short(limit.of.quantity or '')} over {limit_value_text(limit.metric, limit.promise)}"
-    return f"at {(c or NO_LOAD).label} {format_share(over)} of requests have a {named}, {may} may"
+    share = f"{format_share(over)} of requests have" if over else "no request has"
+    return f"at {(c or NO_LOAD).label} {share} a {named}, {may} may"
 
 
 def _tail_panel(view: SeriesView, quantity: str, values: Mapping[Load, Floats]) -> Panel | None:

@@ -12,6 +12,7 @@ from frontier import registry
 from frontier.client.engines import ENGINES
 from frontier.config.connection import names_server
 from frontier.config.deployment import DeploymentConfig
+from frontier.core.model.loads import listed
 from frontier.core.model.series import Series
 from frontier.core.model.text import capital, clean
 from frontier.core.model.units import count, format_elapsed, format_number, trimmed
@@ -20,7 +21,7 @@ from frontier.run import Run
 from frontier.show.picture.labels import panel_names
 from frontier.show.table import Table
 from frontier.show.view.series_view import SeriesView
-from frontier.show.view.wording import flag_kind, flag_kinds, value_text
+from frontier.show.view.wording import flag_kinds, value_text
 from frontier.store.journal import VIRTUAL
 from frontier.store.run_dir import RunDirectory
 
@@ -178,15 +179,15 @@ def _doubts(views: Sequence[SeriesView], *, imported: bool = False) -> Iterable[
 def _doubts_of(view: SeriesView) -> Iterable[str]:
     shown = view.answer.shown if view.answer is not None else None
     for kind in flag_kinds(view.points):
-        limit, words = f", limit {kind.limit}" if kind.limit else "", flag_kind(kind.name.replace(" ", "_"))
+        limit = f", limit {kind.limit}" if kind.limit else ""
         at_answer = next((figure for c, figure in kind.where if c == shown), None)
         if kind.fatal:
-            loads = ", ".join(c.label for c, _ in kind.where)
+            loads = listed(c for c, _ in kind.where)
             lowest, figure = kind.where[0]
             at = f"at {lowest.label} " if len({each for _, each in kind.where}) > 1 else ""
-            yield f"{loads} excluded, {words}: {at}{figure}{limit}."
+            yield f"{loads} excluded, {kind.name}: {at}{figure}{limit}."
         elif at_answer is not None and shown is not None:
-            yield f"{capital(words)} at {shown.label}: {at_answer}{limit} (warning, the point is kept)."
+            yield f"{capital(kind.name)} at {shown.label}: {at_answer}{limit} (warning, the point is kept)."
 
 
 def _quality(deployments: Sequence[DeploymentConfig], views: Sequence[SeriesView]) -> str:

@@ -10,6 +10,7 @@ from frontier.core.claim.verdict import judge
 from frontier.core.estimates import estimate
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.metrics import metric
+from frontier.core.model.text import capital
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.model.units import format_number
 from frontier.core.window.window import WindowData
@@ -78,7 +79,7 @@ def _found(found: FoundRate, width: int, again: str, detail: Detail) -> str:
         lines.append(Text(f"{done.reason}."))
     else:
         lines.append(Text(f"No rate is proven against {limits_text(decision.limits)}   {name}"))
-        lines.append(Text(f"{done.reason}."))
+        lines.append(Text(f"{capital(done.reason.removeprefix('no rate is proven: '))}."))
         if located is not None:
             lines.append(
                 Text(f"By its values alone {format_number(located)} requests/s is within the SLA, of {closed}.")

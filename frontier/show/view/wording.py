@@ -14,7 +14,7 @@ from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.groups import by_key
 from frontier.core.model.loads import Load
 from frontier.core.model.metrics import RATES, Unit, metric, per_gpu
-from frontier.core.model.points import Estimate, Flag, Frontier, Point, TimeBreakdown
+from frontier.core.model.points import FLAG_WORDS, Estimate, Flag, Frontier, Point, TimeBreakdown
 from frontier.core.model.shapes import Shape
 from frontier.core.model.text import clean as clean
 from frontier.core.model.text import clean_name as clean_name
@@ -247,43 +247,6 @@ def _no_values(point: Point, frontier: Frontier) -> str:
     return f"no {' and no '.join(missing)}" if missing else ""
 
 
-_FLAG_WORDS = {
-    "errors": "requests failed",
-    "cut_off": "the budget ended it",
-    "short_output": "answers of another length than asked",
-    "wrong_input_length": "prompts of another length than asked",
-    "cache_contaminated": "prompts came from the cache",
-    "recomputed": "preempted requests were computed again",
-    "history_read_again": "the history of sessions was read again",
-    "server_lost": "the server was lost",
-    "server_changed": "the server changed",
-    "server_restarted": "the server was restarted",
-    "buffered_stream": "the stream was held back",
-    "coalesced": "several tokens in a chunk",
-    "token_mismatch": "the server's token counts do not fit its stream",
-    "identity": "times and token counts do not fit together",
-    "uncounted": "answers without the server's token count",
-    "odd_finish": "answers were not finished",
-    "hollow_first": "a first token that shows nothing",
-    "client_bound": "this machine was busy",
-    "resent": "kept connections were closed",
-    "under_concurrency": "fewer requests in flight than asked",
-    "over_concurrency": "more requests in flight than asked",
-    "background_missing": "the background was not there",
-    "littles_law": "rate and latency do not fit the concurrency",
-    "overloaded": "more arrived than was served",
-    "lockstep": "requests came in waves",
-    "non_stationary": "the speed was not steady",
-    "too_few_samples": "too few requests",
-    "too_few_connections": "connections to too few replicas",
-    "fingerprint_changed": "the system's fingerprint changed",
-    "faster_than_light": "faster than its hardware can be",
-    "power_unmeasured": "energy was not measured",
-    "clocks_held_down": "the clocks of its GPUs were held down",
-    "no_requests": "no request counts",
-}
-
-
 WIDENS = frozenset(
     {"non_stationary", "lockstep", "under_concurrency", "over_concurrency", "littles_law", "client_bound"}
 )
@@ -317,17 +280,23 @@ def flag_words(flag: Flag) -> str:
 
 def flag_figures(flag: Flag) -> str:
     """'event loop late (p99) 5.82 ms, limit 5.00 ms': each value with its own limit."""
+    return "; ".join(f"{value}, limit {limit}" if limit else value for value, limit in _values(flag))
+
+
+def _values(flag: Flag) -> list[tuple[str, str]]:
+    """What a flag measured, each value with its own limit; all of it with all limits where these
+    are not as many.
+    """
     measured, limits = clean(flag.measured, 160).split("; "), clean(flag.limit, 60).split(", ")
     if len(measured) != len(limits):
-        return f"{'; '.join(measured)}, limit {', '.join(limits)}"
-    pairs = zip(measured, limits, strict=True)
-    return "; ".join(f"{value}, limit {limit}" if limit else value for value, limit in pairs)
+        return [("; ".join(measured), ", ".join(limits))]
+    return list(zip(measured, limits, strict=True))
 
 
 def flag_kind(name: str) -> str:
     """The kind of a flag in words, by its name: 'requests came in waves'."""
     name = clean(name, 40)
-    return _FLAG_WORDS.get(name, name.replace("_", " "))
+    return FLAG_WORDS.get(name, name.replace("_", " "))
 
 
 MANY = 4
@@ -336,7 +305,9 @@ MANY = 4
 
 @dataclass(frozen=True, slots=True)
 class FlagKind:
-    """One kind of flag and the settings that have it, as (concurrency, what was measured there)."""
+    """One kind of flag, in words, and the settings that have it, as (concurrency, what was measured
+    there).
+    """
 
     name: str
     limit: str
@@ -345,8 +316,8 @@ class FlagKind:
     where: tuple[tuple[Load, str], ...]
 
     def text(self, most: int = 100) -> str:
-        """'errors (limit 1%): c=96 4.2%, c=128 9% and 2 more': at most `most` settings; a figure
-        that all of them share comes once.
+        """'requests failed (limit 1%): c=96 4.2%, c=128 9% and 2 more': at most `most` settings; a
+        figure that all of them share comes once.
         """
         limit = f" (limit {self.limit})" if self.limit else ""
         figures = {measured for _, measured in self.where}
@@ -367,16 +338,17 @@ def flag_kinds(points: Iterable[Point]) -> list[FlagKind]:
 
 
 def _kind(name: str, flags: Sequence[tuple[Load, Flag]], *, fatal: bool) -> FlagKind:
-    """The kind of a flag. A limit that depends on the setting stands beside each figure; otherwise
-    it comes once.
+    """The kind of a flag. A limit that is not the same for all figures stands beside each of them;
+    otherwise it comes once.
     """
-    limits = {flag.limit for _, flag in flags}
-    one = clean(limits.pop()) if len(limits) == 1 else ""
+    values = [(c, _values(flag)) for c, flag in flags]
+    limits = {limit for _, pairs in values for _, limit in pairs}
+    one = limits.pop() if len(limits) == 1 else ""
     where = tuple(
-        (c, clean(flag.measured if one or not flag.limit else f"{flag.measured} (limit {flag.limit})", 120))
-        for c, flag in flags
+        (c, clean("; ".join(f"{value} (limit {limit})" if limit and not one else value for value, limit in pairs), 120))
+        for c, pairs in values
     )
-    return FlagKind(clean(name).replace("_", " "), one, clean(flags[0][1].advice, 240), fatal, where)
+    return FlagKind(flag_kind(name), one, clean(flags[0][1].advice, 240), fatal, where)
 
 
 # --- where the time goes

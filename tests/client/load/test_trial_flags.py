@@ -178,7 +178,7 @@ PROVOKED = [
     ("half_counted", "token_mismatch", True, "5 tokens in 10 chunks", "1.00%", "usage"),
     ("one_counted", "token_mismatch", True, "1 tokens in 10 chunks", "1.00%", "usage"),
     ("waves", "lockstep", False, "dispersion of sends", "2", "vary the output length"),
-    ("throttled", "non_stationary", False, "from half to half", "±5.00%, 25.0%", "warm up longer"),
+    ("throttled", "non_stationary", False, "from half to half", "±5.00%", "warm up longer"),
     ("failing", "errors", True, "failed, mostly HTTP 500", "1.00%", "server's log"),
     ("lingering", "littles_law", False, "rate x E2E is", "4 ±", "after their last token"),
     ("restarted", "server_changed", True, "another process", "one server", "replica's metrics"),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from frontier.core.claim import pareto
-from frontier.core.model.points import Estimate, Flag, Point
+from frontier.core.model.points import FLAG_WORDS, Estimate, Flag, Point
 from frontier.core.model.shapes import Shape
 from tests.kit.golden import assert_golden_row
 
@@ -126,7 +126,7 @@ def test_a_frontier_excludes_by_name_and_reason_and_orders_by_concurrency():
     assert {4, 8, 16, 96} == set(found.excluded)
     assert "p99_ttft was not measured" == found.excluded[8]
     assert "output_throughput was not measured" == found.excluded[4]
-    assert "invalid: lockstep" == found.excluded[16]
+    assert f"invalid: {FLAG_WORDS['lockstep']}" == found.excluded[16]
     assert "infinite" in found.excluded[96]
 
 

@@ -721,9 +721,11 @@ def test_a_server_that_slows_down_is_flagged() -> None:
 
 
 def test_the_change_is_named() -> None:
-    measured = found(trend(1.2))["non_stationary"].measured
-    assert_golden_row("flags", measured)
-    change = {part.split()[0]: int(part.split()[-1].rstrip("%")) for part in measured.split(", ")}
+    flag = found(trend(1.2))["non_stationary"]
+    assert_golden_row("flags", flag.measured)
+    parts = flag.measured.split("; ")
+    assert ["±5.00%"] * len(parts) == flag.limit.split(", "), "each value has its own limit"
+    change = {part.split()[0]: int(part.split()[-1].rstrip("%")) for part in parts}
     assert change == pytest.approx({"throughput": -17, "TTFT": 20, "TPOT": 20, "E2E": 20}, abs=4)
 
 

@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from frontier.client.engines import ENGINES
+from frontier.core.model.points import FLAG_WORDS
 from frontier.core.model.trials import Outcome
 from frontier.hardware import above_roofline
 from tests.kit.places import ROOT
@@ -56,3 +57,14 @@ def test_every_flag_has_its_row_with_the_limit_of_the_code() -> None:
     for name, limit in shares.items():
         row = next(line for line in page.splitlines() if line.startswith(f"| `{name}`"))
         assert f"{limit * 100:g}%" in row, row
+
+
+def test_every_flag_has_the_words_that_the_page_has() -> None:
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "frontier").rglob("*.py")]
+    raised = {name for text in sources for name in re.findall(r'\bFlag\(\s*"([a-z_]+)"', text)}
+    assert len(raised) > 25
+    assert raised - FLAG_WORDS.keys() == set()
+    page = (ROOT / "docs" / "flags.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| `([a-z_]+)` ([^|]+?) \|", page, flags=re.MULTILINE))
+    assert rows == {name: FLAG_WORDS[name] for name in rows}
+    assert len(rows) > 25

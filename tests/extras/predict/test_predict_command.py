@@ -12,12 +12,15 @@ import numpy as np
 import pytest
 
 from frontier.config import load_config
+from frontier.core.model.decisions import Limit
 from frontier.core.model.errors import UsageError
 from frontier.core.model.points import Estimate, Flag
 from frontier.core.model.shapes import Shape
 from frontier.core.model.units import format_seconds
 from frontier.extras.predict.fit import Prediction
 from frontier.extras.predict.prediction import not_faster, predict_config, predict_points
+from frontier.extras.predict.prediction_tables import _sla_note
+from frontier.extras.predict.sla_break import SlaBreak
 from frontier.hardware.roofline import GivenRoofline, Limits, ModelRoofline
 from frontier.read_run import load
 from frontier.simulator.virtual import closed_loop_arrays
@@ -255,6 +258,19 @@ def test_where_the_sla_breaks_beyond_a_run_follows_from_its_nearest_point(cwd: P
     assert max(inside) <= sla["inside"] < sla["breaks_at"]
     (kept,) = answer(cwd, "runs/night", "--set", "sla.p99_tpot=10s")
     assert (kept["sla"]["inside"], kept["sla"]["breaks_at"]) == (128, None)
+
+
+def test_a_setting_between_the_two_that_were_looked_at_is_not_passed_over() -> None:
+    limits = (Limit("p95_tpot", 0.018),)
+    said = {
+        breaks: _sla_note(SlaBreak(inside, breaks, limits), "")
+        for inside, breaks in ((54, 55), (54, 56), (None, 1), (64, None))
+    }
+    assert "breaks at c=55" in said[55]
+    assert "c=54 and c=56" in said[56]
+    assert "nowhere" in said[1]
+    assert "breaks at c=1" in said[1]
+    assert "breaks" not in said[None]
 
 
 def test_predictions_stand_on_request_axes_as_requests(cwd: Path) -> None:
