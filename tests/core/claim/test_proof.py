@@ -13,7 +13,7 @@ from frontier.core.claim.proof import ALPHA, JUDGED_AFTER, SPEND, Candidate
 from frontier.core.claim.verdict import judge
 from frontier.core.model.decisions import Limit, Verdict
 from frontier.core.model.metrics import claim_floor
-from frontier.core.model.points import Point
+from frontier.core.model.points import FLAG_WORDS, Point
 from frontier.core.model.trials import ClientHealth, Phase
 from frontier.core.stats import intervals
 from frontier.core.window.window import join
@@ -287,7 +287,7 @@ def test_a_candidate_of_windows_that_mean_nothing_is_given_up_with_the_flag():
     (given_up,) = proof.candidates([(t, dataclasses.replace(sample, ended=("server_lost",)))], TTFT)
     assert Verdict.VIOLATES is given_up.verdict
     assert ["server_lost"] == [flag.name for flag in given_up.point.fatal]
-    assert "server_lost" in given_up.reason
+    assert FLAG_WORDS["server_lost"] in given_up.reason
     assert proof.violation(given_up.point, TTFT) is None
 
 
