@@ -353,6 +353,13 @@ def progress_and_table_agree(told: Told) -> Iterator[str]:
                     yield f"{said.line}: c={load} {word} in the progress, {table[load]!r} in the table"
 
 
+def a_skipped_setting_is_told_once(told: Told) -> Iterator[str]:
+    """The progress of a sweep says once that a setting was skipped, whatever its repeats."""
+    for said in told.sweeps if alone(told) else ():
+        lines = re.findall(r"(?m)^\S+  (skipped \S+ c=\d+: .*)$", said.err)
+        yield from (f"{said.line}: {line}" for line in set(lines) if lines.count(line) > 1)
+
+
 def one_rate_of_arrivals(told: Told) -> Iterator[str]:
     """The rate of independent users is the same in JSON, text, page and `verify`."""
     solved = tree(told.look("solve", RUN, "--json"))
@@ -534,6 +541,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     one_way_on,
     what_the_budget_ended_is_not_finished,
     progress_and_table_agree,
+    a_skipped_setting_is_told_once,
     one_rate_of_arrivals,
     one_word_for_a_verdict,
     the_cause_is_named,

@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Literal
 
 from frontier import registry
@@ -435,7 +435,8 @@ class Conductor:
         reason = reason or "the server was lost under it"
         self.state.skipped.add(trial.key)
         self.run.journal("skipped", trial=trial.key, reason=reason)
-        self.progress.note(f"skipped {trial.shape.label} {trial.load.label}: {reason}")
+        if trial.repeat == 1 or replace(trial, repeat=1).key not in self.state.skipped:
+            self.progress.note(f"skipped {trial.shape.label} {trial.load.label}: {reason}")
 
     def _report_dropped(self) -> None:
         for limit, trials in by_key((limit, trial) for trial, limit in self.state.dropped.values()).items():
