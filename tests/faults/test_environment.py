@@ -204,7 +204,7 @@ SIZES = ["", "abc", "0", "-5", "1", "1e3", "²", "9" * 5000, " 80 ", "100000"]
 @pytest.mark.parametrize("size", SIZES)
 def test_an_invalid_terminal_size_is_replaced(size: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", size)
-    assert 60 <= layout()["width"] <= 1_000
+    assert 40 <= layout()["width"] <= 1_000
     environ = {"COLUMNS": size, "LINES": size, "TERM": "xterm"}
     _mend_environment(environ)
     assert ("COLUMNS" in environ) == ("LINES" in environ) == (size == "1")
