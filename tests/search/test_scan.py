@@ -399,10 +399,11 @@ def test_without_limits_there_is_nothing_to_search_for():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("searches", [80, pytest.param(200, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize("searches", [60, pytest.param(200, marks=pytest.mark.nightly)])
 def test_candidates_that_break_the_sla_are_proven_less_often_than_the_error_allows(searches):
     """Whatever is tried, in whatever order: on a server that breaks the SLA everywhere nothing may
-    be named. The bound (95%) of the share is within the error: none of 80 may be, or 4 of 200.
+    be named. The bound (95%) of the share is within the error: none of 60 may be, or 4 of 200. A
+    search that names one in twenty fails in 95% of cases with 60, one in forty in 78%.
     """
     edge = Server(lambda c: 0.5 * 1.01 / 1.5925)  # p99 is 1% over the limit at every concurrency
     wrong = 0
