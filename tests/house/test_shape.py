@@ -80,9 +80,9 @@ def test_functions_of_many_arguments_are_few() -> None:
     assert sum(marks.values()) <= MANY_ARGUMENTS, marks
 
 
-MOST_IN_CORE = 4_560
+MOST_IN_CORE = 4_563
 """Statements of the core, without imports and docstrings."""
-MOST_IMPORTED = {"frontier.core.claim.solver": 4_040, "frontier.search.scan": 5_110}
+MOST_IMPORTED = {"frontier.core.claim.solver": 4_043, "frontier.search.scan": 5_122}
 """Statements of a module and of all modules of the package that it imports."""
 
 

@@ -27,8 +27,7 @@ from frontier.core.window.window import BLOCKS, READER, USAGE, Bools, Floats, In
 from frontier.core.window.window_words import BY_CLIENT, WindowWords
 
 BATCH = 1024
-"""Records worked on at once: long enough for arrays to pay, short enough to stay in memory at any
-output length."""
+"""Records worked on at once: arrays pay, and fit into memory at any output length."""
 HOLLOW = 0.10
 """Share of the TTFT after which a first visible character counts as late."""
 CONTROLS = 64
