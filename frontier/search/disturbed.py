@@ -1,5 +1,7 @@
-"""Looks that other work on the machine disturbed, as they are too short for it to average out; and
-whether the server wanders in longer windows."""
+"""Looks that other work on the machine disturbed, and windows of a server that wanders.
+
+A look is too short for other work to average out.
+"""
 
 import itertools
 import math
