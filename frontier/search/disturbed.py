@@ -1,4 +1,4 @@
-"""Looks that other work on the machine disturbed, and whether the server wanders in longer windows.
+"""Looks that other work on the machine disturbed, and windows of a server that wanders.
 
 A look is too short for other work to average out.
 """

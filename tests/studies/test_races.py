@@ -78,7 +78,7 @@ def test_a_variant_that_quick_looks_put_second_meets_the_baseline_all_the_same()
 
 
 def test_a_variant_that_alone_is_proven_is_what_to_run_although_its_gain_is_not_known() -> None:
-    race = Racing(9).run()
+    race = Racing(4).run()
     assert race.gain is None
     assert exit_code(race) is ExitCode.NOT_PROVEN
     assert (race.baseline.proven, chosen_of(race)) == (None, race.finalist)
@@ -107,7 +107,7 @@ def test_a_second_variant_has_a_final_where_the_first_gave_no_more() -> None:
 
 
 def test_a_higher_load_of_the_winner_is_proven_where_the_pairs_could_not_show_its_gain() -> None:
-    race = Racing(21).run()
+    race = Racing(14).run()
     assert race.gain is not None
     assert race.finalist is not None
     assert race.gain.better
