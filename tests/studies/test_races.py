@@ -88,7 +88,7 @@ def test_a_variant_that_alone_is_proven_is_what_to_run_although_its_gain_is_not_
 
 
 def test_a_variant_that_is_surely_no_worse_is_what_to_run_although_no_gain_is_shown() -> None:
-    race = Racing(23).run()
+    race = Racing(52).run()
     assert race.gain is not None
     assert (race.gain.better, race.gain.no_worse) == (False, True)
     assert exit_code(race) is ExitCode.NO
