@@ -288,13 +288,18 @@ def growth(requests: int, fresh: int, windows: int, until: int) -> float:
 
 def with_visits(candidate: Candidate, parts: Sequence[WindowData], limits: tuple[Limit, ...]) -> Candidate:
     """A proven candidate with its visits: given up where the values of all its data are over a
-    limit.
+    limit, or where they are not valid, which contradicts no proof.
     """
     point = claim_point(join(parts), limits, candidate.alpha)
     over = violation(point, limits)
     if over is not None and over <= 0:
         return dataclasses.replace(candidate, point=point)
-    return dataclasses.replace(candidate, verdict=Verdict.VIOLATES, reason=CONTRADICTED, point=point)
+    reason = CONTRADICTED if point.valid else _not_valid(point)
+    return dataclasses.replace(candidate, verdict=Verdict.VIOLATES, reason=reason, point=point)
+
+
+def _not_valid(point: Point) -> str:
+    return "its measurement is not valid: " + ", ".join(FLAG_WORDS[flag.name] for flag in point.fatal)
 
 
 def _went_on(later: Sequence[Phase], windows: int) -> bool:
@@ -337,7 +342,7 @@ def _standing(
     if judged.verdict is Verdict.MEETS and look:
         return Verdict.MEETS, ""
     if not point.valid:
-        return Verdict.VIOLATES, "its measurement is not valid: " + ", ".join(FLAG_WORDS[f.name] for f in point.fatal)
+        return Verdict.VIOLATES, _not_valid(point)
     if judged.verdict is Verdict.VIOLATES or over is None:
         return Verdict.VIOLATES, f"{named} is over its limit"
     if over > (0 if look else EARLY_OVER):  # by its value alone; another limit may bind

@@ -112,6 +112,18 @@ def test_visits_that_contradict_a_proof_end_it():
     assert "contradict" in given_up.reason
 
 
+def test_visits_that_are_not_valid_end_a_proof_and_contradict_none():
+    """What the grid alone proves of another setting is enough as before."""
+    server = Server(lambda c: 0.1)
+    history = history_of(server, 4, Phase.GRID, requests=2000) + history_of(server, 8, *[Phase.PROVE] * 3)
+    ((trial, sample),) = history_of(server, 8, Phase.VISIT)
+    history.append((trial, dataclasses.replace(sample, ended=("server_lost",))))
+    given_up = next(k for k in proof.candidates(history, TTFT) if k.load == 8)
+    assert (Verdict.VIOLATES, True) == (given_up.verdict, FLAG_WORDS["server_lost"] in given_up.reason)
+    verdicts = {point.load: judge(point, TTFT).verdict for point in claim_points(history, TTFT)}
+    assert {4: Verdict.MEETS, 8: Verdict.INVALID} == verdicts
+
+
 def test_a_claim_stands_on_the_grid_proofs_and_visits_together_and_on_no_look():
     server = Server(lambda c: 0.1)
     history = [
