@@ -195,7 +195,7 @@ def job(seed: int) -> dict[str, Any]:
 def table(results: Sequence[dict[str, Any]]) -> str:
     """The shares that are asked for, of all and by kind."""
     rows = [("all", results), *((kind, [r for r in results if r["kind"] == kind]) for kind in KINDS)]
-    heads = "kind", "answered where it should", "answers", "break the SLA", "share", "minutes"
+    heads = "kind", "answered where it should", "answers", "break the SLA", "share", "times the reference"
     lines = [f"| {' | '.join(heads)} |", "|---|--:|--:|--:|--:|--:|"]
     for name, mine in rows:
         should = [r for r in mine if r["best"] is not None and r["alone"] < ANSWERED]

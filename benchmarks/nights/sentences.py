@@ -16,7 +16,7 @@ ROUNDED = 0.0051
 CAUSES = {
     "client_bound": "this machine was busy",
     "cut_off": "the budget ended it",
-    "records_changed": "records changed",
+    "records_changed": "its records were changed",
     "no_requests": "no request counts",
     "stopped_early": "the trial was ended early",
 }
