@@ -173,7 +173,7 @@ class Curve:
         if p is None or not (self.sigma or self.gaps):
             return EXACT
         near = min(self.level, key=lambda k: abs(math.log(k / c)))
-        if self.gaps:  # a request reads its prompt once: it counts as one gap of those that are long
+        if self.gaps:  # a request has one long gap at most: requests count, not gaps
             rarer = 1 / (1 + math.sqrt(p / (1 - p) / self.requests[near]))
             return math.hypot(self.at(c, rarer) - self.at(c, 1.0), EXACT)
         z = self._z(1.0)

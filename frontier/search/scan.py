@@ -351,9 +351,7 @@ def _another(
 def _candidate(
     policy: SearchPolicy, state: State, known: Sequence[Load], may_add: bool, window_worth: float
 ) -> Load | None:
-    """The setting to prove next, beside those that are `known` to keep the SLA; None where none is
-    worth it.
-    """
+    """The setting to prove next, or None where none is worth it. `known` settings keep the SLA."""
     top = policy.top if known else min(policy.top, max(state.points, default=policy.top))
     if policy.auto:  # well below a setting under which the server was lost
         top = Concurrency(min(max(state.points, default=1), LOWER * policy.lost))
