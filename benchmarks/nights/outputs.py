@@ -169,12 +169,15 @@ def metric_of(words: str) -> str:
     return words.lower().replace(" ", "_")
 
 
+_OPEN = "(?:is not proven|had a quick look|was measured to compare)"
+
+
 def needs(text: str) -> Iterator[tuple[int, int]]:
     """(setting, requests that would decide it), wherever a text names both."""
     for line in joined(text).splitlines():
         if match := re.match(r" *(\d+) .*needs about ([\d,]+) requests", line):
             yield int(match[1]), int(match[2].replace(",", ""))
-        for match in re.finditer(r"c=(\d+) (?:is not proven|had a quick look).*?; about ([\d,]+) requests", line):
+        for match in re.finditer(rf"c=(\d+) {_OPEN}.*?; about ([\d,]+) requests", line):
             yield int(match[1]), int(match[2].replace(",", ""))
 
 

@@ -30,7 +30,7 @@ SAYINGS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     r" excluded: ": (("invalid",), ("excluded",)),
     r" was excluded ": (("invalid",), ("excluded",)),
     rf"{_GIVES} is not proven: ": (OPEN, ("crosses", "too_few", "no_interval", "grows")),
-    rf"{_GIVES} had a quick look only": (OPEN, ("scanned", "not_judged")),
+    rf"{_GIVES} (?:had a quick look|was measured to compare) only": (OPEN, ("scanned", "not_judged")),
     rf"{_GIVES} was measured before the server changed": (OPEN, ("stale",)),
     r": over .* and (?:no faster|\d+% slower)": (OPEN, ()),
     r": (?:no faster|\d+% slower), and not proven": (OPEN, ()),
@@ -224,12 +224,12 @@ def one_limit_is_the_reason(told: Told) -> Iterator[str]:
     for said, block, rows in _blocks_and_rows(told):
         for load, words in re.findall(rf"c=(\d+){_GIVES} {_WHY}(p\d+ \w+|error rate) ", block):
             row = next((row.verdict for row in rows if row.setting == int(load)), "")
-            named = re.search(r"(p\d+ \w+|error rate)(?: is| needs| has| rests| \(quick|$)", row)
+            named = re.search(r"(p\d+ \w+|error rate)(?: is| needs| has| rests| \(quick| \(to compare|$)", row)
             if named and named[1] != words:
                 yield f"{said.line}: c={load}, by {words}; in the table {row!r}"
 
 
-_WHY = r"(?:violates: |is not proven: |had a quick look only(?:, which proves nothing)?: )"
+_WHY = r"(?:violates: |is not proven: |(?:had a quick look|was measured to compare) only(?:, which proves nothing)?: )"
 
 
 def rows_give_the_reason_of_the_answer(told: Told) -> Iterator[str]:

@@ -80,9 +80,9 @@ def test_functions_of_many_arguments_are_few() -> None:
     assert sum(marks.values()) <= MANY_ARGUMENTS, marks
 
 
-MOST_IN_CORE = 4_580
+MOST_IN_CORE = 4_585
 """Statements of the core, without imports and docstrings."""
-MOST_IMPORTED = {"frontier.core.claim.solver": 4_055, "frontier.search.scan": 5_180}
+MOST_IMPORTED = {"frontier.core.claim.solver": 4_060, "frontier.search.scan": 5_185}
 """Statements of a module and of all modules of the package that it imports."""
 
 

@@ -17,8 +17,10 @@ from frontier.planning.sla_result import SlaResult, make_sla_result
 from frontier.show.answer import answers_text, decision_table
 from frontier.show.tables import plan_table, table_of
 from frontier.show.view.answer_view import answer_view, tier_views
+from frontier.show.view.explain import sentence
 from frontier.show.view.series_view import series_view
 from tests.kit.golden import assert_golden, assert_golden_row
+from tests.kit.made import Server, trial
 from tests.kit.toy import (
     LADDER,
     LIMIT,
@@ -103,6 +105,19 @@ def test_a_setting_of_which_nothing_is_claimed_is_a_short_trial() -> None:
     ]
     assert all("quick look" in text for text in words)
     assert [LIMIT.of.label in text for text in words] == [False, True]
+
+
+def test_a_whole_window_that_completes_the_frontier_is_called_no_quick_look() -> None:
+    points, (between,) = toy_points((1, 8, 64)), toy_points((32,))
+    asked = trial(32, Phase.FRONTIER)
+    history = {between.series: [(asked, Server(lambda c: 0.02).run(asked))]}
+    (decision,) = solve_all(points, (LIMIT,), scanned=[between], histories=history)
+    (setting,) = series_view([between], toy_frontier(points), decision).settings
+    said = sentence(next(r for r in decision.explanation.settings if r.settings == (32,)))
+
+    assert "to compare" in setting.words
+    assert "to compare" in said
+    assert "quick look" not in setting.words + said
 
 
 def test_the_usual_table_has_the_limited_metrics_alone() -> None:

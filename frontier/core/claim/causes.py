@@ -45,6 +45,7 @@ class Server:
     - `growing`: latencies that grow past their limit, by setting
     - `stale`: the settings that were not measured since the last change
     - `doubted`: the settings to be proven anew, as a higher one showed another tail
+    - `compared`: the settings measured for a whole window to complete the frontier
     """
 
     corrected: tuple[Load, ...] = ()
@@ -52,6 +53,7 @@ class Server:
     growing: Mapping[Load, Growth] = field(default_factory=dict)
     stale: frozenset[Load] = frozenset()
     doubted: tuple[Load, ...] = ()
+    compared: frozenset[Load] = frozenset()
 
 
 def with_causes(
@@ -158,9 +160,10 @@ def _of_server(reason: Reason, server: Server) -> Reason:
     if c in server.growing:
         growth = server.growing[c]
         return dataclasses.replace(reason, cause=Cause.GROWS, metric=growth.limit.metric, growth=growth.per_minute)
-    if c in server.stale and reason.cause in (Cause.NOT_JUDGED, Cause.SCANNED):
+    looked = reason.cause in (Cause.NOT_JUDGED, Cause.SCANNED)
+    if looked and c in server.stale:
         return dataclasses.replace(reason, cause=Cause.DOUBTED if c in server.doubted else Cause.STALE)
-    return reason
+    return dataclasses.replace(reason, compared=looked and c in server.compared)
 
 
 def _setting(

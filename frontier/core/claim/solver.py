@@ -41,6 +41,7 @@ from frontier.core.model.loads import NO_LOAD, Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.series import Series, by_series
+from frontier.core.model.trials import Phase
 from frontier.core.window.window import join
 
 RATES = ("output_throughput", "total_throughput", "request_throughput")
@@ -104,12 +105,13 @@ def solve(
         **_landmarks(feasible, violating, unconfirmed, judged, rate),
     )
     every = {p.load: p for p in scanned} | by_c
+    compared = frozenset(trial.load for trial, _ in kept if trial.phase is Phase.FRONTIER)
     return with_causes(
         decision,
         every,
         rate,
         cuts=ended_early(history, limits, end) | _given_up(kept, tuple(limits)),
-        server=Server(corrected, kept.changes, growing, _stale(history, kept), kept.doubted),
+        server=Server(corrected, kept.changes, growing, _stale(history, kept), kept.doubted, compared),
         point_estimates=point_estimates,
         unworthy=_unworthy(chosen, every.values(), limits, rate) if marginal_gain else (),
         preferred=_preferred(chosen, every.values(), limits, rate) if marginal_gain else {},

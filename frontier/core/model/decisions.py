@@ -253,6 +253,7 @@ class Reason:
     - `cut`: what ended its proof before that
     - `flags`: the flags that excluded a setting, or the client's that widened its bound
     - `growth`: the share by which a latency changed, or grows in a minute
+    - `compared`: a whole window was measured, to compare it with others; no proof was begun
     """
 
     cause: Cause
@@ -268,6 +269,7 @@ class Reason:
     flags: tuple[Flag, ...] = ()
     power: Power | None = None
     growth: float | None = None
+    compared: bool = False
 
 
 @dataclass(frozen=True, slots=True)

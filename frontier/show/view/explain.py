@@ -35,11 +35,11 @@ SENTENCES = {
     Cause.MEETS: "{c} meets{but}.",
     Cause.VIOLATES: "{c} violates: {evidence}.",
     Cause.EXCLUDED: "{c} excluded: {flags}.",
-    Cause.NOT_JUDGED: "{c} had a quick look only, which proves nothing{seen}.",
+    Cause.NOT_JUDGED: "{c} {looked}, which proves nothing{seen}.",
     Cause.CROSSES: "{c}{gives} is not proven: {evidence}; {decide}.",
     Cause.TOO_FEW: "{c}{gives} is not proven: {lacks}; {decide}.",
     Cause.NO_INTERVAL: "{c}{gives} is not proven: {evidence}{alone}.",
-    Cause.SCANNED: "{c}{gives} had a quick look only: {label} {value}, limit {limit}; {decide}.",
+    Cause.SCANNED: "{c}{gives} {looked}: {label} {value}, limit {limit}; {decide}.",
     Cause.STALE: "{c}{gives} was measured before the server changed, and not since: {decide}.",
     Cause.DOUBTED: (
         "A higher setting later showed a tail that the earlier data of {c} rule out: only what was measured of {c} "
@@ -117,6 +117,7 @@ def words_of(reason: Reason) -> dict[str, str]:
         "lower_ones": "" if reason.verdict is Verdict.MEETS else f"; add lower {kind} to find one that meets",
         "flags": "; ".join(map(_flag_with_advice, told(reason.flags))) or "it was flagged",
         "decide": _what_would_decide(reason),
+        "looked": "was measured to compare only" if reason.compared else "had a quick look only",
         "most": _MOST.get(reason.metric or "", "The most throughput within the SLA"),
         "power": power_text([reason.power]) if reason.power else "",
         **_figure_words(reason),

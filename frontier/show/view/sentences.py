@@ -120,7 +120,8 @@ def reason_words(reason: Reason) -> str:
     over = limit.of.label if limit is not None and estimate is not None and limit.breaks(estimate.value) else ""
     over = "" if reason.cause in (Cause.STALE, Cause.DOUBTED) else over  # its values are of another time
     if reason.cause in (Cause.SCANNED, Cause.NOT_JUDGED):
-        return f"over {over} (quick look)" if over else "not proven (quick look)"
+        looked = "to compare" if reason.compared else "quick look"
+        return f"over {over} ({looked})" if over else f"not proven ({looked})"
     word = VERDICT_WORDS[reason.verdict or Verdict.UNPROVEN]
     if reason.verdict is Verdict.VIOLATES:
         return f"{word} {label}"
