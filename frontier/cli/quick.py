@@ -275,7 +275,7 @@ def _chat(findings: Findings) -> str:
         return f"About {users} {fit} a chat ({chat}); with more, {name} exceeds its limit first."
     if any(c > findings.fit for c in findings.invalid):
         return f"{users} {fit} a chat ({chat}); nothing can be said about more."
-    return f"All {users} tried at once fit a chat ({chat}); the limit is above."
+    return f"{users} {fit} a chat ({chat}), the most that were tried."
 
 
 def _not_counted(findings: Findings) -> list[str]:
