@@ -38,7 +38,7 @@ def contest_sentence(contests: Sequence[Contest]) -> str:
     if len(contests) == 1 and len(names) == 2:
         return _pair_sentence(first)
     if len(contests) > 1:
-        return _same_winner(contests) or _names_sentence(names)
+        return _same_winner(contests) or _nothing_proven(contests) or _names_sentence(names)
     return _names_sentence(names) if len(names) == 1 or not first.is_judged else _best_sentence(first)
 
 
@@ -56,6 +56,15 @@ def _same_winner(contests: Sequence[Contest]) -> str:
     ((winner, rival),) = pairs
     more = serves_more(contests[0].rules.gain, min(ratios), max(ratios))
     return f"{winner} {more} {rival} within the SLA, with each of {len(contests)} shapes"
+
+
+def _nothing_proven(contests: Sequence[Contest]) -> str:
+    """'Neither bf16 nor fp8 is proven within p99 TTFT ≤ 1 s, with any of 2 shapes', or ''."""
+    if not all(contest.is_judged and best_of(contest) is None for contest in contests):
+        return ""
+    if len({(contest.names, contest.rules.limits) for contest in contests}) > 1:
+        return ""
+    return f"{_best_sentence(contests[0])}, with any of {len(contests)} shapes"
 
 
 def _least_sentence(contest: Contest) -> str:

@@ -23,16 +23,21 @@ from tests.kit.toy import LADDER, LIMIT, said, stairs, table, toy_decision, toy_
 
 
 def view(
-    peak: float, deployment: str, shape: Shape | None = None, gpus: int | None = None, ladder: Iterable[int] = LADDER
+    peak: float,
+    deployment: str,
+    shape: Shape | None = None,
+    gpus: int | None = None,
+    ladder: Iterable[int] = LADDER,
+    limit: Limit = LIMIT,
 ) -> SeriesView:
     how = {} if shape is None else {"shape": shape}
     points = toy_points(ladder, peak=peak, deployment=deployment, **how)
-    return series_view(points, toy_frontier(points), toy_decision(points), (LIMIT,), gpus=gpus)
+    return series_view(points, toy_frontier(points), toy_decision(points, (limit,)), (limit,), gpus=gpus)
 
 
-def group(*peaks: float, shape: Shape | None = None) -> Group:
+def group(*peaks: float, shape: Shape | None = None, limit: Limit = LIMIT) -> Group:
     names = tuple(f"variant {i}" for i in range(len(peaks)))
-    return Group(names, tuple(view(p, n, shape) for n, p in zip(names, peaks, strict=True)))
+    return Group(names, tuple(view(p, n, shape, limit=limit) for n, p in zip(names, peaks, strict=True)))
 
 
 def titles(*groups: Group) -> str:
@@ -86,6 +91,16 @@ def test_several_shapes_have_a_panel_each() -> None:
     assert ["1024/256", "8192/512"] == [panel.title for panel in found.panels]
     assert [("variant 0", True)] * 2 == [winner(of) for of in groups]
     assert_golden_row("pictures", found.title)
+
+
+def test_the_title_of_several_shapes_says_where_nothing_is_proven() -> None:
+    tight = Limit(LIMIT.metric, LIMIT.promise / 1000)
+    none, one = group(3300, 2000, limit=tight), group(1500, 900, shape=Shape.of(8192, 512))
+    other = group(1500, 900, shape=Shape.of(8192, 512), limit=tight)
+
+    assert [None, None] == [best_of(contest(of)) for of in (none, other)]
+    assert_golden_row("pictures", together([none, other]).title)
+    assert "proven" not in together([none, one]).title
 
 
 def test_of_many_settings_the_telling_ones_are_numbered_of_few_all() -> None:
