@@ -147,8 +147,12 @@ class Ledger:
         return self.caps.refuses(self.spent(), need, self._wall())
 
     def seconds_left(self) -> float:
-        """Seconds until the time or the deadline is over; infinite when neither is limited."""
+        """Seconds until the share's time or the deadline is over; infinite without either."""
         return self.caps.seconds_left(self.spent(), self._wall())
+
+    def whole_seconds_left(self) -> float:
+        """The same of the whole sweep."""
+        return self.whole.seconds_left(self.spent(), self._wall())
 
     def need(self, trials: Iterable[Trial]) -> Amount:
         """The amount that these trials take together."""

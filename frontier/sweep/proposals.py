@@ -156,7 +156,7 @@ class Proposals:
         left = [series for series in self.every_series() if series.deployment not in self.state.failures.given_up]
         each = {one: self._remembered("time left", one, partial(self._time_left, one)) for one in left}
         total = of_sweep(each, self.ledger.times)
-        return None if total is None else total.within(self.ledger.seconds_left())
+        return None if total is None else total.within(self.ledger.whole_seconds_left())
 
     def _time_left(self, series: Series, policy: SearchPolicy, history: History) -> TimeLeft | None:
         """The time left in a series."""
