@@ -57,7 +57,8 @@ def _finish_facts(
         for d, _ in answers
     ]
     sentences = [f"{d.series.label(join=' ')}: {sentence}" for d, sentence in answers]
-    how = lost_server(lines) if end == "server_lost" else end.replace("_", " ")
+    words = {"server_lost": lost_server(lines), "budget": "was ended by its budget"}
+    how = words.get(end, end.replace("_", " "))
     text = f"frontier: {path.name} {how}" + (f": {reason}" if reason else "")
     if now.spoilt:
         text = f"{text}; this machine was busy: {now.spoilt:,} of {count(now.trials, 'trial')} excluded"
