@@ -11,6 +11,8 @@ from frontier.core.model.units import format_share
 from frontier.core.window.window import WindowData, narrowed
 
 _NOT_THE_SERVER = ("client", "cancelled")
+_REFUSED = "the server or a gateway limits requests or tokens (HTTP 429): raise that limit, or stay below it"
+_BEYOND = "see the server's log: the setting may be beyond what it takes"
 _MOST_WORDS = 120
 """Characters of a server's words that a sentence has room for."""
 
@@ -28,12 +30,13 @@ def errors(sample: WindowData, limits: tuple[Limit, ...]) -> Iterator[Flag]:
         for m, ok in judged
     )
     if failed > ERRORS * sample.n:
+        words = failure_words(sample)
+        why = _REFUSED if words.startswith("HTTP 429") else _BEYOND
         yield Flag(
             "errors",
-            f"{format_share(failed / sample.n)} failed, mostly {failure_words(sample)}",
+            f"{format_share(failed / sample.n)} failed, mostly {words}",
             format_share(ERRORS),
-            "see the server's log: the setting may be beyond what it takes. Where some may fail, say how many: "
-            "error_rate: 5%  in the sla",
+            f"{why}. Where some may fail, say how many: error_rate: 5%  in the sla",
             fatal=not caught,
         )
 
