@@ -224,17 +224,20 @@ def standing(
     finished trials by key, `altered` are known to be damaged.
     """
     session = last_session(lines)
-    given_up = skipped(session, finished.keys())
     plan = make_plan(config)
     planned = {t.key: t for t in plan.trials if config.measured_by == "sweep"}
-    whole = [t for key, t in finished.items() if key not in _flagged(lines, "cut_off")]
-    own = [t for t in whole if plan.sized or t.phase not in (Phase.SCAN, Phase.FRONTIER)]
+    cut = _flagged(lines, "cut_off")
+    given_up = skipped(session, finished.keys() - (planned.keys() & cut))
+    whole = {key: t for key, t in finished.items() if key not in cut}
+    own = [t for t in whole.values() if plan.sized or t.phase not in (Phase.SCAN, Phase.FRONTIER)]
     finds = config.auto or config.rate == ()  # the setting that `auto` begins with is not listed
     listed = () if finds else planned.values()
     settings, measured = ({_setting(t) for t in trials} for trials in (listed, own))
-    # A setting that the sweep sizes itself may have been proven instead of measured for the grid.
-    done = {k for k, t in planned.items() if k in finished or (not plan.sized and _setting(t) in measured)}
-    tried = {_setting(t) for t in whole}
+    # A setting that the sweep sizes itself may have been proven instead of measured for the grid,
+    # and one that the budget cut off is measured again in a trial of its own.
+    other = {k for k, t in planned.items() if (k in cut or not plan.sized) and _setting(t) in measured}
+    done = other | (planned.keys() & whole.keys())
+    tried = {_setting(t) for t in whole.values()}
     last, over = _last(lines)
     running = not over and run.held()
     ended: Any = last["event"] if last["event"] in ENDS else "killed"

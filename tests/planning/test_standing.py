@@ -306,6 +306,23 @@ def test_a_setting_that_was_skipped_for_another_reason_is_not_the_budgets(tmp_pa
     assert [False, True] == ["c=2 failed" in part for part in found.gaps.split(". ")]
 
 
+def test_a_trial_that_the_budget_cut_off_is_left_out_as_those_that_it_had_no_room_for(tmp_path: Path) -> None:
+    text = config_text(ENGINES["smooth"], requests=100).replace("repeats: 3", "repeats: 1")
+    swept(tmp_path / "run", text)
+    before = load(tmp_path / "run").standing
+    assert before is not None
+    assert (before.done, {}) == (before.planned, before.given_up)
+    lines = (tmp_path / "run" / "journal.jsonl").read_text().splitlines()
+    key = make_plan(load_config(text, "sweep.yaml")).trials[0].key
+    said = {"flagged": {"trial": key, "flags": ["cut_off"]}, "dropped": {"trials": [key], "reason": "no room"}}
+    lines[-1:] = [json.dumps({"time": time.time(), "event": e, **said.get(e, {})}) for e in (*said, "budget")]
+    (tmp_path / "run" / "journal.jsonl").write_text("\n".join(lines) + "\n")
+    found = load(tmp_path / "run").standing
+    assert found is not None
+    assert (before.planned - 1, {key: "no room"}, ()) == (found.done, found.given_up, found.left)
+    assert len(found.missing) == len(found.given_up)
+
+
 def test_below_a_damaged_run_stands_what_to_do_first(tmp_path: Path) -> None:
     swept(tmp_path / "run", TEXT)
     cut(tmp_path / "run", 8, "interrupted")
