@@ -313,10 +313,10 @@ def _higher(decision: Decision, chosen: Load, settings: Mapping[Load, Reason], s
 
 
 def _looked_at(first: Reason, better: Reason | None) -> list[Reason]:
-    """The reason of the next higher setting where it had a quick look only: one that was over its
-    limit, or inside it where no setting is `better`.
+    """The reason of the next higher setting where it had a quick look only and is not `better`,
+    which is named apart.
     """
-    return [first] if first.cause is Cause.NOT_JUDGED or (first.cause is Cause.SCANNED and better is None) else []
+    return [first] if first.cause in (Cause.NOT_JUDGED, Cause.SCANNED) and first is not better else []
 
 
 def _range(decision: Decision) -> list[Reason]:

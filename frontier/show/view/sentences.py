@@ -129,11 +129,11 @@ def reason_words(reason: Reason) -> str:
         return word
     if reason.cause is Cause.NO_INTERVAL and reason.estimate is not None:
         return f"{word}: {f'over {over}' if over else 'within'} by value only"
-    if over:
-        return f"{word}: {over} is probably over its limit"
     hopeless = reason.need is None or reason.cut == EndedEarly("given_up")
     if hopeless and any(flag.name == "client_bound" for flag in reason.flags):
-        return f"{word}: this machine was busy"
+        return f"{word}: this machine was busy"  # which may be why a value is over its limit
+    if over:
+        return f"{word}: {over} is probably over its limit"
     close = how_close(reason, "has too wide a bound", "is too close to its limit", "is infinite, as requests failed")
     few = "rests on requests too much alike" if reason.cause is Cause.TOO_FEW else close
     needs = few if reason.need is None else f"needs about {roughly(reason.need)} requests"
