@@ -164,6 +164,12 @@ def _answer(lines: list[str]) -> Answer:
     return Answer(lines[0], setting, tuple(figures))
 
 
+def of_all(text: str, load: int | None, figure: Figure) -> Iterator[float]:
+    """The value of a figure with all trials, where a text says that the figure is the proof's."""
+    own = rf"c={load}: {figure.words} is that of the (?:proof|newest trial); with all \w+ \w+ it was {_VALUE}"
+    yield from (number(*match) for match in re.findall(own, joined(text)))
+
+
 def metric_of(words: str) -> str:
     """'p90 TPOT' -> 'p90_tpot'."""
     return words.lower().replace(" ", "_")

@@ -190,6 +190,32 @@ def test_a_count_that_no_file_has_is_found(sound: Told) -> None:
 
 
 @pytest.mark.whole
+def test_what_progress_called_proven_is_taken_back_by_a_slower_server_alone(sound: Told) -> None:
+    first = sound.said[0]
+    load = re.findall(r"(?:complete|prove) +c=(\d+) .*   meets", first.err)[-1]
+
+    def found(verdict: str, also: str = "") -> list[str]:
+        out = re.sub(rf"(?m)^( *{load} .*?)meets.*$", rf"\1{verdict}", first.out) + also
+        changed = dataclasses.replace(first, out=out)
+        return list(invariants.progress_and_table_agree(dataclasses.replace(sound, said=[changed, *sound.said[1:]])))
+
+    slower = "Also  c=1: the server was slower for some time at\n     some setting: upper bounds hold"
+    open_now = "not proven: p90 TPOT needs about 190 requests"
+    assert found("meets") == found(open_now, slower) == []
+    assert found(open_now)
+    assert found("violates p90 TPOT", slower)
+
+
+def test_a_figure_of_the_proof_alone_is_known_by_that_of_all_trials() -> None:
+    figure = outputs.Figure("p95 TTFT", 0.127, None)
+    for whose, when in (("proof", "later trials"), ("newest trial", "earlier ones")):
+        text = f"Also  c=1: p95 TTFT is that of the {whose}; with all\n      {when} it was 180 ms\n"
+        assert list(outputs.of_all(text, 1, figure)) == [pytest.approx(0.18)]
+        assert list(outputs.of_all(text, 2, figure)) == []
+        assert list(outputs.of_all(text, 1, dataclasses.replace(figure, words="p90 TTFT"))) == []
+
+
+@pytest.mark.whole
 def test_an_exception_a_lost_file_and_a_repeated_trial_are_found(sound: Told) -> None:
     first = sound.said[0]
     for name, changed in {
