@@ -328,14 +328,16 @@ def _without_step(reason: Reason) -> str:
 
 
 def _higher(decision: Decision) -> list[Reason]:
+    """The reasons of higher settings, the next one first."""
     chosen = decision.load
     if chosen is None:
         return []
-    return [
+    above = (
         reason
         for reason in decision.explanation.reasons
         if reason.cause in _HIGHER and (reason.cause in _TOP or max(reason.settings) > chosen)
-    ]
+    )
+    return sorted(above, key=lambda reason: max(reason.settings))
 
 
 def other_reasons(decision: Decision, *, whole: bool = True) -> list[str]:

@@ -796,7 +796,11 @@ def test_a_quick_look_at_the_next_setting_is_not_passed_over(seen, above, gain):
     named = [r.settings for r in d.explanation.reasons if r.cause in (Cause.SCANNED, Cause.NOT_JUDGED)]
     assert [(9,), (10,)][: len(looks)] == named
     assert 8 == d.load
-    assert why_not_more(d)[0].startswith("c=9 ")
+    told = [int(text.partition(" ")[0].removeprefix("c=")) for text in why_not_more(d)]
+    assert (9, sorted(told)) == (told[0], told)
+    unlooked = solver.solve([point(8, 0.1, 100), *above], [TTFT], scanned=looks[1:])
+    told = [text.partition(" ")[0] for text in why_not_more(unlooked)]
+    assert told == sorted(told)
 
 
 def test_of_two_broken_limits_every_output_names_the_one_that_is_broken_most():
