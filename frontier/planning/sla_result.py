@@ -38,8 +38,9 @@ class Best:
     is better than every other operating point, by the interval of their difference. `open` are the
     deployments without one that may yet have one: nothing of theirs is proven, or measured validly.
     `may_give` are those with a setting that is not proven and whose throughput is higher, the first
-    of them and its concurrency first. `by_values`: it was decided on values alone, as asked, and
-    nothing is proven.
+    of them and its concurrency first. `closer` are those whose setting that is not proven gives
+    more than their proven one and no more than the winner's: what it gives comes last. `by_values`:
+    it was decided on values alone, as asked, and nothing is proven.
     """
 
     decision: Decision
@@ -52,6 +53,7 @@ class Best:
     second: float | None = None
     by_values: bool = False
     name: str = ""
+    closer: tuple[tuple[str, Load, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,12 +217,16 @@ def best_deployment(
     sure = _is_most(best, [rates[name] for name in others], by_values)
     next_steps = {name: d.next_step for name, d in decisions.items() if name != met[0] and d.next_step is not None}
     given = {name: step.throughput for name, step in next_steps.items()} if steps is None else steps
-    may_give = tuple(
-        (name, step.load) for name, step in next_steps.items() if (given.get(name) or 0.0) * share[name] > best.value
+    gives = {name: (given.get(name) or 0.0) * share[name] for name in next_steps}
+    may_give = tuple((name, step.load) for name, step in next_steps.items() if gives[name] > best.value)
+    closer = tuple(
+        (name, next_steps[name].load, each)
+        for name, each in gives.items()
+        if name in rates and rates[name].value < each <= best.value
     )
     second = rates[others[0]].value if others else None
-    winner = decisions[met[0]]
-    return Best(winner, best.value, None not in known, sure, others, undecided, may_give, second, by_values, met[0])
+    how = (None not in known, sure, others, undecided, may_give, second, by_values, met[0], closer)
+    return Best(decisions[met[0]], best.value, *how)
 
 
 def _is_most(best: Estimate, others: Sequence[Estimate], by_values: bool) -> bool:

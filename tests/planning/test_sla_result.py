@@ -95,19 +95,18 @@ def test_the_worst_of_all_tiers_is_the_exit_code():
 
 def test_a_deployment_that_may_give_more_is_named_beside_the_winner():
     few = Estimate(0.3, 0.1, 9.0, 300, 0.1, 9.0, need=1000)
-    undecided = dataclasses.replace(
-        point(64, 0.3, deployment="b", throughput=900.0),
-        metrics={
-            **point(64, 0.3, throughput=900.0).metrics,
-            "p99_ttft": few,
-        },
-    )
+    open_point = point(64, 0.3, deployment="b", throughput=900.0)
+    undecided = dataclasses.replace(open_point, metrics={**open_point.metrics, "p99_ttft": few})
     points = [point(8, 0.1, deployment="a", throughput=600.0), point(8, 0.1, deployment="b", throughput=300.0)]
     (best,) = asked(points).best
     assert ("a", True, ()) == (best.decision.deployment, best.sure, best.may_give)
     (best,) = asked([*points, undecided]).best
-    assert (("b", 64),) == best.may_give
+    assert ((("b", 64),), ()) == (best.may_give, best.closer)
     assert_golden_row("answers", best_note(best))
+    less = dataclasses.replace(undecided, metrics=undecided.metrics | {"output_throughput": sure(550.0)})
+    (best,) = asked([*points, less]).best
+    assert ((), (("b", 64, 550.0),)) == (best.may_give, best.closer)
+    assert "550 tok/s at c=64" in best_note(best)
     trees = answers_json([asked([*points, undecided])])
     assert [(False, ["b"])] == [(tree["sure"], tree["open"]) for tree in trees["tiers"][0]["best"]]
 

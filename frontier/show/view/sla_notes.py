@@ -57,9 +57,12 @@ def _cheapest_notes(result: SlaResult) -> list[str]:
 
 def best_note(best: Best, rate: str = "output_throughput") -> str:
     """The deployment with the most throughput, or most of another rate, as a sentence; and which
-    others may still give more.
+    others may still give more, or come closer.
     """
     undecided = [f"{name} may give more at {c.label}, which is not proven" for name, c in best.may_give]
+    unit = 1 if best.per_gpu else None
+    gives = ((name, c, named_value(rate, value, unit)) for name, c, value in best.closer)
+    undecided += [f"{name} may give {value} at {c.label}, which is not proven" for name, c, value in gives]
     return " ".join([_winner(best, rate), *([f"{joined_names(undecided)}."] if undecided else [])])
 
 
