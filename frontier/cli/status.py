@@ -124,7 +124,7 @@ def read_state(path: Path) -> dict[str, Any]:
         "schema": "frontier.status/1",
         "run": str(path),
         "state": now.state,
-        "end": now.end,
+        "end": now.end if now.unfinished else "finished",
         "trials_finished": now.trials,
         **{name: getattr(now, name) for name in ("settings", "measured", "done", "planned", "refined")},
         "skipped": len(now.given_up),

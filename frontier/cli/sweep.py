@@ -229,7 +229,8 @@ def _sweep(
                 common.say(request.where(run.path))
                 ahead = look_ahead(request.config, plan, run.path, prove)
                 common.say("\n".join(plan_lines(request.config, ahead, prove, settings=False)))
-            end = measure(request.config, plan, run, given, request.facts, quiet=quiet, prove=prove)
+            facts = {**request.facts, **({"prove": prove.named} if prove else {})}
+            end = measure(request.config, plan, run, given, facts, quiet=quiet, prove=prove)
         cut = _unfinished_proofs(run.path) if prove else []
         if cut:
             told = common.say if shown.as_json else common.answer_prose

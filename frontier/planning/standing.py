@@ -23,7 +23,7 @@ from frontier.core.model.text import MASK, capital, clean, some_of
 from frontier.core.model.trials import Phase, Trial
 from frontier.core.model.units import count
 from frontier.planning.plan import make_plan
-from frontier.store.journal import VIRTUAL, last_session
+from frontier.store.journal import VIRTUAL, last_session, sessions
 from frontier.store.run_dir import RunDirectory
 from frontier.store.trial_files import AlteredError
 
@@ -53,7 +53,8 @@ class Standing:
     series. `removed` trials were finished, and their files are gone; a busy client `spoilt` some;
     the first that was changed or cut since is `damaged`. `skipped_for` says why the last session
     skipped a setting, other than for the budget.
-    `is_virtual`: swept by a program in virtual time, which no command goes on with.
+    `is_virtual`: swept by a program in virtual time, which no command goes on with. `was_over`: the
+    sweep had finished before its last session, which was to prove some settings and nothing else.
     """
 
     end: End
@@ -76,6 +77,7 @@ class Standing:
     is_virtual: bool = False
     damaged: AlteredError | None = None
     skipped_for: Mapping[tuple[Series, Load], str] = field(default_factory=dict)
+    was_over: bool = False
 
     @property
     def state(self) -> Literal["running", "finished", "stopped"]:
@@ -84,7 +86,7 @@ class Standing:
         """
         if self.end == "running":
             return "running"
-        return "finished" if self.end in _DONE and not self.left else "stopped"
+        return "finished" if (self.end in _DONE or self.was_over) and not self.left else "stopped"
 
     def ended(self, config: Config) -> SweepEnding:
         """How the sweep of `config` ended, for what may be said of its proofs."""
@@ -97,7 +99,7 @@ class Standing:
         """Whether a part of the plan is missing: it is still to come, was cut off, or had no room
         in the budget.
         """
-        return self.state != "finished" or self.end == "budget"
+        return self.state != "finished" or (self.end == "budget" and not self.was_over)
 
     @property
     def was_busy(self) -> bool:
@@ -262,7 +264,15 @@ def standing(
         damaged=next(iter(altered), None),
         skipped_for=_skipped_for(session, planned),
         removed=len({line["trial"] for line in lines if line["event"] == "trial_done"} - finished.keys()),
+        was_over=_was_over(lines),
     )
+
+
+def _was_over(lines: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the sweep had finished before sessions that were to prove some settings alone."""
+    every = sessions(lines)
+    own = [session for session in every if not any("prove" in line for line in session)]
+    return bool(own) and own[-1] is not every[-1] and _last(own[-1])[0]["event"] == "finished"
 
 
 def _skipped_for(session: Iterable[Mapping[str, Any]], planned: Mapping[str, Trial]) -> dict[tuple[Series, Load], str]:

@@ -3,6 +3,7 @@
 A line is on the disk before the next step is taken.
 """
 
+import itertools
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -163,6 +164,12 @@ def servers(lines: Iterable[Mapping[str, Any]]) -> dict[str, str]:
     return {line["deployment"]: server_words(line["model"], line["identity"]) for line in reversed(begun)}
 
 
+def sessions(lines: Sequence[Mapping[str, Any]]) -> list[Sequence[Mapping[str, Any]]]:
+    """The lines since each time that the sweep was begun or resumed."""
+    begun = [i for i, line in enumerate(lines) if i and line["event"] in ("created", "resumed")]
+    return [lines[first:end] for first, end in itertools.pairwise((0, *begun, len(lines)))]
+
+
 def last_session(lines: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
     """The lines since the sweep was last begun or resumed."""
-    return lines[max((i for i, line in enumerate(lines) if line["event"] in ("created", "resumed")), default=0) :]
+    return sessions(lines)[-1]

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from frontier.cli.status import read_state
 from frontier.config import load_config
 from frontier.planning import standing
 from frontier.planning.next_step import with_budget
@@ -321,6 +322,28 @@ def test_a_trial_that_the_budget_cut_off_is_left_out_as_those_that_it_had_no_roo
     assert found is not None
     assert (before.planned - 1, {key: "no room"}, ()) == (found.done, found.given_up, found.left)
     assert len(found.missing) == len(found.given_up)
+
+
+@pytest.mark.parametrize("before", ["finished", "budget"])
+@pytest.mark.parametrize("end", ["budget", "interrupted"])
+def test_a_proof_that_was_asked_for_and_not_finished_leaves_a_finished_sweep_finished(
+    before: str, end: str, tmp_path: Path
+) -> None:
+    swept(tmp_path / "run", TEXT)
+    file = tmp_path / "run" / "journal.jsonl"
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    asked = {"event": "settings", "config": "sweep.yaml", "directory": ".", "settings": []}
+    dropped = {"event": "dropped", "trials": ["default-256x32-c0005-prove-r2"], "reason": "the budget had no room"}
+    session = [{"event": "resumed"}, {**asked, "prove": "5"}, *[dropped] * (end == "budget"), {"event": end}]
+    lines = [*lines[:-1], {"event": before}, *session]
+    file.write_text("".join(json.dumps({"time": time.time(), **line}) + "\n" for line in lines))
+    found = load(tmp_path / "run").standing
+    assert found is not None
+    over = before == "finished"
+    assert (over, not over, end) == (found.was_over, found.unfinished, found.end)
+    state = read_state(tmp_path / "run")
+    assert (("finished", "finished") if over else (found.state, end)) == (state["state"], state["end"])
+    assert bool(found.given_up) == (end == "budget")
 
 
 def test_below_a_damaged_run_stands_what_to_do_first(tmp_path: Path) -> None:
