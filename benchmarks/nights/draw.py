@@ -232,7 +232,7 @@ def _sla(rng: random.Random, config: dict[str, Any], limits: dict[str, float], l
 
 
 def _written(name: str, value: float) -> str:
-    return f"{value * 100:.4g}%" if name == "error_rate" else f"{value * 1e3:.4g}ms"
+    return f"{value * 100:.4g}%" if name == "error_rate" else f"{float(f'{value * 1e3:.4g}'):.9g}ms"
 
 
 def _sizes(rng: random.Random, config: dict[str, Any], families: list[str]) -> None:
