@@ -229,7 +229,7 @@ def _sweep(
                 common.say(request.where(run.path))
                 ahead = look_ahead(request.config, plan, run.path, prove)
                 common.say("\n".join(plan_lines(request.config, ahead, prove, settings=False)))
-            facts = {**request.facts, **({"prove": prove.named} if prove else {})}
+            facts = request.facts | prove.facts
             end = measure(request.config, plan, run, given, facts, quiet=quiet, prove=prove)
         cut = _unfinished_proofs(run.path) if prove else []
         if cut:

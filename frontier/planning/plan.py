@@ -71,6 +71,11 @@ class ToProve:
     def __bool__(self) -> bool:
         return bool(self.everywhere)
 
+    @property
+    def facts(self) -> dict[str, str]:
+        """What a journal keeps of it; nothing where nothing was asked."""
+        return {"prove": self.named} if self else {}
+
     def of(self, series: Series) -> tuple[Load, ...]:
         """The settings to prove in a series: those that the run proved in it, else in the same
         shape under another name, else in any series.

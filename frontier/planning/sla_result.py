@@ -215,18 +215,21 @@ def best_deployment(
     undecided = tuple(name for name, d in decisions.items() if d.verdict not in (Verdict.MEETS, Verdict.VIOLATES))
     by_values = decided_on_values(decisions[met[0]])
     sure = _is_most(best, [rates[name] for name in others], by_values)
-    next_steps = {name: d.next_step for name, d in decisions.items() if name != met[0] and d.next_step is not None}
-    given = {name: step.throughput for name, step in next_steps.items()} if steps is None else steps
-    gives = {name: (given.get(name) or 0.0) * share[name] for name in next_steps}
-    may_give = tuple((name, step.load) for name, step in next_steps.items() if gives[name] > best.value)
-    closer = tuple(
-        (name, next_steps[name].load, each)
-        for name, each in gives.items()
-        if name in rates and rates[name].value < each <= best.value
-    )
+    gives = _next_steps({name: d for name, d in decisions.items() if name != met[0]}, share, steps)
+    may_give = tuple((name, load) for name, load, value in gives if value > best.value)
+    closer = tuple(each for each in gives if each[0] in others and rates[each[0]].value < each[-1] <= best.value)
     second = rates[others[0]].value if others else None
     how = (None not in known, sure, others, undecided, may_give, second, by_values, met[0], closer)
     return Best(decisions[met[0]], best.value, *how)
+
+
+def _next_steps(
+    decisions: Mapping[str, Decision], share: Mapping[str, float], steps: Mapping[str, float | None] | None
+) -> list[tuple[str, Load, float]]:
+    """The next step of each decision that has one, and what it gives; 0 where that is not known."""
+    known = {name: d.next_step for name, d in decisions.items() if d.next_step is not None}
+    given = {name: step.throughput for name, step in known.items()} if steps is None else steps
+    return [(name, step.load, (given.get(name) or 0.0) * share[name]) for name, step in known.items()]
 
 
 def _is_most(best: Estimate, others: Sequence[Estimate], by_values: bool) -> bool:
