@@ -611,8 +611,8 @@ def printed_commands_work(player: Player, told: Told) -> Iterator[str]:
             )
             if said.code != 0 and not told_why:
                 yield f"frontier {line}: no trial, exit {int(said.code)}, and no word of c={named}"
-        elif words[0] == "sweep" and "--prove" not in words and not said.trials and "unfinished" in said.out:
-            yield f"frontier {line}: no trial, and still unfinished"
+        elif words[0] == "sweep" and "--prove" not in words and not said.trials:
+            yield f"frontier {line}: no trial, exit {int(said.code)}, though it is to complete the sweep"
     yield from _next_commands_work(player, told)
 
 
