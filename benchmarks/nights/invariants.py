@@ -313,6 +313,8 @@ def one_way_on(told: Told) -> Iterator[str]:
     text = re.sub(r"\s+", " ", solved.out)
     if "\n  frontier " in solved.out and status["go_on"] and status["go_on"] not in text:
         yield f"status goes on with {status['go_on']}, the answer with {outputs.commands(solved.out)}"
+    if "On an idle machine or core, measure anew:" in text and not status["way"]:
+        yield "the answer is to measure anew, and status names no way"
     hint = re.search(r"remove (\S+) and sweep again", text)
     if hint and hint[1] not in status["way"]:
         yield f"the answer says {hint[0]!r} first, and status {status['way']!r}"

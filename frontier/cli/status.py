@@ -95,9 +95,9 @@ def read_state(path: Path) -> dict[str, Any]:
     - `proven`: the operating points known so far, for the SLA that the run's config has now.
     - `skipped`: the trials that were given up in the session that runs, or ran last.
     - `open`: the names of the skipped trials and of the trials that are left.
-    - `go_on`: the command that measures what is left; '' where the sweep runs or nothing is left.
-      It measures all of it anew where this machine `was_busy`. `way` says what it does, and what
-      to do first of a trial that was changed.
+    - `go_on`: the command that measures what is left, or anew what a busy machine left without an
+      answer; '' where the sweep runs, or neither is. It measures all of it anew where this machine
+      `was_busy`. `way` says what it does, and what to do first of a trial that was changed.
     - `words` beside a trial or an operating point: its name as people read it.
     """
     from frontier.config.config_file import config_of
@@ -163,13 +163,13 @@ def _judged(path: Path) -> tuple[_Proven, str, str]:
     with suppress(UsageError):  # a limit on what no point has a value of
         decisions += run.solve() if run.histories and run.limits() else ()
     proven = {(d.deployment, d.shape.label): d.load for d in decisions if d.load is not None}
-    if run.standing is None or not run.go_on:
-        return proven, "" if run.standing is None else run.standing.first, ""
+    if run.standing is None:
+        return proven, "", ""
     idle = (d.next_step for d in decisions if needs_an_idle_machine(d))
     better = next((step.command for step in idle if step is not None and step.command), None)
     if better is not None and not run.standing.first:
         return proven, "This machine was busy. On an idle machine or core", better
-    return proven, run.standing.way, run.go_on
+    return proven, run.standing.way if run.go_on else run.standing.first, run.go_on
 
 
 def _state_of_import(run: "RunDirectory", path: Path) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import dataclasses
 import io
 import itertools
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,18 @@ def test_a_sweep_of_a_night_ends_as_its_server_is(law: Law, course: Course, expe
     with told(small(laws={"default": law}, course=course)) as (_, one):
         assert one.sweeps[0].code == expected
         assert [f for check in (invariants.no_exception, invariants.it_ends) for f in check(one)] == []
+
+
+@pytest.mark.whole
+def test_where_only_an_idle_machine_would_decide_status_and_answer_name_one_way_on() -> None:
+    busy = Course(busy=((0.0, 1e6),), lag=0.03)
+    with told(small(course=busy)) as (_, one):
+        assert one.sweeps[0].code == 5
+        status, solved = one.tree("status", RUN, "--json"), one.look("solve", RUN)
+        assert (status["state"], status["left"]) == ("finished", 0)
+        assert solved is not None
+        assert status["go_on"] in [f"frontier {shlex.join(words)}" for words in outputs.commands(solved.out)]
+        assert [f for check in INVARIANTS for f in check(one)] == []
 
 
 @pytest.mark.whole
