@@ -128,10 +128,16 @@ _FIGURE = re.compile(
 
 
 _HEAD = re.compile(
-    r"(?:[^\s:]+(?: [^\s:]+)?(?: · [^\s:]+)*: )?(?:Corrected: )?"
+    r"(?:(?!Corrected: )[^\s:]+(?: [^\s:]+)?(?: · [^\s:]+)*: )?(?P<corrected>Corrected: )?"
     r"(?P<words>[Rr]un at|[Nn]o setting|[Nn]o valid|[Nn]o answer, as|[Mm]ore than half)"
 )
 """How an answer begins: with the name of its series where that has no room on the right."""
+
+
+def is_corrected(head: str) -> bool:
+    """Whether the first line of an answer is worded as a correction."""
+    found = _HEAD.match(head)
+    return found is not None and found["corrected"] is not None
 
 
 def blocks(text: str) -> list[list[str]]:

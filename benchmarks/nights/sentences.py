@@ -147,7 +147,7 @@ def _disagrees(block: Sequence[str], shape: Mapping[str, Any]) -> Iterator[str]:
     for word, verdicts in HEADS.items():
         if word in outputs.own(block[0]) and shape["verdict"] not in verdicts:
             yield f"{block[0]}; in the JSON {shape['verdict']}"
-    if block[0].startswith("Corrected: ") != bool(shape["claim"] and shape["claim"]["corrected"]):
+    if outputs.is_corrected(block[0]) != bool(shape["claim"] and shape["claim"]["corrected"]):
         yield f"{block[0]}; in the JSON the claim is {shape['claim']}"
 
 

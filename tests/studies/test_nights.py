@@ -260,6 +260,11 @@ c=32 may keep the SLA: about a minute (1,800 requests) would decide:
     ]
 
 
+def test_a_correction_is_read_with_the_name_of_its_series_before_it() -> None:
+    heads = ("Corrected: run at 8", "agent: Corrected: run at 8", "agent: Run at 8", "No setting meets")
+    assert [outputs.is_corrected(head) for head in heads] == [True, True, False, False]
+
+
 def test_needs_are_read_from_table_and_reasons() -> None:
     text = "13    592   18.7 ms   0%  156  not proven: error rate needs about 300 requests\n"
     why = (
