@@ -591,9 +591,13 @@ def _fields(said: Said) -> dict[str, Any]:
     return {name: getattr(said, name) for name in Said.__slots__}
 
 
+_AWAY = "nothing answers at"
+"""What a sweep says of a server that is still away."""
+
+
 def printed_commands_work(player: Player, told: Told) -> Iterator[str]:
     """A command that an answer prints runs as it stands and does what it promises: with --prove N,
-    a trial of N, or a word why not. Run last: it changes the run.
+    a trial of N, or a word why not; to complete a sweep, any trial. Run last: it changes the run.
     """
     if any(isinstance(step, Damage) for step in told.night.steps):
         return
@@ -613,7 +617,7 @@ def printed_commands_work(player: Player, told: Told) -> Iterator[str]:
             )
             if said.code != 0 and not told_why:
                 yield f"frontier {line}: no trial, exit {int(said.code)}, and no word of c={named}"
-        elif words[0] == "sweep" and "--prove" not in words and not said.trials:
+        elif words[0] == "sweep" and "--prove" not in words and not said.trials and _AWAY not in said.err:
             yield f"frontier {line}: no trial, exit {int(said.code)}, though it is to complete the sweep"
     yield from _next_commands_work(player, told)
 
