@@ -151,7 +151,7 @@ class Ledger:
         return self.caps.seconds_left(self.spent(), self._wall())
 
     def whole_seconds_left(self) -> float:
-        """The same of the whole sweep."""
+        """Seconds until the time or the deadline of all shapes together is over."""
         return self.whole.seconds_left(self.spent(), self._wall())
 
     def need(self, trials: Iterable[Trial]) -> Amount:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
-from frontier.core.claim.changes import Change
+from frontier.core.claim.changes import Change, History, Unchanged
 from frontier.core.claim.levels import Growth
 from frontier.core.claim.undecided import OPEN, may_pass, next_step, requests_to_decide, widened
 from frontier.core.claim.verdict import RISING, inside, judge
@@ -31,6 +31,7 @@ from frontier.core.model.groups import by_key
 from frontier.core.model.loads import NO_LOAD, Load
 from frontier.core.model.metrics import APART, claim_floor, metric
 from frontier.core.model.points import Estimate, Flag, Point
+from frontier.core.model.trials import Phase
 
 _WORTH_SAYING = 0.01
 """A throughput optimum is named when it gives more than this share above the operating point."""
@@ -54,6 +55,20 @@ class Server:
     stale: frozenset[Load] = frozenset()
     doubted: tuple[Load, ...] = ()
     compared: frozenset[Load] = frozenset()
+
+    @classmethod
+    def of(
+        cls, history: History, kept: Unchanged, corrected: tuple[Load, ...], growing: Mapping[Load, Growth]
+    ) -> "Server":
+        """Of a history and what of it is `kept`, as the server did not change since."""
+        return cls(
+            corrected,
+            kept.changes,
+            growing,
+            stale=frozenset({trial.load for trial, _ in history} - {trial.load for trial, _ in kept}),
+            doubted=kept.doubted,
+            compared=frozenset(trial.load for trial, _ in kept if trial.phase is Phase.FRONTIER),
+        )
 
 
 def with_causes(

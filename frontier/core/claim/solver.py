@@ -41,7 +41,6 @@ from frontier.core.model.loads import NO_LOAD, Load
 from frontier.core.model.metrics import metric
 from frontier.core.model.points import Estimate, Point
 from frontier.core.model.series import Series, by_series
-from frontier.core.model.trials import Phase
 from frontier.core.window.window import join
 
 RATES = ("output_throughput", "total_throughput", "request_throughput")
@@ -105,13 +104,12 @@ def solve(
         **_landmarks(feasible, violating, unconfirmed, judged, rate),
     )
     every = {p.load: p for p in scanned} | by_c
-    compared = frozenset(trial.load for trial, _ in kept if trial.phase is Phase.FRONTIER)
     return with_causes(
         decision,
         every,
         rate,
         cuts=ended_early(history, limits, end) | _given_up(kept, tuple(limits)),
-        server=Server(corrected, kept.changes, growing, _stale(history, kept), kept.doubted, compared),
+        server=Server.of(history, kept, corrected, growing),
         point_estimates=point_estimates,
         unworthy=_unworthy(chosen, every.values(), limits, rate) if marginal_gain else (),
         preferred=_preferred(chosen, every.values(), limits, rate) if marginal_gain else {},
@@ -225,11 +223,6 @@ def _unproven(judgement: Judgement, growth: Growth) -> Judgement:
     name = growth.limit.metric
     per_metric = {**judgement.per_metric, name: Verdict.UNPROVEN}
     return replace(judgement, verdict=Verdict.UNPROVEN, per_metric=per_metric, binding=name)
-
-
-def _stale(history: History, kept: Unchanged) -> frozenset[Load]:
-    """The settings that were not measured since the server changed."""
-    return frozenset({trial.load for trial, _ in history} - {trial.load for trial, _ in kept})
 
 
 def _unconfirmed(judged: Mapping[Load, Judgement], points: Mapping[Load, Point]) -> tuple[Load, ...]:
